@@ -315,8 +315,10 @@ fn one_sender_cannot_evict_what_another_sent() {
     for _ in 0..600 {
         world.send(1, 3000);
     }
-    world.now = Time(1_000_000);
-    world.collect();
+    for _ in 0..100 {
+        world.now = world.now.plus_us(10_000);
+        world.collect();
+    }
     for (to, bytes) in std::mem::take(&mut world.recorded) {
         let (header, ..) = Header::read(&bytes).unwrap();
         if to == 3 && header.sender == NodeId(1) && header.index == 0 {

@@ -198,9 +198,8 @@ impl Inbound {
         happened: &mut Vec<Happened>,
     ) {
         if by_owner {
-            for part in self.gaps.within(range) {
-                self.give_up(part, quota, happened);
-            }
+            let missing = self.gaps.within(range);
+            self.give_up_all(missing, quota, happened);
         } else {
             // Every other request goes to an acceptor, the first one too: it is the one that has an answer.
             self.gaps.hurry(range, |tries| tries % 2 == 1, now);
@@ -239,12 +238,7 @@ impl Inbound {
                 Due::GiveUp(range) => over.push(range),
             }
         }
-        for range in over {
-            // One of them may take others with it: they are parts of one message.
-            for part in self.finished.lacks(range.start.max(self.floor)..range.end) {
-                self.give_up(part, quota, happened);
-            }
-        }
+        self.give_up_all(over, quota, happened);
         asks.retain(|(range, _)| self.gaps.has(range.start));
         for (range, _) in asks.iter().filter(|(_, tries)| *tries == 0) {
             self.lost += range.end - range.start;
@@ -414,6 +408,20 @@ impl Inbound {
                 happened.push(Happened::Message { numbers, bytes });
             } else {
                 return;
+            }
+        }
+    }
+
+    /// One of these may take others with it: they are parts of one message.
+    fn give_up_all(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        for range in ranges {
+            for part in self.finished.lacks(range.start.max(self.floor)..range.end) {
+                self.give_up(part, quota, happened);
             }
         }
     }
