@@ -216,7 +216,7 @@ impl Numbers {
         let count = u16::try_from(self.ranges.len()).expect("at most RANGES_MAX");
         out.extend_from_slice(&count.to_le_bytes());
         for range in &self.ranges {
-            let length = u32::try_from(range.end - range.start).expect("within a window");
+            let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
             out.extend_from_slice(&range.start.to_le_bytes());
             out.extend_from_slice(&length.to_le_bytes());
         }

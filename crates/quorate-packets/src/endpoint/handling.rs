@@ -8,6 +8,7 @@ use crate::{
     body::{Answer, Body, ChannelName, Numbers, RANGES_MAX},
     endpoint::{Endpoint, Event, Heard},
     header::Header,
+    receive::{Happened, Inbound, Quota},
     send::Verdict,
     spans::Spans,
     trust::{Refusal, gate::Introduced},
@@ -30,10 +31,10 @@ impl Endpoint {
     pub fn handle(&mut self, datagram: &[u8], now: Time) -> Result<(), Refusal> {
         let admitted = self.gate.admit(datagram)?;
         let (header, from) = (admitted.header, admitted.header.sender);
-        if let Some(introduction) = admitted.introduced {
-            if let Introduced::New | Introduced::Known = self.introduce(&introduction) {
-                self.events.push(Event::Introduced(introduction));
-            }
+        if let Some(introduction) = admitted.introduced
+            && let Introduced::New | Introduced::Known = self.introduce(&introduction)
+        {
+            self.events.push(Event::Introduced(introduction));
         }
         if let (Some(heard), Body::Fragment(_) | Body::Tail(_)) =
             (self.heard.get_mut(&from), &admitted.body)
@@ -118,11 +119,7 @@ impl Endpoint {
     fn on_channel(
         &mut self,
         of: ChannelName,
-        work: impl FnOnce(
-            &mut crate::receive::Inbound,
-            &mut crate::receive::Quota,
-            &mut Vec<crate::receive::Happened>,
-        ),
+        work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<Happened>),
     ) {
         let heard = self
             .heard

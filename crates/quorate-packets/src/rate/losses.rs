@@ -8,7 +8,7 @@ use std::{
 use quorate_core::{node_id::NodeId, time::Time};
 
 /// Receivers that are told apart.
-const RECEIVERS_MAX: usize = 128;
+const RECEIVERS_MAX: u32 = u128::BITS;
 /// Packets that are remembered as lost by somebody.
 const LOST_MAX: usize = 8192;
 /// Moments at which the next number was noted.
@@ -57,12 +57,12 @@ impl Losses {
     /// Who is listened to: losses of others do not count. Who stays keeps its counts.
     pub fn listen_to(&mut self, receivers: &[NodeId]) {
         self.receivers.retain(|node, _| receivers.contains(node));
-        for &node in receivers.iter().take(RECEIVERS_MAX) {
+        for &node in receivers.iter().take(RECEIVERS_MAX as usize) {
             if self.receivers.contains_key(&node) {
                 continue;
             }
             let taken = |bit: &u32| self.receivers.values().any(|known| known.bit == *bit);
-            let Some(bit) = (0..RECEIVERS_MAX as u32).find(|bit| !taken(bit)) else {
+            let Some(bit) = (0..RECEIVERS_MAX).find(|bit| !taken(bit)) else {
                 return;
             };
             let lost_by_another = !(1u128 << bit);

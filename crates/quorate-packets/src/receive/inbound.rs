@@ -12,6 +12,7 @@ use crate::{
         gaps::{Due, Gaps, Patience},
         partial::Partial,
         quota::Quota,
+        waiting::Waiting,
     },
     spans::Spans,
     trust::gate::WINDOW_NUMBERS,
@@ -40,9 +41,6 @@ pub enum Happened {
     GivenUp(Range<u64>),
 }
 
-/// Bytes that a message costs beside its own, while it waits for its turn.
-const WAITING_BYTES: usize = 128;
-
 /// The state of a channel. Each number from `floor` to `top` is finished, missing, in a message that waits
 /// for its turn, or a part of one that lacks others.
 pub struct Inbound {
@@ -55,9 +53,7 @@ pub struct Inbound {
     finished: Spans,
     gaps: Gaps,
     partials: BTreeMap<u64, Partial>,
-    /// Whole, and behind something that is missing.
-    waiting: BTreeMap<u64, Vec<u8>>,
-    waiting_ends: BTreeMap<u64, u64>,
+    waiting: Waiting,
     patience: Patience,
     jitter_us: u64,
     dice: Dice,
@@ -79,8 +75,7 @@ impl Inbound {
             finished: Spans::default(),
             gaps: Gaps::default(),
             partials: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            waiting_ends: BTreeMap::new(),
+            waiting: Waiting::default(),
             patience: Patience {
                 grace_us: limits.reorder_grace_us,
                 first_us: 1,
@@ -254,9 +249,7 @@ impl Inbound {
         for partial in self.partials.values() {
             quota.give(1, partial.held_bytes());
         }
-        for bytes in self.waiting.values() {
-            quota.give(0, bytes.len() + WAITING_BYTES);
-        }
+        quota.give(0, self.waiting.cost());
     }
 
     /// Everything below `number` was sent. What lies further back than the window is given up.
@@ -267,7 +260,7 @@ impl Inbound {
             ..self.patience
         };
         self.gaps.open(from..number, now, &patience);
-        let oldest = (number + 1).saturating_sub(WINDOW_NUMBERS);
+        let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
         while self.floor < oldest {
             // The floor is missing, or a part of a message that lacks others: else it would be higher.
             let missing = self.gaps.within(&(self.floor..oldest));
@@ -303,8 +296,7 @@ impl Inbound {
             let same = first == message.start && partial.count() == count;
             !same && partial.numbers(first).end > message.start
         });
-        let waiting = self.waiting_ends.range(..message.end).next_back();
-        partial || waiting.is_some_and(|(_, &end)| end > message.start)
+        partial || self.waiting.within(message).is_some()
     }
 
     fn add_part(
@@ -356,8 +348,9 @@ impl Inbound {
                 return true;
             }
             let partial = self.partials.last_key_value().map(|(first, _)| *first);
-            let waiting = self.waiting.last_key_value().map(|(first, _)| *first);
-            let last = partial.max(waiting).filter(|last| *last > first);
+            let last = partial
+                .max(self.waiting.last())
+                .filter(|last| *last > first);
             let Some(last) = last else {
                 return false;
             };
@@ -379,15 +372,8 @@ impl Inbound {
                 numbers: message,
                 bytes,
             });
-        } else if self.make_room(
-            message.start,
-            0,
-            bytes.len() + WAITING_BYTES,
-            quota,
-            happened,
-        ) {
-            self.waiting_ends.insert(message.start, message.end);
-            self.waiting.insert(message.start, bytes);
+        } else if self.make_room(message.start, 0, Waiting::price(&bytes), quota, happened) {
+            self.waiting.add(&message, bytes);
         } else {
             self.give_up(message, quota, happened);
             return;
@@ -400,10 +386,7 @@ impl Inbound {
         loop {
             if let Some(end) = self.finished.take_first(self.floor) {
                 self.floor = self.floor.max(end);
-            } else if let Some(bytes) = self.waiting.remove(&self.floor) {
-                quota.give(0, bytes.len() + WAITING_BYTES);
-                let end = self.waiting_ends.remove(&self.floor);
-                let numbers = self.floor..end.expect("it waits with its end");
+            } else if let Some((numbers, bytes)) = self.waiting.take(self.floor, quota) {
                 self.floor = numbers.end;
                 happened.push(Happened::Message { numbers, bytes });
             } else {
@@ -437,13 +420,9 @@ impl Inbound {
             self.partials.remove(&first);
             all = all.start.min(first)..all.end.max(numbers.end.min(self.top));
         }
-        while let Some((&first, &end)) = self.waiting_ends.range(..all.end).next_back()
-            && end > all.start
-        {
-            let bytes = self.waiting.remove(&first).expect("it waits with its end");
-            quota.give(0, bytes.len() + WAITING_BYTES);
-            self.waiting_ends.remove(&first);
-            all = all.start.min(first)..all.end.max(end);
+        while let Some(numbers) = self.waiting.within(&all) {
+            self.waiting.take(numbers.start, quota);
+            all = all.start.min(numbers.start)..all.end.max(numbers.end);
         }
         self.gaps.close(all.clone());
         self.finished.add(all.clone());
@@ -460,9 +439,7 @@ impl Inbound {
             all.add(range);
         };
         self.gaps.iter().for_each(&mut disjoint);
-        for (&start, &end) in &self.waiting_ends {
-            disjoint(start..end);
-        }
+        self.waiting.numbers().for_each(&mut disjoint);
         for (&first, partial) in &self.partials {
             for index in (0..partial.count()).filter(|index| partial.has(*index)) {
                 let number = first + u64::from(index);
@@ -478,14 +455,9 @@ impl Inbound {
         assert_eq!(all.iter().collect::<Vec<_>>(), expected);
         assert!(self.gaps.len() <= self.gaps_max && self.top - self.floor <= WINDOW_NUMBERS);
         let held: usize = self.partials.values().map(Partial::held_bytes).sum();
-        let waiting: usize = self
-            .waiting
-            .values()
-            .map(|bytes| bytes.len() + WAITING_BYTES)
-            .sum();
         assert_eq!(
             (quota.partials(), quota.bytes()),
-            (self.partials.len(), held + waiting)
+            (self.partials.len(), held + self.waiting.cost())
         );
     }
 }

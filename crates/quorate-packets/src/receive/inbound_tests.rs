@@ -216,6 +216,21 @@ fn a_leap_is_bounded() {
     assert_eq!(channel.take(), given_up);
 }
 
+/// The last number that a tail can name.
+#[test]
+fn a_tail_at_the_end_of_numbers_is_bounded() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    let Channel {
+        inbound,
+        quota,
+        happened,
+        ..
+    } = &mut channel;
+    inbound.on_tail(u64::MAX, Time(0), quota, happened);
+    inbound.check(quota);
+    assert_eq!(channel.take(), [Happened::GivenUp(1..u64::MAX - 65_536)]);
+}
+
 /// A segment without keys, or a faulty sender: parts that contradict one another end as given up.
 #[test]
 fn parts_that_contradict_one_another_are_given_up() {

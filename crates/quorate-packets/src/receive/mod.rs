@@ -1,12 +1,13 @@
 //! Receiving: what came on one channel of one sender, put together again, and what is missing of it.
 //!
-//! [`partial`] is one message that lacks parts, [`quota`] what a sender may fill, [`gaps`] when to ask for
-//! what is missing, and [`inbound`] joins them.
+//! `partial` is one message that lacks parts, [`quota`] what a sender may fill, [`gaps`] when to ask for
+//! what is missing, `waiting` keeps what comes too early, and [`inbound`] joins them.
 
 pub mod gaps;
 pub mod inbound;
-pub mod partial;
+pub(crate) mod partial;
 pub mod quota;
+mod waiting;
 
 pub use gaps::{Gaps, Patience};
 pub use inbound::{Delivery, Happened, Inbound};
