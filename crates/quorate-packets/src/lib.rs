@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`header`] and [`body`] (what datagrams are), [`trust`] (which ones are taken), [`send`] and
 //! [`receive`] (messages cut and put together, what is missing), [`rate`] (how fast), and [`endpoint`], which
-//! joins them. `docs/spec/packets.md` has the byte tables, `vectors/` the golden bytes.
+//! joins them. [`socket`] is the exception: UDP sockets for it. `docs/spec/packets.md` has the byte tables, `vectors/` the golden bytes.
 //!
 //! ```
 //! use quorate_core::{node_id::{Member, NodeId}, time::Time};
@@ -56,5 +56,6 @@ pub mod limits;
 pub mod rate;
 pub mod receive;
 pub mod send;
+pub mod socket;
 pub mod spans;
 pub mod trust;

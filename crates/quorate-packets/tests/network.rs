@@ -1,6 +1,8 @@
 //! A group over networks that lose, repeat, reorder, delay, cut and change: everything once, bit for bit, or
 //! given up by name ([pkt-4] [pkt-5] [pkt-7] [told-2]).
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
 mod world;
 
 use quorate_core::{node_id::NodeId, time::Time};

@@ -1,6 +1,8 @@
 //! Hostile and stale datagrams: changed, repeated, misdirected, from older boots, with other keys ([pkt-1] [pkt-2]
 //! [pkt-3] [pkt-4]).
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
 mod world;
 
 use quorate_core::{

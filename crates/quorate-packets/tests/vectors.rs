@@ -3,6 +3,8 @@
 //! `REWRITE=1 cargo test -p quorate-packets` writes them again; the difference is the review. A changed line is
 //! a changed format: it needs a new version.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
 mod samples;
 
 use std::{fmt::Write as _, fs, path::PathBuf};

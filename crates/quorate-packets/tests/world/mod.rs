@@ -36,16 +36,22 @@ pub(crate) struct Faults {
     pub(crate) changed: u64,
 }
 
+/// When, a counter, where to, what.
+type Flight = (Time, u64, u32, Vec<u8>);
+
+/// Its numbers, and its bytes.
+pub(crate) type Message = (Range<u64>, Vec<u8>);
+
 pub(crate) struct World {
     pub(crate) nodes: BTreeMap<u32, Endpoint>,
     pub(crate) faults: Faults,
     pub(crate) now: Time,
     dice: Dice,
-    /// On their way: when, a counter, where to, what.
-    flying: BinaryHeap<Reverse<(Time, u64, u32, Vec<u8>)>>,
+    /// On their way.
+    flying: BinaryHeap<Reverse<Flight>>,
     counter: u64,
     /// What was sent by each node, numbers and bytes.
-    pub(crate) sent: BTreeMap<u32, Vec<(Range<u64>, Vec<u8>)>>,
+    pub(crate) sent: BTreeMap<u32, Vec<Message>>,
     pub(crate) events: BTreeMap<u32, Vec<Event>>,
     /// Everything that ever flew, with its destination, before anything happened to it.
     pub(crate) recorded: Vec<(u32, Vec<u8>)>,
