@@ -43,6 +43,13 @@ impl Buffer {
         }
     }
 
+    /// Whether these datagrams could be here at once, if nothing else were. Up to one may be lost at the end
+    /// of the circle.
+    pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
+        let longest = bytes.div_ceil(datagrams.max(1));
+        datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
+    }
+
     /// Room for a datagram, which the caller fills. Frees the oldest ones as far as that is needed, if
     /// `may_free` says of each number that it may go; `None` if one may not, or the number, or
     /// a newer one that shares its place, is held.

@@ -49,15 +49,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
         traffic(&mut world, &mut dice, senders, 60);
         // The last tail may be lost; the heartbeat says the same.
         world.faults = Faults::default();
-        let now = world.now;
-        for sender in senders
-            .iter()
-            .filter(|sender| world.sent.contains_key(sender))
-        {
-            let owner = world.nodes.get_mut(sender).unwrap();
-            let told = quorate_core::ballot::Ballot::ZERO;
-            owner.tell(CHANNEL, told, quorate_core::slot::Slot(1), now);
-        }
+        world.heartbeats();
         world.run();
         for sender in world.sent.keys().copied().collect::<Vec<_>>() {
             for node in (1..=count).filter(|node| *node != sender) {
@@ -88,13 +80,7 @@ fn ordinary_loss_is_repaired() {
         };
         traffic(&mut world, &mut dice, &[1], 60);
         world.faults = Faults::default();
-        let now = world.now;
-        world.node(1).tell(
-            CHANNEL,
-            quorate_core::ballot::Ballot::ZERO,
-            quorate_core::slot::Slot(1),
-            now,
-        );
+        world.heartbeats();
         world.run();
         for node in 2..=5 {
             assert!(

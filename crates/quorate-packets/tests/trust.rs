@@ -364,6 +364,19 @@ fn a_challenge_introduces_who_answers_it() {
     let stale = answer_to(&mut one, &probe);
     let probe = ask(&mut two, 2);
     let fresh = answer_to(&mut one, &probe);
+    // Who has the group's name and no key can neither ask nor answer.
+    for (node, datagram) in [(&mut one, &probe), (&mut two, &fresh)] {
+        for at in [8, 16, 44, datagram.len() - 1] {
+            let mut changed = datagram.clone();
+            changed[at] ^= 1;
+            let refused = node.handle(&changed, Time(2));
+            assert!(
+                matches!(refused, Err(Refusal::Tag | Refusal::OldBoot)),
+                "{refused:?}"
+            );
+            assert!(node.take_control().is_empty() && node.take_events().is_empty());
+        }
+    }
     // Only the answer to the nonce that waits counts, and once.
     assert_eq!(two.handle(&stale, Time(2)), Err(Refusal::Unasked));
     one.send(CHANNEL, b"before").unwrap();

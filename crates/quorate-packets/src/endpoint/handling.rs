@@ -116,7 +116,7 @@ impl Endpoint {
     }
 
     /// What happens on a channel of another node's present boot, if it is listened to.
-    fn on_channel(
+    pub(super) fn on_channel(
         &mut self,
         of: ChannelName,
         work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<Happened>),

@@ -324,6 +324,14 @@ impl Endpoint {
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
+    /// [gap-2] A heartbeat, by whatever way, named the number of a channel's next datagram: what is below and
+    /// not here is missing.
+    pub fn hear_next(&mut self, of: ChannelName, next: u64, now: Time) {
+        self.on_channel(of, |inbound, quota, happened| {
+            inbound.on_tail(next, now, quota, happened);
+        });
+    }
+
     /// When the last original of this node's own came: repairs and answers for others are no sign of life.
     pub fn alive(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node)?.alive
@@ -356,8 +364,11 @@ impl Endpoint {
             .heard
             .values()
             .flat_map(|heard| heard.channels.values());
-        let gaps = heard.filter_map(|listened| listened.inbound.next_due());
-        tails.chain(gaps).min()
+        let waits = heard.flat_map(|listened| {
+            let report = listened.inbound.has_missed().then_some(listened.report_at);
+            [listened.inbound.next_due(), report]
+        });
+        tails.chain(waits.flatten()).min()
     }
 
     /// Asks for what is missing, reports it, says how far this node's channels went.

@@ -39,7 +39,7 @@ pub struct Sent {
 /// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cannot {
-    /// Longer than [`MESSAGE_BYTES_MAX`], or of more parts than can be numbered.
+    /// Longer than [`MESSAGE_BYTES_MAX`], of more parts than can be numbered, or more than the buffer holds.
     TooLong,
     /// What is not decided yet fills the window ([rate-1]): whoever has more waits.
     Full,
@@ -65,7 +65,7 @@ impl Outbound {
         }
     }
 
-    /// Of which message how much room there is until the window of undecided bytes is full ([rate-1]).
+    /// Bytes that are left until what is not decided fills the window ([rate-1]).
     pub const fn room(&self) -> usize {
         self.held_bytes_max.saturating_sub(self.held_bytes)
     }
@@ -96,7 +96,7 @@ impl Outbound {
         let parts = message.len().div_ceil(self.payload_bytes).max(1);
         let count = u16::try_from(parts).map_err(|_| Cannot::TooLong)?;
         let bytes = message.len() + parts * HEADER_BYTES;
-        if message.len() > MESSAGE_BYTES_MAX {
+        if message.len() > MESSAGE_BYTES_MAX || !self.buffer.could_hold(bytes, parts) {
             return Err(Cannot::TooLong);
         }
         if self.held_bytes > 0 && bytes > self.room() {
@@ -187,3 +187,104 @@ impl Outbound {
 const SEGMENTS_MAX: u64 = 64;
 /// Bytes of one call: what UDP can carry before it is cut.
 const CALL_BYTES_MAX: usize = 65_000;
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::NodeId;
+
+    use super::*;
+    use crate::trust::{Group, Place};
+
+    const GROUP: Group = Group {
+        cluster: 1,
+        group: 1,
+        generation: 0,
+    };
+
+    struct Sender {
+        outbound: Outbound,
+        seal: Seal,
+    }
+
+    impl Sender {
+        fn new(buffer_bytes: usize) -> Self {
+            let limits = Limits {
+                buffer_bytes,
+                ..Limits::of_mtu(1500)
+            };
+            let template = Header {
+                kind: Kind::Fragment,
+                key: 0,
+                channel: 1,
+                to_one: false,
+                sender: NodeId(1),
+                boot: 1,
+                group: 0,
+                number: 1,
+                index: 0,
+                count: 1,
+            };
+            let place = Place {
+                group: GROUP,
+                sender: Member::first(1),
+                boot: 1,
+                channel: 1,
+            };
+            Self {
+                outbound: Outbound::new(template, None, &limits),
+                seal: Seal::new(None, &place),
+            }
+        }
+
+        fn push(&mut self, length: usize) -> Result<Sent, Cannot> {
+            self.outbound.push(&vec![7; length], 0, &self.seal)
+        }
+    }
+
+    /// [rate-1] [pkt-8] What is not decided fills the window, however much was sent; what is released makes
+    /// room, and stays for repairs as long as nobody needs it.
+    #[test]
+    fn what_is_undecided_fills_the_window() {
+        let mut sender = Sender::new(100_000);
+        assert_eq!(sender.outbound.room(), 50_000);
+        let mut pushed = 0;
+        while sender.push(1000).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!(
+            (pushed, sender.push(1000)),
+            (50_000 / 1044, Err(Cannot::Full))
+        );
+        while sender.outbound.take(usize::MAX).is_some() {}
+        assert_eq!(sender.push(1000), Err(Cannot::Full));
+        sender.outbound.release_to(11);
+        for _ in 0..10 {
+            sender.push(1000).unwrap();
+        }
+        assert_eq!(sender.push(1000), Err(Cannot::Full));
+        assert!(sender.outbound.datagram(1).is_some());
+        // What was not sent is not released.
+        sender.outbound.release_to(u64::MAX);
+        assert_eq!(sender.outbound.room(), 50_000 - 10 * 1044);
+        for _ in 0..5 {
+            while sender.outbound.take(usize::MAX).is_some() {}
+            sender.outbound.release_to(u64::MAX);
+            for _ in 0..40 {
+                sender.push(1000).unwrap();
+            }
+        }
+        assert!(sender.outbound.datagram(1).is_none());
+    }
+
+    /// [pkt-4] Too long for ever is not the same as full.
+    #[test]
+    fn what_never_fits_is_too_long() {
+        let mut sender = Sender::new(100_000);
+        assert_eq!(sender.push(100_000), Err(Cannot::TooLong));
+        let all = sender.push(90_000).unwrap();
+        assert_eq!(all, Sent { first: 1, end: 65 });
+        let mut sender = Sender::new(64 << 20);
+        assert_eq!(sender.push(MESSAGE_BYTES_MAX + 1), Err(Cannot::TooLong));
+        assert!(sender.push(MESSAGE_BYTES_MAX).is_ok());
+    }
+}

@@ -24,6 +24,9 @@ use quorate_packets::{
 /// The group's channel of each node.
 pub(crate) const CHANNEL: u8 = 1;
 
+/// Turns of one run; the longest has 30 000.
+const TURNS_MAX: u32 = 200_000;
+
 /// What the network does to a datagram, each in a thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
@@ -137,6 +140,21 @@ impl World {
         }
     }
 
+    /// By TCP: each node hears the next number of every other.
+    pub(crate) fn heartbeats(&mut self) {
+        let next: Vec<(u32, u64)> = self
+            .nodes
+            .iter()
+            .map(|(id, node)| (*id, node.next_number(CHANNEL).unwrap()))
+            .collect();
+        let now = self.now;
+        for (id, node) in &mut self.nodes {
+            for (owner, next) in next.iter().filter(|(owner, _)| owner != id) {
+                node.hear_next(name(*owner, 1), *next, now);
+            }
+        }
+    }
+
     pub(crate) fn node(&mut self, node: u32) -> &mut Endpoint {
         self.nodes.get_mut(&node).unwrap()
     }
@@ -224,7 +242,8 @@ impl World {
 
     /// Runs until nothing flies and nobody waits for anything, or until `until`.
     pub(crate) fn run_to(&mut self, until: Time) {
-        loop {
+        for turn in 0.. {
+            assert!(turn < TURNS_MAX, "the group does not settle");
             self.collect();
             let flight = self.flying.peek().map(|Reverse((at, ..))| *at);
             let due = self.nodes.values().filter_map(Endpoint::next_due).min();
