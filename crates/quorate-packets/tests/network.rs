@@ -7,7 +7,7 @@ mod world;
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_dice::Dice;
-use quorate_packets::{endpoint::Event, receive::Delivery};
+use quorate_packets::{endpoint::Event, rate::Bucket, receive::Delivery};
 use world::{CHANNEL, Faults, World, name};
 
 /// Some messages at random moments, from one or two nodes at once; then silence until all is settled.
@@ -196,4 +196,43 @@ fn what_went_is_said_to_be_gone() {
         .iter()
         .find(|event| matches!(event, Event::GivenUp { .. }));
     assert!(first.is_some() && world.now.since_us(began) < 100_000);
+}
+
+/// The sender's rate behind a second of as much as it takes, in percent of its link.
+fn rate_percent(receivers: u32, arrange: impl Fn(&mut World)) -> u64 {
+    const LINK: u64 = 12_500_000;
+    let mut world = World::with(receivers + 1, 1, |node| {
+        let mut settings = world::settings(node, 1, Delivery::AsCompleted);
+        settings.limits.link_bytes_s = LINK;
+        settings
+    });
+    let ids: Vec<NodeId> = (2..=receivers + 1).map(NodeId).collect();
+    world.node(1).set_receivers(CHANNEL, &ids);
+    arrange(&mut world);
+    for _ in 0..500 {
+        // More than the link takes in two milliseconds.
+        while world.nodes[&1].room(CHANNEL) > 2_000_000 {
+            world.send(1, 8192);
+        }
+        world.recorded.clear();
+        let until = world.now.plus_us(2_000);
+        world.run_to(until);
+        world.now = until;
+        let next = world.nodes[&1].next_number(CHANNEL).unwrap();
+        world.node(1).release_to(CHANNEL, next);
+    }
+    world.nodes[&1].rate_bytes_s(CHANNEL).unwrap() * 100 / LINK
+}
+
+/// [rate-2] What all lose lowers the rate to what the link carries; what one loses does not.
+#[test]
+fn the_rate_follows_the_link_and_not_a_loser() {
+    let sound = rate_percent(4, |_| ());
+    assert_eq!(sound, 97);
+    let loser = rate_percent(4, |world| world.loser = Some((3, 300)));
+    assert_eq!(loser, 97);
+    let full = rate_percent(4, |world| {
+        world.bottleneck = Some(Bucket::new(6_000_000, 30_000, Time(0)));
+    });
+    assert!((35..60).contains(&full), "{full} %");
 }

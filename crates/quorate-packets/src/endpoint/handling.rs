@@ -17,6 +17,9 @@ use crate::{
 /// Packets that one NAK is answered for; who needs more asks again.
 const ANSWERED_MAX: usize = 4096;
 
+/// A packet's loss is judged for this many round trips.
+const YOUNG_RTTS: u64 = 4;
+
 /// How a datagram came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -66,11 +69,17 @@ impl Endpoint {
                 let own =
                     report.missed.of.owner == self.me.node && report.missed.of.boot == self.boot;
                 let channel = self.channels.get_mut(&report.missed.of.channel);
+                // [rate-2] Four round trips, behind the time that a report takes to be made.
+                let limits = &self.limits;
+                let young_us = YOUNG_RTTS * self.rtt_us
+                    + limits.report_us
+                    + limits.reorder_grace_us
+                    + limits.jitter_us;
                 if let (true, Some(channel)) = (own, channel) {
                     let missed = &report.missed.ranges;
                     channel
                         .losses
-                        .report(from, missed, report.lost, now, self.rtt_us);
+                        .report(from, missed, report.lost, now, young_us);
                     self.events.push(Event::Reported { node: from, report });
                 }
             }

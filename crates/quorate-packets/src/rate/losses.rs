@@ -15,8 +15,6 @@ const LOST_MAX: usize = 8192;
 const MOMENTS_MAX: usize = 1024;
 /// Loss is counted in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
-/// A packet's loss is judged for this many round trips after it was sent.
-const YOUNG_RTTS: u64 = 4;
 
 /// What was lost on one channel, as receivers report it.
 #[derive(Clone, Debug, Default)]
@@ -90,9 +88,9 @@ impl Losses {
         self.moments.push_back((now, next));
     }
 
-    /// The first number that was sent within [`YOUNG_RTTS`].
-    fn young_from(&self, now: Time, rtt_us: u64) -> u64 {
-        let old = |(at, _): &&(Time, u64)| now.since_us(*at) > YOUNG_RTTS * rtt_us;
+    /// The first number that was sent within this time.
+    fn young_from(&self, now: Time, young_us: u64) -> u64 {
+        let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
         self.moments
             .iter()
             .take_while(old)
@@ -120,16 +118,16 @@ impl Losses {
         }
     }
 
-    /// A receiver reports. A count that goes back, as behind a restart, is a new beginning.
+    /// A receiver reports. What was sent longer than `young_us` ago tells nothing of the link as it is. A count that goes back, as behind a restart, is a new beginning.
     pub fn report(
         &mut self,
         from: NodeId,
         missed: &[Range<u64>],
         lost: u64,
         now: Time,
-        rtt_us: u64,
+        young_us: u64,
     ) {
-        let young = self.young_from(now, rtt_us);
+        let young = self.young_from(now, young_us);
         let Some(one) = self.receivers.get_mut(&from) else {
             return;
         };
@@ -181,7 +179,7 @@ impl Losses {
 mod tests {
     use super::*;
 
-    const RTT: u64 = 100;
+    const YOUNG: u64 = 400;
 
     fn heard(receivers: u32) -> Losses {
         let mut losses = Losses::default();
@@ -200,7 +198,7 @@ mod tests {
             for losing in 1..=receivers.min(10) {
                 let mut losses = heard(receivers);
                 for node in 1..=losing {
-                    losses.report(NodeId(node), &[5..6], 1, Time(50), RTT);
+                    losses.report(NodeId(node), &[5..6], 1, Time(50), YOUNG);
                 }
                 let expected = u64::from(losing >= needed);
                 assert_eq!(losses.take().common, expected, "{losing} of {receivers}");
@@ -213,12 +211,12 @@ mod tests {
     fn loss_by_chance_raises_the_threshold() {
         let mut losses = heard(25);
         for node in 1..=25 {
-            losses.report(NodeId(node), &[], 100, Time(50), RTT);
+            losses.report(NodeId(node), &[], 100, Time(50), YOUNG);
         }
         // Ten in a hundred: 3 · 25 · 0.1 + 1.
         assert_eq!(losses.threshold(), 8);
         for node in 1..=25 {
-            losses.report(NodeId(node), &[], 1000, Time(50), RTT);
+            losses.report(NodeId(node), &[], 1000, Time(50), YOUNG);
         }
         assert_eq!(losses.threshold(), 25);
         let period = losses.take();
@@ -233,7 +231,7 @@ mod tests {
         losses.sent(10, Time(100));
         losses.sent(20, Time(500));
         for node in 1..=2 {
-            losses.report(NodeId(node), &[8..12], 4, Time(501), RTT);
+            losses.report(NodeId(node), &[8..12], 4, Time(501), YOUNG);
         }
         assert_eq!(losses.take().common, 2);
     }
@@ -241,8 +239,8 @@ mod tests {
     #[test]
     fn strangers_do_not_count_and_nothing_grows() {
         let mut losses = heard(2);
-        losses.report(NodeId(9), &[1..2], 1, Time(1), RTT);
-        losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), RTT);
+        losses.report(NodeId(9), &[1..2], 1, Time(1), YOUNG);
+        losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), YOUNG);
         assert!(losses.lost.len() <= LOST_MAX);
         for number in 2_000..5_000 {
             losses.sent(number, Time(number));

@@ -154,7 +154,7 @@ mod tests {
 
     const LINK: u64 = 12_500_000;
     const PACKET: u64 = 1_500;
-    const RTT: u64 = 200;
+    const YOUNG: u64 = 800;
 
     /// What the receivers of a link lose.
     struct World {
@@ -191,7 +191,7 @@ mod tests {
             next += packets;
             losses.sent(next, now);
             for (at, node) in nodes.iter().enumerate() {
-                losses.report(*node, &missed[at], lost[at], now, RTT);
+                losses.report(*node, &missed[at], lost[at], now, YOUNG);
             }
             pacer.poll(now, || losses.take());
             if period > seconds * 50 {

@@ -17,6 +17,7 @@ use quorate_packets::{
     body::ChannelName,
     endpoint::{Endpoint, Event, Settings, To},
     limits::Limits,
+    rate::Bucket,
     receive::Delivery,
     trust::{Group, Key, Keys},
 };
@@ -24,7 +25,7 @@ use quorate_packets::{
 /// The group's channel of each node.
 pub(crate) const CHANNEL: u8 = 1;
 
-/// Turns of one run; the longest has 30 000.
+/// Turns of one run: far more than any takes that ends.
 const TURNS_MAX: u32 = 200_000;
 
 /// What the network does to a datagram, each in a thousand.
@@ -60,6 +61,10 @@ pub(crate) struct World {
     pub(crate) recorded: Vec<(u32, Vec<u8>)>,
     /// From, to: nothing passes.
     pub(crate) cut_links: Vec<(u32, u32)>,
+    /// What the common link carries to the group; the rest is lost to all.
+    pub(crate) bottleneck: Option<Bucket>,
+    /// One node loses so many of a thousand, beside everybody's.
+    pub(crate) loser: Option<(u32, u64)>,
     /// Datagrams to the group, and to single nodes.
     pub(crate) to_group: usize,
     pub(crate) to_one: usize,
@@ -116,6 +121,8 @@ impl World {
             events: BTreeMap::new(),
             recorded: Vec::new(),
             cut_links: Vec::new(),
+            bottleneck: None,
+            loser: None,
             to_group: 0,
             to_one: 0,
         };
@@ -178,7 +185,10 @@ impl World {
         self.recorded.push((to, bytes.to_vec()));
         let faults = self.faults;
         let dice = &mut self.dice;
-        if dice.chance(faults.lost, 1000) {
+        let own = self
+            .loser
+            .map_or(0, |(node, lost)| if node == to { lost } else { 0 });
+        if dice.chance(faults.lost, 1000) || dice.chance(own, 1000) {
             return;
         }
         let times = if dice.chance(faults.repeated, 1000) {
@@ -227,6 +237,10 @@ impl World {
                     // The group's loop brings it back to its sender, too.
                     To::Group => {
                         self.to_group += 1;
+                        let bottleneck = self.bottleneck.as_mut();
+                        if bottleneck.is_some_and(|link| !link.take(bytes.len(), now)) {
+                            continue;
+                        }
                         ids.iter().for_each(|to| self.fly(from, *to, &bytes));
                     }
                 }
