@@ -12,11 +12,12 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
+    body::{Body, Numbers},
     endpoint::{Endpoint, Event, To},
-    header::{Header, Kind},
+    header::{CONTROL, Header, Kind},
     receive::Delivery,
     send::Cannot,
-    trust::{Key, Keys, Refusal},
+    trust::{Key, Keys, Place, Refusal, Seal},
 };
 use world::{CHANNEL, Faults, World, name, settings};
 
@@ -254,6 +255,114 @@ fn foreign_datagrams_are_refused_by_reason() {
         Err(Refusal::Key)
     );
     assert_eq!(datagram_of(&|_| ()), Ok(()));
+}
+
+/// What node `from` could send to node `to` on its control channel.
+fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
+    let header = Header {
+        kind: body.kind(),
+        key: 1,
+        channel: CONTROL,
+        to_one: true,
+        sender: NodeId(from),
+        boot: 1,
+        group: world::group().hint(),
+        number,
+        index: 0,
+        count: 1,
+    };
+    let mut bytes = header.bytes().to_vec();
+    body.write(&mut bytes);
+    let place = Place {
+        group: world::group(),
+        sender: Member::first(from),
+        boot: 1,
+        channel: CONTROL,
+    };
+    let seal = Seal::new(Some(&Key::new([7; 32])), &place);
+    seal.seal(&mut bytes, Some(Member::first(to)));
+    bytes
+}
+
+/// [pkt-5] [gap-4] A repair is taken if it is an original that is missing, once, and is no sign of life of
+/// whoever made the original.
+#[test]
+fn a_repair_is_an_original_that_is_missing() {
+    let mut world = World::new(3, Delivery::InOrder, 10);
+    for _ in 0..2 {
+        world.send(1, 100);
+    }
+    world.collect();
+    let originals = std::mem::take(&mut world.recorded);
+    let originals: Vec<Vec<u8>> = originals
+        .into_iter()
+        .filter_map(|(to, bytes)| (to == 3).then_some(bytes))
+        .collect();
+    let node = world.node(3);
+    node.handle(&originals[1], Time(5)).unwrap();
+    assert!(node.take_events().is_empty());
+    let repair = |number, original: &[u8]| control(2, 3, number, &Body::Repair(original));
+    // It came, and waits for its turn.
+    assert_eq!(
+        node.handle(&repair(100, &originals[1]), Time(6)),
+        Err(Refusal::Unwanted)
+    );
+    // Not as its owner sealed it.
+    let mut changed = originals[0].clone();
+    changed[60] ^= 1;
+    assert_eq!(
+        node.handle(&repair(101, &changed), Time(6)),
+        Err(Refusal::Tag)
+    );
+    // No original of a message.
+    let nested = repair(1, &originals[0]);
+    assert_eq!(
+        node.handle(&repair(102, &nested), Time(6)),
+        Err(Refusal::Unwanted)
+    );
+    assert!(node.take_events().is_empty());
+    node.handle(&repair(103, &originals[0]), Time(7)).unwrap();
+    assert_eq!(node.take_events().len(), 2);
+    assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
+    assert_eq!(node.alive(NodeId(2)), None);
+    // Neither the repair again nor the original.
+    assert_eq!(
+        node.handle(&repair(103, &originals[0]), Time(8)),
+        Err(Refusal::Repeated)
+    );
+    assert_eq!(
+        node.handle(&repair(104, &originals[0]), Time(8)),
+        Err(Refusal::Unwanted)
+    );
+    assert_eq!(node.handle(&originals[0], Time(8)), Err(Refusal::Repeated));
+    assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
+}
+
+/// [pkt-1] Who asks for packets of an older boot, or of a channel that there is not, hears that they are gone.
+#[test]
+fn packets_of_an_older_boot_are_gone() {
+    let mut world = World::new(3, Delivery::InOrder, 11);
+    world.send(1, 100);
+    world.run_to(Time(100_000));
+    // Node 1 as its own packets' owner, and as a keeper of node 2's.
+    for (number, owner, boot, channel) in [(100, 1, 0, 1), (101, 1, 1, 9), (102, 2, 0, 1)] {
+        let of = quorate_packets::body::ChannelName {
+            owner: NodeId(owner),
+            boot,
+            channel,
+        };
+        let numbers = Numbers {
+            of,
+            ranges: vec![1..4; 1],
+        };
+        let nak = control(3, 1, number, &Body::Nak(numbers.clone()));
+        world.node(1).handle(&nak, Time(200_000)).unwrap();
+        let answers = world.node(1).take_control();
+        assert_eq!(answers.len(), 1);
+        let (header, _, payload) = Header::read(&answers[0].bytes).unwrap();
+        assert_eq!(answers[0].to, To::Node(NodeId(3)));
+        assert_eq!(Body::read(header.kind, payload), Ok(Body::Gone(numbers)));
+    }
 }
 
 /// [pkt-3] Keys are exchanged under traffic: nothing is refused, nothing is lost, repairs of what the old key

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::node_id::NodeId;
 
+use crate::trust::gate::PEERS_MAX;
+
 /// A key of 256 bits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
@@ -95,9 +97,11 @@ impl Keys {
         Ok(())
     }
 
-    /// A node said by TCP which key is its newest.
+    /// A node said by TCP which key is its newest. Of more nodes than there can be peers nothing is kept.
     pub fn named(&mut self, node: NodeId, id: KeyId) {
-        self.named.insert(node, id);
+        if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
+            self.named.insert(node, id);
+        }
     }
 
     /// Sends with the newest key if all of these nodes have named it. Whether that changed something.
