@@ -160,6 +160,46 @@ fn a_tail_shows_what_nothing_follows() {
     assert_eq!(asks[..2], [(1..2, 0), (3..4, 0)]);
 }
 
+/// [pkt-7] Whoever else wants it, the owner is asked once out of turn; who said *gone* is waited for no more,
+/// and what it says twice changes nothing.
+#[test]
+fn others_hurry_a_request_once() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(2, 0, 1, b"b");
+    let mut asked_by_others = |now| {
+        let Channel {
+            inbound,
+            quota,
+            happened,
+            ..
+        } = &mut channel;
+        inbound.hurry(&(1..2), Time(now), quota, happened);
+        inbound.poll(Time(now), quota, happened)
+    };
+    assert_eq!(asked_by_others(10), [(1..2, 1)]);
+    assert_eq!(asked_by_others(11), []);
+    assert_eq!(asked_by_others(12), []);
+
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(2, 0, 1, b"b");
+    let mut gone_elsewhere = |now| {
+        let Channel {
+            inbound,
+            quota,
+            happened,
+            ..
+        } = &mut channel;
+        inbound.on_gone(&(1..2), false, Time(now), quota, happened);
+        inbound.poll(Time(now), quota, happened)
+    };
+    // Within the grace nobody was asked.
+    assert_eq!(gone_elsewhere(10), []);
+    assert_eq!(gone_elsewhere(400), [(1..2, 0)]);
+    assert_eq!(gone_elsewhere(401), [(1..2, 1)]);
+    assert_eq!(gone_elsewhere(402), []);
+    assert!(channel.take().is_empty());
+}
+
 /// [pkt-4] 256 messages that lack parts, and so many bytes: what comes last goes first.
 #[test]
 fn a_sender_fills_its_quota_and_no_more() {
