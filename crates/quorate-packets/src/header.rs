@@ -242,3 +242,78 @@ impl<'a> Fields<'a> {
         end.then_some(value).ok_or(Malformed::Field("length"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Fragment,
+            key: 1,
+            channel: 1,
+            to_one: false,
+            sender: NodeId(1),
+            boot: 1,
+            group: 7,
+            number: 9,
+            index: 2,
+            count: 3,
+        }
+    }
+
+    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; flags, kinds and channels are
+    /// those that there are.
+    #[test]
+    fn impossible_headers_are_refused() {
+        let read = |header: Header| Header::read(&header.bytes()).map(|(header, ..)| header);
+        assert_eq!(read(header()), Ok(header()));
+        let with = |change: &dyn Fn(&mut Header)| {
+            let mut changed = header();
+            change(&mut changed);
+            read(changed).map(|_| ())
+        };
+        let field = |name| Err(Malformed::Field(name));
+        assert_eq!(with(&|header| header.index = 3), field("index"));
+        assert_eq!(with(&|header| header.count = 0), field("index"));
+        assert_eq!(with(&|header| header.number = 2), field("number"));
+        assert_eq!(with(&|header| header.number = 3), Ok(()));
+        assert_eq!(with(&|header| header.number = u64::MAX), field("number"));
+        assert_eq!(with(&|header| header.number = u64::MAX - 1), Ok(()));
+        assert_eq!(with(&|header| header.channel = CONTROL), field("channel"));
+        // What asks or answers is for one node, whole, and on the control channel.
+        let control = Header {
+            kind: Kind::Nak,
+            channel: CONTROL,
+            to_one: true,
+            index: 0,
+            count: 1,
+            ..header()
+        };
+        assert_eq!(read(control), Ok(control));
+        let to_all = Header {
+            to_one: false,
+            ..control
+        };
+        assert_eq!(read(to_all), Err(Malformed::Field("flags")));
+        let in_parts = Header {
+            count: 2,
+            ..control
+        };
+        assert_eq!(read(in_parts), Err(Malformed::Field("index")));
+        let elsewhere = Header {
+            channel: 1,
+            ..control
+        };
+        assert_eq!(read(elsewhere), Err(Malformed::Field("channel")));
+
+        let mut bytes = header().bytes();
+        assert_eq!(Header::read(&bytes[..43]), Err(Malformed::Short));
+        bytes[3] = 2;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Field("flags")));
+        bytes[0] = 0x21;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Version(2)));
+        bytes[0] = 0x19;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Kind(9)));
+    }
+}

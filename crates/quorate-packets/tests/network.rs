@@ -124,7 +124,14 @@ fn an_acceptor_repairs_what_the_leader_cannot() {
 /// [pkt-7] A repairer that lacks it, too, asks once itself and passes on what comes.
 #[test]
 fn a_repairer_that_lacks_it_asks_itself() {
-    let mut world = World::new(3, Delivery::InOrder, 1);
+    let mut world = World::with(3, 1, |node| {
+        let mut settings = world::settings(node, 1, Delivery::InOrder);
+        if node == 3 {
+            // Its only request reaches node 2, which has nothing yet.
+            settings.limits.tries_max = 1;
+        }
+        settings
+    });
     // Neither 2 nor 3 gets the first datagram, and 3 cannot reach the leader.
     world.cut_links = vec![(1, 2), (1, 3), (3, 1)];
     world.send(1, 100);

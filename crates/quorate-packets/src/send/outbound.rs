@@ -276,6 +276,21 @@ mod tests {
         assert!(sender.outbound.datagram(1).is_none());
     }
 
+    /// [pkt-8] Many small datagrams use up the numbers before the bytes: what is not decided stays all the same.
+    #[test]
+    fn what_is_undecided_is_not_freed_for_its_number() {
+        let mut sender = Sender::new(1 << 20);
+        let mut pushed = 0;
+        while sender.push(1).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!((pushed, sender.push(1)), (1024, Err(Cannot::Full)));
+        while sender.outbound.take(usize::MAX).is_some() {}
+        assert!((1..=1024).all(|number| sender.outbound.datagram(number).is_some()));
+        sender.outbound.release_to(2);
+        assert!(sender.push(1).is_ok() && sender.push(1) == Err(Cannot::Full));
+    }
+
     /// [pkt-4] Too long for ever is not the same as full.
     #[test]
     fn what_never_fits_is_too_long() {
