@@ -127,8 +127,8 @@ fn a_repairer_that_lacks_it_asks_itself() {
     let mut world = World::with(3, 1, |node| {
         let mut settings = world::settings(node, 1, Delivery::InOrder);
         if node == 3 {
-            // Its only request reaches node 2, which has nothing yet.
-            settings.limits.tries_max = 1;
+            // One request reaches node 2, which has nothing yet; the other one is for the leader.
+            settings.limits.tries_max = 2;
         }
         settings
     });
