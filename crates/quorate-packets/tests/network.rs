@@ -126,9 +126,12 @@ fn an_acceptor_repairs_what_the_leader_cannot() {
 fn a_repairer_that_lacks_it_asks_itself() {
     let mut world = World::with(3, 1, |node| {
         let mut settings = world::settings(node, 1, Delivery::InOrder);
-        if node == 3 {
+        match node {
+            // It would ask late by itself.
+            2 => settings.limits.reorder_grace_us = 1_000_000,
             // One request reaches node 2, which has nothing yet; the other one is for the leader.
-            settings.limits.tries_max = 2;
+            3 => settings.limits.tries_max = 2,
+            _ => {}
         }
         settings
     });
@@ -141,6 +144,7 @@ fn a_repairer_that_lacks_it_asks_itself() {
     world.run();
     assert!(world.judge(2, 1, true).is_empty());
     assert!(world.judge(3, 1, true).is_empty());
+    assert!(world.now < Time(100_000));
 }
 
 /// [pkt-7] Two NAKs from different nodes for one packet: the group gets it once more.

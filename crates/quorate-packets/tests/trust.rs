@@ -365,6 +365,25 @@ fn packets_of_an_older_boot_are_gone() {
     }
 }
 
+/// [pkt-1] What another node has not may be had elsewhere; what the owner has no more is given up.
+#[test]
+fn only_the_owner_gives_packets_up() {
+    let mut world = World::new(3, Delivery::InOrder, 12);
+    let node = world.node(3);
+    node.hear_next(name(1, 1), 4, Time(0));
+    let numbers = Numbers {
+        of: name(1, 1),
+        ranges: vec![1..4; 1],
+    };
+    let gone = |from, number| control(from, 3, number, &Body::Gone(numbers.clone()));
+    node.handle(&gone(2, 100), Time(1)).unwrap();
+    assert!(node.take_events().is_empty());
+    node.handle(&gone(1, 100), Time(2)).unwrap();
+    let of = name(1, 1);
+    let numbers = 1..4;
+    assert_eq!(node.take_events(), [Event::GivenUp { of, numbers }]);
+}
+
 /// [pkt-3] Keys are exchanged under traffic: nothing is refused, nothing is lost, repairs of what the old key
 /// sealed are taken.
 #[test]
