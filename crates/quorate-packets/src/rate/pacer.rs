@@ -248,6 +248,26 @@ mod tests {
         }
     }
 
+    /// [rate-2] A trial that changed nothing gives the rate back as it was; one that helped does not.
+    #[test]
+    fn what_was_lowered_in_vain_is_restored() {
+        for (lost_below, restored) in [(50, true), (0, false)] {
+            let mut pacer = Pacer::new(1_000_000, Time(0));
+            let period = |lost| Period {
+                common: lost,
+                judged: 1_000,
+                lost,
+            };
+            pacer.poll(Time(10_000), || period(50));
+            assert_eq!(pacer.rate_bytes_s(), 500_000 * 85 / 100);
+            for turn in 2..=4 {
+                pacer.poll(Time(turn * 10_000), || period(lost_below));
+            }
+            let expected = if restored { 500_000 } else { 425_000 };
+            assert_eq!(pacer.rate_bytes_s(), expected);
+        }
+    }
+
     /// [rate-2] Up by 2 % a period to 97 %; down by 15 % at once when the own queue drops.
     #[test]
     fn the_rate_moves_by_its_steps() {

@@ -167,6 +167,10 @@ mod tests {
         partial.add(0, &[1; 5]);
         assert_eq!(partial.needs(1, &[1; 6]), Err(Misfit));
         assert_eq!(partial.needs(1, &[1; 5]), Ok(0));
+        let mut partial = Partial::new(3);
+        partial.add(0, &[1; 5]);
+        assert_eq!(partial.needs(2, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.needs(2, &[1; 5]), Ok(0));
         let partial = Partial::new(u16::MAX);
         assert!(partial.needs(0, &[0; 256]).is_ok());
         assert_eq!(partial.needs(0, &[0; 257]), Err(Misfit));
