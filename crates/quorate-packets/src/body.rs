@@ -1,0 +1,271 @@
+//! What datagrams of the control channel say, as bytes and back.
+
+use std::ops::Range;
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    node_id::NodeId,
+    slot::Slot,
+};
+
+use crate::header::{CONTROL, Fields, Kind, Malformed};
+
+/// Most ranges in a NAK, a report or a *gone*.
+pub const RANGES_MAX: usize = 64;
+/// Most channels in an answer.
+pub const CHANNELS_MAX: usize = 16;
+
+/// A channel of a sender, in one of its boots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelName {
+    /// Whose datagrams they are.
+    pub owner: NodeId,
+    /// In which boot. A restart begins another channel ([pkt-1]).
+    pub boot: u32,
+    /// Which of its channels; never [`CONTROL`].
+    pub channel: u8,
+}
+
+/// Numbers of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Which channel.
+    pub of: ChannelName,
+    /// At most [`RANGES_MAX`], none empty, in order and apart.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// How far a channel went, when nothing follows ([told-2]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Which of the sender's channels.
+    pub channel: u8,
+    /// What was sent has numbers below.
+    pub next: u64,
+    /// `decided_to` says something of values of exactly this ballot.
+    pub ballot: Ballot,
+    /// Slots below are decided.
+    pub decided_to: Slot,
+}
+
+/// What a receiver lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What did not come at first since the report before; not all, if there are more.
+    pub missed: Numbers,
+    /// All numbers that did not come at first, since the channel was opened.
+    pub lost: u64,
+    /// It is so of numbers below.
+    pub to: u64,
+}
+
+/// A channel that can be listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Which; [`CONTROL`] too.
+    pub channel: u8,
+    /// For one node, not for the group. Of the control channel: as it comes.
+    pub to_one: bool,
+    /// Datagrams with numbers below are not taken.
+    pub from: u64,
+}
+
+/// Answer to a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Of the probe.
+    pub nonce: u64,
+    /// What the sender has that the asker may listen to; at most [`CHANNELS_MAX`].
+    pub channels: Vec<Opening>,
+}
+
+/// Payload of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Part of a message; not empty but for a message of no bytes.
+    Fragment(&'a [u8]),
+    /// How far a channel went.
+    Tail(Tail),
+    /// Wants these.
+    Nak(Numbers),
+    /// Lost these.
+    Report(Report),
+    /// Has these no more.
+    Gone(Numbers),
+    /// Part of a datagram.
+    Repair(&'a [u8]),
+    /// Wants an answer with this nonce.
+    Probe(u64),
+    /// Answers.
+    Answer(Answer),
+}
+
+impl<'a> Body<'a> {
+    /// Reads what a datagram of this kind says.
+    pub fn read(kind: Kind, payload: &'a [u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(payload);
+        let body = match kind {
+            Kind::Fragment => return Ok(Self::Fragment(payload)),
+            Kind::Repair if payload.is_empty() => return Err(Malformed::Field("length")),
+            Kind::Repair => return Ok(Self::Repair(payload)),
+            Kind::Tail => Self::Tail(Tail::read(&mut fields)?),
+            Kind::Nak => Self::Nak(Numbers::read(&mut fields)?),
+            Kind::Gone => Self::Gone(Numbers::read(&mut fields)?),
+            Kind::Report => Self::Report(Report {
+                lost: fields.u64()?,
+                to: fields.u64()?,
+                missed: Numbers::read(&mut fields)?,
+            }),
+            Kind::Probe => Self::Probe(fields.u64()?),
+            Kind::Answer => Self::Answer(Answer::read(&mut fields)?),
+        };
+        fields.end(body)
+    }
+
+    /// The kind of datagram that says it.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Fragment(_) => Kind::Fragment,
+            Self::Tail(_) => Kind::Tail,
+            Self::Nak(_) => Kind::Nak,
+            Self::Report(_) => Kind::Report,
+            Self::Gone(_) => Kind::Gone,
+            Self::Repair(_) => Kind::Repair,
+            Self::Probe(_) => Kind::Probe,
+            Self::Answer(_) => Kind::Answer,
+        }
+    }
+
+    /// Appends the bytes. The lists must be within their bounds.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Fragment(bytes) | Self::Repair(bytes) => out.extend_from_slice(bytes),
+            Self::Tail(tail) => tail.write(out),
+            Self::Nak(numbers) | Self::Gone(numbers) => numbers.write(out),
+            Self::Report(report) => {
+                out.extend_from_slice(&report.lost.to_le_bytes());
+                out.extend_from_slice(&report.to.to_le_bytes());
+                report.missed.write(out);
+            }
+            Self::Probe(nonce) => out.extend_from_slice(&nonce.to_le_bytes()),
+            Self::Answer(answer) => answer.write(out),
+        }
+    }
+}
+
+impl Tail {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let channel = data_channel(fields.u8()?)?;
+        fields.zeros::<3>()?;
+        let next = fields.u64()?;
+        if next == 0 {
+            return Err(Malformed::Field("number"));
+        }
+        let ballot = Ballot {
+            era: Era(fields.u32()?),
+            round: fields.u32()?,
+            node: NodeId(fields.u32()?),
+        };
+        Ok(Self {
+            channel,
+            next,
+            ballot,
+            decided_to: Slot(fields.u64()?),
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.channel, 0, 0, 0]);
+        out.extend_from_slice(&self.next.to_le_bytes());
+        out.extend_from_slice(&self.ballot.era.0.to_le_bytes());
+        out.extend_from_slice(&self.ballot.round.to_le_bytes());
+        out.extend_from_slice(&self.ballot.node.0.to_le_bytes());
+        out.extend_from_slice(&self.decided_to.0.to_le_bytes());
+    }
+}
+
+impl Numbers {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let of = ChannelName {
+            owner: NodeId(fields.u32()?),
+            boot: fields.u32()?,
+            channel: data_channel(fields.u8()?)?,
+        };
+        fields.zeros::<1>()?;
+        let count = usize::from(fields.u16()?);
+        if count > RANGES_MAX {
+            return Err(Malformed::Field("count"));
+        }
+        let mut ranges: Vec<Range<u64>> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (start, length) = (fields.u64()?, u64::from(fields.u32()?));
+            let end = start.checked_add(length);
+            let behind = ranges.last().map_or(0, |range| range.end);
+            match end {
+                Some(end) if length > 0 && start > behind => ranges.push(start..end),
+                _ => return Err(Malformed::Field("range")),
+            }
+        }
+        Ok(Self { of, ranges })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.of.owner.0.to_le_bytes());
+        out.extend_from_slice(&self.of.boot.to_le_bytes());
+        out.extend_from_slice(&[self.of.channel, 0]);
+        let count = u16::try_from(self.ranges.len()).expect("at most RANGES_MAX");
+        out.extend_from_slice(&count.to_le_bytes());
+        for range in &self.ranges {
+            let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+            out.extend_from_slice(&range.start.to_le_bytes());
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+impl Answer {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let nonce = fields.u64()?;
+        let count = usize::from(fields.u8()?);
+        fields.zeros::<3>()?;
+        if count > CHANNELS_MAX {
+            return Err(Malformed::Field("count"));
+        }
+        let mut channels: Vec<Opening> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let channel = fields.u8()?;
+            let to_one = match fields.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed::Field("audience")),
+            };
+            fields.zeros::<2>()?;
+            let from = fields.u64()?;
+            let above = channels.last().is_none_or(|last| last.channel < channel);
+            if !above || from == 0 {
+                return Err(Malformed::Field("channel"));
+            }
+            channels.push(Opening {
+                channel,
+                to_one,
+                from,
+            });
+        }
+        Ok(Self { nonce, channels })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.nonce.to_le_bytes());
+        let count = u8::try_from(self.channels.len()).expect("at most CHANNELS_MAX");
+        out.extend_from_slice(&[count, 0, 0, 0]);
+        for opening in &self.channels {
+            out.extend_from_slice(&[opening.channel, u8::from(opening.to_one), 0, 0]);
+            out.extend_from_slice(&opening.from.to_le_bytes());
+        }
+    }
+}
+
+fn data_channel(channel: u8) -> Result<u8, Malformed> {
+    let data = channel != CONTROL;
+    data.then_some(channel).ok_or(Malformed::Field("channel"))
+}

@@ -1,0 +1,290 @@
+//! Datagrams as they were sent or heard, bit for bit, in a circle of bytes ([pkt-5], [pkt-8]).
+//!
+//! What was voted for is not here: a log and the bytes of values are kept elsewhere, by their names. So
+//! whatever is freed here is missed by nobody but who wants a repair.
+
+use std::{collections::VecDeque, ops::Range};
+
+/// A circle of datagrams, each found by its number.
+///
+/// Datagrams lie one behind the other: equal ones in a row are one slice, which a kernel cuts again.
+pub struct Buffer {
+    /// The circle.
+    bytes: Vec<u8>,
+    /// In the order in which they came: the oldest is freed first.
+    held: VecDeque<Entry>,
+    /// Where each number is in `held`, counted from the first entry ever; at its place modulo the length.
+    places: Vec<u64>,
+    /// How many entries were freed.
+    freed: u64,
+    /// Where the next one begins.
+    head: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    number: u64,
+    at: usize,
+    length: usize,
+}
+
+/// No entry.
+const NOWHERE: u64 = u64::MAX;
+
+impl Buffer {
+    /// Of this many bytes, for at most `numbers` datagrams, a power of two.
+    pub fn new(bytes: usize, numbers: usize) -> Self {
+        Self {
+            bytes: vec![0; bytes],
+            held: VecDeque::new(),
+            places: vec![NOWHERE; numbers.next_power_of_two()],
+            freed: 0,
+            head: 0,
+        }
+    }
+
+    /// Whether these datagrams could be here at once, if nothing else were. Up to one may be lost at the end
+    /// of the circle.
+    pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
+        let longest = bytes.div_ceil(datagrams.max(1));
+        datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
+    }
+
+    /// Room for a datagram, which the caller fills. Frees the oldest ones as far as that is needed, if
+    /// `may_free` says of each number that it may go; `None` if one may not, or the number, or
+    /// a newer one that shares its place, is held.
+    pub fn insert(
+        &mut self,
+        number: u64,
+        length: usize,
+        may_free: impl Fn(u64) -> bool,
+    ) -> Option<&mut [u8]> {
+        let slot = self.slot(number);
+        if length == 0 || length > self.bytes.len() || self.holder(slot) >= Some(number) {
+            return None;
+        }
+        // What shares the place of the number goes, and with it all that came before.
+        while self.places[slot] != NOWHERE {
+            self.free_oldest(&may_free)?;
+        }
+        let at = loop {
+            match self.room(length) {
+                Some(at) => break at,
+                None => self.free_oldest(&may_free)?,
+            }
+        };
+        self.head = at + length;
+        self.places[slot] = self.freed + self.held.len() as u64;
+        self.held.push_back(Entry { number, at, length });
+        Some(&mut self.bytes[at..at + length])
+    }
+
+    /// Where a datagram of this length can begin without a byte of another.
+    fn room(&self, length: usize) -> Option<usize> {
+        let end = self.bytes.len();
+        let Some(oldest) = self.held.front() else {
+            return Some(0);
+        };
+        let tail = oldest.at;
+        if self.head > tail {
+            // The free part is what follows the head, and what is before the tail.
+            if self.head + length <= end {
+                Some(self.head)
+            } else {
+                (length <= tail).then_some(0)
+            }
+        } else {
+            (self.head + length <= tail).then_some(self.head)
+        }
+    }
+
+    fn free_oldest(&mut self, may_free: impl Fn(u64) -> bool) -> Option<()> {
+        let oldest = self.held.front()?;
+        if !may_free(oldest.number) {
+            return None;
+        }
+        let slot = self.slot(oldest.number);
+        self.places[slot] = NOWHERE;
+        self.held.pop_front();
+        self.freed += 1;
+        Some(())
+    }
+
+    /// Takes back the newest datagram, if it is this one.
+    pub fn take_back(&mut self, number: u64) -> bool {
+        let Some(newest) = self.held.back().filter(|newest| newest.number == number) else {
+            return false;
+        };
+        self.head = newest.at;
+        let slot = self.slot(number);
+        self.places[slot] = NOWHERE;
+        self.held.pop_back();
+        true
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        let mask = self.places.len() as u64 - 1;
+        usize::try_from(number & mask).expect("below the length")
+    }
+
+    /// The number that has this place.
+    fn holder(&self, slot: usize) -> Option<u64> {
+        self.index(slot).map(|index| self.held[index].number)
+    }
+
+    fn index(&self, slot: usize) -> Option<usize> {
+        let place = self.places[slot];
+        let held = place != NOWHERE;
+        held.then(|| usize::try_from(place - self.freed).expect("within the queue"))
+    }
+
+    fn find(&self, number: u64) -> Option<usize> {
+        let index = self.index(self.slot(number))?;
+        (self.held[index].number == number).then_some(index)
+    }
+
+    /// A datagram.
+    pub fn datagram(&self, number: u64) -> Option<&[u8]> {
+        let entry = self.held[self.find(number)?];
+        Some(&self.bytes[entry.at..entry.at + entry.length])
+    }
+
+    /// The datagrams from `number` on that lie in one row: all of one length, but for the last, which may
+    /// be shorter; at most `count` of them and `bytes_max` bytes. The range of their numbers, the length
+    /// and the bytes.
+    pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
+        let mut index = self.find(number)?;
+        let first = self.held[index];
+        let mut end = first.at + first.length;
+        let mut next = number + 1;
+        let mut shorter = false;
+        while let Some(entry) = self.held.get(index + 1) {
+            let goes_on = entry.number == next && entry.at == end && entry.length <= first.length;
+            let fits = end + entry.length - first.at <= bytes_max && next - number < count;
+            if !goes_on || !fits || shorter {
+                break;
+            }
+            shorter = entry.length < first.length;
+            end += entry.length;
+            next += 1;
+            index += 1;
+        }
+        Some(Run {
+            numbers: number..next,
+            segment_bytes: first.length,
+            bytes: &self.bytes[first.at..end],
+        })
+    }
+
+    /// The number of the oldest one.
+    pub fn oldest(&self) -> Option<u64> {
+        self.held.front().map(|entry| entry.number)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// Datagrams in a row, for one call of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run<'a> {
+    /// Their numbers.
+    pub numbers: Range<u64>,
+    /// The length of each but the last, which may be shorter.
+    pub segment_bytes: usize,
+    /// All of them.
+    pub bytes: &'a [u8],
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    fn fill(number: u64, length: usize) -> Vec<u8> {
+        let mut dice = Dice::new(number);
+        (0..length).map(|_| dice.word().to_le_bytes()[0]).collect()
+    }
+
+    /// [pkt-8] Against a map that keeps everything: what is found is what was put, bit for bit; what is
+    /// freed is older than all that is found.
+    #[test]
+    fn what_is_found_is_what_was_put() {
+        for seed in 0..60 {
+            let mut dice = Dice::new(seed);
+            let mut buffer = Buffer::new(1000, 64);
+            let mut order: Vec<u64> = Vec::new();
+            let mut put = BTreeMap::new();
+            let mut number = 1;
+            for _ in 0..500 {
+                number += dice.pick(&[1, 1, 1, 1, 2, 40]);
+                // Not always in order: what is repaired comes late.
+                let this = number - dice.below(3).min(number - 1);
+                let bytes = fill(this, dice.index(120) + 1);
+                let held = buffer.datagram(this).is_some();
+                let room = buffer.insert(this, bytes.len(), |_| true);
+                assert_eq!(room.is_none(), held);
+                if let Some(room) = room {
+                    room.copy_from_slice(&bytes);
+                    put.insert(this, bytes);
+                    order.retain(|other| *other != this);
+                    order.push(this);
+                }
+                let found: Vec<bool> = order
+                    .iter()
+                    .map(|n| buffer.datagram(*n).is_some())
+                    .collect();
+                let first = found.iter().position(|found| *found).unwrap();
+                assert!(found[first..].iter().all(|found| *found), "seed {seed}");
+                assert_eq!(buffer.len(), order.len() - first);
+                for number in &order[first..] {
+                    assert_eq!(buffer.datagram(*number), Some(&put[number][..]));
+                }
+            }
+        }
+    }
+
+    /// [pkt-8] What may not go yet is not overwritten, neither for its bytes nor for its place.
+    #[test]
+    fn what_may_not_go_stays() {
+        let mut buffer = Buffer::new(100, 8);
+        for number in 1..=2 {
+            buffer.insert(number, 40, |_| false).unwrap();
+        }
+        assert!(buffer.insert(3, 40, |_| false).is_none());
+        assert!(buffer.insert(3, 40, |number| number == 1).is_some());
+        assert!(buffer.datagram(1).is_none() && buffer.datagram(2).is_some());
+        let mut buffer = Buffer::new(1000, 8);
+        for number in 1..=8 {
+            buffer.insert(number, 1, |_| false).unwrap();
+        }
+        assert!(buffer.insert(9, 1, |_| false).is_none());
+    }
+
+    #[test]
+    fn a_run_is_what_one_call_can_send() {
+        let mut buffer = Buffer::new(1000, 64);
+        for (number, length) in (1..).zip([10, 10, 10, 4, 10, 10, 12]) {
+            buffer.insert(number, length, |_| true).unwrap();
+        }
+        let numbers = |run: Option<Run<'_>>| run.unwrap().numbers;
+        assert_eq!(numbers(buffer.run(1, 64, 1000)), 1..5);
+        assert_eq!(numbers(buffer.run(1, 2, 1000)), 1..3);
+        assert_eq!(numbers(buffer.run(1, 64, 29)), 1..3);
+        assert_eq!(numbers(buffer.run(5, 64, 1000)), 5..7);
+        assert_eq!(buffer.run(1, 64, 1000).unwrap().bytes.len(), 34);
+        assert_eq!(buffer.run(9, 64, 1000), None);
+        assert!(buffer.take_back(7) && !buffer.take_back(5));
+        assert_eq!(buffer.run(7, 1, 1000), None);
+    }
+}

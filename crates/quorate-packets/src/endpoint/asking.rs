@@ -1,0 +1,90 @@
+//! Asking for what is missing, and whom: an acceptor first, then the owner ([pkt-7]).
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+use crate::{
+    body::{Body, ChannelName, Numbers, RANGES_MAX, Report},
+    endpoint::Endpoint,
+};
+
+impl Endpoint {
+    /// Sends the requests and reports that are due.
+    pub(super) fn poll_heard(&mut self, now: Time) {
+        let nodes: Vec<NodeId> = self.heard.keys().copied().collect();
+        for owner in nodes {
+            let heard = self.heard.get_mut(&owner).expect("listed above");
+            let boot = heard.boot;
+            let mut results = Vec::new();
+            for (&channel, listened) in &mut heard.channels {
+                let mut happened = Vec::new();
+                let asks = listened.inbound.poll(now, &mut heard.quota, &mut happened);
+                let report = listened.report(now, self.limits.report_us);
+                results.push((channel, listened.to_one, asks, report, happened));
+            }
+            for (channel, to_one, asks, report, happened) in results {
+                let of = ChannelName {
+                    owner,
+                    boot,
+                    channel,
+                };
+                self.publish(of, happened);
+                let mut by_source: BTreeMap<NodeId, Vec<_>> = BTreeMap::new();
+                for (range, tries) in asks {
+                    let source = self.source(owner, to_one, tries);
+                    by_source.entry(source).or_default().push(range);
+                }
+                for (source, ranges) in by_source {
+                    let Some(to) = self.gate.peer(source) else {
+                        continue;
+                    };
+                    for ranges in ranges.chunks(RANGES_MAX) {
+                        let ranges = ranges.to_vec();
+                        self.control
+                            .say(Some(to), &Body::Nak(Numbers { of, ranges }));
+                    }
+                }
+                if let (Some((missed, lost, to)), Some(peer)) = (report, self.gate.peer(owner)) {
+                    let missed = Numbers { of, ranges: missed };
+                    let report = Report { missed, lost, to };
+                    self.control.say(Some(peer), &Body::Report(report));
+                }
+            }
+        }
+    }
+
+    /// [pkt-7] The preferential acceptor of this node, then the owner, then the next acceptor, and so on. Ids
+    /// are given out in a row, so that they spread askers evenly.
+    fn source(&self, owner: NodeId, to_one: bool, tries: u32) -> NodeId {
+        let usable = |node: &&NodeId| {
+            **node != owner && **node != self.me.node && self.gate.peer(**node).is_some()
+        };
+        let acceptors: Vec<NodeId> = self.acceptors.iter().filter(usable).copied().collect();
+        if to_one || acceptors.is_empty() || tries % 2 == 1 {
+            return owner;
+        }
+        let count = acceptors.len() as u64;
+        let at = (u64::from(self.me.node.0) + u64::from(tries / 2)) % count;
+        acceptors[usize::try_from(at).expect("below the count")]
+    }
+}
+
+impl super::Listened {
+    /// What the owner should hear: new losses, at most so often.
+    fn report(
+        &mut self,
+        now: Time,
+        every_us: u64,
+    ) -> Option<(Vec<std::ops::Range<u64>>, u64, u64)> {
+        if now < self.report_at {
+            return None;
+        }
+        let missed = self.inbound.take_missed();
+        if missed.is_empty() {
+            return None;
+        }
+        self.report_at = now.plus_us(every_us);
+        Some((missed, self.inbound.lost(), self.inbound.top()))
+    }
+}

@@ -1,0 +1,124 @@
+//! Datagrams of the control channel on their way out: numbered, sealed, and never repaired.
+
+use std::mem;
+
+use quorate_core::node_id::{Member, NodeId};
+
+use crate::{
+    body::Body,
+    endpoint::{Outgoing, To},
+    envelope,
+    header::{CONTROL, HEADER_BYTES, Header, Kind},
+    trust::{Group, Keys, Place, Seal},
+};
+
+/// Datagrams that wait to be taken.
+const OUTGOING_MAX: usize = 4096;
+
+/// The control channel of this node.
+pub(super) struct Control {
+    place: Place,
+    hint: u32,
+    key: u8,
+    seal: Seal,
+    /// Of the next datagram.
+    next: u64,
+    outgoing: Vec<Outgoing>,
+}
+
+impl Control {
+    pub(super) fn new(me: Member, boot: u32, group: Group, keys: &Keys) -> Self {
+        let place = Place {
+            group,
+            sender: me,
+            boot,
+            channel: CONTROL,
+        };
+        let (key, with) = keys.current();
+        Self {
+            hint: group.hint(),
+            key,
+            seal: Seal::new(with, &place),
+            place,
+            next: 1,
+            outgoing: Vec::new(),
+        }
+    }
+
+    pub(super) fn rekey(&mut self, keys: &Keys) {
+        let (key, with) = keys.current();
+        (self.key, self.seal) = (key, Seal::new(with, &self.place));
+    }
+
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Outgoing> {
+        mem::take(&mut self.outgoing)
+    }
+
+    /// One datagram, to the group or to a member.
+    pub(super) fn say(&mut self, to: Option<Member>, body: &Body<'_>) {
+        self.part(to, body, (0, 1));
+    }
+
+    /// [pkt-5] An original, bit for bit, in an envelope.
+    pub(super) fn repair(&mut self, to: Member, original: &[u8], datagram_bytes: usize) {
+        for (index, count, part) in envelope::parts(original, datagram_bytes - HEADER_BYTES) {
+            self.part(Some(to), &Body::Repair(part), (index, count));
+        }
+    }
+
+    /// A datagram of a channel once more, to the group ([pkt-7]).
+    pub(super) fn again(&mut self, datagram: &[u8]) {
+        let bytes = datagram.to_vec();
+        self.push(To::Group, bytes);
+    }
+
+    fn part(&mut self, to: Option<Member>, body: &Body<'_>, (index, count): (u16, u16)) {
+        let header = Header {
+            kind: body.kind(),
+            key: self.key,
+            channel: CONTROL,
+            to_one: to.is_some(),
+            sender: self.place.sender.node,
+            boot: self.place.boot,
+            group: self.hint,
+            number: self.next,
+            index,
+            count,
+        };
+        self.next += 1;
+        let mut bytes = header.bytes().to_vec();
+        body.write(&mut bytes);
+        self.seal.seal(&mut bytes, to);
+        self.push(to.map_or(To::Group, |to| To::Node(to.node)), bytes);
+    }
+
+    fn push(&mut self, to: To, bytes: Vec<u8>) {
+        if self.outgoing.len() < OUTGOING_MAX {
+            self.outgoing.push(Outgoing { to, bytes });
+        }
+    }
+
+    /// What a header of this node's own channels looks like.
+    pub(super) fn template(&self, channel: u8, to: Option<Member>) -> Header {
+        Header {
+            kind: Kind::Fragment,
+            key: self.key,
+            channel,
+            to_one: to.is_some(),
+            sender: self.sender(),
+            boot: self.place.boot,
+            group: self.hint,
+            number: 1,
+            index: 0,
+            count: 1,
+        }
+    }
+
+    const fn sender(&self) -> NodeId {
+        self.place.sender.node
+    }
+}

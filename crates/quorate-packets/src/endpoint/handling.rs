@@ -1,0 +1,296 @@
+//! What becomes of a datagram that arrives.
+
+use std::ops::Range;
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+use crate::{
+    body::{Answer, Body, ChannelName, Numbers, RANGES_MAX},
+    endpoint::{Endpoint, Event, Heard},
+    header::Header,
+    receive::{Happened, Inbound, Quota},
+    send::Verdict,
+    spans::Spans,
+    trust::{Refusal, gate::Introduced},
+};
+
+/// Packets that one NAK is answered for; who needs more asks again.
+const ANSWERED_MAX: usize = 4096;
+
+/// A packet's loss is judged for this many round trips.
+const YOUNG_RTTS: u64 = 4;
+
+/// How a datagram came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By itself: it may have reached others, too.
+    Original,
+    /// In an envelope.
+    Repaired,
+}
+
+impl Endpoint {
+    /// Takes a datagram, or says why not; that is counted, too.
+    pub fn handle(&mut self, datagram: &[u8], now: Time) -> Result<(), Refusal> {
+        let admitted = self.gate.admit(datagram)?;
+        let (header, from) = (admitted.header, admitted.header.sender);
+        if let Some(introduction) = admitted.introduced
+            && let Introduced::New | Introduced::Known = self.introduce(&introduction)
+        {
+            self.events.push(Event::Introduced(introduction));
+        }
+        if let (Some(heard), Body::Fragment(_) | Body::Tail(_)) =
+            (self.heard.get_mut(&from), &admitted.body)
+        {
+            heard.alive = Some(now);
+        }
+        match admitted.body {
+            Body::Fragment(part) => self.on_fragment(&header, part, datagram, Way::Original, now),
+            Body::Tail(tail) => {
+                let of = name(&header, tail.channel);
+                self.on_channel(of, |inbound, quota, happened| {
+                    inbound.on_tail(tail.next, now, quota, happened);
+                });
+                if tail.ballot.node == from {
+                    self.hear_leader(tail.ballot);
+                }
+                self.events.push(Event::Told { from, tail });
+            }
+            Body::Nak(numbers) => self.on_nak(from, &numbers, now),
+            Body::Gone(numbers) => {
+                let by_owner = numbers.of.owner == from;
+                for range in &numbers.ranges {
+                    self.on_channel(numbers.of, |inbound, quota, happened| {
+                        inbound.on_gone(range, by_owner, now, quota, happened);
+                    });
+                }
+            }
+            Body::Report(report) => {
+                let own =
+                    report.missed.of.owner == self.me.node && report.missed.of.boot == self.boot;
+                let channel = self.channels.get_mut(&report.missed.of.channel);
+                // [rate-2] Four round trips, behind the time that a report takes to be made.
+                let limits = &self.limits;
+                let young_us = YOUNG_RTTS * self.rtt_us
+                    + limits.report_us
+                    + limits.reorder_grace_us
+                    + limits.jitter_us;
+                if let (true, Some(channel)) = (own, channel) {
+                    let missed = &report.missed.ranges;
+                    channel
+                        .losses
+                        .report(from, missed, report.lost, now, young_us);
+                    self.events.push(Event::Reported { node: from, report });
+                }
+            }
+            Body::Repair(part) => {
+                let heard = self.heard.get_mut(&from);
+                let place = (header.index, header.count);
+                let original = heard.and_then(|heard| heard.joins.add(header.first(), place, part));
+                if let Some(original) = original {
+                    self.on_repair(&original, now)?;
+                }
+            }
+            Body::Probe(nonce) => self.on_probe(from, nonce, now),
+            Body::Answer(answer) => {
+                let probe = self.probes.get(&from);
+                if let Some((_, at)) = probe.filter(|(nonce, _)| *nonce == answer.nonce) {
+                    let rtt_us = now.since_us(*at);
+                    self.probes.remove(&from);
+                    self.events.push(Event::Answered { node: from, rtt_us });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a peer for a sign of life; the nonce is drawn from the system. A node that no handshake
+    /// introduced is introduced by its answer ([pkt-2]).
+    pub fn probe(&mut self, node: NodeId, nonce: u64, now: Time) {
+        let Some(member) = self.gate.peer(node).or_else(|| self.gate.member(node)) else {
+            return;
+        };
+        self.gate.challenge(node, nonce);
+        self.probes.insert(node, (nonce, now));
+        self.control.say(Some(member), &Body::Probe(nonce));
+    }
+
+    fn on_probe(&mut self, from: NodeId, nonce: u64, now: Time) {
+        let member = self.gate.peer(from).or_else(|| self.gate.member(from));
+        if let Some(member) = member.filter(|_| self.answers.take(1, now)) {
+            let channels = self.introduction(from).channels;
+            let answer = Answer { nonce, channels };
+            self.control.say(Some(member), &Body::Answer(answer));
+        }
+    }
+
+    /// What happens on a channel of another node's present boot, if it is listened to.
+    pub(super) fn on_channel(
+        &mut self,
+        of: ChannelName,
+        work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<Happened>),
+    ) {
+        let heard = self
+            .heard
+            .get_mut(&of.owner)
+            .filter(|heard| heard.boot == of.boot);
+        let Some(Heard {
+            channels, quota, ..
+        }) = heard
+        else {
+            return;
+        };
+        if let Some(listened) = channels.get_mut(&of.channel) {
+            let mut happened = Vec::new();
+            work(&mut listened.inbound, quota, &mut happened);
+            self.publish(of, happened);
+        }
+    }
+
+    fn on_fragment(&mut self, header: &Header, part: &[u8], datagram: &[u8], way: Way, now: Time) {
+        let of = name(header, header.channel);
+        if self.keeps && !header.to_one {
+            self.kept.keep(of, header.number, datagram);
+        }
+        // [pkt-7] What came by the group reached those who wait for it; a repair reached this node alone.
+        for node in self.kept.take_waiting(of, header.number) {
+            if let (Way::Repaired, Some(to)) = (way, self.gate.peer(node))
+                && self.repairs[1].take(datagram.len(), now)
+            {
+                self.control
+                    .repair(to, datagram, self.limits.datagram_bytes);
+            }
+        }
+        let place = (header.number, header.index, header.count);
+        self.on_channel(of, |inbound, quota, happened| {
+            inbound.receive(place, part, now, quota, happened);
+        });
+    }
+
+    /// [pkt-5] An original that somebody repeats: from whomever, if it is missing.
+    fn on_repair(&mut self, original: &[u8], now: Time) -> Result<(), Refusal> {
+        let heard = &self.heard;
+        let wanted = |header: &Header| {
+            let channels = heard.get(&header.sender).map(|heard| &heard.channels);
+            let listened = channels.and_then(|channels| channels.get(&header.channel));
+            listened.is_some_and(|listened| listened.inbound.wants(header.number))
+        };
+        let admitted = self.gate.admit_repaired(original, wanted)?;
+        if let Body::Fragment(part) = admitted.body {
+            self.on_fragment(&admitted.header, part, original, Way::Repaired, now);
+        }
+        Ok(())
+    }
+
+    /// A node wants packets, of this node or of another one.
+    fn on_nak(&mut self, from: NodeId, numbers: &Numbers, now: Time) {
+        let of = numbers.of;
+        let gone = if of.owner == self.me.node {
+            self.repair_own(from, numbers, now)
+        } else {
+            self.repair_others(from, numbers, now)
+        };
+        let ranges: Vec<Range<u64>> = gone.iter().take(RANGES_MAX).collect();
+        if let Some(to) = self.gate.peer(from)
+            && !ranges.is_empty()
+            && self.answers.take(1, now)
+        {
+            self.control
+                .say(Some(to), &Body::Gone(Numbers { of, ranges }));
+        }
+    }
+
+    /// What is gone of this node's own packets; all of an older boot's ([pkt-1]).
+    fn repair_own(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
+        let mut gone = Spans::default();
+        let channel = self.channels.get_mut(&numbers.of.channel);
+        let (Some(to), Some(channel), true) =
+            (self.gate.peer(from), channel, numbers.of.boot == self.boot)
+        else {
+            numbers
+                .ranges
+                .iter()
+                .for_each(|range| gone.add(range.clone()));
+            return gone;
+        };
+        if channel.outbound.to().is_some_and(|one| one != to) {
+            return gone;
+        }
+        let to_group = channel.outbound.to().is_none();
+        let sent = numbers
+            .ranges
+            .iter()
+            .map(|range| range.start..range.end.min(channel.outbound.sent_to()));
+        for number in sent.flatten().take(ANSWERED_MAX) {
+            let Some(datagram) = channel.outbound.datagram(number) else {
+                gone.add(number..number + 1);
+                continue;
+            };
+            let verdict = if to_group {
+                channel.asked.judge(number, from, now, self.rtt_us)
+            } else {
+                Verdict::One
+            };
+            if verdict == Verdict::Silence {
+                continue;
+            }
+            if !self.repairs[0].take(datagram.len(), now) {
+                channel.asked.undo(number);
+                break;
+            }
+            match verdict {
+                Verdict::One => self
+                    .control
+                    .repair(to, datagram, self.limits.datagram_bytes),
+                Verdict::Group => self.control.again(datagram),
+                Verdict::Silence => {}
+            }
+        }
+        gone
+    }
+
+    /// What this node does not have of another's packets, and does not wait for.
+    fn repair_others(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
+        let of = numbers.of;
+        let (mut gone, mut missing) = (Spans::default(), Vec::new());
+        let Some(to) = self.gate.peer(from) else {
+            return gone;
+        };
+        let known = self
+            .heard
+            .get(&of.owner)
+            .filter(|heard| heard.boot == of.boot);
+        let inbound = known.and_then(|heard| heard.channels.get(&of.channel));
+        for number in numbers.ranges.iter().cloned().flatten().take(ANSWERED_MAX) {
+            if let Some(datagram) = self.kept.datagram(of, number) {
+                if !self.repairs[1].take(datagram.len(), now) {
+                    break;
+                }
+                self.control
+                    .repair(to, datagram, self.limits.datagram_bytes);
+            } else if inbound
+                .is_some_and(|listened| !listened.inbound.missing(&(number..number + 1)).is_empty())
+            {
+                missing.push(number);
+            } else {
+                gone.add(number..number + 1);
+            }
+        }
+        // [pkt-7] Who lacks it asks once itself, and passes on what comes.
+        for number in missing {
+            self.kept.wait(of, number, from);
+            self.on_channel(of, |inbound, quota, happened| {
+                inbound.hurry(&(number..number + 1), now, quota, happened);
+            });
+        }
+        gone
+    }
+}
+
+const fn name(header: &Header, channel: u8) -> ChannelName {
+    ChannelName {
+        owner: header.sender,
+        boot: header.boot,
+        channel,
+    }
+}

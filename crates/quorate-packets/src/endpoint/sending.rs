@@ -1,0 +1,213 @@
+//! This node's own channels: messages in, paced datagrams out, tails behind them.
+
+use quorate_core::{
+    ballot::Ballot,
+    node_id::{Member, NodeId},
+    slot::Slot,
+    time::Time,
+};
+
+use crate::{
+    body::{Body, CHANNELS_MAX, Tail},
+    buffer::Run,
+    endpoint::{Endpoint, Event, To},
+    header::CONTROL,
+    rate::{Losses, Pacer},
+    send::{Asked, Cannot, Outbound, Sent, TailTimer},
+    trust::{Group, Keys, Place, Seal},
+};
+
+/// A channel of this node.
+pub(super) struct Channel {
+    place: Place,
+    pub(super) outbound: Outbound,
+    key: u8,
+    seal: Seal,
+    pub(super) asked: Asked,
+    pub(super) losses: Losses,
+    pub(super) pacer: Pacer,
+    pub(super) tail: TailTimer,
+    /// What a tail says of decisions.
+    told: (Ballot, Slot),
+    /// [rate-3] The higher ballot whose leader was heard on the group.
+    stopped: Option<Ballot>,
+}
+
+impl Channel {
+    pub(super) fn rekey(&mut self, keys: &Keys, group: Group) {
+        self.place.group = group;
+        let (key, with) = keys.current();
+        (self.key, self.seal) = (key, Seal::new(with, &self.place));
+    }
+}
+
+/// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are [`CHANNELS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken;
+
+impl Endpoint {
+    /// Opens a channel, to the group or to one member. Those who should listen hear of it by a handshake.
+    pub fn open(&mut self, channel: u8, to: Option<Member>, now: Time) -> Result<(), Taken> {
+        let full = self.channels.len() + 1 >= CHANNELS_MAX;
+        if channel == CONTROL || self.channels.contains_key(&channel) || full {
+            return Err(Taken);
+        }
+        let place = Place {
+            group: self.group,
+            sender: self.me,
+            boot: self.boot,
+            channel,
+        };
+        let (key, with) = self.gate.keys().current();
+        let opened = Channel {
+            outbound: Outbound::new(self.control.template(channel, to), to, &self.limits),
+            key,
+            seal: Seal::new(with, &place),
+            place,
+            asked: Asked::default(),
+            losses: Losses::default(),
+            pacer: Pacer::new(self.limits.link_bytes_s, now),
+            tail: TailTimer::new(self.limits.tail_us, self.limits.heartbeat_us),
+            told: (Ballot::ZERO, Slot(0)),
+            stopped: None,
+        };
+        self.channels.insert(channel, opened);
+        Ok(())
+    }
+
+    /// Whose losses count for the rate of a channel ([rate-2]).
+    pub fn set_receivers(&mut self, channel: u8, receivers: &[NodeId]) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.losses.listen_to(receivers);
+        }
+    }
+
+    /// Queues a message. It leaves with [`Self::take_data`].
+    ///
+    /// # Panics
+    /// If the channel is not open.
+    pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, Cannot> {
+        let channel = self
+            .channels
+            .get_mut(&channel)
+            .expect("the channel is open");
+        if channel.stopped.is_some() {
+            return Err(Cannot::Stopped);
+        }
+        channel.outbound.push(message, channel.key, &channel.seal)
+    }
+
+    /// Bytes of messages that a channel takes before what is undecided fills its window ([rate-1]).
+    pub fn room(&self, channel: u8) -> usize {
+        self.channels
+            .get(&channel)
+            .map_or(0, |channel| channel.outbound.room())
+    }
+
+    /// The number of a channel's next datagram: what heartbeats name ([gap-2]).
+    pub fn next_number(&self, channel: u8) -> Option<u64> {
+        self.channels
+            .get(&channel)
+            .map(|channel| channel.outbound.next())
+    }
+
+    /// [pkt-8] All messages of a channel below this number are decided and announced.
+    pub fn release_to(&mut self, channel: u8, number: u64) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.outbound.release_to(number);
+        }
+    }
+
+    /// What this node says to be decided, with the ballot whose values it is said of ([told-2]).
+    pub fn tell(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
+        let Some(channel) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        if channel.told == (ballot, decided_to) {
+            return;
+        }
+        channel.stopped = channel.stopped.filter(|by| ballot <= *by);
+        channel.told = (ballot, decided_to);
+        if !channel.outbound.has_unsent() {
+            channel.tail.restart(now);
+        }
+    }
+
+    /// [rate-3] A leader of this ballot was heard on the group. Who multicasts proposals of a lower one stops
+    /// at once: what was not sent never is.
+    pub fn hear_leader(&mut self, ballot: Ballot) {
+        for channel in self.channels.values_mut() {
+            let lower = channel.told.0 < ballot && channel.told.0 > Ballot::ZERO;
+            if channel.outbound.to().is_none() && lower && channel.stopped < Some(ballot) {
+                channel.stopped = Some(ballot);
+                channel.outbound.take_back_unsent();
+                channel.tail.stop();
+                self.events.push(Event::Stopped(ballot));
+            }
+        }
+    }
+
+    /// The next datagrams of a channel that may leave now, for one call of the kernel. They count as sent.
+    pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
+        let channel = self.channels.get_mut(&channel)?;
+        let Channel {
+            outbound,
+            losses,
+            pacer,
+            tail,
+            ..
+        } = channel;
+        pacer.poll(now, || losses.take());
+        let level = pacer.level(now);
+        if !outbound.has_unsent() || level < outbound.datagram_bytes() {
+            return None;
+        }
+        let next = outbound.next();
+        let to = outbound.to().map_or(To::Group, |to| To::Node(to.node));
+        let run = outbound.take(level)?;
+        losses.sent(run.numbers.end, now);
+        pacer.sent(run.bytes.len(), now);
+        if run.numbers.end == next {
+            tail.restart(now);
+        }
+        Some((to, run))
+    }
+
+    /// When [`Self::take_data`] has something, if anything waits.
+    pub fn data_due(&self, channel: u8) -> Option<Time> {
+        let channel = self.channels.get(&channel)?;
+        let waits = channel.outbound.has_unsent();
+        waits.then(|| channel.pacer.due(channel.outbound.datagram_bytes()))
+    }
+
+    /// The kernel or a device had no room for a datagram of this channel ([rate-2]).
+    pub fn own_drop(&mut self, channel: u8) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.pacer.own_drop();
+        }
+    }
+
+    /// The rate of a channel, in bytes per second.
+    pub fn rate_bytes_s(&self, channel: u8) -> Option<u64> {
+        self.channels
+            .get(&channel)
+            .map(|channel| channel.pacer.rate_bytes_s())
+    }
+
+    /// [told-2] Says how far channels went when nothing follows.
+    pub(super) fn poll_tails(&mut self, now: Time) {
+        for (&number, channel) in &mut self.channels {
+            if channel.outbound.has_unsent() || !channel.tail.poll(now) {
+                continue;
+            }
+            let (ballot, decided_to) = channel.told;
+            let tail = Tail {
+                channel: number,
+                next: channel.outbound.sent_to(),
+                ballot,
+                decided_to,
+            };
+            self.control.say(channel.outbound.to(), &Body::Tail(tail));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Repairs: an original datagram in an envelope, in two parts if it fills a datagram of its own ([pkt-5]).
+
+use std::collections::BTreeMap;
+
+use crate::{limits::DATAGRAM_BYTES_MAX, receive::partial::Partial};
+
+/// Most parts of an original: 64 KiB in datagrams of the shortest length.
+const PARTS_MAX: u16 = 64;
+/// Originals of one sender of repairs that lack parts; the oldest makes room.
+const JOINS_MAX: usize = 64;
+
+/// Cuts an original for datagrams with this much payload.
+pub(crate) fn parts(
+    original: &[u8],
+    payload_bytes: usize,
+) -> impl Iterator<Item = (u16, u16, &[u8])> {
+    let count = u16::try_from(original.len().div_ceil(payload_bytes)).unwrap_or(0);
+    let chunks = original.chunks(payload_bytes);
+    chunks
+        .zip(0..count)
+        .map(move |(part, index)| (index, count, part))
+}
+
+/// Originals that one node sends, put together again.
+#[derive(Default)]
+pub(crate) struct Joins(BTreeMap<u64, Partial>);
+
+impl Joins {
+    /// One part; the original, if that was the last one that was missing. What does not fit is dropped:
+    /// whoever wants it asks again.
+    pub(crate) fn add(
+        &mut self,
+        first: u64,
+        (index, count): (u16, u16),
+        part: &[u8],
+    ) -> Option<Vec<u8>> {
+        if count > PARTS_MAX {
+            return None;
+        }
+        if count == 1 {
+            return Some(part.to_vec());
+        }
+        let mut original = self.0.remove(&first).unwrap_or_else(|| Partial::new(count));
+        let bytes = original.needs(index, part).unwrap_or(usize::MAX);
+        if original.count() != count || bytes > 2 * DATAGRAM_BYTES_MAX {
+            return None;
+        }
+        original.add(index, part);
+        if original.is_whole() {
+            return Some(original.finish());
+        }
+        self.0.insert(first, original);
+        if self.0.len() > JOINS_MAX {
+            self.0.pop_first();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_original_is_cut_and_joined_bit_for_bit() {
+        let mut joins = Joins::default();
+        for length in [1, 99, 100, 101, 144, 200, 201] {
+            let original: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            let cut: Vec<_> = parts(&original, 100).collect();
+            assert_eq!(cut.len(), usize::from(length as u16).div_ceil(100));
+            let mut whole = None;
+            for (index, count, part) in cut.into_iter().rev() {
+                assert_eq!(whole, None);
+                whole = joins.add(7, (index, count), part);
+            }
+            assert_eq!(whole, Some(original));
+        }
+        assert!(joins.0.is_empty());
+    }
+
+    #[test]
+    fn what_lacks_parts_is_bounded() {
+        let mut joins = Joins::default();
+        for first in 0..1000 {
+            assert_eq!(joins.add(first, (0, 2), &[0; 100]), None);
+        }
+        assert_eq!(joins.0.len(), JOINS_MAX);
+        assert_eq!(joins.add(1, (0, 65), &[0; 100]), None);
+        assert_eq!(joins.add(2000, (0, 64), &[0; 60_000]), None);
+        assert_eq!(joins.add(999, (1, 3), &[0; 100]), None, "another count");
+        assert_eq!(joins.add(998, (1, 2), &[0; 100]), Some(vec![0; 200]));
+    }
+}

@@ -1,0 +1,319 @@
+//! The header of every datagram: 44 bytes, each field at a fixed offset.
+
+use core::fmt;
+
+use quorate_core::node_id::NodeId;
+
+/// Bytes before the payload of a datagram.
+pub const HEADER_BYTES: usize = 44;
+/// Bytes of the tag, the last field of the header.
+pub const TAG_BYTES: usize = 16;
+/// Offset of the tag; what is before is what it is computed of, with the payload.
+pub const TAG_AT: usize = HEADER_BYTES - TAG_BYTES;
+/// Version of this layout.
+pub const VERSION: u8 = 1;
+/// The channel of everything that is not repaired: requests, repairs, probes.
+pub const CONTROL: u8 = 0;
+
+/// Flag: for one node, which the tag covers; without it, for whoever listens to the group.
+const FLAG_ONE: u8 = 1;
+
+/// Name, offset and length of each field, as `docs/spec/packets.md` shows them.
+pub const FIELDS: [(&str, usize, usize); 11] = [
+    ("kind", 0, 1),
+    ("key", 1, 1),
+    ("channel", 2, 1),
+    ("flags", 3, 1),
+    ("sender", 4, 4),
+    ("boot", 8, 4),
+    ("group", 12, 4),
+    ("number", 16, 8),
+    ("index", 24, 2),
+    ("count", 26, 2),
+    ("tag", TAG_AT, TAG_BYTES),
+];
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Part of a message.
+    Fragment = 1,
+    /// How far a channel went ([told-2]).
+    Tail = 2,
+    /// Asks for numbers that did not come ([pkt-7]).
+    Nak = 3,
+    /// Tells the owner of a channel what did not come at first ([rate-2]).
+    Report = 4,
+    /// Answers a NAK: nobody needs to ask here again ([pkt-1]).
+    Gone = 5,
+    /// Part of a datagram of somebody, bit for bit ([pkt-5]).
+    Repair = 6,
+    /// Asks for a sign of life ([pkt-2]).
+    Probe = 7,
+    /// Answers a probe.
+    Answer = 8,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Fragment,
+        Self::Tail,
+        Self::Nak,
+        Self::Report,
+        Self::Gone,
+        Self::Repair,
+        Self::Probe,
+        Self::Answer,
+    ];
+
+    fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// Whether it may be for the group. What asks or answers is for one node.
+    const fn may_be_for_all(self) -> bool {
+        matches!(self, Self::Fragment | Self::Tail)
+    }
+
+    /// Whether it may be cut into parts.
+    const fn has_parts(self) -> bool {
+        matches!(self, Self::Fragment | Self::Repair)
+    }
+}
+
+/// Bytes that are no datagram of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Shorter than a header.
+    Short,
+    /// Another version of the layout.
+    Version(u8),
+    /// No such kind.
+    Kind(u8),
+    /// A field holds what it cannot.
+    Field(&'static str),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => write!(f, "a datagram of less than {HEADER_BYTES} bytes"),
+            Self::Version(version) => {
+                write!(f, "datagram format {version}, this build speaks {VERSION}")
+            }
+            Self::Kind(kind) => write!(f, "unknown datagram kind {kind}"),
+            Self::Field(name) => write!(f, "impossible {name}"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// A header but for its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What follows.
+    pub kind: Kind,
+    /// Which key the tag was made with; 0: none, the tag is a checksum.
+    pub key: u8,
+    /// Which of the sender's channels; [`CONTROL`] for all but fragments.
+    pub channel: u8,
+    /// For one node, not for the group.
+    pub to_one: bool,
+    /// Who made this datagram.
+    pub sender: NodeId,
+    /// In which of its boots.
+    pub boot: u32,
+    /// Part of a hash of the group's name: tells neighbours on one segment apart before any tag.
+    pub group: u32,
+    /// Of this datagram in ⟨sender, boot, channel⟩, from 1 ([pkt-1]).
+    pub number: u64,
+    /// Of this part.
+    pub index: u16,
+    /// How many parts there are.
+    pub count: u16,
+}
+
+impl Header {
+    /// The number of the first part: it names the message ([pkt-4]).
+    pub const fn first(&self) -> u64 {
+        self.number - self.index as u64
+    }
+
+    /// The bytes of the header; the tag is zero.
+    pub fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = VERSION << 4 | self.kind as u8;
+        bytes[1] = self.key;
+        bytes[2] = self.channel;
+        bytes[3] = if self.to_one { FLAG_ONE } else { 0 };
+        bytes[4..8].copy_from_slice(&self.sender.0.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.group.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..26].copy_from_slice(&self.index.to_le_bytes());
+        bytes[26..28].copy_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a datagram, its tag and its payload. Nothing is believed yet: the tag is for the
+    /// caller to check.
+    pub fn read(datagram: &[u8]) -> Result<(Self, [u8; TAG_BYTES], &[u8]), Malformed> {
+        let Some((head, payload)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(Malformed::Short);
+        };
+        let [first, key, channel, flags, rest @ ..] = *head;
+        if first >> 4 != VERSION {
+            return Err(Malformed::Version(first >> 4));
+        }
+        let kind = Kind::of(first & 15).ok_or(Malformed::Kind(first & 15))?;
+        if flags & !FLAG_ONE != 0 || (flags == 0 && !kind.may_be_for_all()) {
+            return Err(Malformed::Field("flags"));
+        }
+        if (channel == CONTROL) == (kind == Kind::Fragment) {
+            return Err(Malformed::Field("channel"));
+        }
+        let mut fields = Fields(&rest);
+        let header = Self {
+            kind,
+            key,
+            channel,
+            to_one: flags & FLAG_ONE != 0,
+            sender: NodeId(fields.u32()?),
+            boot: fields.u32()?,
+            group: fields.u32()?,
+            number: fields.u64()?,
+            index: fields.u16()?,
+            count: fields.u16()?,
+        };
+        // [pkt-1] Numbers begin at 1 and never wrap: there is room for every part of the message.
+        let index = u64::from(header.index);
+        let last = header
+            .number
+            .checked_add(u64::from(header.count) - index.min(header.count.into()));
+        if header.index >= header.count || (header.count > 1 && !kind.has_parts()) {
+            return Err(Malformed::Field("index"));
+        }
+        if header.number <= index || last.is_none() {
+            return Err(Malformed::Field("number"));
+        }
+        Ok((header, fields.take()?, payload))
+    }
+}
+
+/// What is left to read of some bytes.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (first, rest) = self
+            .0
+            .split_first_chunk()
+            .ok_or(Malformed::Field("length"))?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(u8::from_le_bytes(self.take()?))
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_le_bytes(self.take()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.take()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    pub(crate) fn zeros<const N: usize>(&mut self) -> Result<(), Malformed> {
+        let zeros = self.take::<N>()? == [0; N];
+        zeros.then_some(()).ok_or(Malformed::Field("zeros"))
+    }
+
+    pub(crate) fn end<T>(self, value: T) -> Result<T, Malformed> {
+        let end = self.0.is_empty();
+        end.then_some(value).ok_or(Malformed::Field("length"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Fragment,
+            key: 1,
+            channel: 1,
+            to_one: false,
+            sender: NodeId(1),
+            boot: 1,
+            group: 7,
+            number: 9,
+            index: 2,
+            count: 3,
+        }
+    }
+
+    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; flags, kinds and channels are
+    /// those that there are.
+    #[test]
+    fn impossible_headers_are_refused() {
+        let read = |header: Header| Header::read(&header.bytes()).map(|(header, ..)| header);
+        assert_eq!(read(header()), Ok(header()));
+        let with = |change: &dyn Fn(&mut Header)| {
+            let mut changed = header();
+            change(&mut changed);
+            read(changed).map(|_| ())
+        };
+        let field = |name| Err(Malformed::Field(name));
+        assert_eq!(with(&|header| header.index = 3), field("index"));
+        assert_eq!(with(&|header| header.count = 0), field("index"));
+        assert_eq!(with(&|header| header.number = 2), field("number"));
+        assert_eq!(with(&|header| header.number = 3), Ok(()));
+        assert_eq!(with(&|header| header.number = u64::MAX), field("number"));
+        assert_eq!(with(&|header| header.number = u64::MAX - 1), Ok(()));
+        assert_eq!(with(&|header| header.channel = CONTROL), field("channel"));
+        // What asks or answers is for one node, whole, and on the control channel.
+        let control = Header {
+            kind: Kind::Nak,
+            channel: CONTROL,
+            to_one: true,
+            index: 0,
+            count: 1,
+            ..header()
+        };
+        assert_eq!(read(control), Ok(control));
+        let to_all = Header {
+            to_one: false,
+            ..control
+        };
+        assert_eq!(read(to_all), Err(Malformed::Field("flags")));
+        let in_parts = Header {
+            count: 2,
+            ..control
+        };
+        assert_eq!(read(in_parts), Err(Malformed::Field("index")));
+        let elsewhere = Header {
+            channel: 1,
+            ..control
+        };
+        assert_eq!(read(elsewhere), Err(Malformed::Field("channel")));
+
+        let mut bytes = header().bytes();
+        assert_eq!(Header::read(&bytes[..43]), Err(Malformed::Short));
+        bytes[3] = 2;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Field("flags")));
+        bytes[0] = 0x21;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Version(2)));
+        bytes[0] = 0x19;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Kind(9)));
+    }
+}

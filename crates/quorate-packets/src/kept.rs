@@ -1,0 +1,145 @@
+//! Datagrams of others as they came, for whoever lacks them, and who waits for one that is missing here too.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use quorate_core::node_id::NodeId;
+
+use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
+
+/// Channels of which datagrams are kept: a leader's, and those of the one before.
+const CHANNELS_MAX: usize = 2;
+/// Packets that somebody waits for; with more, nobody is remembered.
+const PACKETS_MAX: usize = 1024;
+/// Nodes that wait for one packet.
+const WAITING_MAX: usize = 8;
+
+/// What was heard of others' channels.
+pub(crate) struct Kept {
+    /// The one that was used last comes last.
+    channels: Vec<(ChannelName, Buffer)>,
+    bytes: usize,
+    numbers: usize,
+    waiting: BTreeMap<(ChannelName, u64), Vec<NodeId>>,
+}
+
+impl Kept {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let numbers = limits.buffer_bytes / limits.datagram_bytes;
+        Self {
+            channels: Vec::new(),
+            bytes: limits.buffer_bytes,
+            numbers: numbers.clamp(1 << 10, 1 << 16),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps a datagram, bit for bit; the oldest ones make room.
+    pub(crate) fn keep(&mut self, of: ChannelName, number: u64, datagram: &[u8]) {
+        if let Some(at) = self.channels.iter().position(|(name, _)| *name == of) {
+            let last = self.channels.len() - 1;
+            self.channels.swap(at, last);
+        } else {
+            // A new boot of a node takes the place of its old one.
+            let same = |name: &ChannelName| (name.owner, name.channel) == (of.owner, of.channel);
+            self.channels.retain(|(name, _)| !same(name));
+            if self.channels.len() == CHANNELS_MAX {
+                self.channels.remove(0);
+            }
+            self.channels
+                .push((of, Buffer::new(self.bytes, self.numbers)));
+        }
+        let (_, buffer) = self.channels.last_mut().expect("found or added");
+        if let Some(room) = buffer.insert(number, datagram.len(), |_| true) {
+            room.copy_from_slice(datagram);
+        }
+    }
+
+    /// A datagram that is kept.
+    pub(crate) fn datagram(&self, of: ChannelName, number: u64) -> Option<&[u8]> {
+        let channel = self.channels.iter().find(|(name, _)| *name == of);
+        channel?.1.datagram(number)
+    }
+
+    /// `node` wants a packet that this node lacks, too.
+    pub(crate) fn wait(&mut self, of: ChannelName, number: u64, node: NodeId) {
+        if self.waiting.len() >= PACKETS_MAX && !self.waiting.contains_key(&(of, number)) {
+            return;
+        }
+        let nodes = self.waiting.entry((of, number)).or_default();
+        if nodes.len() < WAITING_MAX && !nodes.contains(&node) {
+            nodes.push(node);
+        }
+    }
+
+    /// Who waited for this packet.
+    pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
+        self.waiting.remove(&(of, number)).unwrap_or_default()
+    }
+
+    /// Nobody waits for these any more.
+    pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
+        let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
+        let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
+        for key in inside {
+            self.waiting.remove(&key);
+        }
+    }
+
+    /// Nothing of this node is kept any more.
+    pub(crate) fn forget(&mut self, owner: NodeId) {
+        self.channels.retain(|(name, _)| name.owner != owner);
+        self.waiting.retain(|(name, _), _| name.owner != owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(owner: u32, boot: u32) -> ChannelName {
+        ChannelName {
+            owner: NodeId(owner),
+            boot,
+            channel: 1,
+        }
+    }
+
+    /// Two leaders are kept apart; a third one, or a new boot, takes the place of what nobody used last.
+    #[test]
+    fn the_last_two_channels_are_kept() {
+        let limits = Limits {
+            buffer_bytes: 10_000,
+            ..Limits::of_mtu(1500)
+        };
+        let mut kept = Kept::new(&limits);
+        for owner in [1, 2, 1, 3] {
+            kept.keep(of(owner, 1), 1, &[owner as u8; 50]);
+        }
+        assert_eq!(kept.datagram(of(1, 1), 1), Some(&[1; 50][..]));
+        assert_eq!(kept.datagram(of(2, 1), 1), None);
+        kept.keep(of(1, 2), 1, &[9; 50]);
+        assert_eq!(kept.datagram(of(1, 1), 1), None);
+        assert!(kept.datagram(of(3, 1), 1).is_some());
+        kept.forget(NodeId(3));
+        assert_eq!(kept.datagram(of(3, 1), 1), None);
+    }
+
+    #[test]
+    fn who_waits_is_bounded_and_told_once() {
+        let mut kept = Kept::new(&Limits::of_mtu(1500));
+        for number in 0..2000 {
+            for node in [2, 3, 2] {
+                kept.wait(of(1, 1), number, NodeId(node));
+            }
+        }
+        assert_eq!(kept.waiting.len(), PACKETS_MAX);
+        assert_eq!(kept.take_waiting(of(1, 1), 5), [NodeId(2), NodeId(3)]);
+        assert!(kept.take_waiting(of(1, 1), 5).is_empty());
+        kept.give_up(of(1, 1), &(0..1000));
+        assert_eq!(kept.waiting.len(), PACKETS_MAX - 1000);
+        for node in 0..100 {
+            kept.wait(of(1, 1), 1, NodeId(node));
+        }
+        assert_eq!(kept.take_waiting(of(1, 1), 1).len(), WAITING_MAX);
+    }
+}

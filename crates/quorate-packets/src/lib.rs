@@ -1,0 +1,61 @@
+//! Numbered datagrams: trust, fragments, loss and repair, rate.
+//!
+//! What a plane of packets needs without a socket, a clock or a replica: state machines whose inputs are
+//! datagrams and the time, and whose outputs are datagrams, messages and losses. Equal inputs give equal
+//! outputs. What a message says is not looked at.
+//!
+//! Reading order: [`header`] and [`body`] (what datagrams are), [`trust`] (which ones are taken), [`send`] and
+//! [`receive`] (messages cut and put together, what is missing), [`rate`] (how fast), and [`endpoint`], which
+//! joins them. [`socket`] is the exception: UDP sockets for it. `docs/spec/packets.md` has the byte tables, `vectors/` the golden bytes.
+//!
+//! ```
+//! use quorate_core::{node_id::{Member, NodeId}, time::Time};
+//! use quorate_packets::{
+//!     endpoint::{Endpoint, Event, Settings},
+//!     limits::Limits,
+//!     receive::Delivery,
+//!     trust::{Group, Key, Keys},
+//! };
+//!
+//! let node = |node| {
+//!     let settings = Settings {
+//!         me: Member::first(node),
+//!         boot: 1,
+//!         group: Group { cluster: 7, group: 1, generation: 0 },
+//!         keys: Keys::one(1, Key::new([9; 32])).unwrap(),
+//!         limits: Limits::of_mtu(1500),
+//!         delivery: Delivery::InOrder,
+//!         keeps: true,
+//!         seed: 1,
+//!     };
+//!     Endpoint::new(settings, Time(0))
+//! };
+//! let (mut leader, mut follower) = (node(1), node(2));
+//! leader.open(1, None, Time(0)).unwrap();
+//! follower.introduce(&leader.introduction(NodeId(2)));
+//!
+//! leader.send(1, &[5; 3000]).unwrap();
+//! while let Some((_, run)) = leader.take_data(1, Time(0)) {
+//!     for datagram in run.bytes.chunks(run.segment_bytes) {
+//!         follower.handle(datagram, Time(0)).unwrap();
+//!     }
+//! }
+//! let events = follower.take_events();
+//! assert!(matches!(&events[..], [Event::Message { bytes, .. }] if *bytes == [5; 3000]));
+//! ```
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+
+pub mod body;
+pub mod buffer;
+pub mod endpoint;
+mod envelope;
+pub mod header;
+mod kept;
+pub mod limits;
+pub mod rate;
+pub mod receive;
+pub mod send;
+pub mod socket;
+pub mod spans;
+pub mod trust;

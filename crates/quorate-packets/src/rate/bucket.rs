@@ -1,0 +1,95 @@
+//! A token bucket: so many bytes per second, and so many at once.
+
+use quorate_core::time::Time;
+
+/// Bytes that may leave.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    rate_bytes_s: u64,
+    burst_bytes: u64,
+    /// In millionths of a byte, so that no microsecond is lost.
+    level: u64,
+    at: Time,
+}
+
+const MILLION: u64 = 1_000_000;
+
+impl Bucket {
+    /// Full at `now`.
+    pub const fn new(rate_bytes_s: u64, burst_bytes: u64, now: Time) -> Self {
+        Self {
+            rate_bytes_s,
+            burst_bytes,
+            level: burst_bytes.saturating_mul(MILLION),
+            at: now,
+        }
+    }
+
+    /// From now on another rate.
+    pub fn set_rate(&mut self, rate_bytes_s: u64, now: Time) {
+        self.fill(now);
+        self.rate_bytes_s = rate_bytes_s;
+    }
+
+    fn fill(&mut self, now: Time) {
+        let gained = now.since_us(self.at).saturating_mul(self.rate_bytes_s);
+        let full = self.burst_bytes.saturating_mul(MILLION);
+        self.level = self.level.saturating_add(gained).min(full);
+        self.at = self.at.max(now);
+    }
+
+    /// Bytes that may leave now.
+    pub fn level(&mut self, now: Time) -> usize {
+        self.fill(now);
+        usize::try_from(self.level / MILLION).unwrap_or(usize::MAX)
+    }
+
+    /// Takes these bytes, if there are as many.
+    pub fn take(&mut self, bytes: usize, now: Time) -> bool {
+        let enough = self.level(now) >= bytes;
+        if enough {
+            self.level -= (bytes as u64).saturating_mul(MILLION);
+        }
+        enough
+    }
+
+    /// When there are this many bytes, or a full bucket.
+    pub fn due(&self, bytes: usize) -> Time {
+        let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);
+        let missing = wanted.saturating_sub(self.level);
+        self.at.plus_us(missing.div_ceil(self.rate_bytes_s.max(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_rate_and_one_burst() {
+        let mut bucket = Bucket::new(1_000_000, 100, Time(0));
+        let mut taken = 0;
+        let mut now = Time(0);
+        while now < Time(10_000) {
+            while bucket.take(10, now) {
+                taken += 10;
+            }
+            let due = bucket.due(10);
+            assert!(due > now);
+            now = due;
+        }
+        assert_eq!(taken, 10_000 + 100 - 10);
+        assert!(!bucket.take(101, Time(u64::MAX)));
+        assert_eq!(bucket.due(101), Time(u64::MAX));
+    }
+
+    #[test]
+    fn a_slow_rate_loses_no_fraction() {
+        let mut bucket = Bucket::new(3, 1, Time(0));
+        assert!(bucket.take(1, Time(0)));
+        for now in 0..333_333 {
+            assert!(!bucket.take(1, Time(now)));
+        }
+        assert!(bucket.take(1, Time(333_334)));
+    }
+}

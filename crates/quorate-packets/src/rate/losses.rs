@@ -1,0 +1,253 @@
+//! Which packets were lost at several receivers: the sign of a link that is too full ([rate-2]).
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+/// Receivers that are told apart.
+const RECEIVERS_MAX: u32 = u128::BITS;
+/// Packets that are remembered as lost by somebody.
+const LOST_MAX: usize = 8192;
+/// Moments at which the next number was noted.
+const MOMENTS_MAX: usize = 1024;
+/// Loss is counted in millionths.
+pub(crate) const MILLION: u64 = 1_000_000;
+
+/// What was lost on one channel, as receivers report it.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    receivers: BTreeMap<NodeId, Receiver>,
+    /// Who lost a packet: a bit per receiver.
+    lost: BTreeMap<u64, u128>,
+    /// At each moment, the next number: packets below were sent before.
+    moments: VecDeque<(Time, u64)>,
+    /// Young packets that enough receivers lost, in this period.
+    common: u64,
+    /// The next number now, and when the period began.
+    next: u64,
+    period_from: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Receiver {
+    bit: u32,
+    /// As in its last report; `None`: there was none.
+    lost: Option<u64>,
+    /// In this period.
+    lost_now: u64,
+}
+
+/// What a period of observation says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// Packets of which the loss was common.
+    pub common: u64,
+    /// Packets that were sent, counted once for each receiver.
+    pub judged: u64,
+    /// Those of them that were reported as lost at first. Who says nothing lost nothing.
+    pub lost: u64,
+}
+
+impl Losses {
+    /// Who is listened to: losses of others do not count. Who stays keeps its counts.
+    pub fn listen_to(&mut self, receivers: &[NodeId]) {
+        self.receivers.retain(|node, _| receivers.contains(node));
+        for &node in receivers.iter().take(RECEIVERS_MAX as usize) {
+            if self.receivers.contains_key(&node) {
+                continue;
+            }
+            let taken = |bit: &u32| self.receivers.values().any(|known| known.bit == *bit);
+            let Some(bit) = (0..RECEIVERS_MAX).find(|bit| !taken(bit)) else {
+                return;
+            };
+            let lost_by_another = !(1u128 << bit);
+            self.lost
+                .values_mut()
+                .for_each(|who| *who &= lost_by_another);
+            let fresh = Receiver {
+                bit,
+                lost: None,
+                lost_now: 0,
+            };
+            self.receivers.insert(node, fresh);
+        }
+    }
+
+    /// The next number at this moment.
+    pub fn sent(&mut self, next: u64, now: Time) {
+        self.next = next;
+        if self.moments.back().is_some_and(|(_, last)| *last == next) {
+            return;
+        }
+        if self.moments.len() == MOMENTS_MAX {
+            self.moments.pop_front();
+        }
+        self.moments.push_back((now, next));
+    }
+
+    /// The first number that was sent within this time.
+    fn young_from(&self, now: Time, young_us: u64) -> u64 {
+        let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
+        self.moments
+            .iter()
+            .take_while(old)
+            .last()
+            .map_or(0, |(_, next)| *next)
+    }
+
+    /// How many receivers make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if there is one receiver.
+    fn threshold(&self) -> u64 {
+        let n = self.receivers.len() as u64;
+        if n <= 1 {
+            return 1;
+        }
+        let so_far = self.sums();
+        let expected = 3 * n * so_far.lost.min(so_far.judged) / so_far.judged.max(1) + 1;
+        // What all lost is common, however much is lost: where the link drops a third, 3·n·p̂ is n.
+        2.max(n.div_ceil(4)).max(expected).min(n)
+    }
+
+    fn sums(&self) -> Period {
+        Period {
+            common: self.common,
+            judged: (self.next - self.period_from).saturating_mul(self.receivers.len() as u64),
+            lost: self.receivers.values().map(|one| one.lost_now).sum(),
+        }
+    }
+
+    /// A receiver reports. What was sent longer than `young_us` ago tells nothing of the link as it is. A count that goes back, as behind a restart, is a new beginning.
+    pub fn report(
+        &mut self,
+        from: NodeId,
+        missed: &[Range<u64>],
+        lost: u64,
+        now: Time,
+        young_us: u64,
+    ) {
+        let young = self.young_from(now, young_us);
+        let Some(one) = self.receivers.get_mut(&from) else {
+            return;
+        };
+        let before = one.lost.replace(lost).unwrap_or(0);
+        let more = lost.checked_sub(before).unwrap_or(lost);
+        one.lost_now = one.lost_now.saturating_add(more);
+        let bit = 1u128 << one.bit;
+        let threshold = self.threshold();
+        let mut room = LOST_MAX;
+        for range in missed {
+            for number in range.start.max(young)..range.end {
+                if room == 0 {
+                    return;
+                }
+                room -= 1;
+                self.lose(number, bit, threshold);
+            }
+        }
+    }
+
+    fn lose(&mut self, number: u64, bit: u128, threshold: u64) {
+        let who = self.lost.entry(number).or_default();
+        let before = u64::from(who.count_ones());
+        *who |= bit;
+        let after = u64::from(who.count_ones());
+        if before < threshold && after >= threshold {
+            self.common += 1;
+        }
+        if self.lost.len() > LOST_MAX {
+            self.lost.pop_first();
+        }
+    }
+
+    /// Ends a period.
+    pub fn take(&mut self) -> Period {
+        let period = self.sums();
+        self.common = 0;
+        self.period_from = self.next;
+        self.receivers.values_mut().for_each(|one| one.lost_now = 0);
+        period
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::single_range_in_vec_init,
+    reason = "a report is a list of ranges, often of one"
+)]
+mod tests {
+    use super::*;
+
+    const YOUNG: u64 = 400;
+
+    fn heard(receivers: u32) -> Losses {
+        let mut losses = Losses::default();
+        let nodes: Vec<NodeId> = (1..=receivers).map(NodeId).collect();
+        losses.listen_to(&nodes);
+        losses.sent(1, Time(0));
+        losses.take();
+        losses.sent(1001, Time(0));
+        losses
+    }
+
+    /// [rate-2] How many must have lost a packet, by the number of receivers.
+    #[test]
+    fn a_loss_is_common_when_enough_receivers_have_it() {
+        for (receivers, needed) in [(1, 1), (2, 2), (8, 2), (9, 3), (25, 7)] {
+            for losing in 1..=receivers.min(10) {
+                let mut losses = heard(receivers);
+                for node in 1..=losing {
+                    losses.report(NodeId(node), &[5..6], 1, Time(50), YOUNG);
+                }
+                let expected = u64::from(losing >= needed);
+                assert_eq!(losses.take().common, expected, "{losing} of {receivers}");
+            }
+        }
+    }
+
+    /// [rate-2] At 5 % loss by chance two of 25 often miss the same packet; eight do not.
+    #[test]
+    fn loss_by_chance_raises_the_threshold() {
+        let mut losses = heard(25);
+        for node in 1..=25 {
+            losses.report(NodeId(node), &[], 100, Time(50), YOUNG);
+        }
+        // Ten in a hundred: 3 · 25 · 0.1 + 1.
+        assert_eq!(losses.threshold(), 8);
+        for node in 1..=25 {
+            losses.report(NodeId(node), &[], 1000, Time(50), YOUNG);
+        }
+        assert_eq!(losses.threshold(), 25);
+        let period = losses.take();
+        assert_eq!((period.lost, period.judged), (25_000, 25_000));
+    }
+
+    /// [rate-2] What was sent four round trips ago says nothing of the link as it is.
+    #[test]
+    fn old_packets_do_not_count() {
+        let mut losses = Losses::default();
+        losses.listen_to(&[NodeId(1), NodeId(2)]);
+        losses.sent(10, Time(100));
+        losses.sent(20, Time(500));
+        for node in 1..=2 {
+            losses.report(NodeId(node), &[8..12], 4, Time(501), YOUNG);
+        }
+        assert_eq!(losses.take().common, 2);
+    }
+
+    #[test]
+    fn strangers_do_not_count_and_nothing_grows() {
+        let mut losses = heard(2);
+        losses.report(NodeId(9), &[1..2], 1, Time(1), YOUNG);
+        losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), YOUNG);
+        assert!(losses.lost.len() <= LOST_MAX);
+        for number in 2_000..5_000 {
+            losses.sent(number, Time(number));
+        }
+        assert_eq!(losses.moments.len(), MOMENTS_MAX);
+        // A new receiver does not inherit what its predecessor lost.
+        losses.listen_to(&[NodeId(2), NodeId(3)]);
+        assert!(losses.lost.values().all(|who| *who == 0));
+    }
+}

@@ -1,0 +1,209 @@
+//! Whether a lower rate made losses fewer: the link was too full, or it just loses ([rate-2]).
+
+use crate::rate::losses::{MILLION, Period};
+
+/// Periods until what was lowered shows in the reports.
+const WAITS_MIN: u32 = 2;
+/// A trial that has seen too little by then is given up: the rate is restored.
+const WAITS_MAX: u32 = 100;
+/// Most steps down of one trial.
+const STEPS_MAX: u32 = 12;
+/// Losses that are expected before anything is said.
+const EXPECTED_MIN: u64 = 6;
+/// And before that nothing changed is said of losses that are a little fewer.
+const EXPECTED_ENOUGH: u64 = 36;
+/// Fraction of a loss, for sums that fade.
+const SCALE: u64 = 256;
+/// A sum fades by this part in a period.
+const FADE: u64 = 16;
+
+/// What was lost lately; older periods fade.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Recent {
+    lost: u64,
+    judged: u64,
+}
+
+impl Recent {
+    pub(crate) fn add(&mut self, period: Period) {
+        let faded = |sum: u64, new: u64| {
+            let kept = sum - sum.div_ceil(FADE);
+            kept.saturating_add(new.min(1 << 32) * SCALE)
+        };
+        self.lost = faded(self.lost, period.lost);
+        self.judged = faded(self.judged, period.judged);
+    }
+
+    /// Mean loss of a receiver, in millionths.
+    pub(crate) fn ppm(self) -> u64 {
+        let lost = u128::from(self.lost) * u128::from(MILLION);
+        let ppm = lost / u128::from(self.judged.max(1));
+        u64::try_from(ppm).unwrap_or(MILLION).min(MILLION)
+    }
+
+    /// Whether more is lost than this, by more than chance does: three standard deviations, and a quarter.
+    pub(crate) fn is_above(self, baseline_ppm: u64) -> bool {
+        let expected = u128::from(self.judged) * u128::from(baseline_ppm) / u128::from(MILLION);
+        let lost = u128::from(self.lost);
+        let excess = lost.saturating_sub(expected);
+        excess * excess > 9 * expected * u128::from(SCALE) && 4 * excess > expected
+    }
+}
+
+/// The rate is being lowered, and it is not known yet whether that helps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trial {
+    /// The rate before.
+    pub(crate) restore_bytes_s: u64,
+    before_ppm: u64,
+    /// Steps down that are left.
+    steps: u32,
+    /// Periods since the last step.
+    waited: u32,
+    /// What came since, once it shows.
+    lost: u64,
+    judged: u64,
+}
+
+/// What to do in this period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Lower,
+    Wait,
+    /// Losses fell by a third: the link was too full.
+    Helped,
+    /// They did not: this much is lost at any rate.
+    InVain(u64),
+}
+
+impl Trial {
+    /// A link that is the cause of this loss loses half of it behind so many steps of `down_percent`: one,
+    /// unless the loss is large. Fewer would show a third at best, and a link that is much too full would
+    /// be taken for a bad one.
+    pub(crate) fn new(restore_bytes_s: u64, before_ppm: u64, down_percent: u64) -> Self {
+        let before = before_ppm.min(MILLION);
+        let (passed, wanted) = (MILLION - before, MILLION - before / 2);
+        let mut part = MILLION;
+        let mut steps = 0;
+        while steps < STEPS_MAX && part * wanted > passed * MILLION {
+            part = part * down_percent / 100;
+            steps += 1;
+        }
+        Self {
+            restore_bytes_s,
+            before_ppm: before,
+            steps: steps.max(1),
+            waited: 0,
+            lost: 0,
+            judged: 0,
+        }
+    }
+
+    /// One more period is over.
+    pub(crate) fn next(&mut self, period: Period) -> Next {
+        if self.steps > 0 {
+            self.steps -= 1;
+            return Next::Lower;
+        }
+        self.waited += 1;
+        if self.waited <= WAITS_MIN {
+            return Next::Wait;
+        }
+        self.lost = self.lost.saturating_add(period.lost);
+        self.judged = self.judged.saturating_add(period.judged);
+        let expected = self.judged.saturating_mul(self.before_ppm) / MILLION;
+        let fewer = expected.saturating_sub(self.lost);
+        let after = self.lost.saturating_mul(MILLION) / self.judged.max(1);
+        // Two standard deviations; few losses are fewer by chance.
+        let surely = fewer.saturating_mul(fewer) >= 4 * expected;
+        if expected >= EXPECTED_MIN && 3 * fewer >= expected && surely {
+            return Next::Helped;
+        }
+        let clear = expected >= EXPECTED_MIN && self.lost >= expected;
+        if clear || expected >= EXPECTED_ENOUGH {
+            return Next::InVain(after);
+        }
+        if self.waited < WAITS_MAX {
+            return Next::Wait;
+        }
+        Next::InVain(self.before_ppm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_has_the_steps_that_show_something() {
+        let steps = |ppm| Trial::new(1, ppm, 85).steps;
+        let seen = [0, 50_000, 500_000, 900_000, 1_000_000].map(steps);
+        assert_eq!(seen, [1, 1, 3, 11, 12]);
+    }
+
+    /// [rate-2] A third less is the mark, and nothing is said of too few losses.
+    #[test]
+    fn a_trial_ends_when_enough_was_seen() {
+        let after = |lost, judged| {
+            let mut trial = Trial::new(1, 100_000, 85);
+            let period = Period {
+                common: 0,
+                judged,
+                lost,
+            };
+            let mut seen = vec![trial.next(period)];
+            for _ in 0..3 {
+                seen.push(trial.next(period));
+            }
+            seen
+        };
+        let begin = [Next::Lower, Next::Wait, Next::Wait];
+        for (lost, judged, last) in [
+            (0, 59, Next::Wait),
+            (0, 60, Next::Helped),
+            (6, 60, Next::InVain(100_000)),
+            (24, 360, Next::Helped),
+            (25, 360, Next::InVain(69_444)),
+            (25, 300, Next::Wait),
+        ] {
+            let seen = after(lost, judged);
+            assert_eq!(
+                (&seen[..3], seen[3]),
+                (&begin[..], last),
+                "{lost} of {judged}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_trial_without_reports_ends() {
+        let mut trial = Trial::new(1, 100_000, 85);
+        let nothing = Period::default();
+        let waited = (0..).take_while(|_| trial.next(nothing) != Next::InVain(100_000));
+        assert_eq!(waited.count(), 100);
+    }
+
+    /// [rate-2] Chance around a baseline is not above it.
+    #[test]
+    fn what_is_lost_by_chance_is_not_above_the_baseline() {
+        let mut recent = Recent::default();
+        for lost in [1, 0, 2, 0, 0, 3, 1, 0, 1, 0, 0, 2, 1, 1, 0, 1] {
+            recent.add(Period {
+                common: 1,
+                judged: 83,
+                lost,
+            });
+            assert!(recent.is_above(0));
+            assert!(!recent.is_above(10_000), "{recent:?}");
+        }
+        for _ in 0..8 {
+            recent.add(Period {
+                common: 1,
+                judged: 83,
+                lost: 10,
+            });
+        }
+        assert!(recent.is_above(10_000));
+        assert!((50_000..100_000).contains(&recent.ppm()));
+    }
+}

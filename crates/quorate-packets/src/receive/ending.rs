@@ -1,0 +1,109 @@
+//! How numbers of a channel end: delivered, or given up with the message that they are a part of.
+
+use std::ops::Range;
+
+use crate::receive::{Delivery, Happened, Inbound, Quota, waiting::Waiting};
+
+impl Inbound {
+    /// [pkt-4] Room for a message that begins at `first`. What comes last goes first, and never anything of
+    /// another sender.
+    pub(super) fn make_room(
+        &mut self,
+        first: u64,
+        partials: usize,
+        bytes: usize,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) -> bool {
+        loop {
+            if quota.take(partials, bytes) {
+                return true;
+            }
+            let partial = self.partials.last_key_value().map(|(first, _)| *first);
+            let last = partial
+                .max(self.waiting.last())
+                .filter(|last| *last > first);
+            let Some(last) = last else {
+                return false;
+            };
+            self.give_up(last..last + 1, quota, happened);
+        }
+    }
+
+    /// A message is whole.
+    pub(super) fn complete(
+        &mut self,
+        message: Range<u64>,
+        bytes: Vec<u8>,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        if self.delivery == Delivery::AsCompleted || message.start == self.floor {
+            self.finished.add(message.clone());
+            happened.push(Happened::Message {
+                numbers: message,
+                bytes,
+            });
+        } else if self.make_room(message.start, 0, Waiting::price(&bytes), quota, happened) {
+            self.waiting.add(&message, bytes);
+        } else {
+            self.give_up(message, quota, happened);
+            return;
+        }
+        self.advance(quota, happened);
+    }
+
+    /// Moves the floor, and delivers what it reaches.
+    fn advance(&mut self, quota: &mut Quota, happened: &mut Vec<Happened>) {
+        loop {
+            if let Some(end) = self.finished.take_first(self.floor) {
+                self.floor = self.floor.max(end);
+            } else if let Some((numbers, bytes)) = self.waiting.take(self.floor, quota) {
+                self.floor = numbers.end;
+                happened.push(Happened::Message { numbers, bytes });
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// One of these may take others with it: they are parts of one message.
+    pub(super) fn give_up_all(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        for range in ranges {
+            for part in self.finished.lacks(range.start.max(self.floor)..range.end) {
+                self.give_up(part, quota, happened);
+            }
+        }
+    }
+
+    /// What has these numbers does not come, and with it all of a message that it is a part of.
+    pub(super) fn give_up(
+        &mut self,
+        range: Range<u64>,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        let mut all = range;
+        while let Some((&first, partial)) = self.partials.range(..all.end).next_back()
+            && partial.numbers(first).end > all.start
+        {
+            let numbers = partial.numbers(first);
+            quota.give(1, partial.held_bytes());
+            self.partials.remove(&first);
+            all = all.start.min(first)..all.end.max(numbers.end.min(self.top));
+        }
+        while let Some(numbers) = self.waiting.within(&all) {
+            self.waiting.take(numbers.start, quota);
+            all = all.start.min(numbers.start)..all.end.max(numbers.end);
+        }
+        self.gaps.close(all.clone());
+        self.finished.add(all.clone());
+        happened.push(Happened::GivenUp(all));
+        self.advance(quota, happened);
+    }
+}

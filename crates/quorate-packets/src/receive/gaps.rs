@@ -1,0 +1,272 @@
+//! What is missing, and when to ask for it: grace, one request per range, doubling, then no more ([pkt-7]).
+
+use std::{collections::BTreeMap, ops::Range};
+
+use quorate_core::time::Time;
+
+/// How long to wait for what is missing.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Before the first request.
+    pub grace_us: u64,
+    /// After it; each further request waits twice as long as the one before.
+    pub first_us: u64,
+    /// Requests before a range is given up.
+    pub tries_max: u32,
+}
+
+/// Missing numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps(BTreeMap<u64, Gap>);
+
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    end: u64,
+    due: Time,
+    /// Requests so far.
+    tries: u32,
+}
+
+/// What to do about a range that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Ask; these are requests so far.
+    Ask(Range<u64>, u32),
+    /// All requests were in vain.
+    GiveUp(Range<u64>),
+}
+
+impl Gaps {
+    /// These numbers are missing; nothing of them was.
+    pub fn open(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
+        if !range.is_empty() {
+            let gap = Gap {
+                end: range.end,
+                due: now.plus_us(patience.grace_us),
+                tries: 0,
+            };
+            self.0.insert(range.start, gap);
+        }
+    }
+
+    /// These are not missing any more, those of them that were. The rest keeps its time.
+    pub fn close(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        if let Some((&start, &gap)) = self.0.range(..range.start).next_back()
+            && gap.end > range.start
+        {
+            self.0.insert(
+                start,
+                Gap {
+                    end: range.start,
+                    ..gap
+                },
+            );
+            if gap.end > range.end {
+                self.0.insert(range.end, gap);
+            }
+        }
+        while let Some((&start, &gap)) = self.0.range(range.clone()).next() {
+            self.0.remove(&start);
+            if gap.end > range.end {
+                self.0.insert(range.end, gap);
+            }
+        }
+    }
+
+    /// Whether this number is missing.
+    pub fn has(&self, number: u64) -> bool {
+        let before = self.0.range(..=number).next_back();
+        before.is_some_and(|(_, gap)| number < gap.end)
+    }
+
+    /// The missing ones among these.
+    pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let before = self.0.range(..range.start).next_back();
+        let inside = self.0.range(range.start..range.end.max(range.start));
+        let both = before.into_iter().chain(inside);
+        let cut = both.map(|(&start, gap)| start.max(range.start)..gap.end.min(range.end));
+        cut.filter(|cut| !cut.is_empty()).collect()
+    }
+
+    /// Asks at once for what is missing of these, if so many requests as were made are too few to wait for:
+    /// somebody said that the last one asked does not have it, or needs it too. At least one counts as made.
+    pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
+        for part in self.within(range) {
+            let gap = self.0.range(..=part.start).next_back();
+            let (_, &gap) = gap.expect("it is missing");
+            if !too_few(gap.tries) {
+                continue;
+            }
+            self.close(part.clone());
+            let hurried = Gap {
+                end: part.end,
+                due: gap.due.min(now),
+                tries: gap.tries.max(1),
+            };
+            self.0.insert(part.start, hurried);
+        }
+    }
+
+    /// What is due, and the time of the next request of each. What is given up is missing no more.
+    pub fn due(&mut self, now: Time, patience: &Patience) -> Vec<Due> {
+        let mut due = Vec::new();
+        for (&start, gap) in &mut self.0 {
+            if gap.due > now {
+                continue;
+            }
+            if gap.tries >= patience.tries_max {
+                due.push(Due::GiveUp(start..gap.end));
+                continue;
+            }
+            due.push(Due::Ask(start..gap.end, gap.tries));
+            let wait = patience.first_us.saturating_mul(1 << gap.tries.min(20));
+            gap.due = now.plus_us(wait.max(1));
+            gap.tries += 1;
+        }
+        for one in &due {
+            if let Due::GiveUp(range) = one {
+                self.0.remove(&range.start);
+            }
+        }
+        due
+    }
+
+    /// When something is due.
+    pub fn next_due(&self) -> Option<Time> {
+        self.0.values().map(|gap| gap.due).min()
+    }
+
+    /// The first range.
+    pub fn first(&self) -> Option<Range<u64>> {
+        let first = self.0.first_key_value();
+        first.map(|(&start, gap)| start..gap.end)
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.0.iter().map(|(&start, gap)| start..gap.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        grace_us: 200,
+        first_us: 100,
+        tries_max: 5,
+    };
+
+    /// [pkt-7] Five requests, each waiting twice as long, then no more.
+    #[test]
+    fn a_range_is_asked_for_five_times() {
+        let mut gaps = Gaps::default();
+        gaps.open(3..5, Time(0), &PATIENCE);
+        let mut seen = Vec::new();
+        while let Some(due) = gaps.next_due() {
+            assert!(gaps.due(Time(due.0 - 1), &PATIENCE).is_empty());
+            let what = gaps.due(due, &PATIENCE);
+            seen.extend(what.into_iter().map(|what| (due.0, what)));
+        }
+        let ask = |tries| Due::Ask(3..5, tries);
+        assert_eq!(
+            seen,
+            [
+                (200, ask(0)),
+                (300, ask(1)),
+                (500, ask(2)),
+                (900, ask(3)),
+                (1700, ask(4)),
+                (3300, Due::GiveUp(3..5)),
+            ]
+        );
+    }
+
+    /// What came within the grace is never asked for; the rest keeps its time.
+    #[test]
+    fn what_was_overtaken_only_is_not_asked_for() {
+        let mut gaps = Gaps::default();
+        gaps.open(3..9, Time(0), &PATIENCE);
+        gaps.close(5..6);
+        assert_eq!(
+            gaps.due(Time(200), &PATIENCE),
+            [Due::Ask(3..5, 0), Due::Ask(6..9, 0)]
+        );
+        gaps.close(1..20);
+        assert!(gaps.is_empty() && gaps.next_due().is_none());
+    }
+
+    #[test]
+    fn who_hurries_asks_at_once() {
+        let mut gaps = Gaps::default();
+        gaps.open(3..9, Time(0), &PATIENCE);
+        gaps.hurry(&(4..6), |_| false, Time(5));
+        assert_eq!(gaps.next_due(), Some(Time(200)));
+        gaps.hurry(&(4..6), |tries| tries < 2, Time(10));
+        assert_eq!(gaps.due(Time(10), &PATIENCE), [Due::Ask(4..6, 1)]);
+        let due = gaps.due(Time(200), &PATIENCE);
+        assert_eq!(due, [Due::Ask(3..4, 0), Due::Ask(6..9, 0)]);
+    }
+
+    #[test]
+    fn gaps_are_the_set_that_they_stand_for() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let (mut gaps, mut plain, mut top) = (Gaps::default(), BTreeSet::new(), 0);
+            for _ in 0..60 {
+                let length = dice.below(9);
+                match dice.below(3) {
+                    0 => {
+                        gaps.open(top..top + length, Time(0), &PATIENCE);
+                        plain.extend(top..top + length);
+                        top += length + dice.below(3);
+                    }
+                    1 => {
+                        let start = dice.below(top + 1);
+                        gaps.close(start..start + length);
+                        plain.retain(|number| !(start..start + length).contains(number));
+                    }
+                    _ => {
+                        let start = dice.below(top + 1);
+                        gaps.hurry(&(start..start + length), |_| true, Time(0));
+                    }
+                }
+                let flat: Vec<u64> = gaps.iter().flatten().collect();
+                assert_eq!(
+                    flat,
+                    plain.iter().copied().collect::<Vec<_>>(),
+                    "seed {seed}"
+                );
+                let asked = dice.below(top + 1);
+                assert_eq!(gaps.has(asked), plain.contains(&asked));
+                let part: Vec<u64> = gaps
+                    .within(&(asked..asked + 5))
+                    .into_iter()
+                    .flatten()
+                    .collect();
+                assert_eq!(
+                    part,
+                    plain.range(asked..asked + 5).copied().collect::<Vec<_>>()
+                );
+            }
+        }
+    }
+}

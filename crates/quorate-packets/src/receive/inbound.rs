@@ -1,0 +1,375 @@
+//! One channel of one sender: every message once, or given up by its numbers.
+
+use std::{collections::BTreeMap, mem, ops::Range};
+
+use quorate_core::time::Time;
+use quorate_dice::Dice;
+
+use crate::{
+    body::RANGES_MAX,
+    limits::Limits,
+    receive::{
+        gaps::{Due, Gaps, Patience},
+        partial::Partial,
+        quota::Quota,
+        waiting::Waiting,
+    },
+    spans::Spans,
+    trust::gate::WINDOW_NUMBERS,
+};
+
+/// When a message is given to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Behind all messages with smaller numbers, but for those that were given up.
+    InOrder,
+    /// As soon as it is whole.
+    AsCompleted,
+}
+
+/// What becomes known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// A message, once.
+    Message {
+        /// Its numbers.
+        numbers: Range<u64>,
+        /// The bytes that were sent.
+        bytes: Vec<u8>,
+    },
+    /// What had these numbers does not come any more; catch-up knows it ([told-2]).
+    GivenUp(Range<u64>),
+}
+
+/// The state of a channel. Each number from `floor` to `top` is finished, missing, in a message that waits
+/// for its turn, or a part of one that lacks others.
+pub struct Inbound {
+    pub(super) delivery: Delivery,
+    /// All numbers below are delivered or given up.
+    pub(super) floor: u64,
+    /// What was sent so far has numbers below, as far as this node knows.
+    pub(super) top: u64,
+    /// Delivered or given up, from `floor` on.
+    pub(super) finished: Spans,
+    pub(super) gaps: Gaps,
+    pub(super) partials: BTreeMap<u64, Partial>,
+    pub(super) waiting: Waiting,
+    patience: Patience,
+    jitter_us: u64,
+    dice: Dice,
+    gaps_max: usize,
+    /// Numbers that were asked for, ever, and those that no report told yet.
+    lost: u64,
+    missed: Vec<Range<u64>>,
+    /// Parts that contradict others: their sender, or a segment without keys, is faulty.
+    misfits: u64,
+}
+
+impl Inbound {
+    /// From this number on: what the handshake named. The dice spread requests in time.
+    pub fn new(from: u64, delivery: Delivery, limits: &Limits, dice: Dice) -> Self {
+        let mut inbound = Self {
+            delivery,
+            floor: from,
+            top: from,
+            finished: Spans::default(),
+            gaps: Gaps::default(),
+            partials: BTreeMap::new(),
+            waiting: Waiting::default(),
+            patience: Patience {
+                grace_us: limits.reorder_grace_us,
+                first_us: 1,
+                tries_max: limits.tries_max,
+            },
+            jitter_us: limits.jitter_us,
+            dice,
+            gaps_max: limits.gaps_max,
+            lost: 0,
+            missed: Vec::new(),
+            misfits: 0,
+        };
+        inbound.set_rtt(0, limits);
+        inbound
+    }
+
+    /// [pkt-7] The first request waits a round trip and a quarter. All of them together wait at least
+    /// T_giveup: with 5 tries, 31 times the first wait.
+    pub fn set_rtt(&mut self, rtt_us: u64, limits: &Limits) {
+        let waits = (1 << limits.tries_max.min(20)) - 1;
+        let share = limits.giveup_us.div_ceil(waits);
+        self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
+    }
+
+    /// [gap-2] All numbers below are delivered or given up.
+    pub const fn done_to(&self) -> u64 {
+        self.floor
+    }
+
+    /// What was sent has numbers below, as far as is known here.
+    pub const fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// Whether a datagram with this number would be of use.
+    pub fn wants(&self, number: u64) -> bool {
+        number >= self.top || self.gaps.has(number)
+    }
+
+    /// The numbers among these that are known to be missing.
+    pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        self.gaps.within(range)
+    }
+
+    /// Numbers that had to be asked for since the channel was opened.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Parts that contradicted others.
+    pub const fn misfits(&self) -> u64 {
+        self.misfits
+    }
+
+    /// Whether a report has something to tell.
+    pub const fn has_missed(&self) -> bool {
+        !self.missed.is_empty()
+    }
+
+    /// Those that no report told yet; the first [`RANGES_MAX`] ranges.
+    pub fn take_missed(&mut self) -> Vec<Range<u64>> {
+        mem::take(&mut self.missed)
+    }
+
+    /// The sender says that everything below `next` was sent ([told-2]).
+    pub fn on_tail(
+        &mut self,
+        next: u64,
+        now: Time,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        if next > self.top {
+            self.reach(next, now, quota, happened);
+            self.bound_gaps(quota, happened);
+        }
+    }
+
+    /// One part of a message, from whom it may come.
+    pub fn receive(
+        &mut self,
+        (number, index, count): (u64, u16, u16),
+        part: &[u8],
+        now: Time,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        if !self.wants(number) {
+            return;
+        }
+        if number >= self.top {
+            self.reach(number, now, quota, happened);
+            self.top = number + 1;
+        } else {
+            self.gaps.close(number..number + 1);
+        }
+        let first = number.saturating_sub(index.into());
+        let message = first..first + u64::from(count);
+        if self.is_lost(&message) {
+            self.give_up(number..number + 1, quota, happened);
+        } else if self.collides(&message, count) {
+            self.misfits += 1;
+            self.give_up(message.start..self.top.min(message.end), quota, happened);
+        } else if count == 1 {
+            self.complete(message, part.to_vec(), quota, happened);
+        } else {
+            self.add_part(message, (index, count), part, quota, happened);
+        }
+        self.bound_gaps(quota, happened);
+    }
+
+    /// The owner of the channel says that it does not have these any more, or it is somebody else who does
+    /// not: then the next one is asked.
+    pub fn on_gone(
+        &mut self,
+        range: &Range<u64>,
+        by_owner: bool,
+        now: Time,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        if by_owner {
+            let missing = self.gaps.within(range);
+            self.give_up_all(missing, quota, happened);
+        } else {
+            // Every other request goes to an acceptor, the first one too: it is the one that has an answer.
+            self.gaps.hurry(range, |tries| tries % 2 == 1, now);
+            self.bound_gaps(quota, happened);
+        }
+    }
+
+    /// Somebody else wants these of this node: asks the owner for them at once, unless that was done.
+    pub fn hurry(
+        &mut self,
+        range: &Range<u64>,
+        now: Time,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        self.gaps.hurry(range, |tries| tries < 2, now);
+        self.bound_gaps(quota, happened);
+    }
+
+    /// When something is due.
+    pub fn next_due(&self) -> Option<Time> {
+        self.gaps.next_due()
+    }
+
+    /// What is to be asked for now, with the number of requests so far.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) -> Vec<(Range<u64>, u32)> {
+        let (mut asks, mut over) = (Vec::new(), Vec::new());
+        for due in self.gaps.due(now, &self.patience) {
+            match due {
+                Due::Ask(range, tries) => asks.push((range, tries)),
+                Due::GiveUp(range) => over.push(range),
+            }
+        }
+        self.give_up_all(over, quota, happened);
+        asks.retain(|(range, _)| self.gaps.has(range.start));
+        for (range, _) in asks.iter().filter(|(_, tries)| *tries == 0) {
+            self.lost += range.end - range.start;
+            if self.missed.len() < RANGES_MAX {
+                self.missed.push(range.clone());
+            }
+        }
+        asks
+    }
+
+    /// Gives back what this channel holds.
+    pub fn close(self, quota: &mut Quota) {
+        for partial in self.partials.values() {
+            quota.give(1, partial.held_bytes());
+        }
+        quota.give(0, self.waiting.cost());
+    }
+
+    /// Everything below `number` was sent. What lies further back than the window is given up.
+    fn reach(&mut self, number: u64, now: Time, quota: &mut Quota, happened: &mut Vec<Happened>) {
+        let from = mem::replace(&mut self.top, number);
+        let patience = Patience {
+            grace_us: self.patience.grace_us + self.dice.below(self.jitter_us + 1),
+            ..self.patience
+        };
+        self.gaps.open(from..number, now, &patience);
+        let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
+        while self.floor < oldest {
+            // The floor is missing, or a part of a message that lacks others: else it would be higher.
+            let missing = self.gaps.within(&(self.floor..oldest));
+            let missing = missing
+                .into_iter()
+                .next()
+                .filter(|gap| gap.start == self.floor);
+            self.give_up(
+                missing.unwrap_or(self.floor..self.floor + 1),
+                quota,
+                happened,
+            );
+        }
+        self.bound_gaps(quota, happened);
+    }
+
+    fn bound_gaps(&mut self, quota: &mut Quota, happened: &mut Vec<Happened>) {
+        while self.gaps.len() > self.gaps_max {
+            let first = self.gaps.first().expect("there are more than the bound");
+            self.give_up(first, quota, happened);
+        }
+    }
+
+    /// A part of it is given up, or was before the handshake.
+    fn is_lost(&self, message: &Range<u64>) -> bool {
+        message.start < self.floor || self.finished.meets(message.clone())
+    }
+
+    /// It overlaps another one: somebody cut it in two ways.
+    fn collides(&self, message: &Range<u64>, count: u16) -> bool {
+        let partial = self.partials.range(..message.end).next_back();
+        let partial = partial.is_some_and(|(&first, partial)| {
+            let same = first == message.start && partial.count() == count;
+            !same && partial.numbers(first).end > message.start
+        });
+        partial || self.waiting.within(message).is_some()
+    }
+
+    fn add_part(
+        &mut self,
+        message: Range<u64>,
+        (index, count): (u16, u16),
+        part: &[u8],
+        quota: &mut Quota,
+        happened: &mut Vec<Happened>,
+    ) {
+        let first = message.start;
+        let known = self.partials.remove(&first);
+        let is_new = known.is_none();
+        let mut partial = known.unwrap_or_else(|| Partial::new(count));
+        let needs = partial.needs(index, part);
+        let agreed = needs
+            .ok()
+            .filter(|bytes| self.make_room(first, usize::from(is_new), *bytes, quota, happened));
+        if agreed.is_none() {
+            self.misfits += u64::from(needs.is_err());
+            if !is_new {
+                quota.give(1, partial.held_bytes());
+            }
+            let known = first..self.top.min(message.end);
+            self.give_up(known, quota, happened);
+            return;
+        }
+        partial.add(index, part);
+        if !partial.is_whole() {
+            self.partials.insert(first, partial);
+            return;
+        }
+        quota.give(1, partial.held_bytes());
+        self.complete(message, partial.finish(), quota, happened);
+    }
+
+    /// What must hold between any two calls.
+    #[cfg(test)]
+    pub(crate) fn check(&self, quota: &Quota) {
+        let mut all = self.finished.clone();
+        let mut disjoint = |range: Range<u64>| {
+            assert!(!all.meets(range.clone()), "{range:?} is in two states");
+            all.add(range);
+        };
+        self.gaps.iter().for_each(&mut disjoint);
+        self.waiting.numbers().for_each(&mut disjoint);
+        for (&first, partial) in &self.partials {
+            for index in (0..partial.count()).filter(|index| partial.has(*index)) {
+                let number = first + u64::from(index);
+                disjoint(number..number + 1);
+            }
+        }
+        let expected: Vec<_> = Some(self.floor..self.top).into_iter().collect();
+        let expected = if self.floor == self.top {
+            Vec::new()
+        } else {
+            expected
+        };
+        assert_eq!(all.iter().collect::<Vec<_>>(), expected);
+        assert!(self.gaps.len() <= self.gaps_max && self.top - self.floor <= WINDOW_NUMBERS);
+        let held: usize = self.partials.values().map(Partial::held_bytes).sum();
+        assert_eq!(
+            (quota.partials(), quota.bytes()),
+            (self.partials.len(), held + self.waiting.cost())
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "inbound_tests.rs"]
+mod tests;

@@ -1,0 +1,363 @@
+//! Tests of one inbound channel: in any order, with losses and under bounds, against what was sent.
+
+use std::ops::Range;
+
+use quorate_core::time::Time;
+use quorate_dice::Dice;
+
+use super::{Delivery, Happened, Inbound};
+use crate::{limits::Limits, receive::Quota, spans::Spans};
+
+/// A channel with its quota, and what became known so far.
+struct Channel {
+    inbound: Inbound,
+    quota: Quota,
+    happened: Vec<Happened>,
+    now: Time,
+}
+
+impl Channel {
+    fn new(delivery: Delivery, limits: &Limits) -> Self {
+        Self {
+            inbound: Inbound::new(1, delivery, limits, Dice::new(1)),
+            quota: Quota::new(limits),
+            happened: Vec::new(),
+            now: Time(0),
+        }
+    }
+
+    fn receive(&mut self, number: u64, index: u16, count: u16, part: &[u8]) {
+        let place = (number, index, count);
+        let Self {
+            inbound,
+            quota,
+            happened,
+            now,
+        } = self;
+        inbound.receive(place, part, *now, quota, happened);
+        inbound.check(quota);
+    }
+
+    /// All requests that are due, as ranges, until nothing is due any more.
+    fn wait_for_all(&mut self) -> Vec<(Range<u64>, u32)> {
+        let mut asks = Vec::new();
+        while let Some(due) = self.inbound.next_due() {
+            self.now = due;
+            let Self {
+                inbound,
+                quota,
+                happened,
+                now,
+            } = self;
+            asks.extend(inbound.poll(*now, quota, happened));
+            inbound.check(quota);
+        }
+        asks
+    }
+
+    fn take(&mut self) -> Vec<Happened> {
+        std::mem::take(&mut self.happened)
+    }
+}
+
+fn limits() -> Limits {
+    Limits::of_mtu(1500)
+}
+
+fn message(numbers: Range<u64>, bytes: &[u8]) -> Happened {
+    let bytes = bytes.to_vec();
+    Happened::Message { numbers, bytes }
+}
+
+#[test]
+fn in_order_waits_and_as_completed_does_not() {
+    for delivery in [Delivery::InOrder, Delivery::AsCompleted] {
+        let mut channel = Channel::new(delivery, &limits());
+        channel.receive(2, 0, 1, b"b");
+        channel.receive(4, 1, 2, b"d");
+        channel.receive(3, 0, 2, b"c");
+        let late = vec![message(2..3, b"b"), message(3..5, b"cd")];
+        let at_once = channel.take();
+        channel.receive(1, 0, 1, b"a");
+        let rest = channel.take();
+        let first = vec![message(1..2, b"a")];
+        match delivery {
+            Delivery::InOrder => {
+                assert_eq!((at_once, rest), (vec![], [first, late].concat()));
+            }
+            Delivery::AsCompleted => assert_eq!((at_once, rest), (late, first)),
+        }
+        assert_eq!((channel.inbound.done_to(), channel.quota.bytes()), (5, 0));
+        // Whatever comes again is late.
+        channel.receive(3, 0, 2, b"c");
+        assert!(channel.take().is_empty());
+    }
+}
+
+/// [pkt-4] [told-2] A message of which a part is given up is given up whole, by name; nothing of it is held.
+#[test]
+fn what_is_given_up_is_named_whole() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(1, 0, 3, b"aa");
+    channel.receive(3, 2, 3, b"a");
+    channel.receive(4, 0, 1, b"b");
+    assert_eq!(channel.quota.partials(), 1);
+    let asks = channel.wait_for_all();
+    assert_eq!(asks.len(), 5);
+    assert!(
+        asks.iter()
+            .zip(0..)
+            .all(|((range, tries), n)| (range, *tries) == (&(2..3), n))
+    );
+    assert_eq!(
+        channel.take(),
+        [Happened::GivenUp(1..4), message(4..5, b"b")]
+    );
+    assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
+    // Parts that come now belong to nothing.
+    channel.receive(2, 1, 3, b"aa");
+    assert!(channel.take().is_empty());
+    assert_eq!(channel.inbound.lost(), 1);
+}
+
+/// A part behind the end of what was given up belongs to it; so does one from before the handshake.
+#[test]
+fn the_rest_of_what_is_given_up_is_given_up() {
+    let mut channel = Channel::new(Delivery::AsCompleted, &limits());
+    channel.receive(2, 1, 4, b"aa");
+    channel.wait_for_all();
+    assert_eq!(channel.take(), [Happened::GivenUp(1..3)]);
+    channel.receive(3, 2, 4, b"aa");
+    channel.receive(4, 3, 4, b"aa");
+    let seen = channel.take();
+    assert_eq!(seen, [Happened::GivenUp(3..4), Happened::GivenUp(4..5)]);
+    channel.receive(5, 0, 1, b"b");
+    assert_eq!(channel.take(), [message(5..6, b"b")]);
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(1, 0, 1, b"");
+    channel.receive(2, 7, 9, b"x");
+    assert_eq!(
+        channel.take(),
+        [message(1..2, b""), Happened::GivenUp(2..3)]
+    );
+}
+
+/// [told-2] The last packets have nobody behind them to show the gap.
+#[test]
+fn a_tail_shows_what_nothing_follows() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    let Channel {
+        inbound,
+        quota,
+        happened,
+        ..
+    } = &mut channel;
+    inbound.on_tail(4, Time(0), quota, happened);
+    inbound.on_tail(2, Time(0), quota, happened);
+    assert_eq!(channel.inbound.missing(&(0..9)), vec![1..4; 1]);
+    channel.receive(2, 0, 1, b"b");
+    let asks = channel.wait_for_all();
+    assert_eq!(asks[..2], [(1..2, 0), (3..4, 0)]);
+}
+
+/// [pkt-7] Whoever else wants it, the owner is asked once out of turn; who said *gone* is waited for no more,
+/// and what it says twice changes nothing.
+#[test]
+fn others_hurry_a_request_once() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(2, 0, 1, b"b");
+    let mut asked_by_others = |now| {
+        let Channel {
+            inbound,
+            quota,
+            happened,
+            ..
+        } = &mut channel;
+        inbound.hurry(&(1..2), Time(now), quota, happened);
+        inbound.poll(Time(now), quota, happened)
+    };
+    assert_eq!(asked_by_others(10), [(1..2, 1)]);
+    assert_eq!(asked_by_others(11), []);
+    assert_eq!(asked_by_others(12), []);
+
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(2, 0, 1, b"b");
+    let mut gone_elsewhere = |now| {
+        let Channel {
+            inbound,
+            quota,
+            happened,
+            ..
+        } = &mut channel;
+        inbound.on_gone(&(1..2), false, Time(now), quota, happened);
+        inbound.poll(Time(now), quota, happened)
+    };
+    // Within the grace nobody was asked.
+    assert_eq!(gone_elsewhere(10), []);
+    assert_eq!(gone_elsewhere(400), [(1..2, 0)]);
+    assert_eq!(gone_elsewhere(401), [(1..2, 1)]);
+    assert_eq!(gone_elsewhere(402), []);
+    assert!(channel.take().is_empty());
+}
+
+/// [pkt-4] 256 messages that lack parts, and so many bytes: what comes last goes first.
+#[test]
+fn a_sender_fills_its_quota_and_no_more() {
+    let mut channel = Channel::new(Delivery::AsCompleted, &limits());
+    for at in 0..300 {
+        channel.receive(1 + 2 * at, 0, 2, b"a");
+        assert!(channel.quota.partials() <= 256);
+    }
+    assert_eq!(channel.quota.partials(), 256);
+    assert!(
+        channel
+            .take()
+            .iter()
+            .all(|one| matches!(one, Happened::GivenUp(range) if range.start > 512))
+    );
+    // The oldest ones are still there.
+    channel.receive(2, 1, 2, b"b");
+    assert_eq!(channel.take(), [message(1..3, b"ab")]);
+
+    let small = Limits {
+        partial_bytes_max: 1000,
+        ..limits()
+    };
+    let mut channel = Channel::new(Delivery::InOrder, &small);
+    channel.receive(11, 0, 1, &[1; 500]);
+    channel.receive(12, 0, 1, &[2; 500]);
+    // Two do not fit, as each has its price: the later one is given up.
+    assert_eq!(channel.take(), [Happened::GivenUp(12..13)]);
+    // An older message evicts a newer one.
+    channel.receive(2, 1, 3, &[3; 300]);
+    assert_eq!(channel.take(), [Happened::GivenUp(11..12)]);
+    // One that never fits is given up by its name.
+    channel.receive(4, 0, 9, &[3; 300]);
+    assert_eq!(channel.take(), [Happened::GivenUp(4..5)]);
+    channel.inbound.close(&mut channel.quota);
+    assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
+}
+
+/// One number far ahead costs a bounded amount of work, and what is skipped is named.
+#[test]
+fn a_leap_is_bounded() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    channel.receive(3, 0, 1, b"c");
+    let far = u64::MAX - 1;
+    channel.receive(far, 0, 1, b"z");
+    let window = far + 1 - channel.inbound.done_to();
+    assert_eq!(window, 1 << 16);
+    let floor = channel.inbound.done_to();
+    let given_up = [
+        Happened::GivenUp(1..3),
+        message(3..4, b"c"),
+        Happened::GivenUp(4..floor),
+    ];
+    assert_eq!(channel.take(), given_up);
+}
+
+/// The last number that a tail can name.
+#[test]
+fn a_tail_at_the_end_of_numbers_is_bounded() {
+    let mut channel = Channel::new(Delivery::InOrder, &limits());
+    let Channel {
+        inbound,
+        quota,
+        happened,
+        ..
+    } = &mut channel;
+    inbound.on_tail(u64::MAX, Time(0), quota, happened);
+    inbound.check(quota);
+    assert_eq!(channel.take(), [Happened::GivenUp(1..u64::MAX - 65_536)]);
+}
+
+/// A segment without keys, or a faulty sender: parts that contradict one another end as given up.
+#[test]
+fn parts_that_contradict_one_another_are_given_up() {
+    let mut channel = Channel::new(Delivery::AsCompleted, &limits());
+    channel.receive(1, 0, 3, b"aa");
+    channel.receive(2, 1, 4, b"aa");
+    assert_eq!(channel.take(), [Happened::GivenUp(1..3)]);
+    channel.receive(4, 0, 3, b"aa");
+    channel.receive(5, 1, 3, b"aaa");
+    channel.receive(7, 0, 1, b"q");
+    assert_eq!(
+        channel.take(),
+        [Happened::GivenUp(4..6), message(7..8, b"q")]
+    );
+    assert_eq!(channel.inbound.misfits(), 2);
+}
+
+/// Random messages in random order, some parts never: all others once, bit for bit, and the lost ones named.
+#[test]
+fn everything_once_or_given_up() {
+    for seed in 0..300 {
+        let mut dice = Dice::new(seed);
+        let delivery = dice.pick(&[Delivery::InOrder, Delivery::AsCompleted]);
+        let small = Limits {
+            partials_max: dice.pick(&[2, 256]),
+            partial_bytes_max: dice.pick(&[300, 1 << 20]),
+            gaps_max: dice.pick(&[4, 1024]),
+            ..limits()
+        };
+        let mut channel = Channel::new(delivery, &small);
+        let (mut sent, mut parts, mut next) = (Vec::new(), Vec::new(), 1);
+        for _ in 0..60 {
+            let count = u16::try_from(dice.pick(&[1, 1, 2, 5])).unwrap();
+            let bytes: Vec<u8> = (0..count).flat_map(|_| dice.word().to_le_bytes()).collect();
+            for (part, index) in bytes.chunks(8).zip(0..count) {
+                parts.push((next + u64::from(index), index, count, part.to_vec()));
+            }
+            sent.push((next..next + u64::from(count), bytes));
+            next += u64::from(count);
+        }
+        // Near one another, some twice, some never.
+        for at in 0..parts.len() {
+            let with = (at + dice.index(6)).min(parts.len() - 1);
+            parts.swap(at, with);
+        }
+        for (number, index, count, part) in parts {
+            let times = dice.pick(&[0, 1, 1, 1, 1, 1, 2]);
+            for _ in 0..times {
+                channel.receive(number, index, count, &part);
+            }
+        }
+        let Channel {
+            inbound,
+            quota,
+            happened,
+            now,
+        } = &mut channel;
+        inbound.on_tail(next, *now, quota, happened);
+        channel.wait_for_all();
+        let (mut done, mut last) = (Spans::default(), 0);
+        for one in channel.take() {
+            let numbers = match one {
+                Happened::GivenUp(numbers) => numbers,
+                Happened::Message { numbers, bytes } => {
+                    let is = sent.iter().find(|(of, _)| *of == numbers);
+                    assert_eq!(is.map(|(_, bytes)| bytes), Some(&bytes), "seed {seed}");
+                    if delivery == Delivery::InOrder {
+                        assert!(
+                            numbers.start > last,
+                            "seed {seed}: {numbers:?} behind {last}"
+                        );
+                        last = numbers.start;
+                    }
+                    numbers
+                }
+            };
+            assert!(
+                !done.meets(numbers.clone()),
+                "seed {seed}: {numbers:?} twice"
+            );
+            done.add(numbers);
+        }
+        assert_eq!(
+            done.iter().collect::<Vec<_>>(),
+            vec![1..next; 1],
+            "seed {seed}"
+        );
+        assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
+    }
+}

@@ -1,0 +1,178 @@
+//! One message that lacks parts. It is not held: nothing is voted for or answered by it ([pkt-4]).
+
+use std::ops::Range;
+
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// Parts that came, in any order.
+pub(crate) struct Partial {
+    count: u16,
+    /// A bit per part.
+    have: Vec<u64>,
+    missing: u16,
+    /// The length of every part but the last, once one of them came.
+    part_bytes: usize,
+    /// All parts at their places, once that length is known.
+    bytes: Vec<u8>,
+    /// The last part, until then; its length afterwards.
+    last: Option<Vec<u8>>,
+    last_bytes: usize,
+}
+
+/// A part that cannot belong to the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit;
+
+impl Partial {
+    /// Of this many parts, at least 2.
+    pub(crate) fn new(count: u16) -> Self {
+        Self {
+            count,
+            have: vec![0; usize::from(count).div_ceil(64)],
+            missing: count,
+            part_bytes: 0,
+            bytes: Vec::new(),
+            last: None,
+            last_bytes: 0,
+        }
+    }
+
+    pub(crate) const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The bytes that this part would make it hold, on top of what it holds; nothing is allocated before
+    /// somebody agreed to that.
+    pub(crate) fn needs(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
+        let is_last = index + 1 == self.count;
+        if part.is_empty() || index >= self.count || self.has(index) {
+            return Err(Misfit);
+        }
+        if is_last {
+            let fits = self.part_bytes == 0 || part.len() <= self.part_bytes;
+            let aside = if self.part_bytes == 0 { part.len() } else { 0 };
+            return fits.then_some(aside).ok_or(Misfit);
+        }
+        if self.part_bytes > 0 {
+            return (part.len() == self.part_bytes).then_some(0).ok_or(Misfit);
+        }
+        let all = part.len() * usize::from(self.count);
+        let whole_before_last = part.len() * (usize::from(self.count) - 1);
+        let last_fits = self.last_bytes <= part.len();
+        if !last_fits || whole_before_last + self.last_bytes.max(1) > MESSAGE_BYTES_MAX {
+            return Err(Misfit);
+        }
+        Ok(all - self.last.as_ref().map_or(0, Vec::len))
+    }
+
+    /// Takes a part that [`Self::needs`] agreed to.
+    pub(crate) fn add(&mut self, index: u16, part: &[u8]) {
+        let is_last = index + 1 == self.count;
+        if is_last {
+            self.last_bytes = part.len();
+        } else if self.part_bytes == 0 {
+            self.part_bytes = part.len();
+            self.bytes = vec![0; part.len() * usize::from(self.count)];
+            if let Some(last) = self.last.take() {
+                self.put(self.count - 1, &last);
+            }
+        }
+        if self.part_bytes == 0 {
+            self.last = Some(part.to_vec());
+        } else {
+            self.put(index, part);
+        }
+        self.have[usize::from(index / 64)] |= 1 << (index % 64);
+        self.missing -= 1;
+    }
+
+    fn put(&mut self, index: u16, part: &[u8]) {
+        let at = usize::from(index) * self.part_bytes;
+        self.bytes[at..at + part.len()].copy_from_slice(part);
+    }
+
+    pub(crate) fn has(&self, index: u16) -> bool {
+        self.have[usize::from(index / 64)] & 1 << (index % 64) != 0
+    }
+
+    /// Bytes that it holds: what was agreed to so far.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.len() + self.last.as_ref().map_or(0, Vec::len)
+    }
+
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// The message, which is whole.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        assert!(self.is_whole(), "{} parts are missing", self.missing);
+        let before_last = self.part_bytes * (usize::from(self.count) - 1);
+        self.bytes.truncate(before_last + self.last_bytes);
+        self.bytes
+    }
+
+    /// The numbers of a message of this many parts.
+    pub(crate) fn numbers(&self, first: u64) -> Range<u64> {
+        first..first + u64::from(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    fn parts(length: usize, size: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let mut dice = Dice::new(length as u64);
+        let message: Vec<u8> = (0..length).map(|_| dice.word().to_le_bytes()[0]).collect();
+        let parts = message.chunks(size).map(<[u8]>::to_vec).collect();
+        (message, parts)
+    }
+
+    /// [pkt-4] In any order, it is the message; what is held is what was agreed to.
+    #[test]
+    fn parts_in_any_order_make_the_message() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let size = dice.index(40) + 1;
+            let (message, parts) = parts(size + dice.index(3000) + 1, size);
+            let count = u16::try_from(parts.len()).unwrap();
+            let mut order: Vec<u16> = (0..count).collect();
+            dice.shuffle(&mut order);
+            let mut partial = Partial::new(count);
+            let mut agreed = 0;
+            for index in order {
+                assert!(!partial.is_whole());
+                let part = &parts[usize::from(index)];
+                agreed += partial.needs(index, part).unwrap();
+                partial.add(index, part);
+                assert_eq!(partial.held_bytes(), agreed);
+                assert_eq!(partial.needs(index, part), Err(Misfit), "twice");
+            }
+            assert!(partial.finish() == message, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_refused() {
+        let mut partial = Partial::new(3);
+        assert_eq!(partial.needs(0, &[]), Err(Misfit));
+        assert_eq!(partial.needs(3, &[1]), Err(Misfit));
+        partial.add(2, &[1; 5]);
+        // The last part is the shortest.
+        assert_eq!(partial.needs(0, &[1; 4]), Err(Misfit));
+        assert_eq!(partial.needs(0, &[1; 5]), Ok(10));
+        partial.add(0, &[1; 5]);
+        assert_eq!(partial.needs(1, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.needs(1, &[1; 5]), Ok(0));
+        let mut partial = Partial::new(3);
+        partial.add(0, &[1; 5]);
+        assert_eq!(partial.needs(2, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.needs(2, &[1; 5]), Ok(0));
+        let partial = Partial::new(u16::MAX);
+        assert!(partial.needs(0, &[0; 256]).is_ok());
+        assert_eq!(partial.needs(0, &[0; 257]), Err(Misfit));
+    }
+}

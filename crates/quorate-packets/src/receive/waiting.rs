@@ -1,0 +1,52 @@
+//! Whole messages that wait for their turn, behind something that is missing.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use crate::receive::quota::Quota;
+
+/// Bytes that a message costs beside its own, while it waits.
+const PRICE_BYTES: usize = 128;
+
+/// By their first number.
+#[derive(Default)]
+pub(crate) struct Waiting(BTreeMap<u64, (u64, Vec<u8>)>);
+
+impl Waiting {
+    /// What a message costs while it waits.
+    pub(crate) const fn price(bytes: &[u8]) -> usize {
+        bytes.len() + PRICE_BYTES
+    }
+
+    /// Its price was taken from the quota.
+    pub(crate) fn add(&mut self, numbers: &Range<u64>, bytes: Vec<u8>) {
+        self.0.insert(numbers.start, (numbers.end, bytes));
+    }
+
+    /// The message that begins here; its price goes back.
+    pub(crate) fn take(&mut self, first: u64, quota: &mut Quota) -> Option<(Range<u64>, Vec<u8>)> {
+        let (end, bytes) = self.0.remove(&first)?;
+        quota.give(0, Self::price(&bytes));
+        Some((first..end, bytes))
+    }
+
+    /// The last message that has any of these numbers.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let (&first, &(end, _)) = self.0.range(..range.end).next_back()?;
+        (end > range.start).then_some(first..end)
+    }
+
+    /// The first number of the last message.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.0.last_key_value().map(|(first, _)| *first)
+    }
+
+    /// What all of them cost.
+    pub(crate) fn cost(&self) -> usize {
+        self.0.values().map(|(_, bytes)| Self::price(bytes)).sum()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.0.iter().map(|(&first, &(end, _))| first..end)
+    }
+}

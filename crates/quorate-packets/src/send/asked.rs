@@ -1,0 +1,111 @@
+//! Who asked the owner of a channel for a packet: one gets a repair, several get it by the group ([pkt-7]).
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+/// Packets that are remembered as asked for; the oldest makes room.
+const ASKED_MAX: usize = 4096;
+
+/// What is done about a NAK for one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A repair, to the node that asks.
+    One,
+    /// The datagram once more, to the group.
+    Group,
+    /// Nothing: it is on its way.
+    Silence,
+}
+
+/// The packets of a channel that were asked for a short while ago.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(BTreeMap<u64, Entry>);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    by: NodeId,
+    at: Time,
+    /// When the group got it once more.
+    to_group: Option<Time>,
+}
+
+impl Asked {
+    /// [pkt-7] Two different nodes ask for one packet: the group gets it once, then there is silence about it
+    /// for a round trip. A node that asks again gets a repair again.
+    pub fn judge(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
+        let fresh = Entry {
+            by,
+            at: now,
+            to_group: None,
+        };
+        let Some(entry) = self.0.get_mut(&number) else {
+            self.make_room(now, rtt_us);
+            self.0.insert(number, fresh);
+            return Verdict::One;
+        };
+        if let Some(at) = entry.to_group {
+            if now.since_us(at) < rtt_us {
+                return Verdict::Silence;
+            }
+            *entry = fresh;
+            return Verdict::One;
+        }
+        if entry.by == by || now.since_us(entry.at) >= REMEMBERED_RTTS * rtt_us {
+            *entry = fresh;
+            return Verdict::One;
+        }
+        entry.to_group = Some(now);
+        Verdict::Group
+    }
+
+    /// The repair could not be sent: it counts as not asked for.
+    pub fn undo(&mut self, number: u64) {
+        self.0.remove(&number);
+    }
+
+    fn make_room(&mut self, now: Time, rtt_us: u64) {
+        if self.0.len() < ASKED_MAX {
+            return;
+        }
+        let young = |entry: &Entry| now.since_us(entry.at) < REMEMBERED_RTTS * rtt_us;
+        self.0.retain(|_, entry| young(entry));
+        if self.0.len() >= ASKED_MAX {
+            self.0.pop_first();
+        }
+    }
+}
+
+/// NAKs that are this many round trips apart are not of one loss.
+const REMEMBERED_RTTS: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [pkt-7] One re-multicast, silence for a round trip, then repairs again.
+    #[test]
+    fn two_nodes_get_one_datagram_by_the_group() {
+        let mut asked = Asked::default();
+        let mut judge = |node, now| asked.judge(7, NodeId(node), Time(now), 100);
+        assert_eq!(judge(2, 0), Verdict::One);
+        assert_eq!(judge(2, 10), Verdict::One);
+        assert_eq!(judge(3, 20), Verdict::Group);
+        assert_eq!(judge(4, 30), Verdict::Silence);
+        assert_eq!(judge(2, 119), Verdict::Silence);
+        assert_eq!(judge(2, 120), Verdict::One);
+        assert_eq!(judge(3, 121), Verdict::Group);
+        // Long after, it is another loss.
+        assert_eq!(asked.judge(9, NodeId(2), Time(1_000), 100), Verdict::One);
+        assert_eq!(asked.judge(9, NodeId(3), Time(1_400), 100), Verdict::One);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut asked = Asked::default();
+        for number in 0..3 * ASKED_MAX as u64 {
+            asked.judge(number, NodeId(2), Time(number), 1_000_000);
+        }
+        assert_eq!(asked.0.len(), ASKED_MAX);
+    }
+}

@@ -1,0 +1,305 @@
+//! One channel of this node: numbers messages, cuts them into datagrams, keeps those until they may go.
+
+use quorate_core::node_id::Member;
+
+use crate::{
+    buffer::{Buffer, Run},
+    header::{HEADER_BYTES, Header, Kind},
+    limits::{Limits, MESSAGE_BYTES_MAX},
+    trust::{Seal, keys::KeyId},
+};
+
+/// A channel to the group, or to one node.
+pub struct Outbound {
+    template: Header,
+    to: Option<Member>,
+    payload_bytes: usize,
+    buffer: Buffer,
+    /// Of the next datagram.
+    next: u64,
+    /// Datagrams below were given to the caller.
+    sent_to: u64,
+    /// Datagrams below may be freed.
+    released_to: u64,
+    /// Bytes of datagrams that may not be freed.
+    held_bytes: usize,
+    held_bytes_max: usize,
+    datagram_bytes: usize,
+}
+
+/// A message that has its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The number of its first datagram, which names it.
+    pub first: u64,
+    /// The number behind that of its last one.
+    pub end: u64,
+}
+
+/// Why a message is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cannot {
+    /// Longer than [`MESSAGE_BYTES_MAX`], of more parts than can be numbered, or more than the buffer holds.
+    TooLong,
+    /// What is not decided yet fills the window ([rate-1]): whoever has more waits.
+    Full,
+    /// The channel is no more: a higher ballot's leader was heard ([rate-3]).
+    Stopped,
+}
+
+impl Outbound {
+    /// A channel whose datagrams have this sender, boot, group, channel and audience.
+    pub(crate) fn new(template: Header, to: Option<Member>, limits: &Limits) -> Self {
+        let numbers = limits.buffer_bytes / limits.datagram_bytes;
+        Self {
+            template,
+            to,
+            payload_bytes: limits.datagram_bytes - HEADER_BYTES,
+            buffer: Buffer::new(limits.buffer_bytes, numbers.clamp(1 << 10, 1 << 16)),
+            next: 1,
+            sent_to: 1,
+            released_to: 1,
+            held_bytes: 0,
+            held_bytes_max: limits.window_bytes.min(limits.buffer_bytes / 2),
+            datagram_bytes: limits.datagram_bytes,
+        }
+    }
+
+    /// Bytes that are left until what is not decided fills the window ([rate-1]).
+    pub const fn room(&self) -> usize {
+        self.held_bytes_max.saturating_sub(self.held_bytes)
+    }
+
+    /// The number of the next datagram.
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Datagrams below were sent.
+    pub const fn sent_to(&self) -> u64 {
+        self.sent_to
+    }
+
+    /// The one node that this channel is for.
+    pub const fn to(&self) -> Option<Member> {
+        self.to
+    }
+
+    /// Whether anything waits to be sent.
+    pub const fn has_unsent(&self) -> bool {
+        self.sent_to < self.next
+    }
+
+    /// Cuts a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is taken whole or not at
+    /// all. A message that finds the window empty is taken whatever its length.
+    pub fn push(&mut self, message: &[u8], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
+        let parts = message.len().div_ceil(self.payload_bytes).max(1);
+        let count = u16::try_from(parts).map_err(|_| Cannot::TooLong)?;
+        let bytes = message.len() + parts * HEADER_BYTES;
+        if message.len() > MESSAGE_BYTES_MAX || !self.buffer.could_hold(bytes, parts) {
+            return Err(Cannot::TooLong);
+        }
+        if self.held_bytes > 0 && bytes > self.room() {
+            return Err(Cannot::Full);
+        }
+        let first = self.next;
+        let end = first.checked_add(count.into()).ok_or(Cannot::TooLong)?;
+        for index in 0..count {
+            let at = usize::from(index) * self.payload_bytes;
+            let part = &message[at..message.len().min(at + self.payload_bytes)];
+            let header = Header {
+                kind: Kind::Fragment,
+                key,
+                number: first + u64::from(index),
+                index,
+                count,
+                ..self.template
+            };
+            let released = self.released_to;
+            let length = HEADER_BYTES + part.len();
+            let room = self
+                .buffer
+                .insert(header.number, length, |number| number < released);
+            let Some(room) = room else {
+                for number in (first..header.number).rev() {
+                    self.buffer.take_back(number);
+                }
+                return Err(Cannot::Full);
+            };
+            room[..HEADER_BYTES].copy_from_slice(&header.bytes());
+            room[HEADER_BYTES..].copy_from_slice(part);
+            seal.seal(room, self.to);
+        }
+        self.next = end;
+        self.held_bytes += bytes;
+        Ok(Sent { first, end })
+    }
+
+    /// The next datagrams that one call of the kernel can send, at most `bytes_max`, or one datagram. They
+    /// count as sent.
+    pub fn take(&mut self, bytes_max: usize) -> Option<Run<'_>> {
+        if !self.has_unsent() {
+            return None;
+        }
+        let count = (self.next - self.sent_to).min(SEGMENTS_MAX);
+        let run = self
+            .buffer
+            .run(self.sent_to, count, bytes_max.min(CALL_BYTES_MAX));
+        let run = run.expect("what is not sent is not released, and so not freed");
+        self.sent_to = run.numbers.end;
+        Some(run)
+    }
+
+    /// [pkt-8] All messages below this number are decided and announced: their datagrams may go when room is
+    /// needed, whoever lacks them. What was not sent yet stays.
+    pub fn release_to(&mut self, number: u64) {
+        let to = number.min(self.sent_to);
+        while self.released_to < to {
+            let datagram = self.buffer.datagram(self.released_to);
+            self.held_bytes -= datagram.map_or(0, <[u8]>::len).min(self.held_bytes);
+            self.released_to += 1;
+        }
+    }
+
+    /// A datagram that was sent, if it is still here.
+    pub fn datagram(&self, number: u64) -> Option<&[u8]> {
+        let sent = number < self.sent_to;
+        sent.then(|| self.buffer.datagram(number)).flatten()
+    }
+
+    /// [rate-3] Takes back what was not sent: nobody has seen these numbers.
+    pub fn take_back_unsent(&mut self) {
+        for number in (self.sent_to..self.next).rev() {
+            let length = self.buffer.datagram(number).map_or(0, <[u8]>::len);
+            self.held_bytes -= length.min(self.held_bytes);
+            assert!(self.buffer.take_back(number), "the newest datagram");
+        }
+        self.next = self.sent_to;
+    }
+
+    /// The longest datagram.
+    pub const fn datagram_bytes(&self) -> usize {
+        self.datagram_bytes
+    }
+}
+
+/// Datagrams that the kernel cuts out of one buffer.
+const SEGMENTS_MAX: u64 = 64;
+/// Bytes of one call: what UDP can carry before it is cut.
+const CALL_BYTES_MAX: usize = 65_000;
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::NodeId;
+
+    use super::*;
+    use crate::trust::{Group, Place};
+
+    const GROUP: Group = Group {
+        cluster: 1,
+        group: 1,
+        generation: 0,
+    };
+
+    struct Sender {
+        outbound: Outbound,
+        seal: Seal,
+    }
+
+    impl Sender {
+        fn new(buffer_bytes: usize) -> Self {
+            let limits = Limits {
+                buffer_bytes,
+                ..Limits::of_mtu(1500)
+            };
+            let template = Header {
+                kind: Kind::Fragment,
+                key: 0,
+                channel: 1,
+                to_one: false,
+                sender: NodeId(1),
+                boot: 1,
+                group: 0,
+                number: 1,
+                index: 0,
+                count: 1,
+            };
+            let place = Place {
+                group: GROUP,
+                sender: Member::first(1),
+                boot: 1,
+                channel: 1,
+            };
+            Self {
+                outbound: Outbound::new(template, None, &limits),
+                seal: Seal::new(None, &place),
+            }
+        }
+
+        fn push(&mut self, length: usize) -> Result<Sent, Cannot> {
+            self.outbound.push(&vec![7; length], 0, &self.seal)
+        }
+    }
+
+    /// [rate-1] [pkt-8] What is not decided fills the window, however much was sent; what is released makes
+    /// room, and stays for repairs as long as nobody needs it.
+    #[test]
+    fn what_is_undecided_fills_the_window() {
+        let mut sender = Sender::new(100_000);
+        assert_eq!(sender.outbound.room(), 50_000);
+        let mut pushed = 0;
+        while sender.push(1000).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!(
+            (pushed, sender.push(1000)),
+            (50_000 / 1044, Err(Cannot::Full))
+        );
+        while sender.outbound.take(usize::MAX).is_some() {}
+        assert_eq!(sender.push(1000), Err(Cannot::Full));
+        sender.outbound.release_to(11);
+        for _ in 0..10 {
+            sender.push(1000).unwrap();
+        }
+        assert_eq!(sender.push(1000), Err(Cannot::Full));
+        assert!(sender.outbound.datagram(1).is_some());
+        // What was not sent is not released.
+        sender.outbound.release_to(u64::MAX);
+        assert_eq!(sender.outbound.room(), 50_000 - 10 * 1044);
+        for _ in 0..5 {
+            while sender.outbound.take(usize::MAX).is_some() {}
+            sender.outbound.release_to(u64::MAX);
+            for _ in 0..40 {
+                sender.push(1000).unwrap();
+            }
+        }
+        assert!(sender.outbound.datagram(1).is_none());
+    }
+
+    /// [pkt-8] Many small datagrams use up the numbers before the bytes: what is not decided stays all the same.
+    #[test]
+    fn what_is_undecided_is_not_freed_for_its_number() {
+        let mut sender = Sender::new(1 << 20);
+        let mut pushed = 0;
+        while sender.push(1).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!((pushed, sender.push(1)), (1024, Err(Cannot::Full)));
+        while sender.outbound.take(usize::MAX).is_some() {}
+        assert!((1..=1024).all(|number| sender.outbound.datagram(number).is_some()));
+        sender.outbound.release_to(2);
+        assert!(sender.push(1).is_ok() && sender.push(1) == Err(Cannot::Full));
+    }
+
+    /// [pkt-4] Too long for ever is not the same as full.
+    #[test]
+    fn what_never_fits_is_too_long() {
+        let mut sender = Sender::new(100_000);
+        assert_eq!(sender.push(100_000), Err(Cannot::TooLong));
+        let all = sender.push(90_000).unwrap();
+        assert_eq!(all, Sent { first: 1, end: 65 });
+        let mut sender = Sender::new(64 << 20);
+        assert_eq!(sender.push(MESSAGE_BYTES_MAX + 1), Err(Cannot::TooLong));
+        assert!(sender.push(MESSAGE_BYTES_MAX).is_ok());
+    }
+}

@@ -1,0 +1,73 @@
+//! When a tail packet goes out: says how far a channel went when nothing follows ([told-2]).
+
+use quorate_core::time::Time;
+
+/// Wakes after 0.5, 1, 2, 4 … ms of silence, until heartbeats say the same.
+#[derive(Clone, Debug)]
+pub struct TailTimer {
+    first_us: u64,
+    last_us: u64,
+    /// The wait before the next tail, and when it is over; `None`: heartbeats do it.
+    wait: Option<(u64, Time)>,
+}
+
+impl TailTimer {
+    /// That waits `first_us` at first, and never `heartbeat_us` or longer.
+    pub const fn new(first_us: u64, heartbeat_us: u64) -> Self {
+        Self {
+            first_us,
+            last_us: heartbeat_us,
+            wait: None,
+        }
+    }
+
+    /// There is news that a lost datagram could hide: something was sent, or more is decided.
+    pub const fn restart(&mut self, now: Time) {
+        self.wait = Some((self.first_us, now.plus_us(self.first_us)));
+    }
+
+    /// When the next tail goes out.
+    pub fn due(&self) -> Option<Time> {
+        self.wait.map(|(_, due)| due)
+    }
+
+    /// Whether a tail goes out now; the next one then waits twice as long.
+    pub fn poll(&mut self, now: Time) -> bool {
+        let Some((wait, due)) = self.wait else {
+            return false;
+        };
+        if now < due {
+            return false;
+        }
+        let doubled = wait.saturating_mul(2);
+        self.wait = (doubled < self.last_us).then(|| (doubled, now.plus_us(doubled)));
+        true
+    }
+
+    /// Nothing is to be told any more.
+    pub const fn stop(&mut self) {
+        self.wait = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [told-2] 0.5, 1, 2, 4, 8 and 16 ms, then the heartbeat's.
+    #[test]
+    fn tails_double_until_the_heartbeat() {
+        let mut timer = TailTimer::new(500, 20_000);
+        assert!(!timer.poll(Time(1_000_000)));
+        timer.restart(Time(0));
+        let mut sent = Vec::new();
+        while let Some(due) = timer.due() {
+            assert!(!timer.poll(Time(due.0 - 1)));
+            assert!(timer.poll(due));
+            sent.push(due.0);
+        }
+        assert_eq!(sent, [500, 1_500, 3_500, 7_500, 15_500, 31_500]);
+        timer.restart(Time(40_000));
+        assert_eq!(timer.due(), Some(Time(40_500)));
+    }
+}

@@ -1,0 +1,393 @@
+//! The gate: takes a datagram only from a peer, boot and channel that a handshake named, and once.
+
+use std::collections::BTreeMap;
+
+use quorate_core::node_id::{Incarnation, Member, NodeId};
+
+use crate::{
+    body::{Body, CHANNELS_MAX, Opening},
+    header::{CONTROL, Header, Kind, TAG_BYTES},
+    trust::{
+        keys::{KeyId, Keys},
+        refusal::{Refusal, Refusals},
+        seal::{Group, Place, Seal},
+        window::{NotNew, Window},
+    },
+};
+
+/// Most peers at a time.
+pub const PEERS_MAX: usize = 256;
+/// Numbers of a data channel that are remembered: more than a buffer of 64 MiB has in full datagrams.
+pub const WINDOW_NUMBERS: u64 = 1 << 16;
+/// The same of the control channel, which nobody repairs.
+const CONTROL_NUMBERS: u64 = 1 << 12;
+
+/// What a handshake says of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Who.
+    pub member: Member,
+    /// In which boot.
+    pub boot: u32,
+    /// What may be listened to; at most [`CHANNELS_MAX`] are heard.
+    pub channels: Vec<Opening>,
+}
+
+/// What became of an introduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Introduced {
+    /// The peer, or this boot of it, is new: whatever was held of an older one is void.
+    New,
+    /// Nothing, but for channels that were not known. Numbers and windows go on.
+    Known,
+    /// Not taken: of an older boot or incarnation than one that was heard of.
+    Older,
+    /// Not taken: there are [`PEERS_MAX`].
+    Full,
+}
+
+/// A datagram that may be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted<'a> {
+    /// Its header.
+    pub header: Header,
+    /// What it says.
+    pub body: Body<'a>,
+    /// It answers a challenge: its sender is introduced by it.
+    pub introduced: Option<Introduction>,
+}
+
+/// Which datagrams are taken.
+pub struct Gate {
+    me: Member,
+    group: Group,
+    hint: u32,
+    keys: Keys,
+    /// The members that a configuration or handshake named: only they may ask for an introduction.
+    members: BTreeMap<NodeId, Incarnation>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Nonces that wait for an answer.
+    challenges: BTreeMap<NodeId, u64>,
+    refusals: Refusals,
+}
+
+struct Peer {
+    member: Member,
+    boot: u32,
+    channels: BTreeMap<u8, Heard>,
+}
+
+/// A channel that is listened to.
+struct Heard {
+    to_one: bool,
+    window: Window,
+    seals: Vec<(KeyId, Seal)>,
+}
+
+impl Gate {
+    /// Of this member of a group.
+    pub fn new(me: Member, group: Group, keys: Keys) -> Self {
+        Self {
+            me,
+            hint: group.hint(),
+            group,
+            keys,
+            members: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            challenges: BTreeMap::new(),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// How many datagrams were not taken, by reason.
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// The keys.
+    pub const fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Changes the keys. Windows and numbers go on ([pkt-3]).
+    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
+        let done = change(&mut self.keys);
+        for peer in self.peers.values_mut() {
+            for (&channel, heard) in &mut peer.channels {
+                heard.seals = seals(
+                    &self.keys,
+                    &place(self.group, peer.member, peer.boot, channel),
+                );
+            }
+        }
+        done
+    }
+
+    /// The boot of a peer that was introduced.
+    pub fn boot_of(&self, node: NodeId) -> Option<u32> {
+        self.peers.get(&node).map(|peer| peer.boot)
+    }
+
+    /// Who was introduced.
+    pub fn peer(&self, node: NodeId) -> Option<Member> {
+        self.peers.get(&node).map(|peer| peer.member)
+    }
+
+    /// Whether a channel of this node is listened to.
+    pub fn hears(&self, node: NodeId, channel: u8) -> bool {
+        let peer = self.peers.get(&node);
+        peer.is_some_and(|peer| peer.channels.contains_key(&channel))
+    }
+
+    /// The incarnation of a node that may ask, introduced or not.
+    pub fn member(&self, node: NodeId) -> Option<Member> {
+        let incarnation = *self.members.get(&node)?;
+        Some(Member { node, incarnation })
+    }
+
+    /// Who may ask for an introduction: those of the configuration, and learners.
+    pub fn allow(&mut self, members: &[Member]) {
+        let pairs = members
+            .iter()
+            .map(|member| (member.node, member.incarnation));
+        self.members = pairs.take(PEERS_MAX).collect();
+        let members = &self.members;
+        self.challenges.retain(|node, _| members.contains_key(node));
+    }
+
+    /// [pkt-2] What a handshake of this boot of both named.
+    pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
+        let Introduction { member, boot, .. } = *introduction;
+        let known = self.peers.get(&member.node);
+        let order = |member: Member, boot| (member.incarnation, boot);
+        let outcome = match known {
+            _ if member.node == self.me.node => return Introduced::Older,
+            None if self.peers.len() >= PEERS_MAX => return Introduced::Full,
+            None => Introduced::New,
+            Some(peer) if order(peer.member, peer.boot) > order(member, boot) => {
+                return Introduced::Older;
+            }
+            Some(peer) if (peer.member, peer.boot) == (member, boot) => Introduced::Known,
+            Some(_) => Introduced::New,
+        };
+        self.challenges.remove(&member.node);
+        if outcome == Introduced::New {
+            let channels = BTreeMap::new();
+            let peer = Peer {
+                member,
+                boot,
+                channels,
+            };
+            self.peers.insert(member.node, peer);
+        }
+        let peer = self.peers.get_mut(&member.node).expect("inserted above");
+        for opening in introduction.channels.iter().take(CHANNELS_MAX) {
+            if peer.channels.len() >= CHANNELS_MAX {
+                break;
+            }
+            let numbers = if opening.channel == CONTROL {
+                CONTROL_NUMBERS
+            } else {
+                WINDOW_NUMBERS
+            };
+            peer.channels
+                .entry(opening.channel)
+                .or_insert_with(|| Heard {
+                    to_one: opening.to_one,
+                    window: Window::new(numbers, opening.from.max(1)),
+                    seals: seals(
+                        &self.keys,
+                        &place(self.group, member, boot, opening.channel),
+                    ),
+                });
+        }
+        outcome
+    }
+
+    /// Nothing of this node is taken any more.
+    pub fn part(&mut self, node: NodeId) {
+        self.peers.remove(&node);
+        self.challenges.remove(&node);
+    }
+
+    /// [pkt-2] A peer that no connection introduces shall answer this nonce, which is drawn anew each time.
+    pub fn challenge(&mut self, node: NodeId, nonce: u64) {
+        if self.members.contains_key(&node) {
+            self.challenges.insert(node, nonce);
+        }
+    }
+
+    /// Judges a datagram as it came.
+    pub fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
+        let judged = self.judge(datagram);
+        judged.inspect_err(|refusal| self.refusals.count(*refusal))
+    }
+
+    /// Judges the original that a repair carries. `wanted` says whether a number is missing: an original
+    /// that was dropped for lack of room was seen, and is taken again ([pkt-5]).
+    pub fn admit_repaired<'a>(
+        &mut self,
+        original: &'a [u8],
+        wanted: impl FnOnce(&Header) -> bool,
+    ) -> Result<Admitted<'a>, Refusal> {
+        let judged = self.judge_repaired(original, wanted);
+        judged.inspect_err(|refusal| self.refusals.count(*refusal))
+    }
+
+    fn judge<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
+        let (header, tag, payload) = self.read(datagram)?;
+        if let Kind::Probe | Kind::Answer = header.kind
+            && self.boot_of(header.sender) != Some(header.boot)
+        {
+            return self.judge_stranger(header, tag, payload, datagram);
+        }
+        let me = self.me;
+        let heard = self.heard(&header)?;
+        heard.window.check(header.number)?;
+        // [pkt-2] Nothing changes before the tag was found right.
+        heard.check_tag(&header, tag, datagram, me)?;
+        heard.window.mark(header.number);
+        let body = Body::read(header.kind, payload)?;
+        Ok(Admitted {
+            header,
+            body,
+            introduced: None,
+        })
+    }
+
+    fn judge_repaired<'a>(
+        &mut self,
+        original: &'a [u8],
+        wanted: impl FnOnce(&Header) -> bool,
+    ) -> Result<Admitted<'a>, Refusal> {
+        let (header, tag, payload) = self.read(original)?;
+        let me = self.me;
+        let heard = self.heard(&header)?;
+        if heard.window.check(header.number) == Err(NotNew::Before) {
+            return Err(Refusal::Before);
+        }
+        if header.kind != Kind::Fragment || !wanted(&header) {
+            return Err(Refusal::Unwanted);
+        }
+        heard.check_tag(&header, tag, original, me)?;
+        heard.window.mark(header.number);
+        Ok(Admitted {
+            header,
+            body: Body::Fragment(payload),
+            introduced: None,
+        })
+    }
+
+    /// What is the same for all: of this group, and not from here.
+    fn read<'a>(&self, datagram: &'a [u8]) -> Result<(Header, [u8; TAG_BYTES], &'a [u8]), Refusal> {
+        let (header, tag, payload) = Header::read(datagram)?;
+        if header.group != self.hint {
+            return Err(Refusal::Group);
+        }
+        if header.sender == self.me.node {
+            return Err(Refusal::Own);
+        }
+        Ok((header, tag, payload))
+    }
+
+    /// The channel that a datagram claims, if a handshake named it.
+    fn heard(&mut self, header: &Header) -> Result<&mut Heard, Refusal> {
+        let peer = self
+            .peers
+            .get_mut(&header.sender)
+            .ok_or(Refusal::Stranger)?;
+        if header.boot != peer.boot {
+            // [pkt-2] The boot of the handshake counts; that of a datagram makes nothing known.
+            let older = header.boot < peer.boot;
+            return Err(if older {
+                Refusal::OldBoot
+            } else {
+                Refusal::Boot
+            });
+        }
+        let heard = peer.channels.get_mut(&header.channel);
+        let heard = heard.ok_or(Refusal::Channel)?;
+        if header.channel != CONTROL && header.to_one != heard.to_one {
+            return Err(Refusal::Channel);
+        }
+        Ok(heard)
+    }
+
+    /// A probe, or an answer to one, of a boot that no handshake named. It is believed by its tag, and an
+    /// answer by the nonce that was drawn here; a repeated probe costs an answer, no more.
+    fn judge_stranger<'a>(
+        &mut self,
+        header: Header,
+        tag: [u8; TAG_BYTES],
+        payload: &'a [u8],
+        datagram: &'a [u8],
+    ) -> Result<Admitted<'a>, Refusal> {
+        let member = self.member(header.sender).ok_or(Refusal::Stranger)?;
+        if self
+            .boot_of(header.sender)
+            .is_some_and(|boot| header.boot < boot)
+        {
+            return Err(Refusal::OldBoot);
+        }
+        let challenge = self.challenges.get(&header.sender).copied();
+        if header.kind == Kind::Answer && challenge.is_none() {
+            return Err(Refusal::Unasked);
+        }
+        let place = place(self.group, member, header.boot, header.channel);
+        let mut accepted = self.keys.accepted();
+        let key = accepted.find(|(id, _)| *id == header.key);
+        let seal = Seal::new(key.ok_or(Refusal::Key)?.1, &place);
+        if !seal.holds(datagram, tag, header.to_one.then_some(self.me)) {
+            return Err(Refusal::Tag);
+        }
+        let body = Body::read(header.kind, payload)?;
+        let introduced = match &body {
+            Body::Answer(answer) if Some(answer.nonce) == challenge => {
+                self.challenges.remove(&header.sender);
+                Some(Introduction {
+                    member,
+                    boot: header.boot,
+                    channels: answer.channels.clone(),
+                })
+            }
+            Body::Answer(_) => return Err(Refusal::Unasked),
+            _ => None,
+        };
+        Ok(Admitted {
+            header,
+            body,
+            introduced,
+        })
+    }
+}
+
+impl Heard {
+    fn check_tag(
+        &self,
+        header: &Header,
+        tag: [u8; TAG_BYTES],
+        datagram: &[u8],
+        me: Member,
+    ) -> Result<(), Refusal> {
+        let seal = self.seals.iter().find(|(id, _)| *id == header.key);
+        let (_, seal) = seal.ok_or(Refusal::Key)?;
+        let holds = seal.holds(datagram, tag, header.to_one.then_some(me));
+        holds.then_some(()).ok_or(Refusal::Tag)
+    }
+}
+
+const fn place(group: Group, sender: Member, boot: u32, channel: u8) -> Place {
+    Place {
+        group,
+        sender,
+        boot,
+        channel,
+    }
+}
+
+fn seals(keys: &Keys, place: &Place) -> Vec<(KeyId, Seal)> {
+    let accepted = keys.accepted();
+    accepted
+        .map(|(id, key)| (id, Seal::new(key, place)))
+        .collect()
+}

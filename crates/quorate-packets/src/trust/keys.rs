@@ -1,0 +1,175 @@
+//! The keys of datagrams: two are accepted, one is sent with ([pkt-3]).
+
+use std::{collections::BTreeMap, fmt};
+
+use quorate_core::node_id::NodeId;
+
+use crate::trust::gate::PEERS_MAX;
+
+/// A key of 256 bits.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// Of these bytes.
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// Never shows the key.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+/// Number of a key in headers; 0 is no key.
+pub type KeyId = u8;
+
+/// The keys of a node.
+///
+/// A new key is added on every node; each names it to the others by TCP. Who has heard that from every
+/// member sends with it; the older one is accepted until it is dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    /// In the order in which they came; at most two. None: datagrams carry a checksum.
+    held: Vec<(KeyId, Key)>,
+    /// Sent with.
+    current: KeyId,
+    /// The newest key that each node named.
+    named: BTreeMap<NodeId, KeyId>,
+}
+
+/// A key that cannot be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadKey {
+    /// Number 0 means that there is no key.
+    Zero,
+    /// The number is in use by a key that is held.
+    Taken,
+    /// The node runs without keys: datagrams of its peers would be dropped.
+    Unkeyed,
+    /// Two keys are held, and the older one is still sent with.
+    Busy,
+}
+
+impl Keys {
+    /// Without a key.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// With one key, at start.
+    pub fn one(id: KeyId, key: Key) -> Result<Self, BadKey> {
+        if id == 0 {
+            return Err(BadKey::Zero);
+        }
+        Ok(Self {
+            held: vec![(id, key)],
+            current: id,
+            named: BTreeMap::new(),
+        })
+    }
+
+    /// Takes one more key. The older of two makes room if it is not sent with any more.
+    pub fn add(&mut self, id: KeyId, key: Key) -> Result<(), BadKey> {
+        if id == 0 {
+            return Err(BadKey::Zero);
+        }
+        if self.held.is_empty() {
+            return Err(BadKey::Unkeyed);
+        }
+        if self.held.iter().any(|(held, _)| *held == id) {
+            return Err(BadKey::Taken);
+        }
+        if let [(older, _), _] = self.held[..] {
+            if older == self.current {
+                return Err(BadKey::Busy);
+            }
+            self.held.remove(0);
+        }
+        self.held.push((id, key));
+        Ok(())
+    }
+
+    /// A node said by TCP which key is its newest. Of more nodes than there can be peers nothing is kept.
+    pub fn named(&mut self, node: NodeId, id: KeyId) {
+        if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
+            self.named.insert(node, id);
+        }
+    }
+
+    /// Sends with the newest key if all of these nodes have named it. Whether that changed something.
+    pub fn switch(&mut self, members: &[NodeId]) -> bool {
+        let newest = self.newest();
+        let all = members
+            .iter()
+            .all(|node| self.named.get(node) == Some(&newest));
+        let changed = all && newest != self.current;
+        if changed {
+            self.current = newest;
+        }
+        changed
+    }
+
+    /// What this node names.
+    pub fn newest(&self) -> KeyId {
+        self.held.last().map_or(0, |(id, _)| *id)
+    }
+
+    /// The key that is sent with, and its number.
+    pub fn current(&self) -> (KeyId, Option<&Key>) {
+        let held = self.held.iter().find(|(id, _)| *id == self.current);
+        held.map_or((0, None), |(id, key)| (*id, Some(key)))
+    }
+
+    /// All that are accepted: number 0 without a key if there is none.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
+        let none = self.held.is_empty().then_some((0, None));
+        let held = self.held.iter().map(|(id, key)| (*id, Some(key)));
+        none.into_iter().chain(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> Key {
+        Key::new([byte; 32])
+    }
+
+    /// [pkt-3] Nobody sends with a key that a member has not named.
+    #[test]
+    fn a_new_key_is_sent_with_when_all_have_named_it() {
+        let mut keys = Keys::one(1, key(1)).unwrap();
+        let members = [NodeId(2), NodeId(3)];
+        keys.add(2, key(2)).unwrap();
+        assert_eq!((keys.newest(), keys.current().0), (2, 1));
+        keys.named(NodeId(2), 2);
+        assert!(!keys.switch(&members));
+        assert_eq!(keys.add(3, key(3)), Err(BadKey::Busy));
+        keys.named(NodeId(3), 2);
+        assert!(keys.switch(&members) && !keys.switch(&members));
+        assert_eq!(keys.current(), (2, Some(&key(2))));
+        assert_eq!(keys.accepted().count(), 2);
+        keys.add(3, key(3)).unwrap();
+        let held: Vec<KeyId> = keys.accepted().map(|(id, _)| id).collect();
+        assert_eq!(held, [2, 3]);
+    }
+
+    #[test]
+    fn keys_that_cannot_be_are_refused() {
+        assert_eq!(Keys::one(0, key(1)).unwrap_err(), BadKey::Zero);
+        assert_eq!(Keys::none().add(1, key(1)), Err(BadKey::Unkeyed));
+        let mut keys = Keys::one(1, key(1)).unwrap();
+        assert_eq!(keys.add(1, key(2)), Err(BadKey::Taken));
+        assert_eq!(keys.add(0, key(2)), Err(BadKey::Zero));
+        assert_eq!(format!("{:?}", key(7)), "Key");
+    }
+}

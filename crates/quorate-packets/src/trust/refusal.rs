@@ -1,0 +1,138 @@
+//! Why datagrams are not taken, counted by reason: health is all zeros but for what gets lost anyway.
+
+use crate::{header::Malformed, trust::window::NotNew};
+
+/// Why a datagram is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// No datagram of this protocol.
+    Malformed,
+    /// Another version of the layout.
+    Version,
+    /// Of another group, or another generation of this one.
+    Group,
+    /// This node's own, come back: by the group's loop, or by somebody who repeats it.
+    Own,
+    /// Of a node that no handshake has named.
+    Stranger,
+    /// Of an older boot of its sender.
+    OldBoot,
+    /// Of another boot than the handshake named; nothing is believed of it.
+    Boot,
+    /// On a channel that the handshake did not name, or for the wrong audience.
+    Channel,
+    /// Made with a key that this node does not have, or with none where keys are used.
+    Key,
+    /// The tag is wrong: changed on its way, forged, or for somebody else.
+    Tag,
+    /// Its number is below that of the handshake.
+    Before,
+    /// Too far behind the newest number of its channel.
+    Old,
+    /// Its number was seen.
+    Repeated,
+    /// A repair of what is not missing.
+    Unwanted,
+    /// An answer to a probe that this node did not send, or was answered.
+    Unasked,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Malformed,
+        Self::Version,
+        Self::Group,
+        Self::Own,
+        Self::Stranger,
+        Self::OldBoot,
+        Self::Boot,
+        Self::Channel,
+        Self::Key,
+        Self::Tag,
+        Self::Before,
+        Self::Old,
+        Self::Repeated,
+        Self::Unwanted,
+        Self::Unasked,
+    ];
+
+    /// For metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Version => "version",
+            Self::Group => "group",
+            Self::Own => "own",
+            Self::Stranger => "stranger",
+            Self::OldBoot => "old-boot",
+            Self::Boot => "boot",
+            Self::Channel => "channel",
+            Self::Key => "key",
+            Self::Tag => "tag",
+            Self::Before => "before",
+            Self::Old => "old",
+            Self::Repeated => "repeated",
+            Self::Unwanted => "unwanted",
+            Self::Unasked => "unasked",
+        }
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Version(_) => Self::Version,
+            Malformed::Short | Malformed::Kind(_) | Malformed::Field(_) => Self::Malformed,
+        }
+    }
+}
+
+impl From<NotNew> for Refusal {
+    fn from(not_new: NotNew) -> Self {
+        match not_new {
+            NotNew::Before => Self::Before,
+            NotNew::Old => Self::Old,
+            NotNew::Seen => Self::Repeated,
+        }
+    }
+}
+
+/// How many datagrams were not taken, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals([u64; Refusal::ALL.len()]);
+
+impl Refusals {
+    /// One more.
+    pub fn count(&mut self, refusal: Refusal) {
+        self.0[refusal as usize] += 1;
+    }
+
+    /// How many of this reason.
+    pub const fn of(&self, refusal: Refusal) -> u64 {
+        self.0[refusal as usize]
+    }
+
+    /// All reasons.
+    pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
+        Refusal::ALL.into_iter().zip(self.0)
+    }
+
+    /// Of all reasons.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_place() {
+        for (at, refusal) in Refusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, at, "{}", refusal.name());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The tag of a datagram: a keyed hash, or a checksum where the segment is trusted ([pkt-3]).
+
+use quorate_core::node_id::Member;
+
+use crate::{
+    header::{TAG_AT, TAG_BYTES},
+    trust::keys::Key,
+};
+
+/// Tells subkeys from whatever else may be derived of a key one day.
+const SUBKEY: &[u8] = b"quorate datagram subkey 1";
+
+/// Which group, in which of its generations: one that was forced or restored is another ([pkt-2]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Of the cluster.
+    pub cluster: u128,
+    /// Within the cluster.
+    pub group: u64,
+    /// How often it began anew.
+    pub generation: u32,
+}
+
+impl Group {
+    /// What headers carry of it.
+    pub fn hint(&self) -> u32 {
+        let digest = blake3::hash(&self.bytes());
+        let [a, b, c, d, ..] = *digest.as_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    fn bytes(&self) -> [u8; 28] {
+        let mut bytes = [0; 28];
+        bytes[..16].copy_from_slice(&self.cluster.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.group.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.generation.to_le_bytes());
+        bytes
+    }
+}
+
+/// Whose datagrams a seal is for: all that has no field in the header goes into the tag by it, and so no
+/// two channels share a sequence of tags, whatever a restored disk repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which group.
+    pub group: Group,
+    /// Who sends, incarnation included.
+    pub sender: Member,
+    /// In which boot.
+    pub boot: u32,
+    /// On which channel.
+    pub channel: u8,
+}
+
+impl Place {
+    fn bytes(&self) -> [u8; 41] {
+        let mut bytes = [0; 41];
+        bytes[..28].copy_from_slice(&self.group.bytes());
+        bytes[28..32].copy_from_slice(&self.sender.node.0.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.sender.incarnation.0.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[40] = self.channel;
+        bytes
+    }
+}
+
+/// Makes the tags of one channel.
+#[derive(Clone)]
+pub enum Seal {
+    /// 128 bits of BLAKE3 under the subkey of this place.
+    Keyed([u8; 32]),
+    /// A CRC-32C that was begun with the place: against accidents, not against people.
+    Sum(u32),
+}
+
+impl Seal {
+    /// For datagrams of this place, with this key if there is one.
+    pub fn new(key: Option<&Key>, place: &Place) -> Self {
+        match key {
+            Some(key) => {
+                let mut hasher = blake3::Hasher::new_keyed(key.bytes());
+                hasher.update(SUBKEY).update(&place.bytes());
+                Self::Keyed(*hasher.finalize().as_bytes())
+            }
+            None => Self::Sum(crc32c::crc32c(&place.bytes())),
+        }
+    }
+
+    /// The tag of a datagram, whatever stands in its tag's place. `to` is the destination of one for one
+    /// node: it is in no field ([pkt-2]).
+    pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
+        let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
+        let mut to_bytes = [0; 8];
+        if let Some(to) = to {
+            to_bytes[..4].copy_from_slice(&to.node.0.to_le_bytes());
+            to_bytes[4..].copy_from_slice(&to.incarnation.0.to_le_bytes());
+        }
+        let mut tag = [0; TAG_BYTES];
+        match self {
+            Self::Keyed(subkey) => {
+                let mut hasher = blake3::Hasher::new_keyed(subkey);
+                hasher.update(head).update(&to_bytes).update(payload);
+                tag.copy_from_slice(&hasher.finalize().as_bytes()[..TAG_BYTES]);
+            }
+            Self::Sum(seed) => {
+                let sum = crc32c::crc32c_append(*seed, head);
+                let sum = crc32c::crc32c_append(sum, &to_bytes);
+                let sum = crc32c::crc32c_append(sum, payload);
+                tag[..4].copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        tag
+    }
+
+    /// Puts the tag into a datagram.
+    pub fn seal(&self, datagram: &mut [u8], to: Option<Member>) {
+        let tag = self.tag(datagram, to);
+        datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
+    }
+
+    /// Whether the tag is right; takes equally long wherever it is wrong.
+    pub fn holds(&self, datagram: &[u8], tag: [u8; TAG_BYTES], to: Option<Member>) -> bool {
+        let right = self.tag(datagram, to);
+        u128::from_le_bytes(right) ^ u128::from_le_bytes(tag) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::Incarnation;
+
+    use super::*;
+
+    fn place() -> Place {
+        let group = Group {
+            cluster: 7,
+            group: 1,
+            generation: 0,
+        };
+        Place {
+            group,
+            sender: Member::first(1),
+            boot: 3,
+            channel: 1,
+        }
+    }
+
+    /// [pkt-3] Whatever names a channel changes its tags; so does the destination.
+    #[test]
+    fn every_part_of_the_place_is_in_the_tag() {
+        let key = Key::new([9; 32]);
+        let datagram = [5; 100];
+        let mut others = [place(); 6];
+        others[0].group.cluster += 1;
+        others[1].group.group += 1;
+        others[2].group.generation += 1;
+        others[3].sender.incarnation = Incarnation(1);
+        others[4].boot += 1;
+        others[5].channel += 1;
+        for key in [Some(&key), None] {
+            let seal = Seal::new(key, &place());
+            let tag = seal.tag(&datagram, None);
+            assert!(seal.holds(&datagram, tag, None));
+            assert!(!seal.holds(&datagram, tag, Some(Member::first(2))));
+            let to_one = seal.tag(&datagram, Some(Member::first(2)));
+            assert!(!seal.holds(&datagram, to_one, Some(Member::first(3))));
+            for other in others {
+                assert!(
+                    !Seal::new(key, &other).holds(&datagram, tag, None),
+                    "{other:?}"
+                );
+            }
+        }
+        let other_key = Key::new([8; 32]);
+        let tag = Seal::new(Some(&key), &place()).tag(&datagram, None);
+        assert!(!Seal::new(Some(&other_key), &place()).holds(&datagram, tag, None));
+    }
+
+    #[test]
+    fn no_byte_and_no_bit_can_be_changed() {
+        for key in [Some(Key::new([9; 32])), None] {
+            let seal = Seal::new(key.as_ref(), &place());
+            let mut datagram: Vec<u8> = (0..=255).collect();
+            seal.seal(&mut datagram, None);
+            let tag = |bytes: &[u8]| *bytes[TAG_AT..].first_chunk::<TAG_BYTES>().unwrap();
+            assert!(seal.holds(&datagram, tag(&datagram), None));
+            for bit in 0..datagram.len() * 8 {
+                let mut changed = datagram.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(!seal.holds(&changed, tag(&changed), None), "bit {bit}");
+            }
+            assert!(!seal.holds(&datagram[..255], tag(&datagram), None));
+        }
+    }
+}

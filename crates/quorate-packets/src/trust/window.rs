@@ -1,0 +1,138 @@
+//! Which numbers of a channel were seen: tells a repeated datagram from a new one ([pkt-2]).
+
+/// The last numbers of a channel, as a bitmap.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// One bit per number, at its place modulo the window.
+    seen: Vec<u64>,
+    /// Nothing below is taken: the number of the handshake.
+    floor: u64,
+    /// One above the highest number seen; the window lies below it.
+    top: u64,
+}
+
+/// Why a number is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotNew {
+    /// Below what the handshake named.
+    Before,
+    /// So far behind the newest that nobody remembers whether it was seen.
+    Old,
+    /// Seen.
+    Seen,
+}
+
+impl Window {
+    /// Of this many numbers, a multiple of 64, from the number of the handshake on.
+    pub fn new(numbers: u64, floor: u64) -> Self {
+        let words = usize::try_from(numbers / 64).expect("a window fits memory");
+        Self {
+            seen: vec![0; words.max(1)],
+            floor,
+            top: floor,
+        }
+    }
+
+    fn numbers(&self) -> u64 {
+        self.seen.len() as u64 * 64
+    }
+
+    fn place(&self, number: u64) -> (usize, u64) {
+        let bit = number % self.numbers();
+        let word = usize::try_from(bit / 64).expect("below the count of words");
+        (word, 1 << (bit % 64))
+    }
+
+    /// Whether this number may be taken. Changes nothing: the tag comes first.
+    pub fn check(&self, number: u64) -> Result<(), NotNew> {
+        if number < self.floor {
+            return Err(NotNew::Before);
+        }
+        if number >= self.top {
+            return Ok(());
+        }
+        if self.top - number > self.numbers() {
+            return Err(NotNew::Old);
+        }
+        let (word, bit) = self.place(number);
+        let seen = self.seen[word] & bit != 0;
+        if seen { Err(NotNew::Seen) } else { Ok(()) }
+    }
+
+    /// From now on this number was seen. Only for datagrams whose tag holds.
+    pub fn mark(&mut self, number: u64) {
+        if number < self.floor || self.top.saturating_sub(number) > self.numbers() {
+            return;
+        }
+        if number >= self.top {
+            // What comes into the window was not seen yet.
+            if number - self.top >= self.numbers() {
+                self.seen.fill(0);
+            } else {
+                for skipped in self.top..number {
+                    let (word, bit) = self.place(skipped);
+                    self.seen[word] &= !bit;
+                }
+            }
+            self.top = number + 1;
+        }
+        let (word, bit) = self.place(number);
+        self.seen[word] |= bit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    /// [pkt-2] Against a plain set: nothing twice, nothing below the handshake, nothing from beyond the
+    /// window, and everything else once.
+    #[test]
+    fn a_window_takes_each_number_once() {
+        for seed in 0..100 {
+            let mut dice = Dice::new(seed);
+            let floor = dice.between(1, 200);
+            let mut window = Window::new(128, floor);
+            let (mut seen, mut highest, mut base) = (BTreeSet::new(), 0, floor);
+            for _ in 0..2000 {
+                base += dice.below(3) * dice.below(2);
+                if dice.chance(1, 100) {
+                    base += dice.below(300);
+                }
+                let number = base.saturating_sub(dice.below(180)).max(1);
+                let expected = if number < floor {
+                    Err(NotNew::Before)
+                } else if highest >= number + 128 {
+                    Err(NotNew::Old)
+                } else if seen.contains(&number) {
+                    Err(NotNew::Seen)
+                } else {
+                    Ok(())
+                };
+                assert_eq!(
+                    window.check(number),
+                    expected,
+                    "seed {seed}, number {number}"
+                );
+                if expected.is_ok() {
+                    window.mark(number);
+                    seen.insert(number);
+                    highest = highest.max(number);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_number_there_is_can_be_taken() {
+        let mut window = Window::new(64, 1);
+        window.mark(u64::MAX - 1);
+        assert_eq!(window.check(u64::MAX - 1), Err(NotNew::Seen));
+        assert_eq!(window.check(1), Err(NotNew::Old));
+        assert_eq!(window.check(u64::MAX - 2), Ok(()));
+    }
+}

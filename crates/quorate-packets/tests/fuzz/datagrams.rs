@@ -1,0 +1,154 @@
+//! What must hold for any bytes that arrive as a datagram.
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_packets::{
+    body::{Body, CHANNELS_MAX, Opening, RANGES_MAX},
+    endpoint::{Endpoint, Settings},
+    header::{HEADER_BYTES, Header},
+    limits::Limits,
+    receive::Delivery,
+    trust::{Group, Introduction, Keys, Place, Refusal, Seal},
+};
+
+fn group() -> Group {
+    Group {
+        cluster: 1,
+        group: 1,
+        generation: 0,
+    }
+}
+
+/// As they are, and as a faulty peer could seal them.
+pub(crate) fn check(bytes: &[u8]) {
+    read(bytes);
+    let mut endpoint = endpoint();
+    assert!(endpoint.handle(bytes, Time(1)).is_err() || bytes.len() >= HEADER_BYTES);
+    let Some(sealed) = sealed(bytes) else {
+        return;
+    };
+    read(&sealed);
+    let first = endpoint.handle(&sealed, Time(2));
+    settle(&mut endpoint);
+    // Nothing is taken twice but a probe of somebody who was not introduced.
+    let second = endpoint.handle(&sealed, Time(3));
+    assert!(
+        first.is_err() || second == Err(Refusal::Repeated),
+        "{first:?}, {second:?}"
+    );
+    // The same as the original in an envelope of a member.
+    endpoint.handle(&envelope(&sealed), Time(4)).ok();
+    settle(&mut endpoint);
+}
+
+/// Whatever is read can be written again, and is the same bytes.
+fn read(bytes: &[u8]) {
+    let Ok((header, tag, payload)) = Header::read(bytes) else {
+        return;
+    };
+    assert!(header.first() >= 1 && header.index < header.count);
+    let Ok(body) = Body::read(header.kind, payload) else {
+        return;
+    };
+    let mut again = header.bytes().to_vec();
+    again[HEADER_BYTES - tag.len()..].copy_from_slice(&tag);
+    body.write(&mut again);
+    assert!(again == bytes, "{header:?} {body:?} is written otherwise");
+    match body {
+        Body::Nak(numbers) | Body::Gone(numbers) => assert!(numbers.ranges.len() <= RANGES_MAX),
+        Body::Answer(answer) => assert!(answer.channels.len() <= CHANNELS_MAX),
+        _ => {}
+    }
+}
+
+/// Everything that is due, for a while; bounded, whatever was heard.
+fn settle(endpoint: &mut Endpoint) {
+    for _ in 0..20 {
+        let Some(due) = endpoint.next_due() else {
+            break;
+        };
+        endpoint.poll(due);
+        assert!(endpoint.take_control().len() <= 4096);
+        endpoint.take_events();
+    }
+}
+
+const PEER: Member = Member::first(1);
+
+fn endpoint() -> Endpoint {
+    let settings = Settings {
+        me: Member::first(2),
+        boot: 1,
+        group: group(),
+        keys: Keys::none(),
+        limits: Limits {
+            buffer_bytes: 64 << 10,
+            ..Limits::of_mtu(1500)
+        },
+        delivery: Delivery::InOrder,
+        keeps: true,
+        seed: 1,
+    };
+    let mut endpoint = Endpoint::new(settings, Time(0));
+    endpoint.allow(&[PEER, Member::first(3)]);
+    endpoint.set_acceptors(&[NodeId(1), NodeId(2), NodeId(3)]);
+    endpoint.open(1, None, Time(0)).expect("no channel is open");
+    endpoint.send(1, &[0; 5000]).expect("there is room");
+    while endpoint.take_data(1, Time(0)).is_some() {}
+    let opening = |channel, to_one| Opening {
+        channel,
+        to_one,
+        from: 1,
+    };
+    endpoint.introduce(&Introduction {
+        member: PEER,
+        boot: 3,
+        channels: vec![opening(0, false), opening(1, false), opening(2, true)],
+    });
+    endpoint
+}
+
+/// With the tag that the peer would have made.
+fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut sealed = bytes.to_vec();
+    sealed.get(..HEADER_BYTES)?;
+    sealed[1] = 0;
+    sealed[4..8].copy_from_slice(&PEER.node.0.to_le_bytes());
+    sealed[8..12].copy_from_slice(&3_u32.to_le_bytes());
+    sealed[12..16].copy_from_slice(&group().hint().to_le_bytes());
+    let channel = sealed[2];
+    let to = (sealed[3] & 1 == 1).then_some(Member::first(2));
+    seal(channel).seal(&mut sealed, to);
+    Some(sealed)
+}
+
+fn seal(channel: u8) -> Seal {
+    let place = Place {
+        group: group(),
+        sender: PEER,
+        boot: 3,
+        channel,
+    };
+    Seal::new(None, &place)
+}
+
+fn envelope(original: &[u8]) -> Vec<u8> {
+    let header = Header {
+        kind: quorate_packets::header::Kind::Repair,
+        key: 0,
+        channel: 0,
+        to_one: true,
+        sender: PEER.node,
+        boot: 3,
+        group: group().hint(),
+        number: 1 << 40,
+        index: 0,
+        count: 1,
+    };
+    let mut bytes = header.bytes().to_vec();
+    bytes.extend_from_slice(original);
+    seal(0).seal(&mut bytes, Some(Member::first(2)));
+    bytes
+}

@@ -1,0 +1,320 @@
+//! Endpoints over real sockets: loopback, unicast and multicast; without a network that allows it, a skip that
+//! is printed with its reason.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    time::Instant,
+};
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_packets::{
+    endpoint::{Endpoint, Event, Settings, To},
+    limits::Limits,
+    receive::Delivery,
+    socket::{Failed, Sent, Udp},
+    trust::{Group, Key, Keys},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::sockopt,
+};
+
+const RECEIVE_BYTES: usize = 4 << 20;
+
+fn any_port() -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+fn skip(what: &str, why: &str) {
+    let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+    assert!(!all, "{what} is not tested: {why}");
+    eprintln!("skipped: {what}: {why}");
+}
+
+/// Waits until something can be read, or some milliseconds are over.
+fn wait(sockets: &[&Udp], ms: i64) {
+    let mut polled: Vec<_> = sockets
+        .iter()
+        .map(|socket| PollFd::new(*socket, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: ms * 1_000_000,
+    };
+    poll(&mut polled, Some(&timeout)).unwrap();
+}
+
+fn receive_all(socket: &mut Udp, wanted: usize) -> Vec<Vec<u8>> {
+    let mut seen = Vec::new();
+    for _ in 0..1000 {
+        while socket
+            .receive(|_, datagram| seen.push(datagram.to_vec()))
+            .unwrap()
+            > 0
+        {}
+        if seen.len() >= wanted {
+            break;
+        }
+        wait(&[socket], 10);
+    }
+    seen
+}
+
+/// A run of datagrams is one call, and arrives as the same datagrams, bit for bit, wherever it was cut.
+#[test]
+fn a_run_arrives_as_its_datagrams() {
+    let mut to = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
+    let from = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
+    eprintln!(
+        "{} segments in a call; {}",
+        from.segments_max(),
+        to.buffered()
+    );
+    for (segments, last) in [(1, 1), (1, 1400), (6, 1400), (40, 77)] {
+        let length = (segments - 1) * 1400 + last;
+        let bytes: Vec<u8> = (0..length).map(|at| (at / 7) as u8).collect();
+        assert_eq!(from.send(to.local(), &bytes, 1400).unwrap(), Sent::All);
+        let seen = receive_all(&mut to, segments);
+        assert_eq!(seen.len(), segments);
+        assert!(seen.concat() == bytes && seen[..segments - 1].iter().all(|one| one.len() == 1400));
+    }
+    assert_eq!(
+        to.receive(|_, _| unreachable!("nothing was sent")).unwrap(),
+        0
+    );
+}
+
+/// [pkt-4] IP cuts nothing: what is too long is refused where it is sent.
+#[test]
+fn nothing_is_cut_by_ip() {
+    let socket = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
+    let ban = sockopt::ip_mtu_discover(&socket).unwrap();
+    assert_eq!(ban, sockopt::Ipv4PathMtuDiscovery::PROBE);
+    let sent = socket.send(socket.local(), &[0; 65_508], 65_508).unwrap();
+    assert_eq!(sent, Sent::TooLong);
+}
+
+/// Beyond the usual bound where that is allowed, else as much as there is, with a line that says what to do.
+#[test]
+fn a_receive_buffer_is_whole_or_says_so() {
+    let wanted = 64 << 20;
+    let buffered = Udp::bind(any_port(), wanted).unwrap().buffered();
+    assert!(buffered.bytes > 0);
+    assert_eq!(buffered.is_short(), buffered.bytes < wanted);
+    assert_eq!(
+        buffered.to_string().contains("net.core.rmem_max"),
+        buffered.is_short()
+    );
+    eprintln!("{buffered}");
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let group = SocketAddr::from(([239, 7, 7, 7], 0));
+    let no_group = SocketAddr::from(([10, 0, 0, 1], 7000));
+    for (address, interface, text) in [
+        (group, "no-such-if", "there is no interface no-such-if"),
+        (group, "../lo", "there is no interface ../lo"),
+        (no_group, "lo", "10.0.0.1:7000 is no multicast group"),
+    ] {
+        let failed = Udp::join(address, interface, 1).err().unwrap().to_string();
+        assert!(failed.starts_with(text), "{failed}");
+    }
+    let taken = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
+    let failed = Udp::bind(taken.local(), RECEIVE_BYTES).err().unwrap();
+    assert!(matches!(failed, Failed::Bind { address, .. } if address == taken.local()));
+}
+
+/// One node with its sockets.
+struct Node {
+    endpoint: Endpoint,
+    socket: Udp,
+    group: Option<Udp>,
+    messages: Vec<Vec<u8>>,
+}
+
+impl Node {
+    fn new(id: u32, mtu: usize, now: Time) -> Self {
+        let settings = Settings {
+            me: Member::first(id),
+            boot: 1,
+            group: Group {
+                cluster: 5,
+                group: 1,
+                generation: 0,
+            },
+            keys: Keys::one(1, Key::new([3; 32])).unwrap(),
+            limits: Limits {
+                // The machine may be slow: nothing is given up.
+                giveup_us: 2_000_000,
+                ..Limits::of_mtu(mtu)
+            },
+            delivery: Delivery::InOrder,
+            keeps: true,
+            seed: u64::from(id),
+        };
+        Self {
+            endpoint: Endpoint::new(settings, now),
+            socket: Udp::bind(any_port(), RECEIVE_BYTES).unwrap(),
+            group: None,
+            messages: Vec::new(),
+        }
+    }
+
+    /// One turn: what arrived, what is due, what may leave.
+    fn turn(&mut self, now: Time, address: impl Fn(To) -> SocketAddr) {
+        let Self {
+            endpoint,
+            socket,
+            group,
+            messages,
+        } = self;
+        let mut handle = |_, datagram: &[u8]| {
+            let _ = endpoint.handle(datagram, now);
+        };
+        socket.receive(&mut handle).unwrap();
+        if let Some(group) = group {
+            group.receive(&mut handle).unwrap();
+        }
+        endpoint.poll(now);
+        let mut drops = 0;
+        while let Some((to, run)) = endpoint.take_data(1, now) {
+            let sent = socket
+                .send(address(to), run.bytes, run.segment_bytes)
+                .unwrap();
+            drops += usize::from(sent != Sent::All);
+        }
+        if drops > 0 {
+            endpoint.own_drop(1);
+        }
+        for one in endpoint.take_control() {
+            socket
+                .send(address(one.to), &one.bytes, one.bytes.len())
+                .unwrap();
+        }
+        for event in endpoint.take_events() {
+            match event {
+                Event::Message { bytes, .. } => messages.push(bytes),
+                Event::GivenUp { numbers, .. } => panic!("{numbers:?} was given up"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn introduce_all(nodes: &mut [Node]) {
+    let ids: Vec<NodeId> = (1..).take(nodes.len()).map(NodeId).collect();
+    for from in 0..nodes.len() {
+        for to in 0..nodes.len() {
+            let introduction = nodes[from].endpoint.introduction(ids[to]);
+            if from != to {
+                nodes[to].endpoint.introduce(&introduction);
+            }
+        }
+        nodes[from].endpoint.set_acceptors(&ids);
+    }
+}
+
+/// Turns until all of `receivers` have this many messages.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the clock is the caller's, which is this test"
+)]
+fn run(nodes: &mut [Node], group: SocketAddr, wanted: usize) {
+    let began = Instant::now();
+    let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.socket.local()).collect();
+    let address = |to| match to {
+        To::Group => group,
+        To::Node(node) => addresses[node.0 as usize - 1],
+    };
+    for _ in 0..100_000 {
+        let us = u64::try_from(began.elapsed().as_micros()).unwrap();
+        for node in &mut *nodes {
+            node.turn(Time(us), address);
+        }
+        if nodes[1..].iter().all(|node| node.messages.len() >= wanted) {
+            return;
+        }
+        let sockets: Vec<&Udp> = nodes
+            .iter()
+            .flat_map(|node| Some(&node.socket).into_iter().chain(&node.group))
+            .collect();
+        wait(&sockets, 1);
+    }
+    let counts: Vec<usize> = nodes.iter().map(|node| node.messages.len()).collect();
+    panic!("{counts:?} of {wanted} messages");
+}
+
+fn messages() -> Vec<Vec<u8>> {
+    let lengths = [0, 1, 1400, 8192, 100_000, 1 << 20];
+    (0..60)
+        .map(|at| vec![at as u8; lengths[at % lengths.len()]])
+        .collect()
+}
+
+#[test]
+fn messages_cross_loopback_by_unicast() {
+    let mut nodes: Vec<Node> = (1..=2).map(|id| Node::new(id, 1500, Time(0))).collect();
+    let to = Member::first(2);
+    nodes[0].endpoint.open(1, Some(to), Time(0)).unwrap();
+    introduce_all(&mut nodes);
+    let all = messages();
+    for part in all.chunks(6) {
+        for message in part {
+            nodes[0].endpoint.send(1, message).unwrap();
+        }
+        let wanted = nodes[1].messages.len() + part.len();
+        run(&mut nodes, any_port(), wanted);
+        let next = nodes[0].endpoint.next_number(1).unwrap();
+        nodes[0].endpoint.release_to(1, next);
+    }
+    assert!(nodes[1].messages == all);
+    assert_eq!(nodes[1].endpoint.refusals().sum(), 0);
+}
+
+#[test]
+fn messages_cross_loopback_by_multicast() {
+    let mut nodes: Vec<Node> = (1..=3).map(|id| Node::new(id, 1500, Time(0))).collect();
+    // A port that nobody has: groups of other tests on this machine are not heard.
+    let port = nodes[0].socket.local().port();
+    let group = SocketAddr::from(([239, 255, 77, 77], port));
+    for node in &mut nodes {
+        let joined = node
+            .socket
+            .send_groups_at("lo")
+            .and_then(|_| Udp::join(group, "lo", RECEIVE_BYTES));
+        match joined {
+            Ok(socket) => node.group = Some(socket),
+            Err(why) => return skip("multicast on loopback", &why.to_string()),
+        }
+    }
+    let heard = {
+        let sent = nodes[0].socket.send(group, b"?", 1);
+        let group = nodes[1].group.as_mut().unwrap();
+        sent.map(|_| receive_all(group, 1).len())
+    };
+    match heard {
+        Ok(0) => return skip("multicast on loopback", "what was sent did not come back"),
+        Ok(_) => {}
+        Err(why) => return skip("multicast on loopback", &why.to_string()),
+    }
+    nodes[0].endpoint.open(1, None, Time(0)).unwrap();
+    introduce_all(&mut nodes);
+    let all = messages();
+    for part in all.chunks(6) {
+        for message in part {
+            nodes[0].endpoint.send(1, message).unwrap();
+        }
+        let wanted = nodes[1].messages.len() + part.len();
+        run(&mut nodes, group, wanted);
+        let next = nodes[0].endpoint.next_number(1).unwrap();
+        nodes[0].endpoint.release_to(1, next);
+    }
+    assert!(nodes[1..].iter().all(|node| node.messages == all));
+}
