@@ -154,19 +154,8 @@ impl Store {
 
     /// Where these bytes are, if all of them are on stable storage for certain.
     pub fn places(&self, stream: StreamName, range: Range<u64>) -> Option<Vec<Place>> {
-        self.streams
-            .get(&stream)?
-            .durable_spans(range, self.layout)
-            .map(|spans| {
-                let place = |(key, address, span): ((u64, u32), Address, Span)| Place {
-                    key,
-                    address,
-                    from: span.from,
-                    to: span.to,
-                    checksum: span.checksum,
-                };
-                spans.into_iter().map(place).collect()
-            })
+        let known = self.streams.get(&stream)?;
+        known.durable_places(range, self.layout)
     }
 
     /// Holds what records say that was placed, given in their order, as far as it is true. Only before anything else
@@ -284,12 +273,8 @@ impl Stream {
         spares.cut(bytes)
     }
 
-    /// The spans that have these bytes, if all are on stable storage for certain.
-    fn durable_spans(
-        &self,
-        range: Range<u64>,
-        layout: Layout,
-    ) -> Option<Vec<((u64, u32), Address, Span)>> {
+    /// Where these bytes are, if all are on stable storage for certain.
+    fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -303,7 +288,13 @@ impl Stream {
                 return None;
             }
             at = self.positions(part, &span, layout).end;
-            found.push((key, chunk.address, span));
+            found.push(Place {
+                key,
+                address: chunk.address,
+                from: span.from,
+                to: span.to,
+                checksum: span.checksum,
+            });
         }
         Some(found)
     }
