@@ -41,8 +41,11 @@ const SETTLE: u32 = 16;
 const TURNS: usize = 5;
 /// How long after the end a reply is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connecting, and asking the node.
-const SLACK_MS: u64 = 15_000;
+/// Connecting, asking the node, and measuring again where nothing was done.
+const SLACK_MS: u64 = 25_000;
+/// A point in whose time no command was done (a disk that pauses) is measured for longer, up to
+/// this many milliseconds.
+const LONGEST_MS: u64 = 5_000;
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -149,9 +152,9 @@ impl<'a> Sweep<'a> {
         let mut turns = Vec::new();
         for _ in 0..TURNS {
             set(self.admin, Some((best, self.load.point_ms + SLACK_MS)))?;
-            let fixed = rate(&self.offer(self.warmup())?);
+            let fixed = self.offer(self.warmup())?.per_second();
             release(self.admin)?;
-            turns.push((fixed, rate(&self.offer(self.warmup())?)));
+            turns.push((fixed, self.offer(self.warmup())?.per_second()));
         }
         let errors = errors(&measured);
         Ok(SweepView {
@@ -203,7 +206,7 @@ impl<'a> Sweep<'a> {
         let point = MeasuredPoint {
             batch_bytes: setting.batch_bytes,
             window: setting.window,
-            throughput: rate(&samples),
+            throughput: samples.per_second(),
             p50_us: samples.latencies.quantile_us(0.5),
             p99_us: samples.latencies.quantile_us(0.99),
             predicted,
@@ -219,6 +222,10 @@ impl<'a> Sweep<'a> {
 
     /// One closed loop against whatever is in force.
     fn offer(&self, warmup: Duration) -> Result<Samples, Problem> {
+        until_something_is_done(self.load.point_ms, |ms| self.offer_for(ms, warmup))
+    }
+
+    fn offer_for(&self, ms: u64, warmup: Duration) -> Result<Samples, Problem> {
         fn run<P: Protocol + Send + 'static>(
             plan: Plan,
             client: SocketAddr,
@@ -233,7 +240,7 @@ impl<'a> Sweep<'a> {
             },
             connections: self.load.connections,
             warmup: nanos(warmup),
-            measure: self.load.point_ms * 1_000_000,
+            measure: ms * 1_000_000,
             patience: nanos(PATIENCE),
         };
         let size = self.load.value_bytes as usize;
@@ -295,6 +302,26 @@ impl SweepView {
     }
 }
 
+/// A rate of zero says nothing of a setting: a measurement in which nothing was done is made again
+/// with more time, and is an error in the end.
+fn until_something_is_done(
+    mut ms: u64,
+    mut measure: impl FnMut(u64) -> Result<Samples, Problem>,
+) -> Result<Samples, Problem> {
+    loop {
+        let samples = measure(ms)?;
+        if samples.completed > 0 {
+            return Ok(samples);
+        }
+        if ms >= LONGEST_MS {
+            let what = format_args!("no command was done within {ms} ms");
+            return Err(Problem::new(Kind::Failed, "nothing_done", what)
+                .hint("`quorate status` may say why; a longer --point-ms rides out pauses"));
+        }
+        ms = (ms * 4).min(LONGEST_MS);
+    }
+}
+
 /// Of the predictions, sorted.
 fn errors(measured: &[MeasuredPoint]) -> Vec<f64> {
     let mut errors: Vec<f64> = measured
@@ -310,10 +337,6 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-fn rate(samples: &Samples) -> f64 {
-    samples.per_second()
 }
 
 /// What the node at this address says of its tuner.
@@ -396,6 +419,28 @@ mod tests {
         let errors = errors(&points);
         assert_eq!(errors.len(), 2);
         assert!((errors[0] - 0.1).abs() < 1e-9 && (errors[1] - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_pause_is_measured_again_and_standing_still_is_an_error() {
+        let mut asked = Vec::new();
+        let mut pauses_below = |done_from: u64| {
+            asked.clear();
+            let samples = until_something_is_done(50, |ms| {
+                asked.push(ms);
+                Ok(Samples {
+                    completed: u64::from(ms >= done_from),
+                    ..Samples::default()
+                })
+            });
+            (samples.map(|samples| samples.completed), asked.clone())
+        };
+        assert_eq!(pauses_below(50).1, [50]);
+        let (done, asked) = pauses_below(500);
+        assert_eq!((done.unwrap(), asked), (1, vec![50, 200, 800]));
+        let (failed, asked) = pauses_below(u64::MAX);
+        assert_eq!(failed.unwrap_err().code, "nothing_done");
+        assert_eq!(asked, [50, 200, 800, 3200, 5000]);
     }
 
     #[test]
