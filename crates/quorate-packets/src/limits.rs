@@ -11,6 +11,9 @@ pub const DATAGRAM_BYTES_MIN: usize = 1200;
 /// Longest datagram that UDP carries.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
+/// Channels of a node. A handshake names those that its receiver may listen to, which are fewer.
+pub const OWN_CHANNELS_MAX: usize = 250;
+
 /// What an endpoint may hold, and how long it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -18,7 +21,9 @@ pub struct Limits {
     pub datagram_bytes: usize,
     /// Datagrams that are kept for repairs: of each channel of this node, and of each that it hears.
     pub buffer_bytes: usize,
-    /// Bytes of a channel that are sent and not decided ([rate-1]); at most half of the buffer.
+    /// The same of a channel to one node: a lone receiver asks soon, and nobody for it.
+    pub one_buffer_bytes: usize,
+    /// Bytes of a channel that are sent and not decided ([rate-1]); at most half of its buffer.
     pub window_bytes: usize,
     /// Messages of one sender that lack parts.
     pub partials_max: usize,
@@ -55,6 +60,7 @@ impl Limits {
         Self {
             datagram_bytes: datagram_bytes.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX),
             buffer_bytes: 64 << 20,
+            one_buffer_bytes: 16 << 20,
             window_bytes: 16 << 20,
             partials_max: 256,
             partial_bytes_max: 32 << 20,

@@ -93,11 +93,20 @@ impl Endpoint {
             }
             Body::Probe(nonce) => self.on_probe(from, nonce, now),
             Body::Answer(answer) => {
-                let probe = self.probes.get(&from);
-                if let Some((_, at)) = probe.filter(|(nonce, _)| *nonce == answer.nonce) {
-                    let rtt_us = now.since_us(*at);
-                    self.probes.remove(&from);
-                    self.events.push(Event::Answered { node: from, rtt_us });
+                let probes = self.probes.get_mut(&from);
+                let own = probes.and_then(|probes| {
+                    let at = probes.sent_at(answer.nonce)?;
+                    probes.answered(answer.nonce);
+                    Some(at)
+                });
+                // A probe to the group has as many answers as it has receivers.
+                let at = own.or_else(|| self.group_probes.sent_at(answer.nonce));
+                if let Some(at) = at {
+                    self.events.push(Event::Answered {
+                        node: from,
+                        rtt_us: now.since_us(at),
+                        by_group: own.is_none(),
+                    });
                 }
             }
         }
@@ -111,8 +120,14 @@ impl Endpoint {
             return;
         };
         self.gate.challenge(node, nonce);
-        self.probes.insert(node, (nonce, now));
+        self.probes.entry(node).or_default().sent(nonce, now);
         self.control.say(Some(member), &Body::Probe(nonce));
+    }
+
+    /// Asks all who hear this node in the group; introduces nobody.
+    pub fn probe_group(&mut self, nonce: u64, now: Time) {
+        self.group_probes.sent(nonce, now);
+        self.control.say(None, &Body::Probe(nonce));
     }
 
     fn on_probe(&mut self, from: NodeId, nonce: u64, now: Time) {

@@ -10,7 +10,11 @@ mod control;
 mod handling;
 mod sending;
 
-use std::{collections::BTreeMap, mem, ops::Range};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    ops::Range,
+};
 
 use quorate_core::{
     ballot::Ballot,
@@ -109,6 +113,8 @@ pub enum Event {
         node: NodeId,
         /// How long that took.
         rtt_us: u64,
+        /// It was a probe to the group: the node hears this node there.
+        by_group: bool,
     },
     /// A receiver of this node's channel lost something.
     Reported {
@@ -133,6 +139,8 @@ pub struct Endpoint {
     control: Control,
     /// This node's channels.
     channels: BTreeMap<u8, Channel>,
+    /// The next numbers of channels that were closed.
+    closed: BTreeMap<u8, u64>,
     /// What is heard of others.
     heard: BTreeMap<NodeId, Heard>,
     kept: Kept,
@@ -144,9 +152,40 @@ pub struct Endpoint {
     /// Answers to probes, and to NAKs for what is gone.
     answers: Bucket,
     /// Probes that wait for an answer.
-    probes: BTreeMap<NodeId, (u64, Time)>,
+    probes: BTreeMap<NodeId, Probes>,
+    /// Those to the group.
+    group_probes: Probes,
     dice: Dice,
     events: Vec<Event>,
+}
+
+/// The newest probes: nonces, and when they went out.
+#[derive(Default)]
+struct Probes(VecDeque<(u64, Time)>);
+
+impl Probes {
+    /// A path may hold some of them; what is answered later than that is no answer.
+    const UNDER_WAY_MAX: usize = 8;
+
+    fn sent(&mut self, nonce: u64, now: Time) {
+        if self.0.len() == Self::UNDER_WAY_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((nonce, now));
+    }
+
+    /// When the probe with this nonce went out.
+    fn sent_at(&self, nonce: u64) -> Option<Time> {
+        let probe = self.0.iter().find(|(sent, _)| *sent == nonce);
+        probe.map(|(_, at)| *at)
+    }
+
+    /// This one, and older ones, wait no more.
+    fn answered(&mut self, nonce: u64) {
+        if let Some(at) = self.0.iter().position(|(sent, _)| *sent == nonce) {
+            self.0.drain(..=at);
+        }
+    }
 }
 
 /// What is heard of one node.
@@ -194,6 +233,7 @@ impl Endpoint {
             delivery,
             keeps,
             channels: BTreeMap::new(),
+            closed: BTreeMap::new(),
             heard: BTreeMap::new(),
             kept: Kept::new(&limits),
             acceptors: Vec::new(),
@@ -201,6 +241,7 @@ impl Endpoint {
             repairs,
             answers: Bucket::new(limits.answers_s, (limits.answers_s / 2).max(1), now),
             probes: BTreeMap::new(),
+            group_probes: Probes::default(),
             dice: Dice::new(seed),
             events: Vec::new(),
             limits,

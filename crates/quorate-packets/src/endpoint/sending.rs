@@ -8,10 +8,11 @@ use quorate_core::{
 };
 
 use crate::{
-    body::{Body, CHANNELS_MAX, Tail},
+    body::{Body, Tail},
     buffer::Run,
     endpoint::{Endpoint, Event, To},
     header::CONTROL,
+    limits::OWN_CHANNELS_MAX,
     rate::{Losses, Pacer},
     send::{Asked, Cannot, Outbound, Sent, TailTimer},
     trust::{Group, Keys, Place, Seal},
@@ -41,14 +42,14 @@ impl Channel {
     }
 }
 
-/// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are [`CHANNELS_MAX`].
+/// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are [`OWN_CHANNELS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken;
 
 impl Endpoint {
     /// Opens a channel, to the group or to one member. Those who should listen hear of it by a handshake.
     pub fn open(&mut self, channel: u8, to: Option<Member>, now: Time) -> Result<(), Taken> {
-        let full = self.channels.len() + 1 >= CHANNELS_MAX;
+        let full = self.channels.len() >= OWN_CHANNELS_MAX;
         if channel == CONTROL || self.channels.contains_key(&channel) || full {
             return Err(Taken);
         }
@@ -60,7 +61,12 @@ impl Endpoint {
         };
         let (key, with) = self.gate.keys().current();
         let opened = Channel {
-            outbound: Outbound::new(self.control.template(channel, to), to, &self.limits),
+            outbound: Outbound::new(
+                self.control.template(channel, to),
+                to,
+                self.closed.remove(&channel).unwrap_or(1),
+                &self.limits,
+            ),
             key,
             seal: Seal::new(with, &place),
             place,
@@ -75,6 +81,14 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Ends a channel: what was not sent never is, and nothing is repeated. Opened again, for whomever, its
+    /// numbers go on ([pkt-1]).
+    pub fn close(&mut self, channel: u8) {
+        if let Some(ended) = self.channels.remove(&channel) {
+            self.closed.insert(channel, ended.outbound.sent_to());
+        }
+    }
+
     /// Whose losses count for the rate of a channel ([rate-2]).
     pub fn set_receivers(&mut self, channel: u8, receivers: &[NodeId]) {
         if let Some(channel) = self.channels.get_mut(&channel) {
@@ -87,6 +101,14 @@ impl Endpoint {
     /// # Panics
     /// If the channel is not open.
     pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, Cannot> {
+        self.send_pieces(channel, &[message])
+    }
+
+    /// The same for a message that is given in pieces.
+    ///
+    /// # Panics
+    /// If the channel is not open.
+    pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, Cannot> {
         let channel = self
             .channels
             .get_mut(&channel)

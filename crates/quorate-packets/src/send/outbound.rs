@@ -49,18 +49,23 @@ pub enum Cannot {
 
 impl Outbound {
     /// A channel whose datagrams have this sender, boot, group, channel and audience.
-    pub(crate) fn new(template: Header, to: Option<Member>, limits: &Limits) -> Self {
-        let numbers = limits.buffer_bytes / limits.datagram_bytes;
+    /// Its first datagram has the number `next`.
+    pub(crate) fn new(template: Header, to: Option<Member>, next: u64, limits: &Limits) -> Self {
+        let buffer_bytes = match to {
+            Some(_) => limits.one_buffer_bytes,
+            None => limits.buffer_bytes,
+        };
+        let numbers = buffer_bytes / limits.datagram_bytes;
         Self {
             template,
             to,
             payload_bytes: limits.datagram_bytes - HEADER_BYTES,
-            buffer: Buffer::new(limits.buffer_bytes, numbers.clamp(1 << 10, 1 << 16)),
-            next: 1,
-            sent_to: 1,
-            released_to: 1,
+            buffer: Buffer::new(buffer_bytes, numbers.clamp(1 << 10, 1 << 16)),
+            next,
+            sent_to: next,
+            released_to: next,
             held_bytes: 0,
-            held_bytes_max: limits.window_bytes.min(limits.buffer_bytes / 2),
+            held_bytes_max: limits.window_bytes.min(buffer_bytes / 2),
             datagram_bytes: limits.datagram_bytes,
         }
     }
@@ -91,12 +96,13 @@ impl Outbound {
     }
 
     /// Cuts a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is taken whole or not at
-    /// all. A message that finds the window empty is taken whatever its length.
-    pub fn push(&mut self, message: &[u8], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
-        let parts = message.len().div_ceil(self.payload_bytes).max(1);
+    /// all. A message that finds the window empty is taken whatever its length. `message` is given in pieces.
+    pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
+        let length: usize = message.iter().map(|piece| piece.len()).sum();
+        let parts = length.div_ceil(self.payload_bytes).max(1);
         let count = u16::try_from(parts).map_err(|_| Cannot::TooLong)?;
-        let bytes = message.len() + parts * HEADER_BYTES;
-        if message.len() > MESSAGE_BYTES_MAX || !self.buffer.could_hold(bytes, parts) {
+        let bytes = length + parts * HEADER_BYTES;
+        if length > MESSAGE_BYTES_MAX || !self.buffer.could_hold(bytes, parts) {
             return Err(Cannot::TooLong);
         }
         if self.held_bytes > 0 && bytes > self.room() {
@@ -104,9 +110,10 @@ impl Outbound {
         }
         let first = self.next;
         let end = first.checked_add(count.into()).ok_or(Cannot::TooLong)?;
+        let mut pieces = Pieces::new(message);
         for index in 0..count {
             let at = usize::from(index) * self.payload_bytes;
-            let part = &message[at..message.len().min(at + self.payload_bytes)];
+            let part_bytes = (length - at).min(self.payload_bytes);
             let header = Header {
                 kind: Kind::Fragment,
                 key,
@@ -116,10 +123,10 @@ impl Outbound {
                 ..self.template
             };
             let released = self.released_to;
-            let length = HEADER_BYTES + part.len();
+            let datagram_bytes = HEADER_BYTES + part_bytes;
             let room = self
                 .buffer
-                .insert(header.number, length, |number| number < released);
+                .insert(header.number, datagram_bytes, |number| number < released);
             let Some(room) = room else {
                 for number in (first..header.number).rev() {
                     self.buffer.take_back(number);
@@ -127,7 +134,7 @@ impl Outbound {
                 return Err(Cannot::Full);
             };
             room[..HEADER_BYTES].copy_from_slice(&header.bytes());
-            room[HEADER_BYTES..].copy_from_slice(part);
+            pieces.fill(&mut room[HEADER_BYTES..]);
             seal.seal(room, self.to);
         }
         self.next = end;
@@ -183,6 +190,35 @@ impl Outbound {
     }
 }
 
+/// What is left of a message that is given in pieces.
+struct Pieces<'a> {
+    rest: &'a [u8],
+    later: std::slice::Iter<'a, &'a [u8]>,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(message: &'a [&'a [u8]]) -> Self {
+        Self {
+            rest: &[],
+            later: message.iter(),
+        }
+    }
+
+    /// Copies the next bytes; as many as are asked for are there.
+    fn fill(&mut self, mut into: &mut [u8]) {
+        while !into.is_empty() {
+            let count = self.rest.len().min(into.len());
+            let (now, later) = self.rest.split_at(count);
+            let (filled, empty) = into.split_at_mut(count);
+            filled.copy_from_slice(now);
+            (self.rest, into) = (later, empty);
+            if !into.is_empty() {
+                self.rest = self.later.next().expect("no more than the message has");
+            }
+        }
+    }
+}
+
 /// Datagrams that the kernel cuts out of one buffer.
 const SEGMENTS_MAX: u64 = 64;
 /// Bytes of one call: what UDP can carry before it is cut.
@@ -231,13 +267,15 @@ mod tests {
                 channel: 1,
             };
             Self {
-                outbound: Outbound::new(template, None, &limits),
+                outbound: Outbound::new(template, None, 1, &limits),
                 seal: Seal::new(None, &place),
             }
         }
 
         fn push(&mut self, length: usize) -> Result<Sent, Cannot> {
-            self.outbound.push(&vec![7; length], 0, &self.seal)
+            let message = vec![7; length];
+            let (head, tail) = message.split_at(length / 3);
+            self.outbound.push(&[head, &[], tail], 0, &self.seal)
         }
     }
 
