@@ -14,9 +14,10 @@ use common::{Cluster, NodeProcess, PATIENCE, http, wait_for};
 use quorate_client::Reply;
 use quorate_core::{
     ballot::{Ballot, Era},
-    message::Message,
+    message::{Message, Phase2a},
     node_id::{Member, NodeId},
-    slot::Slot,
+    slot::{Slot, SlotRange},
+    value::Value,
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, PROTOCOL_VERSION, decode, encode};
 
@@ -68,7 +69,8 @@ fn said(node: &NodeProcess, what: &str) -> usize {
     text.matches(what).count()
 }
 
-/// [ballot-4] Status, readiness and log agree on what happened; the others go on.
+/// [ballot-5] What a stranger proposes in an era that does not exist is voted for, and binds: status, readiness and
+/// log agree on what happened; the others go on.
 #[test]
 fn a_promise_to_an_era_that_does_not_exist_is_told() {
     let mut cluster = Cluster::start(3, &[]);
@@ -79,7 +81,22 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
         node: NodeId(2),
     };
     let from = Slot(1);
-    drop(intrude(&cluster, &[Message::Phase1a { ballot, from }]));
+    let slot = Slot(cluster.status(1).unwrap()["decided"].as_u64().unwrap());
+    let proposal = Phase2a {
+        ballot,
+        range: SlotRange::one(slot),
+        value: Value::NoOp,
+        prefix: 0,
+        decided_to: slot,
+        own_volatile_to: Slot(0),
+        own_durable_to: Slot(0),
+        with_bytes: false,
+    };
+    let says = [
+        Message::Phase1a { ballot, from },
+        Message::Phase2a(proposal),
+    ];
+    drop(intrude(&cluster, &says));
     for restart in [false, true] {
         if restart {
             cluster.node(1).kill().unwrap();

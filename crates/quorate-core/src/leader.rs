@@ -311,12 +311,26 @@ pub fn split(
     usable: impl Fn(Member) -> bool,
     votes: impl Fn(Member) -> bool,
 ) -> Option<Vec<NodeId>> {
+    split_among(configuration, leader, usable, votes, |_| true)
+}
+
+/// [ballot-5] The same, with as few in L as may be of those who are not `level`: they have to learn first.
+pub fn split_among(
+    configuration: &Configuration,
+    leader: Member,
+    usable: impl Fn(Member) -> bool,
+    votes: impl Fn(Member) -> bool,
+    level: impl Fn(Member) -> bool,
+) -> Option<Vec<NodeId>> {
     let own = configuration.position(leader)?;
     let members = configuration.members();
-    let (mut others, mut voting) = (MemberSet::default(), MemberSet::default());
+    let [mut others, mut voting, mut behind] = [MemberSet::default(); 3];
     for (index, voter) in members.iter().enumerate() {
         if index != own && usable(voter.member) {
             others = others.with(index);
+            if !level(voter.member) {
+                behind = behind.with(index);
+            }
             if votes(voter.member) {
                 voting = voting.with(index);
             }
@@ -335,7 +349,7 @@ pub fn split(
     let l = (0..1u32 << members.len())
         .filter_map(subset)
         .filter(works)
-        .min_by_key(|set| (set.0.count_ones(), set.0))?;
+        .min_by_key(|set| ((set.0 & behind.0).count_ones(), set.0.count_ones(), set.0))?;
     let inside = members
         .iter()
         .enumerate()

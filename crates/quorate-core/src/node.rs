@@ -4,10 +4,11 @@
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
 //! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
+//! `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
 mod engaging;
+mod entering;
 mod following;
 mod handover;
 mod installing;
@@ -25,8 +26,8 @@ mod timing;
 mod told;
 mod voting;
 
+use self::{entering::Entry, timers::Timers, told::Told};
 pub use self::{leasing::LeasedRead, recovered::Recovered};
-use self::{timers::Timers, told::Told};
 use crate::{
     acceptor::Acceptor,
     auxiliaries::{Engaging, Spared},
@@ -103,6 +104,7 @@ pub struct Node {
     held: Held,
     engaging: Engaging,
     spared: Spared,
+    entry: Option<Entry>,
 }
 
 impl Node {
@@ -170,6 +172,7 @@ impl Node {
             held: Held::default(),
             engaging: Engaging::default(),
             spared: Spared::default(),
+            entry: None,
             options,
         }
     }
@@ -251,6 +254,7 @@ impl Node {
 
     /// What follows from whatever just happened.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
+        self.enter(now, effects);
         self.vote_waiting(now, effects);
         self.release(effects);
         while self.advance_phase1(now, effects) {

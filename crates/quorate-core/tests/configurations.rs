@@ -2,7 +2,7 @@
 
 use quorate_core::{
     configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},
-    leader::split,
+    leader::{split, split_among},
     node_id::{Incarnation, Member, NodeId},
     quorum::{MemberSet, Phase, QuorumRule},
     record::Class,
@@ -168,6 +168,20 @@ fn blocking_sets_meet_every_phase1_quorum() {
         "half of an even weight blocks, and is no quorum"
     );
     assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
+}
+
+/// [ballot-5] Who has to learn first is asked only if there is no way without it.
+#[test]
+fn casting_asks_who_is_level() {
+    let asks = |behind: &[u32]| {
+        let level = |member: Member| !behind.contains(&member.node.0);
+        let configuration = majority(&[3, 2, 2, 2]);
+        split_among(&configuration, Member::first(1), |_| true, |_| true, level)
+    };
+    assert_eq!(asks(&[]), Some([NodeId(2)].to_vec()));
+    assert_eq!(asks(&[2]), Some([NodeId(3)].to_vec()));
+    assert_eq!(asks(&[2, 3]), Some([NodeId(4)].to_vec()));
+    assert_eq!(asks(&[2, 3, 4]), Some([NodeId(2)].to_vec()));
 }
 
 /// [cast-6] The table of the example: leader A, each row with its split, and with the loss of any one node

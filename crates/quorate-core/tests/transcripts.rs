@@ -102,6 +102,7 @@ stories! {
     lost_proposal_is_sent_again
     follower_falls_behind
     era_changes
+    leader_goes_who_alone_knew_that_an_era_began
     casting_vote
     casting_vote_given_up_for_bytes
     decided_anew_without_the_leader
@@ -115,6 +116,7 @@ stories! {
     stray_node_is_taken_in_again
     one_refusal_does_not_end_phase_1
     refusal_tells_of_an_era
+    refusal_of_a_later_era_is_not_answered_by_another_ballot
     late_word_of_a_decision
     leader_steps_down_when_another_value_was_decided
     standing_leader_repeats_1a
@@ -132,6 +134,7 @@ stories! {
     inherited_change_holds_back_the_next
     auxiliary_engaged_and_retired
     auxiliary_tells_a_new_leader
+    auxiliary_enters_an_era
     thrifty
     roles_and_rules
 }

@@ -125,9 +125,8 @@ impl Act<'_> {
     }
 
     /// [class-5], [disk-8] Whether the members of the newest era that still remember, and miss nothing
-    /// of what they decided, form quorums, and every chosen value is somewhere. What they must know
-    /// to find that out is one of them having decided the newest era: who has promised a ballot of an
-    /// era that nobody knows any more is bound by that.
+    /// of what they decided, form quorums, and every chosen value is somewhere. That somebody knows what
+    /// began an era that others have promised a ballot of is for the core to see to ([ballot-5]).
     fn can_decide(&self) -> bool {
         let nodes = || {
             self.world
@@ -135,12 +134,9 @@ impl Act<'_> {
                 .iter()
                 .filter_map(|site| site.node.as_ref())
         };
-        let newest = nodes().map(Node::era).max();
         let able = |site: &&Site| {
-            site.node.as_ref().is_some_and(|node| {
-                let bound = Some(node.acceptor().promised().era) > newest;
-                node.relearning().is_none() && !bound
-            })
+            let node = site.node.as_ref();
+            node.is_some_and(|node| node.relearning().is_none())
         };
         let able = self.world.sites.iter().filter(able);
         let now: Vec<Member> = able.map(|site| site.member).collect();

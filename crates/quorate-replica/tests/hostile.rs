@@ -279,8 +279,8 @@ fn impossible_frames_change_nothing() {
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
-/// [ballot-4] A stranger's ballot of an era that does not exist cannot be refused, and is kept
-/// forever: the node says so, also after a restart, and the others go on.
+/// [ballot-5] A stranger that asks for a promise of an era that does not exist waits for it in vain. A vote
+/// cannot be refused, and binds forever: the node says so, also after a restart, and the others go on.
 #[test]
 fn promise_to_an_era_that_nobody_knows_is_told() {
     let (mut cluster, leader) = cluster();
@@ -291,17 +291,29 @@ fn promise_to_an_era_that_nobody_knows_is_told() {
         round: 1,
         node: NodeId(other),
     };
-    let message = Message::Phase1a {
-        ballot,
-        from: Slot(1),
+    let say = |cluster: &mut Cluster<Tally>, message| {
+        let bytes = None;
+        let frame = Frame::Protocol { message, bytes };
+        tell(cluster, victim, other, frame);
     };
-    let bytes = None;
-    tell(
-        &mut cluster,
-        victim,
-        other,
-        Frame::Protocol { message, bytes },
-    );
+    let from = Slot(1);
+    say(&mut cluster, Message::Phase1a { ballot, from });
+    cluster.run_ms(2_000);
+    let promised = cluster.replica(victim).node().acceptor().promised();
+    assert!(promised < ballot, "{promised}");
+
+    let slot = cluster.replica(victim).node().decided_to();
+    let proposal = Phase2a {
+        ballot,
+        range: SlotRange::one(slot),
+        value: Value::NoOp,
+        prefix: 0,
+        decided_to: slot,
+        own_volatile_to: Slot(0),
+        own_durable_to: Slot(0),
+        with_bytes: false,
+    };
+    say(&mut cluster, Message::Phase2a(proposal));
     let notices = |cluster: &Cluster<Tally>, node: NodeId| {
         let now = cluster.now();
         cluster.replica(node).status(now).notices

@@ -309,6 +309,47 @@ fn known_era(world: &World, node: usize) -> Option<u32> {
     Some(running.replica().node().era().0)
 }
 
+/// The leader decides a change, goes on in the era that it began, and is gone for good, at each moment around that,
+/// while clients write: those who are left go on, in the one era or in the other ([ballot-3], [ballot-5]).
+#[test]
+fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
+    let (mut stood_still, mut knew_alone, mut moments) = (Vec::new(), 0, 0);
+    for (disk_us, pace_us) in [(20, 8), (100, 12)] {
+        for step in 0..84 {
+            let mut settings = settings(step, 0);
+            settings.disk_us = (disk_us, disk_us);
+            let mut world = World::elected(settings)?;
+            world.settle()?;
+            let leader = world.wait_for_leader()?;
+            let others = [(leader + 1) % 3, (leader + 2) % 3];
+            let clients: Vec<usize> = (0..8).map(|_| world.client(leader)).collect();
+            begin(&mut world, &Ask::Weight(id(others[0]), 2))?;
+            for turn in 0..step {
+                // There is always something in flight behind the change.
+                let client = clients[turn as usize % clients.len()];
+                world.say(client, &[b"INCR", b"n"]);
+                world.run_for(pace_us)?;
+            }
+            moments += 1;
+            let known = others.map(|node| era(&world, node));
+
+            knew_alone += u32::from(known.iter().all(|known| *known < era(&world, leader)));
+
+            world.kill_now(leader);
+            let led = |world: &World| world.leader().is_some_and(|other| other != leader);
+            if world.run_until("another leads", led).is_err() {
+                stood_still.push((disk_us, step));
+                continue;
+            }
+            let other = world.wait_for_leader()?;
+            assert_eq!(world.ask(other, "SET x 1")?, ok());
+        }
+    }
+    assert_eq!(stood_still, [], "of {moments} moments");
+    assert!(knew_alone > 10, "{knew_alone} of {moments} moments");
+    Ok(())
+}
+
 /// G11 G24 A member and a learner are away while the others trim what they need: they are waited for as long as
 /// the log is small, and not longer; then they get a snapshot, and count as caught up when they have it.
 #[test]

@@ -212,8 +212,8 @@ impl Node {
         let decided_to = self.learner.decided_to();
         let promised = self.acceptor.promised();
         if promised.era > self.learner.eras().era() {
-            // [ballot-3] Its ballots are below the promise, so nobody may learn of that era from
-            // it: the slot that began the era is decided somewhere.
+            // [ballot-3], [ballot-5] It voted in an era that others had entered. Its own ballots are below the
+            // promise, so nobody may learn of that era from it: what began the era is decided somewhere.
             self.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {

@@ -4,9 +4,10 @@ use super::Node;
 use crate::{
     effect::Effects,
     explanation::{Campaign, End},
-    leader::{Asked, Stage, split},
+    leader::{Asked, Stage, split_among},
     node_id::Member,
     quorum::Phase,
+    slot::Slot,
     time::Time,
 };
 
@@ -21,6 +22,15 @@ impl Node {
         }
         self.move_era(effects);
         self.hand_over(now, effects);
+    }
+
+    /// Whether this member is not far from deciding everything below this slot: it has voted for it, or is
+    /// an auxiliary, of which no such thing is expected.
+    fn voted_for(&self, member: Member, slot: Slot) -> bool {
+        let peer = self.peers.peer(member.node);
+        let peer = peer.filter(|peer| peer.member == member);
+        let auxiliary = self.learner.eras().current().is_auxiliary(member);
+        auxiliary || peer.is_some_and(|peer| peer.voted_to.max(peer.decided_to) >= slot)
     }
 
     /// [era-8] Before the next reconfiguration the leader moves to a ballot of the era in force,
@@ -48,11 +58,12 @@ impl Node {
                 if !configuration.is_quorum(Phase::One, willing) {
                     return;
                 }
-                let asked = split(configuration, self.options.member, reachable, |member| {
-                    self.is_asked(member)
-                })
-                .filter(|l| !l.is_empty())
-                .map_or(Asked::Everybody, Asked::Only);
+                let own = self.options.member;
+                let asked = |member| self.is_asked(member);
+                let level = |member: Member| self.voted_for(member, eras.since());
+                let asked = split_among(configuration, own, reachable, asked, level)
+                    .filter(|l| !l.is_empty())
+                    .map_or(Asked::Everybody, Asked::Only);
                 self.campaign(asked, Campaign::Era, effects);
             }
             Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {

@@ -292,11 +292,14 @@ impl Node {
     }
 
     /// Followers learn what is decided with the next proposal; if none is in flight that could
-    /// bring one about, they are told at once.
+    /// bring one about, they are told at once. So they are of a new era, as they enter none that they
+    /// have not decided ([ballot-5]).
     pub(super) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let decided_to = self.learner.decided_to();
-        if decided_to <= self.peers.announced_to() || !leading.tally.is_empty() {
+        let told = self.peers.announced_to();
+        let began = self.learner.eras().since() > told;
+        if decided_to <= told || !(leading.tally.is_empty() || began) {
             return;
         }
         self.peers.announced(decided_to);

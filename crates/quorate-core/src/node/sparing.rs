@@ -63,7 +63,9 @@ impl Node {
             return None;
         }
         let first = self.acceptor.votes().next().map(|vote| vote.range.from);
-        let apart = first.is_some_and(|first| first > decided_to) && to > decided_to;
+        let enters = self.entry_from() > decided_to;
+        let apart = enters || first.is_some_and(|first| first > decided_to);
+        let apart = apart && to > decided_to;
         let kept = learner.is_hollow() && (first.is_some() || decided_to > log_start);
         let some = to.0 - log_start.0 >= self.options.inflight_max as u64;
         let served = to >= self.acceptor.voted_to();
@@ -80,11 +82,18 @@ impl Node {
     }
 
     /// How far this node wants to learn what is decided: an auxiliary only up to its own votes, and only
-    /// if that is not far.
+    /// if that is not far; or as far as it must to enter an era ([ballot-5]).
     pub(super) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
             return Slot(u64::MAX);
         }
+        if self.spared.is_forgetting() {
+            return self.learner.decided_to();
+        }
+        self.votes_to_learn().max(self.entry_from())
+    }
+
+    fn votes_to_learn(&self) -> Slot {
         let decided_to = self.learner.decided_to();
         let Some(first) = self.acceptor.votes().next() else {
             return decided_to;
@@ -92,8 +101,7 @@ impl Node {
         let gap = first.range.from.0.saturating_sub(decided_to.0);
         let near = gap <= self.options.window_slots.min(NEAR_SLOTS);
         let pressed = self.acceptor.runs() * 2 >= self.options.inflight_max;
-        let forgets = self.spared.is_forgetting();
-        if !(near || pressed) || forgets {
+        if !(near || pressed) {
             decided_to
         } else if gap > 0 {
             first.range.from

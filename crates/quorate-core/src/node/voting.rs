@@ -40,6 +40,10 @@ impl Node {
         match self.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
+                if raises && !self.may_enter(ballot, slot) {
+                    // [ballot-5] It is asked again, and by then it may have learned that from who asks.
+                    return self.wait_to_enter(from, ballot, slot);
+                }
                 if raises {
                     self.promise(ballot, effects);
                     if from != self.options.member.node {
