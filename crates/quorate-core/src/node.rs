@@ -196,7 +196,7 @@ impl Node {
             Input::Missing(first) => self.learner.miss(first),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
-            Input::Trimmed(log_start) => self.learner.trim(log_start),
+            Input::Trimmed(log_start) => self.on_trimmed(log_start),
             Input::Forgotten(to) => self.on_forgotten(to),
             Input::Connected(member) => self.on_connected(member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),

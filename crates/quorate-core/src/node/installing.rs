@@ -71,6 +71,12 @@ impl Node {
             && later
     }
 
+    /// [trim-3] The log begins there now; what was to be forgotten may be gone with that.
+    pub(super) fn on_trimmed(&mut self, log_start: Slot) {
+        self.spared.begins_at(log_start);
+        self.learner.trim(log_start);
+    }
+
     /// [snap-2] The switch is durable: the snapshot stands for everything below `to`. The promise, and
     /// votes from there on, stay as they are.
     ///
@@ -79,7 +85,7 @@ impl Node {
     pub(super) fn on_installed(&mut self, now: Time, to: Slot, eras: Eras, effects: &mut Effects) {
         if to <= self.learner.decided_to() && !self.is_hollow() {
             // Catch-up was faster. The log starts there all the same.
-            return self.learner.trim(to);
+            return self.on_trimmed(to);
         }
         assert!(
             self.may_install(to, &eras),
