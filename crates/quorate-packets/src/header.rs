@@ -72,9 +72,9 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Whether it may be for the group. What asks or answers is for one node.
+    /// Whether it may be for the group: not what asks for packets, or answers.
     const fn may_be_for_all(self) -> bool {
-        matches!(self, Self::Fragment | Self::Tail)
+        matches!(self, Self::Fragment | Self::Tail | Self::Probe)
     }
 
     /// Whether it may be cut into parts.
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(with(&|header| header.number = u64::MAX), field("number"));
         assert_eq!(with(&|header| header.number = u64::MAX - 1), Ok(()));
         assert_eq!(with(&|header| header.channel = CONTROL), field("channel"));
-        // What asks or answers is for one node, whole, and on the control channel.
+        // What asks for packets, or answers, is for one node, whole, and on the control channel.
         let control = Header {
             kind: Kind::Nak,
             channel: CONTROL,

@@ -16,10 +16,11 @@ use quorate_core::{
 
 use crate::{
     checksum,
-    encode::{EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, kind},
+    encode::{DATAGRAM_CHANNEL_BYTES, EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, kind},
     frame::{
-        FOUNDING_MEMBERS_MAX, Founding, Frame, Hello, Join, Lane, RefusalCode,
-        SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
+        DATAGRAM_CHANNELS_MAX, DatagramChannel, Datagrams, FOUNDING_MEMBERS_MAX, Founding, Frame,
+        Hello, Join, Lane, RefusalCode, SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX,
+        TEXT_BYTES_MAX,
     },
     header::{
         Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES,
@@ -181,6 +182,7 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             no_body(body).map(|()| Frame::Join(join))
         }
         kind::FOUNDING => founding(body).map(Frame::Founding),
+        kind::DATAGRAMS => datagrams(header, body).map(Frame::Datagrams),
         kind::FORWARD => {
             let value = value(header)?;
             let bytes = carried(header, &value, body)?.unwrap_or(&[]);
@@ -530,6 +532,34 @@ fn founding(body: &[u8]) -> Result<Founding<'_>, Malformed> {
         class,
         store,
         members,
+    })
+}
+
+fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malformed> {
+    let key = u8::try_from(header.number).map_err(|_| Malformed::Field("key"))?;
+    let (address, rest) = text(body)?;
+    let (chunks, rest) = rest.as_chunks::<DATAGRAM_CHANNEL_BYTES>();
+    if !rest.is_empty() || chunks.len() > DATAGRAM_CHANNELS_MAX {
+        return Err(Malformed::Field("channels"));
+    }
+    let channel = |chunk: &[u8; DATAGRAM_CHANNEL_BYTES]| {
+        let to_one = match chunk[1] {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        (chunk[2..8] == [0; 6]).then(|| DatagramChannel {
+            channel: chunk[0],
+            to_one,
+            next: word64(chunk, 8),
+        })
+    };
+    let channels: Option<Vec<_>> = chunks.iter().map(channel).collect();
+    Ok(Datagrams {
+        boot: header.code,
+        address,
+        key,
+        channels: channels.ok_or(Malformed::Field("channels"))?,
     })
 }
 

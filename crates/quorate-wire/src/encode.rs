@@ -16,8 +16,8 @@ use quorate_core::{
 use crate::{
     BODY_BYTES_MAX, checksum,
     frame::{
-        FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, SNAPSHOT_PIECE_BYTES_MAX,
-        STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
+        DATAGRAM_CHANNELS_MAX, FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane,
+        SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
         FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header,
@@ -36,6 +36,7 @@ pub(crate) mod kind {
     pub(crate) const REFUSED: u8 = 3;
     pub(crate) const JOIN: u8 = 4;
     pub(crate) const FOUNDING: u8 = 5;
+    pub(crate) const DATAGRAMS: u8 = 6;
     pub(crate) const PHASE1A: u8 = 16;
     pub(crate) const PHASE1B: u8 = 17;
     pub(crate) const PREEMPTED: u8 = 18;
@@ -97,6 +98,9 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
                 .map(|(_, address)| 6 + address.len());
             FOUNDING_BYTES + 2 + founding.store.len() + members.sum::<usize>()
         }
+        Frame::Datagrams(datagrams) => {
+            2 + datagrams.address.len() + datagrams.channels.len() * DATAGRAM_CHANNEL_BYTES
+        }
         Frame::Protocol {
             message: Message::Phase1b(promise),
             ..
@@ -121,6 +125,9 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
 pub(crate) const HELLO_BYTES: usize = 28;
 /// Length of a `Founding`'s body before its texts.
 pub(crate) const FOUNDING_BYTES: usize = 20;
+
+/// Length of a channel in the body of `Datagrams`.
+pub(crate) const DATAGRAM_CHANNEL_BYTES: usize = 16;
 
 /// A frame in two parts. Nothing in it depends on the receiver: what goes to several is encoded once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +222,15 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             let mut addresses = founding.members.iter().map(|(_, address)| address);
             addresses.try_for_each(|address| text_fits(address))?;
             text_fits(founding.store).map(|()| Carried::Body)
+        }
+        Frame::Datagrams(datagrams) => {
+            header.kind = kind::DATAGRAMS;
+            header.code = datagrams.boot;
+            header.number = u64::from(datagrams.key);
+            if datagrams.channels.len() > DATAGRAM_CHANNELS_MAX {
+                return Err(Unencodable::TooLong);
+            }
+            text_fits(datagrams.address).map(|()| Carried::Body)
         }
         Frame::Protocol { message, bytes } => {
             let value = fill_message(header, message);
@@ -560,6 +576,14 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
             }
         }
         Frame::Refused(_, reason) => out.extend_from_slice(reason.as_bytes()),
+        Frame::Datagrams(datagrams) => {
+            text(datagrams.address, out);
+            for channel in &datagrams.channels {
+                out.extend_from_slice(&[channel.channel, u8::from(channel.to_one)]);
+                out.extend_from_slice(&[0; 6]);
+                out.extend_from_slice(&channel.next.to_le_bytes());
+            }
+        }
         Frame::Founding(founding) => {
             let count = u8::try_from(founding.members.len()).expect("checked by `fill`");
             out.extend_from_slice(&founding.cluster.to_le_bytes());

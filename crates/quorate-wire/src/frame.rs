@@ -22,6 +22,8 @@ pub const NO_CLUSTER: u128 = 0;
 
 /// Most nodes in a founding list.
 pub const FOUNDING_MEMBERS_MAX: usize = 64;
+/// Most channels that one peer listens to.
+pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 
 /// Which of a peer's connections: bulk repair never queues in front of the protocol ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +161,30 @@ pub struct Founding<'a> {
     pub members: Vec<(NodeId, &'a str)>,
 }
 
+/// What a node says of its datagrams to one peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Datagrams<'a> {
+    /// Its process start, which its datagrams name.
+    pub boot: u32,
+    /// Where it takes datagrams, `HOST:PORT`; empty: it takes none any more.
+    pub address: &'a str,
+    /// Number of the newest key that it holds; 0: it has none ([pkt-3]).
+    pub key: u8,
+    /// What the peer may listen to; at most [`DATAGRAM_CHANNELS_MAX`].
+    pub channels: Vec<DatagramChannel>,
+}
+
+/// A channel of numbered datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DatagramChannel {
+    /// Its number.
+    pub channel: u8,
+    /// Its datagrams are for one node.
+    pub to_one: bool,
+    /// The number of its next datagram.
+    pub next: u64,
+}
+
 /// One unit on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame<'a> {
@@ -172,6 +198,8 @@ pub enum Frame<'a> {
     Join(Join),
     /// The founder's answer.
     Founding(Founding<'a>),
+    /// Where and how a peer is heard by datagrams, said by its connection ([pkt-2]).
+    Datagrams(Datagrams<'a>),
     /// A message of the protocol.
     Protocol {
         /// What the core says.

@@ -7,9 +7,10 @@
 use quorate_core::{
     ballot::{Ballot, Era},
     node_id::{Incarnation, Member, NodeId},
+    slot::Slot,
 };
 
-use crate::value::VALUE_BYTES;
+use crate::{encode::kind, value::VALUE_BYTES};
 
 /// Length of the header.
 pub const HEADER_BYTES: usize = 160;
@@ -159,6 +160,12 @@ impl Header {
             group: word64(bytes, 152),
         })
     }
+}
+
+/// The slot behind those that a phase 2A proposes a value for, by its header; `None` for other frames.
+pub fn proposed_to(header: &[u8]) -> Option<Slot> {
+    let header = header.first_chunk::<HEADER_BYTES>()?;
+    (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))
 }
 
 /// CRC-32C of the header without the four bytes of the checksum itself.

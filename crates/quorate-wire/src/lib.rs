@@ -34,7 +34,9 @@ pub mod value;
 
 pub use decode::{Decoded, Malformed, body_check, decode, decode_parts};
 pub use encode::{Encoded, Unencodable, encode, encode_parts, encoded_len};
-pub use frame::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
+pub use frame::{
+    DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode,
+};
 
 /// Longest body of a frame that this version sends, and the bound that receivers should pass to
 /// [`decode`](fn@decode) once a peer is known.
@@ -44,7 +46,7 @@ pub const BODY_BYTES_MAX: usize = 16 << 20;
 pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
 
 /// What is spoken between nodes. A newer peer is refused, with this number in the reason.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// CRC-32C, as every frame, batch name and log record uses it.
 pub fn checksum(bytes: &[u8]) -> u32 {

@@ -14,10 +14,10 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, Hello, Malformed, RefusalCode, Unencodable, body_check,
-    checksum, decode, decode_parts, encode, encode_parts, encoded_len,
+    BODY_BYTES_MAX, DatagramChannel, Datagrams, Decoded, Frame, Hello, Malformed, RefusalCode,
+    Unencodable, body_check, checksum, decode, decode_parts, encode, encode_parts, encoded_len,
     frame::{SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX},
-    header::HEADER_BYTES,
+    header::{HEADER_BYTES, proposed_to},
 };
 
 const ROUNDS: u64 = 200;
@@ -54,6 +54,65 @@ fn a_hello_without_a_word_about_streams_is_understood() {
     assert_eq!(body.len(), 28 + texts, "it ends behind the admin address");
     let decoded = decode(&without, BODY_BYTES_MAX);
     assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
+}
+
+/// What names channels is bounded, and has one form.
+#[test]
+fn what_is_said_of_datagrams_is_looked_at_closely() {
+    let channel = |channel| DatagramChannel {
+        channel,
+        to_one: true,
+        next: 9,
+    };
+    let said = |count: u8| {
+        Frame::Datagrams(Datagrams {
+            boot: 3,
+            address: "h:1",
+            key: 255,
+            channels: (0..count).map(channel).collect(),
+        })
+    };
+    let bytes = bytes_of(Member::first(1), &said(16));
+    assert!(
+        matches!(decode(&bytes, BODY_BYTES_MAX), Ok(Decoded::Frame { frame, .. }) if frame == said(16))
+    );
+    let too_many = encode(Member::first(1), &said(17), &mut Vec::new());
+    assert_eq!(too_many, Err(Unencodable::TooLong));
+    let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut body = bytes_of(Member::first(1), &said(1))[HEADER_BYTES..].to_vec();
+        change(&mut body);
+        let mut header: [u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().unwrap();
+        header[12..16].copy_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+        header[16..20].copy_from_slice(&checksum(&body).to_le_bytes());
+        let check = crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..]);
+        header[8..12].copy_from_slice(&check.to_le_bytes());
+        decode(&[&header[..], &body].concat(), BODY_BYTES_MAX).is_err()
+    };
+    assert!(!refused(&|_| {}), "as it was sent");
+    assert!(refused(&|body| body[6] = 2), "neither one nor all");
+    assert!(refused(&|body| body[7] = 1), "what is not used is zero");
+    assert!(
+        refused(&|body| body.truncate(body.len() - 1)),
+        "a channel without its end"
+    );
+    assert!(refused(&|body| body.extend([0; 16 * 16])), "seventeen");
+    assert!(refused(&|body| body[0] = 200), "a text beyond the end");
+}
+
+#[test]
+fn a_proposals_header_says_how_far_it_goes() {
+    frames(|_, from, frame| {
+        let bytes = bytes_of(from, frame);
+        assert_eq!(proposed_to(&bytes[..HEADER_BYTES - 1]), None, "cut off");
+        let expected = match frame {
+            Frame::Protocol {
+                message: Message::Phase2a(proposal),
+                ..
+            } => Some(proposal.range.to),
+            _ => None,
+        };
+        assert_eq!(proposed_to(&bytes), expected);
+    });
 }
 
 #[test]

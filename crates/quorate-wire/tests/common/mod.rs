@@ -15,13 +15,15 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 use quorate_dice::Dice;
-use quorate_wire::{Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode};
+use quorate_wire::{
+    DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode,
+};
 
 /// Frames and fields by chance.
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 30;
+pub(crate) const KINDS: u64 = 31;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -275,6 +277,18 @@ impl Random {
                 position: self.wide() >> 1,
                 bytes: if payload.is_empty() { b"x" } else { payload },
             },
+            30 => Frame::Datagrams(Datagrams {
+                boot: self.small(),
+                address: "10.0.0.1:7451",
+                key: u8::try_from(self.below(256)).unwrap(),
+                channels: (1..=self.below(4))
+                    .map(|at| DatagramChannel {
+                        channel: u8::try_from(at).unwrap(),
+                        to_one: self.below(2) == 0,
+                        next: self.wide(),
+                    })
+                    .collect(),
+            }),
             kind => return (from, self.protocol(kind, value, bytes)),
         };
         (from, frame)

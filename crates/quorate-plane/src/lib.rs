@@ -1,0 +1,16 @@
+//! The plane of packets without its sockets: a replica's frames as numbered messages, and whom they reach.
+//!
+//! Connections by TCP introduce nodes to each other ([pkt-2]) and carry whatever does not go by packets. What does
+//! is a frame, whole: to one node on a channel of its own, or to all that hear the group, once. No socket, no
+//! clock, no thread: equal inputs give equal outputs, in a reactor and in the simulator.
+//!
+//! Reading order: [`packets`] (the plane), [`link`] (one peer, and whether packets reach it), `undecided` (what
+//! may be forgotten), `order` (what waits for what).
+#![forbid(unsafe_code)]
+
+pub mod link;
+mod order;
+pub mod packets;
+mod undecided;
+
+pub use packets::{Event, Outgoing, Packets, Settings};

@@ -1,0 +1,92 @@
+//! One peer, and whether packets reach it: probes that are answered, in both directions ([plane-1]).
+
+use quorate_core::{node_id::Member, time::Time};
+
+/// How often a peer is probed.
+pub const PROBE_US: u64 = 100_000;
+/// So many probes in a row stay unanswered before a way is down.
+const UNANSWERED_MAX: u64 = 3;
+
+/// What is known of one way to a peer: its own address, or the group's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The last answer, and the round trip that it took; `None`: down.
+    answered: Option<(Time, u64)>,
+}
+
+impl Way {
+    /// Whether packets go this way.
+    pub const fn is_up(&self) -> bool {
+        self.answered.is_some()
+    }
+
+    /// The last round trip, if it is up.
+    pub fn rtt_us(&self) -> Option<u64> {
+        self.answered.map(|(_, rtt_us)| rtt_us)
+    }
+
+    /// A probe was answered; whether the way was down.
+    pub(crate) fn answer(&mut self, now: Time, rtt_us: u64) -> bool {
+        self.answered.replace((now, rtt_us)).is_none()
+    }
+
+    /// Down, if nothing was answered for three probes and a round trip; whether that is new.
+    pub(crate) fn is_lost(&mut self, now: Time) -> bool {
+        let silent = |(at, rtt_us): (Time, u64)| {
+            now.since_us(at) > UNANSWERED_MAX * PROBE_US + rtt_us + PROBE_US / 2
+        };
+        let lost = self.answered.is_some_and(silent);
+        if lost {
+            self.answered = None;
+        }
+        lost
+    }
+}
+
+/// A peer that a connection introduced, or is about to.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Who.
+    pub member: Member,
+    /// This node's channel to it.
+    pub(crate) channel: u8,
+    /// What the peer said of itself has come.
+    pub(crate) introduced: bool,
+    /// To its own address.
+    pub one: Way,
+    /// By the group.
+    pub group: Way,
+}
+
+impl Link {
+    pub(crate) fn new(member: Member, channel: u8) -> Self {
+        Self {
+            member,
+            channel,
+            introduced: false,
+            one: Way::default(),
+            group: Way::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [plane-1] Three probes, and what the path takes.
+    #[test]
+    fn a_way_is_down_when_three_probes_stay_unanswered() {
+        let mut way = Way::default();
+        assert!(!way.is_up() && !way.is_lost(Time(9_000_000)));
+        assert!(way.answer(Time(1_000_000), 40));
+        assert!(!way.answer(Time(1_100_000), 60), "it was up");
+        assert_eq!(way.rtt_us(), Some(60));
+        assert!(!way.is_lost(Time(1_450_060)));
+        assert!(way.is_lost(Time(1_450_061)) && !way.is_up());
+        assert!(!way.is_lost(Time(1_450_061)), "told once");
+        // A path of a second is no loss.
+        way.answer(Time(2_000_000), 1_000_000);
+        assert!(!way.is_lost(Time(3_300_000)));
+    }
+}

@@ -1,0 +1,500 @@
+//! The plane: who is introduced, probed and reached; frames in, datagrams out, and back.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::{
+    ballot::Ballot,
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    slot::Slot,
+    time::Time,
+};
+use quorate_packets::{
+    body::ChannelName,
+    endpoint::{self, Endpoint, To},
+    limits::OWN_CHANNELS_MAX,
+    send::Cannot,
+    trust::{Introduction, Keys, Refusals, gate::Introduced},
+};
+use quorate_wire::header::proposed_to;
+
+use crate::{
+    link::{Link, PROBE_US, Way},
+    order::{BEHIND_BYTES, Order, behind, split},
+    undecided::Undecided,
+};
+
+/// The channel to the group, if there is one; those to single nodes are behind it.
+const GROUP: u8 = 1;
+
+/// What a plane of packets is made of.
+pub struct Settings {
+    /// The endpoint under it.
+    pub endpoint: endpoint::Settings,
+    /// There is an address that reaches the group.
+    pub group: bool,
+    /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
+    pub nonces: Box<dyn FnMut() -> u64 + Send>,
+}
+
+/// Something for whoever drives the plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A frame came, header and body.
+    Frame {
+        /// From this node: the tag says so, and the frame has to.
+        from: Member,
+        /// All of it.
+        bytes: Vec<u8>,
+    },
+    /// Packets reach a node and come back.
+    Up {
+        /// Which one.
+        node: NodeId,
+        /// By the group, and not only by its own address.
+        by_group: bool,
+        /// What a probe and its answer took.
+        rtt_us: u64,
+    },
+    /// They do not any more.
+    Down {
+        /// Which one.
+        node: NodeId,
+        /// By the group alone; by its own address they may.
+        by_group: bool,
+    },
+}
+
+/// Datagrams for one call of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// Where to.
+    pub to: To,
+    /// One behind the other, all of one length but for the last.
+    pub bytes: &'a [u8],
+    /// That length.
+    pub segment_bytes: usize,
+}
+
+/// What became of [`Outgoing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// They left.
+    All,
+    /// Some had no room: as good as lost, and a sign to slow down ([rate-2]).
+    Dropped,
+    /// There is no room at all now: nothing more is tried.
+    Blocked,
+}
+
+/// One node's plane of packets.
+pub struct Packets {
+    me: Member,
+    endpoint: Endpoint,
+    nonces: Box<dyn FnMut() -> u64 + Send>,
+    links: BTreeMap<NodeId, Link>,
+    has_group: bool,
+    /// Of the group's channel, and of those to single nodes.
+    undecided: BTreeMap<u8, Undecided>,
+    told: (Ballot, Slot),
+    order: Order,
+    probe_at: Time,
+    events: VecDeque<Event>,
+}
+
+impl Packets {
+    /// At this moment, with nobody.
+    pub fn new(settings: Settings, now: Time) -> Self {
+        let me = settings.endpoint.me;
+        let mut endpoint = Endpoint::new(settings.endpoint, now);
+        let mut undecided = BTreeMap::new();
+        if settings.group {
+            endpoint.open(GROUP, None, now).expect("the first channel");
+            undecided.insert(GROUP, Undecided::default());
+        }
+        Self {
+            me,
+            endpoint,
+            nonces: settings.nonces,
+            links: BTreeMap::new(),
+            has_group: settings.group,
+            undecided,
+            told: (Ballot::ZERO, Slot::FIRST),
+            order: Order::default(),
+            probe_at: now.plus_us(PROBE_US),
+            events: VecDeque::new(),
+        }
+    }
+
+    // Peers come and go.
+
+    /// A connection with this peer is up: what it has to be told by it ([pkt-2]). `None`: there is no channel left.
+    pub fn meet(&mut self, peer: Member, now: Time) -> Option<Introduction> {
+        if peer.node == self.me.node {
+            return None;
+        }
+        if self
+            .links
+            .get(&peer.node)
+            .is_none_or(|link| link.member != peer)
+        {
+            self.part(peer.node);
+            let channel = self.free_channel()?;
+            self.endpoint.open(channel, Some(peer), now).ok()?;
+            self.endpoint.set_receivers(channel, &[peer.node]);
+            self.undecided.insert(channel, Undecided::default());
+            self.links.insert(peer.node, Link::new(peer, channel));
+        }
+        Some(self.endpoint.introduction(peer.node))
+    }
+
+    /// What a peer said of itself by a connection. Whether it is taken.
+    pub fn introduce(&mut self, introduction: &Introduction, now: Time) -> bool {
+        let Some(link) = self.links.get_mut(&introduction.member.node) else {
+            return false;
+        };
+        if link.member != introduction.member {
+            return false;
+        }
+        let taken = matches!(
+            self.endpoint.introduce(introduction),
+            Introduced::New | Introduced::Known
+        );
+        link.introduced = taken;
+        if taken {
+            // It need not wait for the next round of probes.
+            self.probe(introduction.member.node, now);
+            if self.has_group {
+                let nonce = (self.nonces)();
+                self.endpoint.probe_group(nonce, now);
+            }
+        }
+        taken
+    }
+
+    /// The connection with a peer is gone: nothing is sent to it by packets, nor taken from it.
+    pub fn part(&mut self, node: NodeId) {
+        let Some(link) = self.links.remove(&node) else {
+            return;
+        };
+        self.endpoint.close(link.channel);
+        self.endpoint.part(node);
+        self.undecided.remove(&link.channel);
+        self.order.forget(node);
+        self.events.retain(|event| match event {
+            Event::Frame { from, .. } => from.node != node,
+            Event::Up { node: other, .. } | Event::Down { node: other, .. } => *other != node,
+        });
+        self.listen_to_receivers();
+    }
+
+    /// The peers, and whether packets reach them.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values()
+    }
+
+    /// Whether packets reach a peer at its own address.
+    pub fn reaches(&self, node: NodeId) -> bool {
+        self.links.get(&node).is_some_and(|link| link.one.is_up())
+    }
+
+    // Frames.
+
+    /// Whether a frame of this length could be sent to a peer now.
+    pub fn has_room(&self, node: NodeId, bytes: usize) -> bool {
+        let link = self.links.get(&node).filter(|link| link.one.is_up());
+        link.is_some_and(|link| {
+            let room = self.endpoint.room(link.channel);
+            let group_room = !link.group.is_up() || self.endpoint.room(GROUP) >= bytes;
+            room >= bytes && group_room
+        })
+    }
+
+    /// Sends one whole frame to those of these nodes that packets reach. Who took it comes back; the others may
+    /// get it in another way.
+    ///
+    /// Who hears the group gets it there, if at least two do: whoever else hears it there hears nothing that it
+    /// could not have got as well, as no plane promises to keep anything from anybody.
+    pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
+        let by_group = to.filtered(|node| self.hears_group(node));
+        let proposed_to = proposed_to(header);
+        let mut reached = NodeSet::default();
+        if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
+            reached = by_group;
+        }
+        let next_to_group = self.endpoint.next_number(GROUP).unwrap_or(0);
+        let alone = to.filtered(|node| !reached.contains(node));
+        let alone = alone.filtered(|node| {
+            let Some(link) = self.links.get(&node).filter(|link| link.one.is_up()) else {
+                return false;
+            };
+            let barrier = if link.group.is_up() { next_to_group } else { 0 };
+            let channel = link.channel;
+            self.push(channel, &[&behind(barrier), header, body], proposed_to)
+        });
+        for node in alone.iter() {
+            let _ = reached.insert(node);
+        }
+        reached
+    }
+
+    /// Values below this slot are decided, and said to be, by the leader of this ballot, or as this node knows.
+    pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
+        if (ballot, decided_to) == self.told {
+            return;
+        }
+        let (before, _) = std::mem::replace(&mut self.told, (ballot, decided_to));
+        for (&channel, undecided) in &mut self.undecided {
+            if before != ballot {
+                undecided.clear();
+            }
+            let next = self.endpoint.next_number(channel).unwrap_or(1);
+            let free_to = undecided.decided(decided_to, next);
+            self.endpoint.release_to(channel, free_to);
+        }
+        if self.has_group {
+            self.endpoint.tell(GROUP, ballot, decided_to, now);
+        }
+    }
+
+    // Datagrams.
+
+    /// Takes a datagram.
+    pub fn on_datagram(&mut self, datagram: &[u8], now: Time) {
+        // Why it is not taken is counted there.
+        let _ = self.endpoint.handle(datagram, now);
+        self.settle(now);
+    }
+
+    /// Does what is due.
+    pub fn poll(&mut self, now: Time) {
+        self.endpoint.poll(now);
+        if self.probe_at <= now {
+            self.probe_at = now.plus_us(PROBE_US);
+            self.probe_all(now);
+        }
+        self.settle(now);
+    }
+
+    /// When [`Self::poll`] or [`Self::take`] have something to do.
+    pub fn next_due(&self) -> Option<Time> {
+        let data = self.undecided.keys();
+        let data = data.filter_map(|channel| self.endpoint.data_due(*channel));
+        let probe = (!self.links.is_empty()).then_some(self.probe_at);
+        data.chain(self.endpoint.next_due()).chain(probe).min()
+    }
+
+    /// Gives out the datagrams that may leave now.
+    pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> Left) {
+        for outgoing in self.endpoint.take_control() {
+            let left = give(Outgoing {
+                to: outgoing.to,
+                bytes: &outgoing.bytes,
+                segment_bytes: outgoing.bytes.len(),
+            });
+            if left == Left::Blocked {
+                return;
+            }
+        }
+        for &channel in self.undecided.keys() {
+            while let Some((to, run)) = self.endpoint.take_data(channel, now) {
+                let left = give(Outgoing {
+                    to,
+                    bytes: run.bytes,
+                    segment_bytes: run.segment_bytes,
+                });
+                if left != Left::All {
+                    self.endpoint.own_drop(channel);
+                }
+                if left == Left::Blocked {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What happened since.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Datagrams that were not taken, by reason.
+    pub const fn refusals(&self) -> &Refusals {
+        self.endpoint.refusals()
+    }
+
+    /// Changes the keys ([pkt-3]).
+    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
+        self.endpoint.rekey(change)
+    }
+
+    // Below.
+
+    fn free_channel(&self) -> Option<u8> {
+        let last = u8::try_from(OWN_CHANNELS_MAX).expect("fits a header");
+        (GROUP + 1..=last).find(|channel| !self.undecided.contains_key(channel))
+    }
+
+    fn hears_group(&self, node: NodeId) -> bool {
+        let link = self.links.get(&node);
+        link.is_some_and(|link| link.one.is_up() && link.group.is_up())
+    }
+
+    fn push(&mut self, channel: u8, message: &[&[u8]], proposed_to: Option<Slot>) -> bool {
+        match self.endpoint.send_pieces(channel, message) {
+            Ok(sent) => {
+                let undecided = self.undecided.entry(channel).or_default();
+                if let Some(to) = proposed_to {
+                    undecided.sent(sent.first, to);
+                }
+                let free_to = undecided.decided(self.told.1, sent.end);
+                self.endpoint.release_to(channel, free_to);
+                true
+            }
+            Err(Cannot::Full | Cannot::TooLong | Cannot::Stopped) => false,
+        }
+    }
+
+    fn probe(&mut self, node: NodeId, now: Time) {
+        let nonce = (self.nonces)();
+        self.endpoint.probe(node, nonce, now);
+    }
+
+    fn probe_all(&mut self, now: Time) {
+        let introduced = self.links.values().filter(|link| link.introduced);
+        let nodes: Vec<NodeId> = introduced.map(|link| link.member.node).collect();
+        for node in &nodes {
+            self.probe(*node, now);
+        }
+        if self.has_group && !nodes.is_empty() {
+            let nonce = (self.nonces)();
+            self.endpoint.probe_group(nonce, now);
+        }
+        let mut lost = false;
+        for link in self.links.values_mut() {
+            let node = link.member.node;
+            for (way, by_group) in [(&mut link.one, false), (&mut link.group, true)] {
+                if way.is_lost(now) {
+                    lost = true;
+                    self.events.push_back(Event::Down { node, by_group });
+                }
+            }
+        }
+        if lost {
+            self.listen_to_receivers();
+        }
+    }
+
+    /// Makes something of what the endpoint has to say.
+    fn settle(&mut self, now: Time) {
+        // A message may name a number that lets the endpoint say more.
+        let mut spoke = BTreeSet::new();
+        loop {
+            let events = self.endpoint.take_events();
+            if events.is_empty() {
+                break;
+            }
+            for event in events {
+                self.on_event(event, &mut spoke, now);
+            }
+        }
+        // Only now is everything given out that the endpoint has done with.
+        for group in spoke {
+            // Who does not listen to the group waits for nothing.
+            let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
+            for frame in self.order.release(group.owner, done_to) {
+                self.give(group.owner, frame);
+            }
+        }
+    }
+
+    /// `spoke`: the group's channels of nodes whose messages may go on.
+    fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
+        match event {
+            endpoint::Event::Message { of, bytes, .. } => {
+                let group = ChannelName {
+                    channel: GROUP,
+                    ..of
+                };
+                spoke.insert(group);
+                if of == group {
+                    self.give(of.owner, bytes);
+                } else {
+                    self.on_message(group, &bytes, now);
+                }
+            }
+            endpoint::Event::GivenUp { of, .. } => {
+                spoke.insert(of);
+            }
+            endpoint::Event::Answered {
+                node,
+                rtt_us,
+                by_group,
+            } => {
+                self.on_answer(node, rtt_us, by_group, now);
+            }
+            // [rate-3] What was not sent never is; the replica hears of the ballot by its own means. What tails and
+            // reports say, the endpoint has taken.
+            endpoint::Event::Stopped(_)
+            | endpoint::Event::Told { .. }
+            | endpoint::Event::Introduced(_)
+            | endpoint::Event::Reported { .. } => {}
+        }
+    }
+
+    /// A message to this node alone; `group` is its sender's channel to the group.
+    fn on_message(&mut self, group: ChannelName, message: &[u8], now: Time) {
+        let Some((behind, frame)) = split(message) else {
+            return;
+        };
+        if behind > 0 {
+            self.endpoint.hear_next(group, behind, now);
+        }
+        self.order.add(group.owner, behind, frame.to_vec());
+    }
+
+    fn give(&mut self, from: NodeId, bytes: Vec<u8>) {
+        if let Some(link) = self.links.get(&from) {
+            let from = link.member;
+            self.events.push_back(Event::Frame { from, bytes });
+        }
+    }
+
+    fn on_answer(&mut self, node: NodeId, rtt_us: u64, by_group: bool, now: Time) {
+        let Some(link) = self.links.get_mut(&node) else {
+            return;
+        };
+        let way: &mut Way = if by_group {
+            &mut link.group
+        } else {
+            &mut link.one
+        };
+        if way.answer(now, rtt_us) {
+            self.events.push_back(Event::Up {
+                node,
+                by_group,
+                rtt_us,
+            });
+            if by_group {
+                self.listen_to_receivers();
+            }
+        }
+        let rtts = self.links.values().filter_map(|link| link.one.rtt_us());
+        if let Some(longest) = rtts.max() {
+            self.endpoint.set_rtt(longest);
+        }
+    }
+
+    /// [rate-2] Whose losses count for the group's rate, and who keeps what it hears there ([pkt-7]).
+    fn listen_to_receivers(&mut self) {
+        let receivers = self.links.values().filter(|link| link.group.is_up());
+        let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
+        if self.has_group {
+            self.endpoint.set_receivers(GROUP, &receivers);
+        }
+        self.endpoint.set_acceptors(&receivers);
+    }
+}
+
+/// Longest frame that goes by packets: the plane puts a number before it.
+pub const FRAME_BYTES_MAX: usize = quorate_packets::limits::MESSAGE_BYTES_MAX - BEHIND_BYTES;

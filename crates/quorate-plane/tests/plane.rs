@@ -1,0 +1,475 @@
+//! Planes of several nodes over a network that loses, repeats and reorders datagrams.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::{
+    ballot::Ballot,
+    message::{Message, Phase2a},
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_dice::Dice;
+use quorate_packets::{
+    endpoint::{self, To},
+    limits::Limits,
+    receive::Delivery,
+    trust::{Group, Key, Keys},
+};
+use quorate_plane::{Event, Packets, Settings, packets::Left};
+use quorate_wire::{Frame, encode, header::proposed_to};
+
+/// What the network does to a datagram, of 1000.
+#[derive(Clone, Copy, Default)]
+struct Weather {
+    lost: u64,
+    repeated: u64,
+    late: u64,
+}
+
+/// Nodes 1 to n, and what is under way between them.
+struct World {
+    now: u64,
+    planes: BTreeMap<u32, Packets>,
+    flying: BTreeMap<(u64, u64), (u32, Vec<u8>)>,
+    next: u64,
+    dice: Dice,
+    weather: Weather,
+    /// Who does not hear the group.
+    deaf: BTreeSet<u32>,
+    /// Nothing arrives between these two.
+    cut: BTreeSet<(u32, u32)>,
+    got: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
+    ups: BTreeMap<u32, Vec<(u32, bool, bool)>>,
+    sent_to_group: u64,
+    blocked: VecDeque<Left>,
+}
+
+fn plane(node: u32, boot: u32, group: bool, now: Time) -> Packets {
+    let mut dice = Dice::new(u64::from(node) << 32 | u64::from(boot));
+    Packets::new(
+        Settings {
+            endpoint: endpoint::Settings {
+                me: Member::first(node),
+                boot,
+                group: Group {
+                    cluster: 9,
+                    group: 1,
+                    generation: 0,
+                },
+                keys: Keys::one(1, Key::new([3; 32])).unwrap(),
+                limits: Limits::of_mtu(1500),
+                delivery: Delivery::InOrder,
+                keeps: true,
+                seed: u64::from(node),
+            },
+            group,
+            nonces: Box::new(move || dice.below(u64::MAX)),
+        },
+        now,
+    )
+}
+
+impl World {
+    fn new(nodes: u32, group: bool, weather: Weather, seed: u64) -> Self {
+        let mut world = Self {
+            now: 1,
+            planes: (1..=nodes)
+                .map(|node| (node, plane(node, 1, group, Time(1))))
+                .collect(),
+            flying: BTreeMap::new(),
+            next: 0,
+            dice: Dice::new(seed),
+            weather,
+            deaf: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            got: BTreeMap::new(),
+            ups: BTreeMap::new(),
+            sent_to_group: 0,
+            blocked: VecDeque::new(),
+        };
+        for one in 1..=nodes {
+            for two in one + 1..=nodes {
+                world.connect(one, two);
+            }
+        }
+        world
+    }
+
+    fn plane(&mut self, node: u32) -> &mut Packets {
+        self.planes.get_mut(&node).unwrap()
+    }
+
+    fn connect(&mut self, one: u32, two: u32) {
+        let now = Time(self.now);
+        let said = [(one, two), (two, one)]
+            .map(|(from, to)| self.plane(from).meet(Member::first(to), now).unwrap());
+        assert!(self.plane(two).introduce(&said[0], now));
+        assert!(self.plane(one).introduce(&said[1], now));
+    }
+
+    /// Everything that nodes have to send flies.
+    fn flush(&mut self) {
+        let Self {
+            planes,
+            flying,
+            next,
+            dice,
+            weather,
+            deaf,
+            cut,
+            now,
+            sent_to_group,
+            blocked,
+            ..
+        } = self;
+        let nodes: Vec<u32> = planes.keys().copied().collect();
+        for (&from, plane) in planes {
+            plane.take(Time(*now), |outgoing| {
+                if let Some(left) = blocked.pop_front() {
+                    return left;
+                }
+                for datagram in outgoing.bytes.chunks(outgoing.segment_bytes) {
+                    let to: Vec<u32> = match outgoing.to {
+                        To::Node(node) => vec![node.0],
+                        To::Group => {
+                            *sent_to_group += 1;
+                            let hears = |node: &u32| *node != from && !deaf.contains(node);
+                            nodes.iter().copied().filter(hears).collect()
+                        }
+                    };
+                    for to in to {
+                        if cut.contains(&(from, to)) {
+                            continue;
+                        }
+                        let copies = if dice.chance(weather.repeated, 1000) {
+                            2
+                        } else {
+                            1
+                        };
+                        for _ in 0..copies {
+                            if dice.chance(weather.lost, 1000) {
+                                continue;
+                            }
+                            let late = if dice.chance(weather.late, 1000) {
+                                2000
+                            } else {
+                                0
+                            };
+                            let at = *now + 20 + dice.below(10) + late;
+                            *next += 1;
+                            flying.insert((at, *next), (to, datagram.to_vec()));
+                        }
+                    }
+                }
+                Left::All
+            });
+        }
+        for (&node, plane) in &mut self.planes {
+            while let Some(event) = plane.next_event() {
+                match event {
+                    Event::Frame { from, bytes } => {
+                        self.got.entry((from.node.0, node)).or_default().push(bytes);
+                    }
+                    Event::Up {
+                        node: of, by_group, ..
+                    } => {
+                        self.ups
+                            .entry(node)
+                            .or_default()
+                            .push((of.0, by_group, true));
+                    }
+                    Event::Down { node: of, by_group } => {
+                        self.ups
+                            .entry(node)
+                            .or_default()
+                            .push((of.0, by_group, false));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on for so many microseconds.
+    fn run(&mut self, us: u64) {
+        let end = self.now + us;
+        self.flush();
+        loop {
+            let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+            let dues = self.planes.values().filter_map(Packets::next_due);
+            let due = dues.map(|due| due.0).min();
+            let Some(at) = arrival.into_iter().chain(due).min().filter(|at| *at <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self
+                .now
+                .max(at)
+                .max(self.now + u64::from(arrival.is_none()));
+            while let Some(entry) = self.flying.first_entry()
+                && entry.key().0 <= self.now
+            {
+                let (to, datagram) = entry.remove();
+                let now = Time(self.now);
+                self.plane(to).on_datagram(&datagram, now);
+            }
+            let now = Time(self.now);
+            self.planes.values_mut().for_each(|plane| plane.poll(now));
+            self.flush();
+        }
+    }
+
+    fn send(&mut self, from: u32, to: &[u32], bytes: &[u8]) -> Vec<u32> {
+        let mut set = NodeSet::default();
+        to.iter()
+            .for_each(|node| assert!(set.insert(NodeId(*node))));
+        let (header, body) = bytes.split_at(bytes.len().min(160));
+        let sent = self.plane(from).send(set, header, body);
+        sent.iter().map(|node| node.0).collect()
+    }
+
+    fn got(&self, from: u32, to: u32) -> &[Vec<u8>] {
+        self.got.get(&(from, to)).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn proposal(slot: u64, length: usize) -> Vec<u8> {
+    let message = Message::Phase2a(Phase2a {
+        ballot: Ballot::ZERO,
+        range: SlotRange::new(Slot(slot), Slot(slot + 1)),
+        value: Value::NoOp,
+        prefix: slot,
+        decided_to: Slot(1),
+        own_volatile_to: Slot(1),
+        own_durable_to: Slot(1),
+        with_bytes: false,
+    });
+    let mut bytes = Vec::new();
+    encode(
+        Member::first(1),
+        &Frame::Protocol {
+            message,
+            bytes: None,
+        },
+        &mut bytes,
+    )
+    .unwrap();
+    bytes.resize(bytes.len() + length, 7);
+    bytes
+}
+
+fn slot_of(frame: &[u8]) -> u64 {
+    proposed_to(frame).unwrap().0 - 1
+}
+
+/// [plane-1] Nothing goes by packets before both directions were probed, nor after they fall silent.
+#[test]
+fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
+    let mut world = World::new(2, false, Weather::default(), 1);
+    assert!(world.send(1, &[2], b"early").is_empty());
+    world.run(1000);
+    assert_eq!(world.ups[&1], [(2, false, true)]);
+    assert_eq!(world.send(1, &[2], b"now"), [2]);
+    world.run(1000);
+    assert_eq!(world.got(1, 2), [b"now"]);
+    // One direction alone is not enough.
+    world.cut.insert((2, 1));
+    world.run(600_000);
+    assert_eq!(world.ups[&1], [(2, false, true), (2, false, false)]);
+    assert_eq!(world.ups[&2], [(1, false, true), (1, false, false)]);
+    assert!(world.send(1, &[2], b"lost").is_empty() && !world.plane(1).reaches(NodeId(2)));
+    world.cut.clear();
+    world.run(200_000);
+    assert_eq!(world.ups[&1].len(), 3);
+    assert_eq!(world.send(1, &[2], b"again"), [2]);
+    world.run(1000);
+    assert_eq!(world.got(1, 2), [&b"now"[..], b"again"]);
+}
+
+/// [gap-2] Frames come once and whole, those to the group and those to one node each in order, and the latter behind
+/// everything that the group got before them, whatever happens to datagrams; what is given up leaves a gap, and nothing else.
+#[test]
+fn frames_arrive_in_order_and_once_whatever_the_network_does() {
+    for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
+        let weather = Weather {
+            lost,
+            repeated: 30,
+            late: 20,
+        };
+        let mut world = World::new(4, true, weather, seed);
+        world.run(400_000);
+        let mut sent: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
+        for slot in 1..=400_u64 {
+            let frame = proposal(slot, usize::try_from(slot * 37 % 5000).unwrap());
+            let to: &[u32] = if slot % 3 == 0 { &[2] } else { &[2, 3, 4] };
+            for node in world.send(1, to, &frame) {
+                sent.entry(node).or_default().push(frame.clone());
+            }
+            world.plane(1).decided(Ballot::ZERO, Slot(slot), Time(slot));
+            world.run(150);
+        }
+        world.run(100_000);
+        for (node, sent) in sent {
+            // Those of the group reach whoever hears it: also frames that were for others.
+            let mut got = world.got(1, node).iter();
+            let missing = sent
+                .iter()
+                .filter(|frame| !got.clone().any(|one| one == *frame))
+                .count();
+            assert!(
+                sent.len() - missing >= at_least * sent.len() / 400,
+                "{missing} of {} missing at {node}, {lost}",
+                sent.len()
+            );
+            let place = |frame: &Vec<u8>| got.clone().position(|one| one == frame);
+            let mut last_of_group = None;
+            for frame in &sent {
+                let slot = slot_of(frame);
+                match (place(frame), slot % 3 == 0) {
+                    (None, _) => {}
+                    (place, false) => {
+                        assert!(place > last_of_group, "slot {slot} in order");
+                        last_of_group = place;
+                    }
+                    (place, true) => {
+                        assert!(place > last_of_group, "slot {slot} behind the group's")
+                    }
+                }
+            }
+            let alone: Vec<usize> = sent
+                .iter()
+                .filter(|frame| slot_of(frame) % 3 == 0)
+                .filter_map(place)
+                .collect();
+            assert!(alone.is_sorted(), "those to one node in order");
+            let all: BTreeSet<&Vec<u8>> = got.clone().collect();
+            assert_eq!(all.len(), got.len(), "each once");
+            assert!(got.all(|frame| sent.contains(frame) || node != 2));
+        }
+    }
+}
+
+/// Whoever does not hear the group is reached at its own address.
+#[test]
+fn the_group_is_used_for_those_who_hear_it() {
+    let mut world = World::new(4, true, Weather::default(), 1);
+    world.deaf.insert(4);
+    world.run(200_000);
+    assert!(world.ups[&1].contains(&(3, true, true)) && !world.ups[&1].contains(&(4, true, true)));
+    let before = world.sent_to_group;
+    let mut expected = Vec::new();
+    for slot in 1..20 {
+        let frame = proposal(slot, 3000);
+        assert_eq!(world.send(1, &[2, 3, 4], &frame), [2, 3, 4]);
+        expected.push(frame);
+    }
+    // Before a tail or a probe is due: three datagrams for each frame, for all who hear.
+    world.flush();
+    assert_eq!(world.sent_to_group - before, 19 * 3);
+    world.run(5000);
+    for node in 2..=4 {
+        assert_eq!(world.got(1, node), expected);
+    }
+    // A single hearer gets it alone.
+    let before = world.sent_to_group;
+    world.run(50_000);
+    let quiet = world.sent_to_group - before;
+    let before = world.sent_to_group;
+    world.send(1, &[2, 4], &proposal(30, 100));
+    world.flush();
+    assert_eq!(
+        world.sent_to_group - before,
+        0,
+        "{quiet} tails and probes before"
+    );
+    world.run(1000);
+    assert_eq!(world.got(1, 3).len(), 19);
+    // The group falls silent for node 3.
+    world.deaf.insert(3);
+    world.run(600_000);
+    assert!(world.ups[&1].contains(&(3, true, false)));
+    let frame = proposal(31, 10);
+    assert_eq!(world.send(1, &[2, 3, 4], &frame), [2, 3, 4]);
+    world.run(1000);
+    assert_eq!(world.got(1, 3).last(), Some(&frame));
+}
+
+/// [pkt-1] A process that starts again is met anew: nothing of before reaches it, and nothing of its former life
+/// is taken.
+#[test]
+fn who_starts_again_gets_nothing_of_before() {
+    let mut world = World::new(3, true, Weather::default(), 1);
+    world.run(100_000);
+    world.send(1, &[2, 3], &proposal(1, 50_000));
+    world.send(1, &[2], &proposal(2, 50_000));
+    let now = Time(world.now);
+    for node in [1, 3] {
+        world.plane(node).part(NodeId(2));
+    }
+    world.planes.insert(2, plane(2, 2, true, now));
+    world.connect(1, 2);
+    world.connect(2, 3);
+    world.run(200_000);
+    assert!(world.got(1, 2).is_empty());
+    assert_eq!(world.got(1, 3).len(), 1);
+    assert_eq!(world.send(1, &[2, 3], b"to both"), [2, 3]);
+    assert_eq!(world.send(1, &[2], b"to one"), [2]);
+    world.run(5000);
+    assert_eq!(world.got(1, 2), [&b"to both"[..], b"to one"]);
+}
+
+/// [rate-1] What is not decided fills the window; what is decided makes room.
+#[test]
+fn a_full_window_takes_nothing_until_something_is_decided() {
+    let mut world = World::new(2, false, Weather::default(), 1);
+    world.run(1000);
+    let mut slot = 0;
+    while world.send(1, &[2], &proposal(slot + 1, 1 << 20)) == [2] {
+        slot += 1;
+    }
+    assert!((3..20).contains(&slot), "{slot}");
+    assert!(!world.plane(1).has_room(NodeId(2), 1 << 20));
+    world.run(1_000_000);
+    assert_eq!(world.got(1, 2).len(), usize::try_from(slot).unwrap());
+    assert!(
+        world.send(1, &[2], &proposal(90, 1 << 20)).is_empty(),
+        "sent is not decided"
+    );
+    let now = Time(world.now);
+    world.plane(1).decided(Ballot::ZERO, Slot(3), now);
+    assert!(world.plane(1).has_room(NodeId(2), 1 << 20));
+    assert_eq!(world.send(1, &[2], &proposal(91, 1 << 20)), [2]);
+}
+
+/// Frames that no plane of packets takes, and ones that are empty.
+#[test]
+fn frames_of_every_length_are_taken_or_refused() {
+    let mut world = World::new(2, false, Weather::default(), 1);
+    world.run(1000);
+    assert_eq!(world.send(1, &[2], b""), [2]);
+    assert_eq!(world.send(1, &[2], &[1]), [2]);
+    // Its parts have to lie in the circle of a channel to one node.
+    assert!(world.send(1, &[2], &vec![0; 17 << 20]).is_empty());
+    assert!(world.send(1, &[3], b"nobody").is_empty());
+    world.run(1000);
+    assert_eq!(world.got(1, 2), [&b""[..], &[1]]);
+}
+
+/// A socket without room ends a turn; what it did not take is asked for again.
+#[test]
+fn a_full_socket_loses_datagrams_and_nothing_else() {
+    let mut world = World::new(2, false, Weather::default(), 1);
+    world.run(1000);
+    for slot in 1..10 {
+        world.send(1, &[2], &proposal(slot, 2000));
+        world.blocked = [Left::Dropped, Left::Blocked].into();
+        world.run(200);
+    }
+    world.blocked.clear();
+    world.run(100_000);
+    assert_eq!(world.got(1, 2).len(), 9);
+}
