@@ -329,7 +329,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
             let mut last_of_group = None;
             for frame in &sent {
                 let slot = slot_of(frame);
-                match (place(frame), slot % 3 == 0) {
+                match (place(frame), slot.is_multiple_of(3)) {
                     (None, _) => {}
                     (place, false) => {
                         assert!(place > last_of_group, "slot {slot} in order");
@@ -342,7 +342,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
             }
             let alone: Vec<usize> = sent
                 .iter()
-                .filter(|frame| slot_of(frame) % 3 == 0)
+                .filter(|frame| slot_of(frame).is_multiple_of(3))
                 .filter_map(place)
                 .collect();
             assert!(alone.is_sorted(), "those to one node in order");
