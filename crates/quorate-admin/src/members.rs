@@ -404,7 +404,7 @@ mod tests {
     };
     use quorate_replica::{
         group::{Ended, Known},
-        status::Peer,
+        status::{Peer, PeerPlane},
     };
 
     use super::*;
@@ -472,6 +472,7 @@ mod tests {
                     admin: "h:9".to_owned(),
                     ..Addresses::default()
                 },
+                plane: PeerPlane::default(),
             }],
             ..crate::view::tests::status()
         };

@@ -429,7 +429,7 @@ mod tests {
         record::Class,
         slot::Slot,
     };
-    use quorate_replica::status::{Addresses, DiskUse, Peer};
+    use quorate_replica::status::{Addresses, DiskUse, Peer, PeerPlane};
 
     use super::*;
     use crate::client;
@@ -565,6 +565,7 @@ mod tests {
             payload_bytes_sent: 0,
             engaged: None,
             addresses: Addresses::default(),
+            plane: PeerPlane::default(),
         };
         Status {
             cluster: 1,

@@ -310,6 +310,20 @@ pub struct MemberView {
     pub payload_bytes_sent: u64,
     /// Whether it is sent what is proposed, as its leader knows.
     pub engaged: Option<bool>,
+    /// How the node that says this sends it frames of the protocol; null if it is that node itself, or not connected.
+    #[serde(default)]
+    pub plane: Option<PlaneView>,
+}
+
+/// How frames travel to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaneView {
+    /// `tcp`, `udp` or `multicast`.
+    pub way: String,
+    /// Round trip of the last probe, in microseconds; null if there are no probes.
+    pub rtt_us: Option<u64>,
+    /// Why not a better way that was wanted.
+    pub why: Option<String>,
 }
 
 /// A cluster, as `quorate status` prints it.
@@ -446,6 +460,11 @@ impl MemberView {
             lag: peer.lag,
             payload_bytes_sent: peer.payload_bytes_sent,
             engaged: peer.engaged,
+            plane: (peer.connected && peer.member != status.member).then(|| PlaneView {
+                way: peer.plane.way.name().to_owned(),
+                rtt_us: peer.plane.rtt_us,
+                why: peer.plane.why.clone(),
+            }),
         }
     }
 }
@@ -490,7 +509,7 @@ pub(crate) mod tests {
         record::Class,
         slot::Slot,
     };
-    use quorate_replica::status::{Addresses, PlanStatus};
+    use quorate_replica::status::{Addresses, PeerPlane, PlanStatus};
 
     use super::*;
 
@@ -510,6 +529,7 @@ pub(crate) mod tests {
                 peer: format!("h:{node}"),
                 ..Addresses::default()
             },
+            plane: PeerPlane::default(),
         };
         Status {
             cluster: 0xab,
@@ -597,13 +617,13 @@ pub(crate) mod tests {
             "members": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": null, "stream": null, "role": "leader",
                  "weight": 1, "connected": true, "lag": null,
-                 "payload_bytes_sent": 0, "engaged": null},
+                 "payload_bytes_sent": 0, "engaged": null, "plane": null},
                 {"node": 2, "peer": "h:2", "client": null, "admin": null, "stream": null, "role": "follower",
                  "weight": 1, "connected": false, "lag": null,
-                 "payload_bytes_sent": 0, "engaged": null},
+                 "payload_bytes_sent": 0, "engaged": null, "plane": null},
                 {"node": 3, "peer": "h:3", "client": null, "admin": null, "stream": null, "role": "learner",
                  "weight": 0, "connected": false, "lag": null,
-                 "payload_bytes_sent": 0, "engaged": null},
+                 "payload_bytes_sent": 0, "engaged": null, "plane": null},
             ],
         });
         assert_eq!(json, expected);

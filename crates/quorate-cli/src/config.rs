@@ -1,6 +1,7 @@
 //! What a node is started with: every setting found, understood, and held against the others.
 
 mod layers;
+mod plane;
 mod settings;
 mod tuning;
 
@@ -16,6 +17,7 @@ use quorate_core::{
 };
 use quorate_disk::Want;
 use quorate_kv::front::input_bytes_max;
+use quorate_net::plane::Wanted;
 use quorate_node::terms::Terms;
 use quorate_replica::{group::As, tuner::Settings as Tuning};
 
@@ -45,6 +47,7 @@ pub(crate) struct StartConfig {
     pub(crate) stream: Option<String>,
     pub(crate) stream_raw: Option<String>,
     pub(crate) client_socket: Option<PathBuf>,
+    pub(crate) plane: Wanted,
     pub(crate) durability: Option<Class>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
@@ -166,6 +169,7 @@ impl StartConfig {
             stream: layers.optional("stream", address, parse_address)?,
             stream_raw: layers.optional("stream-raw", address, parse_address)?,
             client_socket: layers.optional("client-socket", "a path", path)?,
+            plane: plane::resolve(&layers)?,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
             store: layers.optional("store", "lsm or memory", Store::named)?,
             heartbeat_ms: layers.required("heartbeat-ms", ms, parse_ms)?,

@@ -11,6 +11,7 @@ mod logging;
 mod member;
 mod memory;
 mod output;
+mod plane_keys;
 mod recover;
 mod restore;
 mod signals;

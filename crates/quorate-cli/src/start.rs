@@ -22,7 +22,7 @@ use quorate_kv::{
         memory::MemoryStore,
     },
 };
-use quorate_net::{Listeners, Reactor};
+use quorate_net::{Listeners, Reactor, plane::KeyFile};
 use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
 use quorate_stream_front::{Doors, StreamFront};
@@ -32,7 +32,7 @@ use crate::{
     joining::{self, Asking, Here},
     memory,
     output::{Exit, Problem, print, progress},
-    signals,
+    plane_keys, signals,
     stop::Stop,
 };
 
@@ -64,6 +64,10 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     check_places(&places)?;
     let mut listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
+    listeners.bind_datagrams(&config.plane).map_err(|refused| {
+        let hint = refused.hint();
+        Problem::new(Exit::Usage, "plane", refused).hint(hint)
+    })?;
     let admin = Admin::start(&config.admin, folder.node()).map_err(admin_failed)?;
     bind_streams(&mut listeners, stream)?;
     if let Some(raw) = raw {
@@ -129,6 +133,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         stop,
         announce,
         join: config.join,
+        keys: config.plane.keys,
     };
     if store == Store::None {
         let class = node.identity.founding().class.name();
@@ -204,6 +209,8 @@ struct Starting {
     announce: Announce,
     /// Whom it asks, if it joins.
     join: Vec<String>,
+    /// The keys of datagrams.
+    keys: Option<KeyFile>,
 }
 
 impl Starting {
@@ -244,6 +251,10 @@ impl Starting {
         self.admin.running(handle.clone(), self.store.name());
         if let Some(role) = joins {
             joining::follow(handle.clone(), node, role, self.join)
+                .map_err(|error| Problem::io("start a thread", &error))?;
+        }
+        if let Some(keys) = self.keys {
+            plane_keys::follow(handle.clone(), keys)
                 .map_err(|error| Problem::io("start a thread", &error))?;
         }
         self.stop.tell(Box::new(move || handle.stop()));

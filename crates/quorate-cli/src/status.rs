@@ -8,7 +8,10 @@ use clap::Args;
 use quorate_admin::{
     look::look,
     units::{bytes, span},
-    view::{Answer, BallotView, ClusterView, NodeView, PlanView, STARTING, StreamsView},
+    view::{
+        Answer, BallotView, ClusterView, MemberView, NodeView, PlanView, PlaneView, STARTING,
+        StreamsView,
+    },
 };
 
 use crate::{
@@ -41,7 +44,12 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 fn human(cluster: &ClusterView) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    let mut head = HEAD.map(str::to_owned).to_vec();
+    let with_planes = has_planes(cluster);
+    if with_planes {
+        head.push("plane".to_owned());
+    }
+    let mut rows = vec![head];
     let mut notes = String::new();
     for answer in &cluster.nodes {
         let name = answer
@@ -49,7 +57,11 @@ fn human(cluster: &ClusterView) -> String {
             .map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
             Answer::Node(view) => {
-                rows.push(row(view, cluster));
+                let mut row = row(view, cluster);
+                if with_planes {
+                    row.push(plane(view.node, cluster));
+                }
+                rows.push(row);
                 let progress = view.progress.as_ref().map(ToString::to_string);
                 for note in view.error.iter().chain(&view.notices).chain(&progress) {
                     notes.push_str(&format!("node {name}: {note}\n"));
@@ -157,12 +169,38 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     ]
 }
 
-/// How far a node is behind, as its leader says.
-fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
+/// A node, as its leader sees it.
+fn as_led(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
     let leader = views.find(|view| Some(view.node) == cluster.leader)?;
     let mut members = leader.members.iter();
-    members.find(|member| member.node == node)?.lag
+    members.find(|member| member.node == node)
+}
+
+/// How far a node is behind, as its leader says.
+fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
+    as_led(node, cluster)?.lag
+}
+
+/// Whether anything but connections is used, or was wanted.
+fn has_planes(cluster: &ClusterView) -> bool {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    let mut planes = views
+        .flat_map(|view| &view.members)
+        .filter_map(|member| member.plane.as_ref());
+    planes.any(|plane| plane.way != "tcp" || plane.why.is_some())
+}
+
+/// How a node's leader reaches it.
+fn plane(node: u32, cluster: &ClusterView) -> String {
+    let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
+    plane.map_or_else(String::new, |PlaneView { way, rtt_us, why }| {
+        let rtt = rtt_us.map_or_else(String::new, |us| format!(" {us} µs"));
+        let why = why
+            .as_ref()
+            .map_or_else(String::new, |why| format!(" ({why})"));
+        format!("{way}{rtt}{why}")
+    })
 }
 
 #[cfg(test)]
@@ -185,6 +223,7 @@ mod tests {
             lag,
             payload_bytes_sent: 0,
             engaged: None,
+            plane: None,
         };
         NodeView {
             cluster: "ab".to_owned(),

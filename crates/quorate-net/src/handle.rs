@@ -18,6 +18,7 @@ pub use crate::mailbox::Unanswered;
 use crate::{
     host::{Backup, Charter},
     mailbox::Mailbox,
+    plane::KeyFile,
     stats::Stats,
     tcp::resolve::Resolved,
 };
@@ -146,8 +147,17 @@ pub(crate) enum Question {
     Charter(SyncSender<Charter>),
 }
 
-/// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
-pub(crate) type Shared = Mailbox<Command, Resolved>;
+/// What nobody waits for an answer to.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A name was looked up. At most one look-up per peer runs, so these are bounded.
+    Resolved(Resolved),
+    /// The file with the keys of datagrams has changed. Somebody changes it by hand.
+    Keys(KeyFile),
+}
+
+/// What both sides see.
+pub(crate) type Shared = Mailbox<Command, News>;
 
 impl Handle {
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
@@ -212,6 +222,12 @@ impl Handle {
     pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
         self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
             .map_err(GroupError::Unanswered)?
+    }
+
+    /// The file with the keys of datagrams has changed: a key that is new is accepted at once, and sent with when
+    /// every peer has it ([pkt-3]).
+    pub fn rekey(&self, file: KeyFile) {
+        self.shared.tell(News::Keys(file));
     }
 
     /// Asks the reactor to finish what was accepted and to stop. Returns at once.

@@ -1,7 +1,7 @@
 //! Data planes, and the reactor that owns the sockets.
 //!
 //! Reading order: [`host`] (what the reactor drives; a port of `quorate-node`), [`reactor`] (one turn),
-//! [`tcp`] (the plane), [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
+//! [`tcp`] (the plane), [`plane`] (datagrams beside it), [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
 #![forbid(unsafe_code)]
 
 pub mod clients;
@@ -12,6 +12,7 @@ pub mod join;
 pub mod limiter;
 pub mod limits;
 pub mod listen;
+pub mod plane;
 pub mod reactor;
 pub mod starting;
 pub mod stats;

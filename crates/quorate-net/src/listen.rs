@@ -15,7 +15,10 @@ use std::{
 use quorate_core::node_id::NodeId;
 use thiserror::Error;
 
-use crate::starting::Starting;
+use crate::{
+    plane::{Kind, Refused, Sockets, Wanted},
+    starting::Starting,
+};
 
 /// Connections that the kernel holds until they are accepted; bounded by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -113,6 +116,7 @@ pub struct Listeners {
     client_address: Option<SocketAddr>,
     stream_address: Option<SocketAddr>,
     raw_address: Option<SocketAddr>,
+    datagrams: Option<Sockets>,
 }
 
 impl Listeners {
@@ -147,6 +151,7 @@ impl Listeners {
             client_address: None,
             stream_address: None,
             raw_address: None,
+            datagrams: None,
         })
     }
 
@@ -166,6 +171,21 @@ impl Listeners {
         self.raw = Some(raw);
         self.raw_address = Some(raw_address);
         Ok(())
+    }
+
+    /// Opens sockets for datagrams beside the listener for peers, as far as they are wanted and possible.
+    pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
+        self.datagrams = Sockets::open(wanted, self.peer_address)?;
+        Ok(())
+    }
+
+    /// How frames travel between this node and its peers, if they can do the same.
+    pub fn plane(&self) -> Kind {
+        self.datagrams.as_ref().map_or(Kind::Tcp, Sockets::kind)
+    }
+
+    pub(crate) const fn take_datagrams(&mut self) -> Option<Sockets> {
+        self.datagrams.take()
     }
 
     /// Answers at the peer address in the name of this node while it starts, until what is returned

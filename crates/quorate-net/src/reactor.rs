@@ -15,11 +15,12 @@ use crate::{
     cx::{Cx, PeerCx},
     desk::Desk,
     gates::Gates,
-    handle::{Handle, Metrics, Shared},
+    handle::{Handle, Metrics, News, Shared},
     host::{Host, Now},
     identity::{Identity, PeerAddress},
     limits::Limits,
     listen::Listeners,
+    plane::packets::PacketSide,
     poller::{Events, Interest, Ready},
     sources::{Source, Sources},
     stats::Stats,
@@ -74,7 +75,7 @@ impl<H: Host> Reactor<H> {
     /// Takes over the listeners and the host. Nothing happens before [`Self::run`].
     pub fn new(
         settings: Settings,
-        listeners: Listeners,
+        mut listeners: Listeners,
         mut host: H,
     ) -> io::Result<(Self, Handle)> {
         let Settings {
@@ -91,10 +92,21 @@ impl<H: Host> Reactor<H> {
         for fd in host.wake_fds() {
             sources.add(fd, Source::Host, Interest::READ)?;
         }
+        let datagrams = listeners.take_datagrams();
+        let packets = datagrams
+            .map(|datagrams| PacketSide::new(datagrams, &identity, seed, &mut sources))
+            .transpose()?;
         let reactor = Self {
             host,
             gates: Gates::new(listeners, limits.clone(), &mut sources)?,
-            peers: Peers::new(identity, &peers, limits.clone(), shared.clone(), seed),
+            peers: Peers::new(
+                identity,
+                &peers,
+                limits.clone(),
+                shared.clone(),
+                packets,
+                seed,
+            ),
             desk: Desk::new(limits.commands_max),
             stop_ms: limits.stop_ms,
             clients: Clients::new(limits),
@@ -212,6 +224,10 @@ impl<H: Host> Reactor<H> {
             | Source::StreamListener
             | Source::RawListener => return self.accept_clients(source, now),
             Source::Link(link) => self.with_peers(now, |peers, cx| peers.on_ready(link, ready, cx)),
+            Source::Datagrams(hears) => {
+                let read_write = (ready.read || ready.broken, ready.write);
+                self.with_peers(now, |peers, cx| peers.on_datagrams(hears, read_write, cx));
+            }
             Source::Client(id) => {
                 self.with_clients(now, |clients, cx| clients.on_ready(id, ready, cx));
             }
@@ -221,8 +237,11 @@ impl<H: Host> Reactor<H> {
 
     fn on_mail(&mut self, now: Now) {
         let mail = self.shared.take();
-        for resolved in mail.news {
-            self.peers.on_resolved(resolved, now);
+        for news in mail.news {
+            match news {
+                News::Resolved(resolved) => self.peers.on_resolved(resolved, now),
+                News::Keys(file) => self.peers.rekey(&file, now),
+            }
         }
         for command in mail.questions {
             self.desk.take(command, now, &mut self.host);
@@ -246,11 +265,15 @@ impl<H: Host> Reactor<H> {
             host,
             |mut status| {
                 status.notices.extend(peers.notices(time));
+                for peer in &mut status.peers {
+                    peer.plane = peers.plane_of(peer.member.node);
+                }
                 status
             },
             |mut text| {
                 let stats = stats.plus(&peers.stats).plus(&clients.stats);
                 stats.render(&mut text);
+                peers.datagram_metrics(&mut text);
                 Metrics { stats, text }
             },
         );

@@ -7,6 +7,7 @@ use quorate_replica::front::ConnectionId;
 use slotmap::{Key as _, KeyData, SlotMap, new_key_type};
 
 use crate::{
+    plane::packets::Hears,
     poller::{Events, Interest, Poller, Ready},
     tcp::peers::LinkId,
 };
@@ -33,6 +34,8 @@ pub(crate) enum Source {
     /// The listener for bytes of a stream and nothing else.
     RawListener,
     Link(LinkId),
+    /// A socket of a plane of packets.
+    Datagrams(Hears),
     Client(ConnectionId),
 }
 

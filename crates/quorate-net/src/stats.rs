@@ -40,6 +40,24 @@ stats! {
     peer_bytes_in,
     /// Bytes sent to peers.
     peer_bytes_out,
+    /// Frames received by datagrams, of all that were received.
+    frames_in_datagrams,
+    /// Frames that left by datagrams, counted for each peer, of all that left.
+    frames_out_datagrams,
+    /// Datagrams received.
+    datagrams_in,
+    /// Datagrams sent; one to a group is one.
+    datagrams_out,
+    /// Datagrams that the kernel had no room for.
+    datagrams_dropped,
+    /// Calls that sent datagrams and failed.
+    datagrams_failed,
+    /// Frames that came by datagrams and were no frame of their sender, or of a peer that is not connected.
+    datagram_frames_refused,
+    /// System calls that took datagrams.
+    calls_datagram_read,
+    /// System calls that sent datagrams.
+    calls_datagram_write,
     /// Messages lost because a peer's queue was full.
     drops_full,
     /// Messages lost because a peer was not connected.

@@ -43,6 +43,8 @@ pub struct Limits {
     pub tail_us: u64,
     /// No tail waits longer: heartbeats say the same.
     pub heartbeat_us: u64,
+    /// The same of a channel to one node, which has every heartbeat by itself: no tail waits so long.
+    pub one_tail_us: u64,
     /// What a report tells at once, and how often one comes at most.
     pub report_us: u64,
     /// Repairs may take so much of the link, in percent: of the owner, and of the others.
@@ -71,6 +73,7 @@ impl Limits {
             giveup_us: 5_000,
             tail_us: 500,
             heartbeat_us: 20_000,
+            one_tail_us: 2_000,
             report_us: 10_000,
             repair_percent: [10, 25],
             link_bytes_s: 125_000_000,

@@ -59,6 +59,11 @@ pub struct Link {
 }
 
 impl Link {
+    /// Whether the peer has said that it takes datagrams, and how.
+    pub const fn is_introduced(&self) -> bool {
+        self.introduced
+    }
+
     pub(crate) fn new(member: Member, channel: u8) -> Self {
         Self {
             member,

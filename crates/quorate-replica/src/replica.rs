@@ -128,6 +128,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.advance_stop(now);
             return;
         }
+        plane.told(self.node().ballot(), self.node().decided_to());
         self.drain_inbox(now, plane);
         self.look_at_promise(now);
         self.tick(now, plane);

@@ -30,6 +30,42 @@ pub struct Peer {
     pub engaged: Option<bool>,
     /// Where it listens, as far as this node knows.
     pub addresses: Addresses,
+    /// How frames to it travel.
+    pub plane: PeerPlane,
+}
+
+/// How frames to a peer travel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerPlane {
+    /// Those of the protocol; bulk goes by connections.
+    pub way: Way,
+    /// The round trip of the last probe, if there are probes.
+    pub rtt_us: Option<u64>,
+    /// Why not a better way that was wanted.
+    pub why: Option<String>,
+}
+
+/// A way to a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// Connections.
+    #[default]
+    Tcp,
+    /// Datagrams to it alone.
+    Udp,
+    /// Datagrams to the group, and to it alone what is for nobody else.
+    Multicast,
+}
+
+impl Way {
+    /// For people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Multicast => "multicast",
+        }
+    }
 }
 
 /// Where a node listens.

@@ -57,11 +57,13 @@ pub(super) const CONFIG: &str = "config";
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
+/// So may this.
+const PLANE_TRUSTED: &str = "plane-trusted";
 /// Not shown either: small segments are for tests, which want many of them.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 37] = [
+pub(super) const SETTINGS: [Setting; 42] = [
     setting(
         "data",
         "DIR",
@@ -146,6 +148,36 @@ pub(super) const SETTINGS: [Setting; 37] = [
         "ENGINE",
         "What moves bytes to the disk, of streams and of the log: uring, portable, or auto, which tries uring and says why not",
         Preset::Text("auto"),
+    ),
+    setting(
+        "plane",
+        "PLANE",
+        "How nodes speak: tcp; udp, the protocol by datagrams; or multicast, one datagram for all. The same on all nodes",
+        Preset::Text("tcp"),
+    ),
+    setting(
+        "plane-interface",
+        "NAME",
+        "Where datagrams leave and groups are joined [default: lo where --peer is of this machine alone]",
+        Preset::Unset,
+    ),
+    setting(
+        "plane-group",
+        "ADDR",
+        "The multicast group of the cluster [default: 239.81.84.69:7455]",
+        Preset::Unset,
+    ),
+    setting(
+        "plane-key",
+        "FILE",
+        "Keys of datagrams: lines with a number and 64 hexadecimal digits; read again when it changes",
+        Preset::Unset,
+    ),
+    setting(
+        PLANE_TRUSTED,
+        "on|off",
+        "Datagrams without a key although others reach this address: whoever can send them is trusted [default: off]",
+        Preset::Unset,
     ),
     setting(
         "client-socket",
@@ -299,7 +331,7 @@ impl Args for StartArgs {
                 .text()
                 .map(|value| format!(" [default: {value}]"));
             let variable = format!(" [env: {}]", variable(setting.name));
-            let bare = setting.name == THRIFTY;
+            let bare = [THRIFTY, PLANE_TRUSTED].contains(&setting.name);
             command.arg(
                 Arg::new(setting.name)
                     .long(setting.name)

@@ -7,7 +7,7 @@ use std::{
 
 use quorate_core::node_id::NodeId;
 
-use crate::handle::Shared;
+use crate::handle::{News, Shared};
 
 /// The end of a look-up.
 #[derive(Debug)]
@@ -27,18 +27,18 @@ pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
                 Ok(addresses) => Ok(addresses.collect()),
                 Err(error) => Err(format!("cannot look up {name}: {error}")),
             };
-            worker.tell(Resolved {
+            worker.tell(News::Resolved(Resolved {
                 node,
                 name,
                 addresses,
-            });
+            }));
         });
     if let Err(error) = spawned {
         let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
-        shared.tell(Resolved {
+        shared.tell(News::Resolved(Resolved {
             node,
             name: wanted,
             addresses,
-        });
+        }));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     io::{self, IoSlice},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
@@ -170,10 +170,15 @@ impl Socket {
 
     /// Who is at the other end, without the port: strangers choose that.
     pub(crate) fn remote_host(&self) -> String {
-        let address = rustix::net::getpeername(&self.0).ok().flatten();
-        match address.map(SocketAddr::try_from) {
-            Some(Ok(address)) => address.ip().to_string(),
-            _ => "a peer that is gone".to_owned(),
-        }
+        self.remote_ip()
+            .map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
+    }
+
+    /// The address of the other end, if it is there.
+    pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
+        let address = rustix::net::getpeername(&self.0).ok().flatten()?;
+        SocketAddr::try_from(address)
+            .ok()
+            .map(|address| address.ip())
     }
 }

@@ -73,7 +73,13 @@ impl Endpoint {
             asked: Asked::default(),
             losses: Losses::default(),
             pacer: Pacer::new(self.limits.link_bytes_s, now),
-            tail: TailTimer::new(self.limits.tail_us, self.limits.heartbeat_us),
+            tail: TailTimer::new(
+                self.limits.tail_us,
+                match to {
+                    Some(_) => self.limits.one_tail_us,
+                    None => self.limits.heartbeat_us,
+                },
+            ),
             told: (Ballot::ZERO, Slot(0)),
             stopped: None,
         };

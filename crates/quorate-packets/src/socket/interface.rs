@@ -21,7 +21,7 @@ pub struct Interface {
 
 impl Interface {
     /// The one of this name; any socket will do to ask.
-    pub(crate) fn named(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
+    pub fn named(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
         let failed = |source| Failed::Interface {
             name: name.to_owned(),
             source,

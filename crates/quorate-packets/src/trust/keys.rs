@@ -97,6 +97,12 @@ impl Keys {
         Ok(())
     }
 
+    /// Keys that this is not said of are accepted no more, but for the one that is sent with.
+    pub fn keep(&mut self, wanted: impl Fn(KeyId) -> bool) {
+        let current = self.current;
+        self.held.retain(|(id, _)| *id == current || wanted(*id));
+    }
+
     /// A node said by TCP which key is its newest. Of more nodes than there can be peers nothing is kept.
     pub fn named(&mut self, node: NodeId, id: KeyId) {
         if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
@@ -159,8 +165,14 @@ mod tests {
         assert_eq!(keys.current(), (2, Some(&key(2))));
         assert_eq!(keys.accepted().count(), 2);
         keys.add(3, key(3)).unwrap();
-        let held: Vec<KeyId> = keys.accepted().map(|(id, _)| id).collect();
-        assert_eq!(held, [2, 3]);
+        let held = |keys: &Keys| keys.accepted().map(|(id, _)| id).collect::<Vec<KeyId>>();
+        assert_eq!(held(&keys), [2, 3]);
+        keys.keep(|id| id == 3);
+        assert_eq!(held(&keys), [2, 3], "it is still sent with");
+        members.iter().for_each(|node| keys.named(*node, 3));
+        assert!(keys.switch(&members));
+        keys.keep(|id| id == 3);
+        assert_eq!(held(&keys), [3]);
     }
 
     #[test]

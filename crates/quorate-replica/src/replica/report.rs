@@ -19,7 +19,7 @@ use crate::{
     counters::Counters,
     observing::{events::Event, pursuit::Standing},
     service::{Metadata, StateMachine},
-    status::{DiskUse, Peer, PlanStatus, Snapshot, Status, Streams, TuningReport},
+    status::{DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, TuningReport},
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -262,6 +262,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             payload_bytes_sent: self.counters.payload_bytes_sent.to(member.node),
             engaged: None,
             addresses: self.peers.address(member.node),
+            plane: PeerPlane::default(),
         }
     }
 

@@ -22,6 +22,7 @@ fn member(node: u32, lag: Option<u64>) -> MemberView {
         lag,
         payload_bytes_sent: 0,
         engaged: None,
+        plane: None,
     }
 }
 

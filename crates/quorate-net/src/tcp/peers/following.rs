@@ -79,6 +79,7 @@ impl Peers {
             {
                 let why = why.to_owned();
                 self.journal.tell(cx.now.time, News::Went { node, why });
+                self.part_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }
         }

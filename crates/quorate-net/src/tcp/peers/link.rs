@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io};
 
-use quorate_core::time::Time;
+use quorate_core::{node_id::Member, time::Time};
 use quorate_replica::plane::Body;
 use slotmap::{SlotMap, new_key_type};
 
@@ -206,6 +206,19 @@ impl Link {
     /// Bytes that wait to leave.
     pub(super) fn unsent(&self) -> usize {
         self.outbox.len()
+    }
+
+    /// A frame came of its peer by datagrams: the peer lives.
+    pub(super) const fn hear(&mut self, now: Time) {
+        self.heard = Some(now);
+    }
+
+    /// Who is at its other end, once it is in use.
+    pub(super) const fn member(&self) -> Option<Member> {
+        match self.stage {
+            Stage::Open { member, .. } => Some(member),
+            _ => None,
+        }
     }
 
     /// When the last frame came by it, once it is in use.

@@ -5,13 +5,16 @@ mod greeting;
 mod journal;
 mod link;
 mod newcomers;
+mod packets;
 mod table;
 
 use std::sync::Arc;
 
 use quorate_core::{
+    ballot::Ballot,
     node_id::{Member, NodeId},
     node_set::NodeSet,
+    slot::Slot,
     time::Time,
 };
 use quorate_replica::{
@@ -40,6 +43,7 @@ use crate::{
     host::{Now, PeerUp},
     identity::{Identity, PeerAddress},
     limits::Limits,
+    plane::packets::PacketSide,
     poller::{Interest, Ready},
     sources::Sources,
     stats::Stats,
@@ -57,6 +61,8 @@ pub(crate) struct Peers {
     table: Table,
     links: Links,
     journal: Journal,
+    /// Datagrams beside the connections, if there are any.
+    packets: Option<PacketSide>,
     pub(crate) stats: Stats,
 }
 
@@ -66,6 +72,7 @@ impl Peers {
         addresses: &[PeerAddress],
         limits: Limits,
         shared: Arc<Shared>,
+        packets: Option<PacketSide>,
         seed: u64,
     ) -> Self {
         let me = identity.member.node;
@@ -73,6 +80,7 @@ impl Peers {
             table: Table::new(me, addresses, &limits, seed),
             links: Links::new(),
             journal: Journal::new(me),
+            packets,
             identity,
             limits,
             shared,
@@ -124,6 +132,7 @@ impl Peers {
 
     /// Sends what waits: one write per connection.
     pub(crate) fn flush(&mut self, cx: &mut PeerCx<'_>) {
+        self.flush_datagrams(cx);
         while self.links.has_unsent() {
             for id in self.links.take_dirty() {
                 self.write(id, cx);
@@ -139,6 +148,7 @@ impl Peers {
     /// Everything that is due: given up waits, dials.
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
+        self.datagrams_on_time(cx);
         self.give_up(cx);
         self.part(cx);
         if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
@@ -156,6 +166,7 @@ impl Peers {
             self.links.next_deadline(),
             self.table.next_dial(),
             self.table.next_parting(),
+            self.packets.as_ref().and_then(PacketSide::next_time),
         ];
         times.into_iter().flatten().min()
     }
@@ -389,7 +400,7 @@ impl Peers {
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         match stage {
-            Stage::Open { member, lane, .. } => self.on_peer_frame(member, lane, received, cx),
+            Stage::Open { member, lane, .. } => self.on_peer_frame(id, member, lane, received, cx),
             Stage::Greeting { node, lane, .. } => {
                 self.on_answer(id, node, lane, received.frame, cx)
             }
@@ -401,6 +412,7 @@ impl Peers {
 
     fn on_peer_frame(
         &mut self,
+        id: LinkId,
         member: Member,
         lane: Lane,
         received: Received<'_>,
@@ -410,18 +422,15 @@ impl Peers {
             format!("sent a frame in the name of node {}", received.from)
         } else {
             match received.frame {
-                Frame::Protocol { .. }
-                | Frame::Forward { .. }
-                | Frame::NotTaken { .. }
-                | Frame::FetchRequest { .. }
-                | Frame::FetchReply { .. }
-                | Frame::Applied { .. }
-                | Frame::SnapshotAsk { .. }
-                | Frame::SnapshotOffer { .. }
-                | Frame::SnapshotPiece { .. }
-                | Frame::StreamBytes { .. } => {
+                ref frame if is_for_the_host(frame) => {
                     self.stats.frames_in += 1;
                     cx.host.frame(&mut cx.now.turn(self), lane, received);
+                    return Verdict::GoOn;
+                }
+                Frame::Datagrams(said) => {
+                    if lane == Lane::Control {
+                        self.on_datagrams_said(id, member, &said, cx.now);
+                    }
                     return Verdict::GoOn;
                 }
                 Frame::Refused(RefusalCode::Removed, _) => {
@@ -433,9 +442,7 @@ impl Peers {
                     self.stats.refusals += 1;
                     format!("refused by the peer ({code:?}): {reason}")
                 }
-                Frame::Hello(_) | Frame::Welcome(_) | Frame::Join(_) | Frame::Founding(_) => {
-                    "sent a greeting in the middle of a connection".to_owned()
-                }
+                _ => "sent a greeting in the middle of a connection".to_owned(),
             }
         };
         self.journal.complain(member.node, &complaint);
@@ -503,6 +510,7 @@ impl Peers {
                 addresses,
             };
             cx.host.peer_up(cx.now, &peer);
+            self.say_datagrams(id, member, cx.now);
         }
         true
     }
@@ -522,10 +530,33 @@ impl Peers {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
             if lane == Lane::Control && self.table.set_up(node, false) {
                 self.journal.tell(cx.now.time, News::Went { node, why });
+                self.part_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }
         }
         self.table.forget_guest(node);
+    }
+}
+
+/// Whether a frame is what replicas say to each other.
+const fn is_for_the_host(frame: &Frame<'_>) -> bool {
+    match frame {
+        Frame::Protocol { .. }
+        | Frame::Forward { .. }
+        | Frame::NotTaken { .. }
+        | Frame::FetchRequest { .. }
+        | Frame::FetchReply { .. }
+        | Frame::Applied { .. }
+        | Frame::SnapshotAsk { .. }
+        | Frame::SnapshotOffer { .. }
+        | Frame::SnapshotPiece { .. }
+        | Frame::StreamBytes { .. } => true,
+        Frame::Hello(_)
+        | Frame::Welcome(_)
+        | Frame::Refused(..)
+        | Frame::Join(_)
+        | Frame::Founding(_)
+        | Frame::Datagrams(_) => false,
     }
 }
 
@@ -555,7 +586,9 @@ impl Peers {
 
 impl Plane for Peers {
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        self.link_with_room(to, lane, bytes).is_ok()
+        let packets = self.packets.as_ref();
+        packets.is_some_and(|packets| lane == Lane::Control && packets.has_room(to, bytes))
+            || self.link_with_room(to, lane, bytes).is_ok()
     }
 
     fn send(
@@ -566,8 +599,17 @@ impl Plane for Peers {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge> {
         let bytes = header.len() + body.bytes().len();
-        Ok(
-            to.filtered(|node| match self.link_with_room(node, lane, bytes) {
+        let by_datagrams = match &mut self.packets {
+            Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
+            _ => NodeSet::default(),
+        };
+        self.stats.frames_out += by_datagrams.len() as u64;
+        self.stats.frames_out_datagrams += by_datagrams.len() as u64;
+        Ok(to.filtered(|node| {
+            if by_datagrams.contains(node) {
+                return true;
+            }
+            match self.link_with_room(node, lane, bytes) {
                 Ok(id) => {
                     self.links.queue(id, header, body);
                     self.stats.frames_out += 1;
@@ -581,7 +623,13 @@ impl Plane for Peers {
                     self.stats.drops_full += 1;
                     false
                 }
-            }),
-        )
+            }
+        }))
+    }
+
+    fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+        if let Some(packets) = &mut self.packets {
+            packets.told(ballot, decided_to);
+        }
     }
 }

@@ -89,7 +89,7 @@ impl Peers {
         if !self.take_in(id, cx) {
             return Verdict::Close;
         }
-        self.on_peer_frame(member, lane, received, cx)
+        self.on_peer_frame(id, member, lane, received, cx)
     }
 
     /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it is

@@ -1,0 +1,229 @@
+//! The file with the keys of datagrams: one or two lines, each a number and 64 hexadecimal digits ([pkt-3]).
+//!
+//! The newest key is the last line. It is read at the start, and again when the file has changed: a second line is a
+//! new key, which every node takes and names to the others before any sends with it. A line that is gone is a key that
+//! is not accepted any more, once it is not sent with.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use quorate_packets::trust::{Key, Keys, keys::KeyId};
+use thiserror::Error;
+
+/// Longer than two keys with their comments.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// The keys as the file has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFile {
+    path: PathBuf,
+    /// One or two, the newest last.
+    keys: Vec<(KeyId, Key)>,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, Error)]
+pub enum BadKeys {
+    /// It cannot be read.
+    #[error("cannot read the keys of --plane-key {path}: {source}", path = path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is no key.
+    #[error("--plane-key {path}, line {line}: {what}", path = path.display())]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// No key, or more than two.
+    #[error("--plane-key {path} has {count} keys, and needs one, or two while they are exchanged", path = path.display())]
+    Count {
+        /// Which file.
+        path: PathBuf,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+impl BadKeys {
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        "a line is a number from 1 to 255 and 64 hexadecimal digits: `echo \"1 $(openssl rand -hex 32)\"` makes one"
+    }
+}
+
+impl KeyFile {
+    /// Reads it.
+    pub fn read(path: &Path) -> Result<Self, BadKeys> {
+        let failed = |source| BadKeys::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let mut text = String::new();
+        let file = File::open(path).map_err(failed)?;
+        file.take(FILE_BYTES_MAX)
+            .read_to_string(&mut text)
+            .map_err(failed)?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, BadKeys> {
+        let mut keys: Vec<(KeyId, Key)> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let refuse = |what| BadKeys::Line {
+                path: path.to_owned(),
+                line: at + 1,
+                what,
+            };
+            let (number, digits) = line
+                .split_once(char::is_whitespace)
+                .ok_or_else(|| refuse("not a number and a key"))?;
+            let number: KeyId = number
+                .parse()
+                .ok()
+                .filter(|number| *number > 0)
+                .ok_or_else(|| refuse("the number is not from 1 to 255"))?;
+            if keys.iter().any(|(known, _)| *known == number) {
+                return Err(refuse("the number is in use by another line"));
+            }
+            let key = parse_key(digits.trim())
+                .ok_or_else(|| refuse("the key is not 64 hexadecimal digits"))?;
+            keys.push((number, key));
+        }
+        if !(1..=2).contains(&keys.len()) {
+            return Err(BadKeys::Count {
+                path: path.to_owned(),
+                count: keys.len(),
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            keys,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The keys of a node that starts: it sends with the first, and accepts both.
+    pub fn keys(&self) -> Keys {
+        let mut held = self.keys.iter().cloned();
+        let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());
+        let mut keys = first.unwrap_or_default();
+        for (id, key) in held {
+            // A second key beside a single other one is always taken.
+            let _ = keys.add(id, key);
+        }
+        keys
+    }
+
+    /// Whether it has a key of this number.
+    pub fn has(&self, id: KeyId) -> bool {
+        self.keys.iter().any(|(known, _)| *known == id)
+    }
+
+    /// The newest one.
+    pub fn newest(&self) -> Option<&(KeyId, Key)> {
+        self.keys.last()
+    }
+}
+
+fn parse_key(digits: &str) -> Option<Key> {
+    let digits = digits.as_bytes();
+    let mut key = [0; 32];
+    if digits.len() != 2 * key.len() {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16);
+        *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
+    }
+    Some(Key::new(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<KeyFile, String> {
+        KeyFile::parse(Path::new("keys"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_has_one_or_two_keys_and_comments() {
+        let (one, two) = ("0123456789abcdef".repeat(4), "F".repeat(64));
+        let file = parse(&format!("# ours\n\n 7  {one} # the first\n")).unwrap();
+        assert_eq!(file.newest().unwrap().0, 7);
+        let keys = file.keys();
+        assert_eq!((keys.current().0, keys.newest()), (7, 7));
+        let file = parse(&format!("7 {one}\n8\t{two}")).unwrap();
+        assert_eq!(file.newest().unwrap(), &(8, Key::new([255; 32])));
+        let keys = file.keys();
+        assert_eq!(
+            (keys.current().0, keys.newest()),
+            (7, 8),
+            "nobody has named the new one"
+        );
+    }
+
+    #[test]
+    fn what_is_no_key_is_said_with_its_line() {
+        let key = "0".repeat(64);
+        let refused = |text: &str| parse(text).unwrap_err();
+        assert_eq!(
+            refused(""),
+            "--plane-key keys has 0 keys, and needs one, or two while they are exchanged"
+        );
+        assert!(refused(&format!("1 {key}\n2 {key}\n3 {key}")).contains("has 3 keys"));
+        assert_eq!(
+            refused(&format!("#\n{key}")),
+            "--plane-key keys, line 2: not a number and a key"
+        );
+        assert!(refused(&format!("0 {key}")).ends_with("line 1: the number is not from 1 to 255"));
+        assert!(
+            refused(&format!("256 {key}")).ends_with("line 1: the number is not from 1 to 255")
+        );
+        assert!(
+            refused(&format!("1 {key}\n1 {key}"))
+                .ends_with("line 2: the number is in use by another line")
+        );
+        for bad in [
+            &key[1..],
+            &format!("{key}0"),
+            &key.replace('0', "g"),
+            &key.replace('0', "é"),
+        ] {
+            let text = refused(&format!("1 {bad}"));
+            assert!(
+                text.ends_with("the key is not 64 hexadecimal digits"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = KeyFile::read(Path::new("/nonexistent/keys")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot read the keys of --plane-key /nonexistent/keys: ")
+        );
+    }
+}

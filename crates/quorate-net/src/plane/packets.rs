@@ -1,0 +1,421 @@
+//! The plane of packets at work: its sockets, and where each peer hears.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use quorate_core::{
+    ballot::Ballot,
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    slot::Slot,
+    time::Time,
+};
+use quorate_packets::{
+    body::Opening,
+    endpoint::{self, To},
+    receive::Delivery,
+    socket::{Sent, Udp},
+    trust::{Group, Introduction, Keys, keys::KeyId},
+};
+use quorate_plane::{
+    Event, Packets, Settings,
+    link::Link,
+    packets::{FRAME_BYTES_MAX, Left},
+};
+use quorate_replica::status::{PeerPlane, Way};
+use quorate_wire::{DatagramChannel, Datagrams};
+
+use super::{keys::KeyFile, sockets::Sockets};
+use crate::{
+    identity::Identity,
+    poller::Interest,
+    sources::{Source, Sources, Token},
+    stats::Stats,
+};
+
+/// Calls that take datagrams from one socket in one turn; each takes several.
+const CALLS_MAX: usize = 16;
+
+/// Which socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hears {
+    /// What is for this node alone.
+    One,
+    /// The group.
+    Group,
+}
+
+/// Datagrams of this node, and whom they reach.
+pub(crate) struct PacketSide {
+    plane: Packets,
+    sockets: Sockets,
+    token: Token,
+    /// The kernel had no room; its readiness is awaited.
+    blocked: bool,
+    /// Where each peer hears.
+    places: BTreeMap<NodeId, SocketAddr>,
+    /// Of the turn.
+    now: Time,
+}
+
+impl fmt::Debug for PacketSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketSide")
+            .field("sockets", &self.sockets)
+            .field("places", &self.places)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PacketSide {
+    /// Over these sockets, for this node.
+    pub(crate) fn new(
+        sockets: Sockets,
+        identity: &Identity,
+        seed: u64,
+        sources: &mut Sources,
+    ) -> io::Result<Self> {
+        let token = sources.add(&sockets.one, Source::Datagrams(Hears::One), Interest::READ)?;
+        if let Some((group, _)) = &sockets.group {
+            sources.add(group, Source::Datagrams(Hears::Group), Interest::READ)?;
+        }
+        let settings = Settings {
+            endpoint: endpoint::Settings {
+                me: identity.member,
+                boot: identity.boot,
+                group: Group {
+                    cluster: identity.cluster,
+                    group: 1,
+                    generation: 0,
+                },
+                keys: sockets.keys.as_ref().map_or_else(Keys::none, KeyFile::keys),
+                limits: sockets.limits.clone(),
+                delivery: Delivery::InOrder,
+                keeps: true,
+                seed,
+            },
+            group: sockets.group.is_some(),
+            nonces: Box::new(nonce),
+        };
+        Ok(Self {
+            plane: Packets::new(settings, Time(0)),
+            sockets,
+            token,
+            blocked: false,
+            places: BTreeMap::new(),
+            now: Time(0),
+        })
+    }
+
+    /// What a connection with this peer says of datagrams, once it is up.
+    pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<Said> {
+        let introduction = self.plane.meet(peer, now)?;
+        let address = self.sockets.address();
+        let address = match address.ip() {
+            // Where the connection comes from is where datagrams go to.
+            ip if ip.is_unspecified() => format!(":{}", address.port()),
+            _ => address.to_string(),
+        };
+        Some(Said {
+            introduction,
+            address,
+            key: self.plane.rekey(|keys| keys.newest()),
+        })
+    }
+
+    /// What a peer says of its datagrams by a connection from this address. Whether it can be used, or why not.
+    pub(crate) fn introduce(
+        &mut self,
+        peer: Member,
+        said: &Datagrams<'_>,
+        from: Option<IpAddr>,
+        now: Time,
+    ) -> Result<(), String> {
+        let place = place(said.address, from)
+            .ok_or_else(|| format!("takes datagrams at no address: {:?}", said.address))?;
+        let newest = self.plane.rekey(|keys| keys.newest());
+        if (said.key == 0) != (newest == 0) {
+            let side = if newest == 0 {
+                "only the peer has"
+            } else {
+                "the peer has none"
+            };
+            return Err(format!("--plane-key is not the same on all nodes: {side}"));
+        }
+        let opening = |channel: &DatagramChannel| Opening {
+            channel: channel.channel,
+            to_one: channel.to_one,
+            from: channel.next,
+        };
+        let introduction = Introduction {
+            member: peer,
+            boot: said.boot,
+            channels: said.channels.iter().map(opening).collect(),
+        };
+        self.places.insert(peer.node, place);
+        self.plane.introduce(&introduction, now);
+        self.named(peer.node, said.key);
+        Ok(())
+    }
+
+    /// The connection with a peer is gone.
+    pub(crate) fn part(&mut self, node: NodeId) {
+        self.plane.part(node);
+        self.places.remove(&node);
+    }
+
+    /// [pkt-3] A peer named its newest key: who has heard it from all sends with it.
+    fn named(&mut self, node: NodeId, key: KeyId) {
+        let peers: Vec<NodeId> = self.plane.links().map(|link| link.member.node).collect();
+        let switched = self.plane.rekey(|keys| {
+            keys.named(node, key);
+            keys.switch(&peers)
+        });
+        if switched {
+            tracing::info!(key, "datagrams are sent with a new key: every peer has it");
+        }
+    }
+
+    /// The file has a new key. Whether it was taken: then every peer is to be told.
+    pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
+        let Some((id, key)) = file.newest().cloned() else {
+            return Ok(false);
+        };
+        self.plane.rekey(|keys| {
+            keys.keep(|held| file.has(held));
+            if keys.newest() == id {
+                return Ok(false);
+            }
+            let added = keys.add(id, key);
+            added.map_err(|bad| {
+                format!(
+                    "key {id} of {} is not taken: {bad:?}",
+                    file.path().display()
+                )
+            })?;
+            Ok(true)
+        })
+    }
+
+    // Frames.
+
+    pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
+        bytes <= FRAME_BYTES_MAX && self.plane.has_room(node, bytes)
+    }
+
+    pub(crate) fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
+        self.plane.send(to, header, body)
+    }
+
+    pub(crate) fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+        self.plane.decided(ballot, decided_to, self.now);
+    }
+
+    // Datagrams.
+
+    /// Takes what arrived at a socket.
+    pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
+        let Self { plane, sockets, .. } = self;
+        let socket: &mut Udp = match (hears, &mut sockets.group) {
+            (Hears::Group, Some((group, _))) => group,
+            _ => &mut sockets.one,
+        };
+        for _ in 0..CALLS_MAX {
+            stats.calls_datagram_read += 1;
+            let count = socket.receive(|_, datagram| plane.on_datagram(datagram, now))?;
+            stats.datagrams_in += count as u64;
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is due.
+    pub(crate) fn on_time(&mut self, now: Time) {
+        self.now = now;
+        self.plane.poll(now);
+    }
+
+    /// When something is due.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        // A full socket tells when it has room.
+        self.plane.next_due().filter(|_| !self.blocked)
+    }
+
+    /// The kernel has room again.
+    pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
+        self.blocked = false;
+        sources.change(&self.sockets.one, self.token, Interest::READ)
+    }
+
+    /// Sends what may leave.
+    pub(crate) fn flush(
+        &mut self,
+        now: Time,
+        sources: &Sources,
+        stats: &mut Stats,
+    ) -> io::Result<()> {
+        if self.blocked {
+            return Ok(());
+        }
+        let Self {
+            plane,
+            sockets,
+            places,
+            ..
+        } = self;
+        let (mut blocked, mut failed) = (false, None);
+        plane.take(now, |outgoing| {
+            let place = match outgoing.to {
+                To::Group => sockets.group.as_ref().map(|(_, place)| *place),
+                To::Node(node) => places.get(&node).copied(),
+            };
+            let Some(place) = place else {
+                return Left::All;
+            };
+            stats.calls_datagram_write += 1;
+            stats.datagrams_out += outgoing.bytes.len().div_ceil(outgoing.segment_bytes) as u64;
+            match sockets
+                .one
+                .send(place, outgoing.bytes, outgoing.segment_bytes)
+            {
+                Ok(Sent::All) => Left::All,
+                Ok(Sent::Dropped(count)) => {
+                    stats.datagrams_dropped += count as u64;
+                    blocked = true;
+                    Left::Blocked
+                }
+                // What is too long for the path, or meets no route, is lost: probes tell that nothing arrives.
+                Ok(Sent::TooLong) => Left::Dropped,
+                Err(error) => {
+                    failed = Some(error);
+                    Left::Dropped
+                }
+            }
+        });
+        if let Some(error) = failed {
+            stats.datagrams_failed += 1;
+            tracing::debug!(%error, "a datagram was not sent");
+        }
+        if blocked {
+            self.blocked = true;
+            let both = Interest {
+                read: true,
+                write: true,
+            };
+            sources.change(&self.sockets.one, self.token, both)?;
+        }
+        Ok(())
+    }
+
+    /// What happened since.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.plane.next_event()
+    }
+
+    /// How frames to a peer travel, and why not better.
+    pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
+        let link = self.plane.links().find(|link| link.member.node == node)?;
+        Some(self.describe(link))
+    }
+
+    fn describe(&self, link: &Link) -> PeerPlane {
+        let rtt_us = link.one.rtt_us();
+        let (way, why) = match (link.one.is_up(), link.group.is_up()) {
+            (false, _) if !link.is_introduced() => {
+                (Way::Tcp, Some("the peer takes no datagrams".to_owned()))
+            }
+            (false, _) => (Way::Tcp, Some("datagrams do not come back".to_owned())),
+            (true, true) => (Way::Multicast, None),
+            (true, false) => {
+                let silent = "it does not answer by the group".to_owned();
+                let lacks = self.sockets.instead.clone();
+                let has_group = self.sockets.group.is_some();
+                (Way::Udp, if has_group { Some(silent) } else { lacks })
+            }
+        };
+        PeerPlane { way, rtt_us, why }
+    }
+
+    /// Appends how many datagrams were not taken, by reason.
+    pub(crate) fn metrics(&self, out: &mut String) {
+        let name = "quorate_net_datagrams_refused_total";
+        let _ = writeln!(
+            out,
+            "# HELP {name} Datagrams that were not taken, by reason.\n# TYPE {name} counter"
+        );
+        for (refusal, count) in self.plane.refusals().iter() {
+            let _ = writeln!(out, "{name}{{reason=\"{}\"}} {count}", refusal.name());
+        }
+    }
+}
+
+/// What a connection says of datagrams, owned.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    introduction: Introduction,
+    address: String,
+    key: KeyId,
+}
+
+impl Said {
+    /// As a frame has it.
+    pub(crate) fn frame(&self) -> Datagrams<'_> {
+        let channel = |opening: &Opening| DatagramChannel {
+            channel: opening.channel,
+            to_one: opening.to_one,
+            next: opening.from,
+        };
+        Datagrams {
+            boot: self.introduction.boot,
+            address: &self.address,
+            key: self.key,
+            channels: self.introduction.channels.iter().map(channel).collect(),
+        }
+    }
+}
+
+/// An address, or a port alone at the place that a connection comes from.
+fn place(address: &str, from: Option<IpAddr>) -> Option<SocketAddr> {
+    match address.strip_prefix(':') {
+        Some(port) => Some(SocketAddr::new(from?, port.parse().ok()?)),
+        None => address.parse().ok(),
+    }
+}
+
+/// [pkt-2] Nobody can guess it.
+fn nonce() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_le_bytes(bytes),
+        // The system has no chance to give yet, or was interrupted: no answer will fit.
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_hears_where_it_says_or_where_its_connection_comes_from() {
+        let from = Some("10.0.0.9".parse().unwrap());
+        assert_eq!(place("10.0.0.1:7451", from), "10.0.0.1:7451".parse().ok());
+        assert_eq!(place(":7451", from), "10.0.0.9:7451".parse().ok());
+        assert_eq!(place("[::1]:1", None), "[::1]:1".parse().ok());
+        for bad in ["", ":", ":x", "host:1", ":99999", "10.0.0.1"] {
+            assert_eq!(place(bad, from), None, "{bad}");
+        }
+        assert_eq!(place(":1", None), None);
+    }
+
+    #[test]
+    fn nonces_differ() {
+        assert!(nonce() != nonce());
+    }
+}

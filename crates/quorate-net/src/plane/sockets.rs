@@ -1,0 +1,245 @@
+//! The sockets of a plane: what was wanted, or the next best that this machine gives, and why.
+
+use std::{fmt, fs, io, net::SocketAddr};
+
+use quorate_packets::{
+    limits::Limits,
+    socket::{Failed, Interface, Udp},
+};
+use thiserror::Error;
+
+use super::{
+    keys::KeyFile,
+    wanted::{GROUP_ADDRESS, Kind, Wanted},
+};
+
+/// What the kernel shall keep of datagrams that were not read yet.
+const RECEIVE_BYTES: usize = 16 << 20;
+/// Of an interface that does not say how long its packets are.
+const USUAL_MTU: usize = 1500;
+/// Of an interface that does not say how fast it is, in megabits per second.
+const USUAL_SPEED: u64 = 10_000;
+/// Within a machine, in megabits per second.
+const LOOPBACK_SPEED: u64 = 40_000;
+
+/// Datagrams of this node.
+pub struct Sockets {
+    /// Hears what is for this node alone, and sends everything.
+    pub(crate) one: Udp,
+    /// Hears the group, and where that is.
+    pub(crate) group: Option<(Udp, SocketAddr)>,
+    /// Capacities that fit the interface.
+    pub(crate) limits: Limits,
+    /// Why it is not what was wanted, if it is not.
+    pub(crate) instead: Option<String>,
+    /// The keys, if there are any.
+    pub(crate) keys: Option<KeyFile>,
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets")
+            .field("kind", &self.kind())
+            .field("address", &self.one.local())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an operator asked for that a node must not do.
+#[derive(Debug, Error)]
+pub enum Refused {
+    /// Anybody could speak.
+    #[error(
+        "--plane {0} at an address that others reach needs a key: anybody there could speak in a member's name"
+    )]
+    Untrusted(&'static str),
+    /// The address for peers has no interface by itself.
+    #[error(
+        "--plane multicast needs --plane-interface: {0} does not say where the group is to be joined"
+    )]
+    NoInterface(SocketAddr),
+    /// The group is of another family, or none.
+    #[error("--plane-group {0} is no multicast group of IPv4")]
+    NoGroup(SocketAddr),
+}
+
+impl Refused {
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Untrusted(_) => {
+                "give all nodes the same --plane-key FILE, or --plane-trusted where nobody else is on the network"
+            }
+            Self::NoInterface(_) => "name the interface, as `ip link` shows it",
+            Self::NoGroup(_) => {
+                "groups are 224.0.0.0 to 239.255.255.255; leave the flag out for 239.81.84.69:7455"
+            }
+        }
+    }
+}
+
+impl Sockets {
+    /// Opens what was wanted beside a listener for peers at this address. What this machine lacks is passed over
+    /// for the next best, with a line that says so: multicast, then datagrams to each peer, then none.
+    pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
+        let name = wanted.kind.name();
+        if wanted.kind == Kind::Tcp {
+            return Ok(None);
+        }
+        let loopback = peers.ip().is_loopback();
+        if !loopback && wanted.keys.is_none() && !wanted.trusted {
+            return Err(Refused::Untrusted(name));
+        }
+        let group = wanted.group.unwrap_or(GROUP_ADDRESS);
+        if !matches!(group, SocketAddr::V4(v4) if v4.ip().is_multicast()) {
+            return Err(Refused::NoGroup(group));
+        }
+        let interface = match (&wanted.interface, loopback) {
+            (Some(name), _) => Some(name.as_str()),
+            (None, true) => Some("lo"),
+            (None, false) if wanted.kind == Kind::Multicast => {
+                return Err(Refused::NoInterface(peers));
+            }
+            (None, false) => None,
+        };
+        let one = match Udp::bind(peers, RECEIVE_BYTES) {
+            Ok(one) => one,
+            Err(error) => {
+                tracing::warn!(%error, "--plane {name} is not possible here: frames go by TCP");
+                return Ok(None);
+            }
+        };
+        if one.buffered().is_short() {
+            tracing::warn!("datagrams: {}", one.buffered());
+        }
+        let mut sockets = Self {
+            limits: limits(interface, &one),
+            one,
+            group: None,
+            instead: None,
+            keys: wanted.keys.clone(),
+        };
+        if wanted.kind == Kind::Multicast
+            && let Some(interface) = interface
+        {
+            match join(&sockets.one, group, interface) {
+                Ok(socket) => sockets.group = Some((socket, group)),
+                Err(error) => {
+                    let why = format!("multicast is not possible here: {error}");
+                    tracing::warn!("{why}; frames go by datagrams to each peer");
+                    sockets.instead = Some(why);
+                }
+            }
+        }
+        Ok(Some(sockets))
+    }
+
+    /// What it came to.
+    pub const fn kind(&self) -> Kind {
+        match self.group {
+            Some(_) => Kind::Multicast,
+            None => Kind::Udp,
+        }
+    }
+
+    /// Where datagrams for this node arrive.
+    pub const fn address(&self) -> SocketAddr {
+        self.one.local()
+    }
+}
+
+fn join(one: &Udp, group: SocketAddr, interface: &str) -> Result<Udp, Failed> {
+    let socket = Udp::join(group, interface, RECEIVE_BYTES)?;
+    one.send_groups_at(interface)?;
+    Ok(socket)
+}
+
+/// Capacities for an interface, as far as it tells.
+fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
+    let found = interface.and_then(|name| Interface::named(name, socket).ok());
+    let mtu = found.as_ref().and_then(|interface| interface.mtu);
+    let megabits = match interface {
+        Some("lo") => LOOPBACK_SPEED,
+        Some(name) => speed(name).unwrap_or(USUAL_SPEED),
+        None => USUAL_SPEED,
+    };
+    let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU));
+    limits.link_bytes_s = megabits * 125_000;
+    limits
+}
+
+/// In megabits per second; interfaces that do not know say nothing, or -1.
+fn speed(interface: &str) -> Option<u64> {
+    let text: io::Result<String> = fs::read_to_string(format!("/sys/class/net/{interface}/speed"));
+    let speed = text.ok()?.trim().parse::<i64>().ok()?;
+    u64::try_from(speed).ok().filter(|speed| *speed > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(kind: Kind) -> Wanted {
+        Wanted {
+            kind,
+            ..Wanted::default()
+        }
+    }
+
+    fn open(wanted: &Wanted, peers: &str) -> Result<Option<Sockets>, String> {
+        Sockets::open(wanted, peers.parse().unwrap()).map_err(|refused| refused.to_string())
+    }
+
+    #[test]
+    fn nothing_is_opened_for_tcp() {
+        assert!(open(&wanted(Kind::Tcp), "10.0.0.1:7451").unwrap().is_none());
+    }
+
+    /// [pkt-2] Whoever reaches the port could speak in a member's name.
+    #[test]
+    fn others_reach_it_only_with_a_key_or_where_all_are_trusted() {
+        let mut wanted = wanted(Kind::Udp);
+        let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
+        assert!(refused.starts_with("--plane udp at an address that others reach needs a key"));
+        wanted.trusted = true;
+        assert_eq!(
+            open(&wanted, "0.0.0.0:0").unwrap().unwrap().kind(),
+            Kind::Udp
+        );
+        wanted.kind = Kind::Multicast;
+        let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
+        assert!(refused.contains("needs --plane-interface"), "{refused}");
+    }
+
+    #[test]
+    fn a_group_has_to_be_one() {
+        let mut wanted = wanted(Kind::Multicast);
+        for group in ["10.0.0.1:7455", "[ff02::1]:7455"] {
+            wanted.group = Some(group.parse().unwrap());
+            let refused = open(&wanted, "127.0.0.1:0").unwrap_err();
+            assert_eq!(
+                refused,
+                format!("--plane-group {group} is no multicast group of IPv4")
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_passed_over_for_the_next_best() {
+        let mut wanted = wanted(Kind::Multicast);
+        wanted.interface = Some("nosuch0".to_owned());
+        let sockets = open(&wanted, "127.0.0.1:0").unwrap().unwrap();
+        assert_eq!(sockets.kind(), Kind::Udp);
+        let why = sockets.instead.unwrap();
+        assert!(
+            why.starts_with("multicast is not possible here: there is no interface nosuch0"),
+            "{why}"
+        );
+        // The port is in use by another socket.
+        let taken = open(&self::wanted(Kind::Udp), "127.0.0.1:0")
+            .unwrap()
+            .unwrap();
+        let again = open(&self::wanted(Kind::Udp), &taken.address().to_string());
+        assert!(again.unwrap().is_none());
+    }
+}

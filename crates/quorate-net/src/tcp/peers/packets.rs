@@ -1,0 +1,201 @@
+//! What connections have to do with datagrams: they introduce, and what does not go by datagrams goes by them.
+
+use quorate_core::node_id::{Member, NodeId};
+use quorate_plane::Event;
+use quorate_replica::{
+    plane::Received,
+    status::{PeerPlane, Way},
+};
+use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode};
+
+use super::{Peers, is_for_the_host, link::LinkId};
+use crate::{
+    cx::PeerCx,
+    host::Now,
+    plane::{KeyFile, packets::Hears},
+};
+
+impl Peers {
+    /// Tells a peer whose connection is up where and how this node is heard ([pkt-2]).
+    pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: Now) {
+        let packets = self.packets.as_mut();
+        if let Some(said) = packets.and_then(|packets| packets.meet(peer, now.time)) {
+            self.say(id, &Frame::Datagrams(said.frame()));
+        }
+    }
+
+    /// A peer said the same of itself.
+    pub(super) fn on_datagrams_said(
+        &mut self,
+        id: LinkId,
+        peer: Member,
+        said: &Datagrams<'_>,
+        now: Now,
+    ) {
+        let from = self
+            .links
+            .get(id)
+            .and_then(|link| link.socket().remote_ip());
+        let Some(packets) = &mut self.packets else {
+            return;
+        };
+        if let Err(why) = packets.introduce(peer, said, from, now.time) {
+            let what = format!("goes on by TCP alone: {why}");
+            self.journal.complain(peer.node, &what);
+        }
+    }
+
+    /// The connection with a peer is gone, and with it what it stood for.
+    pub(super) fn part_datagrams(&mut self, node: NodeId) {
+        if let Some(packets) = &mut self.packets {
+            packets.part(node);
+        }
+    }
+
+    /// Datagrams arrived, or there is room for more.
+    pub(crate) fn on_datagrams(
+        &mut self,
+        hears: Hears,
+        (read, write): (bool, bool),
+        cx: &mut PeerCx<'_>,
+    ) {
+        let Self { packets, stats, .. } = self;
+        let Some(packets) = packets else {
+            return;
+        };
+        let unblocked = if write {
+            packets.unblock(cx.sources)
+        } else {
+            Ok(())
+        };
+        let received = if read {
+            packets.receive(hears, cx.now.time, stats)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = unblocked.and(received) {
+            // An interface that is down, for example: probes tell that nothing arrives.
+            tracing::debug!(%error, "datagrams cannot be read");
+        }
+        self.take_datagram_events(cx);
+    }
+
+    /// Does what is due about datagrams.
+    pub(super) fn datagrams_on_time(&mut self, cx: &mut PeerCx<'_>) {
+        if let Some(packets) = &mut self.packets {
+            packets.on_time(cx.now.time);
+            self.take_datagram_events(cx);
+        }
+    }
+
+    /// Sends the datagrams that may leave.
+    pub(super) fn flush_datagrams(&mut self, cx: &PeerCx<'_>) {
+        let Self { packets, stats, .. } = self;
+        let Some(packets) = packets else {
+            return;
+        };
+        if let Err(error) = packets.flush(cx.now.time, cx.sources, stats) {
+            tracing::warn!(%error, "cannot watch the socket of datagrams");
+        }
+    }
+
+    fn take_datagram_events(&mut self, cx: &mut PeerCx<'_>) {
+        while let Some(event) = self
+            .packets
+            .as_mut()
+            .and_then(|packets| packets.next_event())
+        {
+            match event {
+                Event::Frame { from, bytes } => self.on_datagram_frame(from, &bytes, cx),
+                Event::Up {
+                    node,
+                    by_group,
+                    rtt_us,
+                } => {
+                    let way = if by_group { Way::Multicast } else { Way::Udp };
+                    tracing::info!(peer = node.0, rtt_us, "{} reaches it", way.name());
+                }
+                Event::Down { node, by_group } => {
+                    let (way, next) = match by_group {
+                        true => (Way::Multicast, "datagrams to it alone"),
+                        false => (Way::Udp, "TCP"),
+                    };
+                    tracing::warn!(
+                        peer = node.0,
+                        "{} does not reach it any more, or does not come back: frames go by {next}",
+                        way.name()
+                    );
+                }
+            }
+        }
+    }
+
+    /// A frame that came whole. Its tag has named its sender, and so has it to.
+    fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
+        let decoded = decode(bytes, BODY_BYTES_MAX);
+        let link = self.table.open(from.node, Lane::Control);
+        let (
+            Ok(Decoded::Frame {
+                from: said,
+                frame,
+                used,
+            }),
+            Some(link),
+        ) = (decoded, link)
+        else {
+            self.stats.datagram_frames_refused += 1;
+            return;
+        };
+        if said != from || used != bytes.len() || !is_for_the_host(&frame) {
+            self.stats.datagram_frames_refused += 1;
+            return;
+        }
+        self.stats.frames_in += 1;
+        self.stats.frames_in_datagrams += 1;
+        if let Some(link) = self.links.get_mut(link) {
+            link.hear(cx.now.time);
+        }
+        let received = Received::plain(from, frame);
+        cx.host
+            .frame(&mut cx.now.turn(self), Lane::Control, received);
+    }
+
+    /// How frames to a peer travel.
+    pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
+        let packets = self.packets.as_ref();
+        packets
+            .and_then(|packets| packets.status(node))
+            .unwrap_or_default()
+    }
+
+    /// The file of keys has changed.
+    pub(crate) fn rekey(&mut self, file: &KeyFile, now: Now) {
+        let Some(packets) = &mut self.packets else {
+            return;
+        };
+        match packets.rekey(file) {
+            Ok(true) => {
+                tracing::info!(
+                    "datagrams: a new key is accepted; it is sent with when every peer has it"
+                );
+                let peers: Vec<NodeId> = self.table.others().collect();
+                for node in peers {
+                    let open = self.table.open(node, Lane::Control);
+                    let member = open.and_then(|id| Some((id, self.links.get(id)?.member()?)));
+                    if let Some((id, member)) = member {
+                        self.say_datagrams(id, member, now);
+                    }
+                }
+            }
+            Ok(false) => {}
+            Err(why) => tracing::error!("{why}"),
+        }
+    }
+
+    /// Appends what is counted of datagrams that were not taken.
+    pub(crate) fn datagram_metrics(&self, out: &mut String) {
+        if let Some(packets) = &self.packets {
+            packets.metrics(out);
+        }
+    }
+}
