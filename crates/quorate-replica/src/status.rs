@@ -45,8 +45,8 @@ pub struct PeerPlane {
     pub why: Option<String>,
 }
 
-/// A way to a peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A way to a peer; the better one is the greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// Connections.
     #[default]

@@ -158,7 +158,8 @@ impl PacketSide {
         };
         self.places.insert(peer.node, place);
         self.plane.introduce(&introduction, now);
-        self.named(peer.node, said.key);
+        self.plane.rekey(|keys| keys.named(peer.node, said.key));
+        self.switch_keys();
         Ok(())
     }
 
@@ -168,36 +169,34 @@ impl PacketSide {
         self.places.remove(&node);
     }
 
-    /// [pkt-3] A peer named its newest key: who has heard it from all sends with it.
-    fn named(&mut self, node: NodeId, key: KeyId) {
-        let peers: Vec<NodeId> = self.plane.links().map(|link| link.member.node).collect();
-        let switched = self.plane.rekey(|keys| {
-            keys.named(node, key);
-            keys.switch(&peers)
-        });
-        if switched {
-            tracing::info!(key, "datagrams are sent with a new key: every peer has it");
+    /// [pkt-3] Sends with the newest key once every peer has named it.
+    fn switch_keys(&mut self) {
+        let peers = self.plane.links().filter(|link| link.is_introduced());
+        let peers: Vec<NodeId> = peers.map(|link| link.member.node).collect();
+        if self.plane.rekey(|keys| keys.switch(&peers)) {
+            tracing::info!("datagrams are sent with a new key: every peer has it");
         }
     }
 
-    /// The file has a new key. Whether it was taken: then every peer is to be told.
+    /// The file has changed. Whether it has a new key, which was taken: then every peer is to be told.
     pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
         };
-        self.plane.rekey(|keys| {
+        let taken = self.plane.rekey(|keys| {
             keys.keep(|held| file.has(held));
             if keys.newest() == id {
                 return Ok(false);
             }
-            let added = keys.add(id, key);
-            added.map_err(|bad| {
-                format!(
-                    "key {id} of {} is not taken: {bad:?}",
-                    file.path().display()
-                )
-            })?;
-            Ok(true)
+            keys.add(id, key).map(|()| true)
+        });
+        // The others may have named it before.
+        self.switch_keys();
+        taken.map_err(|bad| {
+            format!(
+                "key {id} of {} is not taken: {bad:?}",
+                file.path().display()
+            )
         })
     }
 

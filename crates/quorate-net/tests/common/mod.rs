@@ -28,6 +28,7 @@ use quorate_core::{
 use quorate_net::{
     Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now,
     OperatorSide, Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
+    plane::Wanted,
 };
 use quorate_replica::{
     Payload, Probed,
@@ -35,7 +36,7 @@ use quorate_replica::{
     group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
-    status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
+    status::{Addresses, DiskUse, Peer, PeerPlane, Snapshot, Status, TuningReport},
 };
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
@@ -229,6 +230,22 @@ pub(crate) fn batch(bytes: &[u8]) -> Value {
 }
 
 impl Fake {
+    /// Who was here, as a status has it.
+    fn known(&self) -> Vec<Peer> {
+        let peer = |peer: &PeerUp| Peer {
+            member: peer.member,
+            weight: 1,
+            auxiliary: false,
+            connected: true,
+            lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
+            addresses: peer.addresses.clone(),
+            plane: PeerPlane::default(),
+        };
+        self.shared.lock().peers.values().map(peer).collect()
+    }
+
     fn send(&self, to: NodeId, lane: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
         let encoded = encode_parts(self.member, frame).unwrap();
         let body = Body::Bytes(&encoded.body);
@@ -493,7 +510,7 @@ impl OperatorSide for Fake {
             progress: None,
             error: None,
             notices: Vec::new(),
-            peers: Vec::new(),
+            peers: self.known(),
         }
     }
 
@@ -618,6 +635,7 @@ pub(crate) struct Start {
     pub(crate) limits: Limits,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) peer: String,
+    pub(crate) plane: Wanted,
 }
 
 impl Start {
@@ -629,6 +647,7 @@ impl Start {
             limits: Limits::default(),
             socket: None,
             peer: "127.0.0.1:0".to_owned(),
+            plane: Wanted::default(),
         }
     }
 
@@ -637,6 +656,7 @@ impl Start {
         let mut listeners = listeners.unwrap();
         listeners.bind_streams("127.0.0.1:0").unwrap();
         listeners.bind_raw_streams("127.0.0.1:0").unwrap();
+        listeners.bind_datagrams(&self.plane).unwrap();
         Bound {
             start: self,
             listeners,
