@@ -20,7 +20,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster planes [ROUNDS] [--seed N]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -34,13 +34,15 @@ struct Wish {
     part: Option<Part>,
 }
 
-/// What needs no checker; and no network of its own, except streams.
+/// What needs no checker, and no network of its own, except for the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Failover,
     Snapshots,
     Replace,
     Streams,
+    /// All rounds on planes of packets; it needs both.
+    Planes,
 }
 
 /// Rounds of [`Part::Streams`], if nobody says how many.
@@ -51,10 +53,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !network::is_inside() {
         shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
-        if wish.part.is_none() {
+        if matches!(wish.part, None | Some(Part::Planes)) {
             Checker::build()?;
         }
-        if matches!(wish.part, None | Some(Part::Streams)) {
+        if matches!(wish.part, None | Some(Part::Streams | Part::Planes)) {
             match network::missing() {
                 None => return Err(network::enter().into()),
                 Some(why) => skip("partitions in network namespaces", &why)?,
@@ -67,8 +69,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
         Some(Part::Streams) => streams::run(wish.rounds, wish.seed),
+        Some(Part::Planes) => rounds(wish, Setting::OF_PACKETS),
         None => {
-            rounds(wish)?;
+            rounds(wish, Setting::ALL)?;
             if wish.only.is_none() {
                 snapshots::run()?;
                 replace::run()?;
@@ -85,6 +88,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         ["snapshots"] => (Some(Part::Snapshots), &[][..]),
         ["replace"] => (Some(Part::Replace), &[][..]),
         ["streams", rest @ ..] => (Some(Part::Streams), rest),
+        ["planes", rest @ ..] => (Some(Part::Planes), rest),
         words => (None, words),
     };
     let mut wish = Wish {
@@ -120,7 +124,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     Ok(wish)
 }
 
-fn rounds(wish: Wish) -> Result<(), Failed> {
+fn rounds(wish: Wish, settings: [Setting; 4]) -> Result<(), Failed> {
     let network = network::is_inside()
         .then(|| Network::new(NODES))
         .transpose()?;
@@ -147,7 +151,7 @@ fn rounds(wish: Wish) -> Result<(), Failed> {
         let mut plans = [true, false]
             .map(|durable| Plan::new(durable, network.is_some(), seed).only(wish.only));
         let kills = wish.only.is_some_and(|step| !step.spares_memory());
-        for setting in Setting::ALL {
+        for setting in settings {
             if kills && !setting.is_durable() {
                 continue;
             }
@@ -204,6 +208,8 @@ mod tests {
         };
         assert_eq!(streams(&["streams"]), (STREAM_ROUNDS, None));
         assert_eq!(streams(&["streams", "1", "--seed", "7"]), (1, Some(7)));
+        let planes = parse(&["planes", "2"]).unwrap();
+        assert_eq!((planes.part, planes.rounds), (Some(Part::Planes), 2));
         assert!(parse(&["streams", "--only", "KillAll"]).is_err());
         assert!(parse(&["x"]).is_err());
         assert!(parse(&["--seed"]).is_err());

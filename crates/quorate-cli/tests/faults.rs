@@ -113,6 +113,29 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     check_all_there(&cluster, &keys);
 }
 
+/// The same where the protocol goes by datagrams; where the machine takes no multicast, the next best is used.
+#[test]
+fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
+    for plane in ["udp", "multicast"] {
+        let mut cluster = Cluster::start(3, &["--store", "memory", "--plane", plane]);
+        let load = Load::start(&cluster);
+        load.wait_for_more(100);
+        let leader = cluster.leader();
+        cluster.node(leader).kill().unwrap();
+        load.wait_for_more(100);
+        cluster.node(leader).restart().unwrap();
+        load.wait_for_more(100);
+        let keys = load.finish();
+        check_all_there(&cluster, &keys);
+        let frames = |name| cluster.nodes.metric(cluster.leader(), name).unwrap();
+        let by_datagrams = frames("quorate_net_frames_out_datagrams_total");
+        assert!(
+            by_datagrams > 300,
+            "{plane}: {by_datagrams} frames by datagrams"
+        );
+    }
+}
+
 #[test]
 fn all_nodes_killed_at_once_lose_nothing_acknowledged() {
     for store in ["lsm", "memory"] {

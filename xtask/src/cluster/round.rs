@@ -37,21 +37,35 @@ const CLIENT_TIMEOUT_MS: &str = "1000";
 pub(crate) struct Setting {
     pub(crate) durability: &'static str,
     pub(crate) store: &'static str,
+    pub(crate) plane: &'static str,
     pub(crate) steps: u32,
 }
 
 impl Setting {
     pub(crate) const ALL: [Self; 4] = [
-        Self::new("durable", "lsm", 9),
-        Self::new("durable", "memory", 6),
-        Self::new("volatile", "memory", 5),
-        Self::new("volatile", "lsm", 4),
+        Self::new("durable", "lsm", "tcp", 9),
+        Self::new("durable", "memory", "multicast", 6),
+        Self::new("volatile", "memory", "udp", 5),
+        Self::new("volatile", "lsm", "tcp", 4),
+    ];
+    /// Planes of packets alone.
+    pub(crate) const OF_PACKETS: [Self; 4] = [
+        Self::new("durable", "lsm", "multicast", 9),
+        Self::new("durable", "memory", "udp", 6),
+        Self::new("volatile", "memory", "multicast", 5),
+        Self::new("volatile", "lsm", "udp", 4),
     ];
 
-    const fn new(durability: &'static str, store: &'static str, steps: u32) -> Self {
+    const fn new(
+        durability: &'static str,
+        store: &'static str,
+        plane: &'static str,
+        steps: u32,
+    ) -> Self {
         Self {
             durability,
             store,
+            plane,
             steps,
         }
     }
@@ -90,17 +104,22 @@ impl Stage<'_> {
         sums: &mut Sums,
     ) -> Result<Vec<Operation>, Failed> {
         println!(
-            "- {} nodes, {}, {}, seed {seed}",
-            NODES, setting.durability, setting.store
+            "- {} nodes, {}, {}, {}, seed {seed}",
+            NODES, setting.durability, setting.store, setting.plane
         );
-        let flags = [
+        let mut flags = vec![
             "--durability",
             setting.durability,
             "--store",
             setting.store,
             "--client-timeout-ms",
             CLIENT_TIMEOUT_MS,
+            "--plane",
+            setting.plane,
         ];
+        if self.network.is_some() {
+            flags.extend(["--plane-interface", "eth0", "--plane-trusted"]);
+        }
         let mut nodes = match self.network {
             Some(network) => nodes::serving_in(network, &flags)?,
             None => nodes::serving(NODES, &flags)?,
@@ -108,7 +127,13 @@ impl Stage<'_> {
         let mut history = Vec::new();
         let played = self.play(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
-            let place = evidence(&format!("{}-{}-{seed}", setting.durability, setting.store))?;
+            let Setting {
+                durability,
+                store,
+                plane,
+                ..
+            } = setting;
+            let place = evidence(&format!("{durability}-{store}-{plane}-{seed}"))?;
             save(&history, &place.join("history.jsonl"))?;
             let folders = nodes.keep_for_inspection(&place.join("nodes"));
             return Err(Failed(format!(
