@@ -51,6 +51,7 @@ pages! {
     members_are_changed_as_written: "members.md",
     snapshots_are_taken_as_written: "snapshots.md",
     streams_are_kept_as_written: "streams.md",
+    planes_are_used_as_written: "planes.md",
 }
 
 fn folder() -> PathBuf {
@@ -218,12 +219,21 @@ impl World {
         let spec = Spec {
             program: program(),
             data,
-            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            flags: flags.iter().map(|flag| self.found(flag)).collect(),
             stderr,
             tied: true,
         };
         let node = NodeProcess::spawn(spec).unwrap();
         self.nodes.insert(name.to_owned(), node);
+    }
+
+    /// A file of the folder, where a node finds it.
+    fn found(&self, flag: &str) -> String {
+        let path = self.folder.path().join(flag);
+        match path.is_file() {
+            true => path.display().to_string(),
+            false => flag.to_owned(),
+        }
     }
 
     /// Waits until everybody who was started since serves.

@@ -58,7 +58,7 @@ pub enum BadKeys {
 impl BadKeys {
     /// What to do about it.
     pub const fn hint(&self) -> &'static str {
-        "a line is a number from 1 to 255 and 64 hexadecimal digits: `echo \"1 $(openssl rand -hex 32)\"` makes one"
+        "it is a file with a line for each key, a number from 1 to 255 and 64 hexadecimal digits; docs/operate/planes.md has a command that makes one"
     }
 }
 
