@@ -73,7 +73,11 @@ impl Ring {
     pub(crate) fn next(&mut self) -> Option<Slot<'_>> {
         // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is seen.
         let status = self.status().load(Ordering::Acquire);
-        (status & OURS != 0).then_some(Slot { ring: self })
+        // Not `then_some`: a slot that is made and dropped would take this word from the kernel.
+        if status & OURS == 0 {
+            return None;
+        }
+        Some(Slot { ring: self })
     }
 
     /// Where the next slot begins: all of its bytes are within the mapping.

@@ -80,7 +80,7 @@ mod tests {
                 let mut end = 0;
                 for slot in 0..shape.slots() {
                     let offset = shape.offset(slot);
-                    assert!(offset >= end && offset % ALIGNMENT == 0);
+                    assert!(offset >= end && offset.is_multiple_of(ALIGNMENT));
                     end = offset + shape.slot_bytes;
                     let last = end - 1;
                     assert_eq!(offset / shape.block_bytes, last / shape.block_bytes);

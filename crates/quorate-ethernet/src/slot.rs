@@ -130,7 +130,7 @@ mod tests {
             [FOR_ME, FOR_A_GROUP],
             [libc::PACKET_HOST, libc::PACKET_MULTICAST]
         );
-        assert!(libc::TPACKET2_HDRLEN + 16 + 16 <= SLOT_HEADER_BYTES);
+        const { assert!(libc::TPACKET2_HDRLEN + 16 + 16 <= SLOT_HEADER_BYTES) };
     }
 
     #[test]
