@@ -5,7 +5,7 @@ use std::process::Command;
 use quorate_ethernet::{ETHER_TYPE, Ethernet, Mac, Refusal, Sent};
 use quorate_testbed::{namespace::ip, run::read};
 
-use crate::cable::{A, B, RECEIVE_BYTES, alone, bind, hear, lay, meet, pair, pattern};
+use crate::cable::{A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, meet, pair, pattern};
 
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
@@ -109,7 +109,7 @@ fn a_group_reaches_all_who_joined() {
         meet(one, three);
         meet(two, three);
         for socket in [&mut single, &mut other] {
-            while socket.receive(|_, _| ()).unwrap() > 0 {}
+            drain(socket, |_, _| ());
         }
         let run = pattern(64 * 1000);
         assert_eq!(one.send(GROUP, &run, 1000).unwrap(), Sent::All);
