@@ -28,8 +28,9 @@ pub fn missing(trial: &str) -> Option<io::Error> {
     read(unshare().args(["sh", "-c", &trial])).err()
 }
 
-/// Without root it pretends to be root, where that is allowed.
-fn unshare() -> Command {
+/// What a command in a network and a mount namespace of its own begins with: a program follows. Without
+/// root it pretends to be root, where that is allowed.
+pub fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.arg("--map-root-user");

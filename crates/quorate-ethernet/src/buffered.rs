@@ -1,0 +1,67 @@
+//! How much the kernel keeps for a socket.
+
+use std::fmt;
+
+/// The receive ring that a socket got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffered {
+    /// Bytes that it has.
+    pub bytes: usize,
+    /// Bytes that were wanted.
+    pub wanted: usize,
+    /// Frames that wait there at most, however short they are.
+    pub frames: usize,
+}
+
+impl Buffered {
+    /// Whether it is less than half of what was wanted: a ring has whole blocks, so it is rarely just that.
+    pub const fn is_short(self) -> bool {
+        self.bytes < self.wanted / 2
+    }
+}
+
+impl fmt::Display for Buffered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            bytes,
+            wanted,
+            frames,
+        } = self;
+        write!(f, "receive ring of {frames} frames in {bytes} bytes")?;
+        if self.is_short() {
+            write!(
+                f,
+                ", {wanted} bytes were wanted: bursts will be lost; free memory, or ask for less \
+                 (256 MiB at most)"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_ring_says_what_to_do() {
+        let say = |bytes, wanted| {
+            let frames = 41;
+            Buffered {
+                bytes,
+                wanted,
+                frames,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            say(65_536, 70_000),
+            "receive ring of 41 frames in 65536 bytes"
+        );
+        assert_eq!(
+            say(65_536, 262_144),
+            "receive ring of 41 frames in 65536 bytes, 262144 bytes were wanted: bursts will be lost; \
+             free memory, or ask for less (256 MiB at most)"
+        );
+    }
+}
