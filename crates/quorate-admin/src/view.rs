@@ -318,7 +318,7 @@ pub struct MemberView {
 /// How frames travel to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaneView {
-    /// `tcp`, `udp` or `multicast`.
+    /// `tcp`, `udp`, `multicast` or `ethernet`.
     pub way: String,
     /// Round trip of the last probe, in microseconds; null if there are no probes.
     pub rtt_us: Option<u64>,

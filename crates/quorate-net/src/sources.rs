@@ -7,7 +7,7 @@ use quorate_replica::front::ConnectionId;
 use slotmap::{Key as _, KeyData, SlotMap, new_key_type};
 
 use crate::{
-    plane::packets::Hears,
+    plane::wire::Hears,
     poller::{Events, Interest, Poller, Ready},
     tcp::peers::LinkId,
 };

@@ -55,6 +55,8 @@ pub enum Way {
     Udp,
     /// Datagrams to the group, and to it alone what is for nobody else.
     Multicast,
+    /// Frames of our own on an Ethernet, to the group or to it alone.
+    Ethernet,
 }
 
 impl Way {
@@ -64,6 +66,7 @@ impl Way {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             Self::Multicast => "multicast",
+            Self::Ethernet => "ethernet",
         }
     }
 }

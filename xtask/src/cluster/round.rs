@@ -53,7 +53,7 @@ impl Setting {
         Self::new("durable", "lsm", "multicast", 9),
         Self::new("durable", "memory", "udp", 6),
         Self::new("volatile", "memory", "multicast", 5),
-        Self::new("volatile", "lsm", "udp", 4),
+        Self::new("volatile", "lsm", "ethernet", 4),
     ];
 
     const fn new(

@@ -14,7 +14,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
     })?;
     let keys = file.map(|file| KeyFile::read(Path::new(&file)));
     let wanted = Wanted {
-        kind: layers.required("plane", "tcp, udp or multicast", Kind::named)?,
+        kind: layers.required("plane", "tcp, udp, multicast or ethernet", Kind::named)?,
         interface: layers.optional("plane-interface", "the name of an interface", |text| {
             (!text.is_empty()).then(|| text.to_owned())
         })?,

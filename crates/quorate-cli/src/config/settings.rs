@@ -152,7 +152,7 @@ pub(super) const SETTINGS: [Setting; 42] = [
     setting(
         "plane",
         "PLANE",
-        "How nodes speak: tcp; udp, the protocol by datagrams; or multicast, one datagram for all. The same on all nodes",
+        "How nodes speak: tcp; udp, the protocol by datagrams; multicast, one datagram for all; or ethernet, without IP. The same on all nodes",
         Preset::Text("tcp"),
     ),
     setting(

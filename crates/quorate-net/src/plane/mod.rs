@@ -1,12 +1,13 @@
 //! Planes of packets beside TCP: what is wanted, which sockets that takes, and frames as datagrams.
 //!
-//! Reading order: [`wanted`] (what an operator says), [`sockets`] (what this machine gives), `packets` (the plane at
-//! work), [`keys`] (the file with the keys).
+//! Reading order: [`wanted`] (what an operator says), [`sockets`] (what this machine gives), `wire` (what
+//! datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the keys).
 
 pub mod keys;
 pub(crate) mod packets;
 pub mod sockets;
 pub mod wanted;
+pub(crate) mod wire;
 
 pub use keys::{BadKeys, KeyFile};
 pub use sockets::{Refused, Sockets};

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
     io,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
 };
 
 use quorate_core::{
@@ -18,7 +18,7 @@ use quorate_packets::{
     body::Opening,
     endpoint::{self, To},
     receive::Delivery,
-    socket::{Sent, Udp},
+    socket::Sent,
     trust::{Group, Introduction, Keys, keys::KeyId},
 };
 use quorate_plane::{
@@ -29,25 +29,16 @@ use quorate_plane::{
 use quorate_replica::status::{PeerPlane, Way};
 use quorate_wire::{DatagramChannel, Datagrams};
 
-use super::{keys::KeyFile, sockets::Sockets};
+use super::{
+    keys::KeyFile,
+    sockets::Sockets,
+    wire::{Hears, Place, Wire},
+};
 use crate::{
     identity::Identity,
-    poller::Interest,
-    sources::{Source, Sources, Token},
+    sources::{Sources, Token},
     stats::Stats,
 };
-
-/// Calls that take datagrams from one socket in one turn; each takes several.
-const CALLS_MAX: usize = 16;
-
-/// Which socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hears {
-    /// What is for this node alone.
-    One,
-    /// The group.
-    Group,
-}
 
 /// Datagrams of this node, and whom they reach.
 pub(crate) struct PacketSide {
@@ -57,7 +48,7 @@ pub(crate) struct PacketSide {
     /// The kernel had no room; its readiness is awaited.
     blocked: bool,
     /// Where each peer hears.
-    places: BTreeMap<NodeId, SocketAddr>,
+    places: BTreeMap<NodeId, Place>,
     /// Of the turn.
     now: Time,
 }
@@ -79,10 +70,7 @@ impl PacketSide {
         seed: u64,
         sources: &mut Sources,
     ) -> io::Result<Self> {
-        let token = sources.add(&sockets.one, Source::Datagrams(Hears::One), Interest::READ)?;
-        if let Some((group, _)) = &sockets.group {
-            sources.add(group, Source::Datagrams(Hears::Group), Interest::READ)?;
-        }
+        let token = sockets.wire.watch(sources)?;
         let settings = Settings {
             endpoint: endpoint::Settings {
                 me: identity.member,
@@ -98,7 +86,7 @@ impl PacketSide {
                 keeps: true,
                 seed,
             },
-            group: sockets.group.is_some(),
+            group: sockets.wire.has_group(),
             nonces: Box::new(nonce),
         };
         Ok(Self {
@@ -114,15 +102,9 @@ impl PacketSide {
     /// What a connection with this peer says of datagrams, once it is up.
     pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<Said> {
         let introduction = self.plane.meet(peer, now)?;
-        let address = self.sockets.address();
-        let address = match address.ip() {
-            // Where the connection comes from is where datagrams go to.
-            ip if ip.is_unspecified() => format!(":{}", address.port()),
-            _ => address.to_string(),
-        };
         Some(Said {
             introduction,
-            address,
+            address: self.sockets.wire.address(),
             key: self.plane.rekey(|keys| keys.newest()),
         })
     }
@@ -135,8 +117,13 @@ impl PacketSide {
         from: Option<IpAddr>,
         now: Time,
     ) -> Result<(), String> {
-        let place = place(said.address, from)
-            .ok_or_else(|| format!("takes datagrams at no address: {:?}", said.address))?;
+        let place = self.sockets.wire.place(said.address, from).ok_or_else(|| {
+            let name = self.sockets.kind().name();
+            format!(
+                "it takes datagrams at {:?}, which --plane {name} does not reach",
+                said.address
+            )
+        })?;
         let newest = self.plane.rekey(|keys| keys.newest());
         if (said.key == 0) != (newest == 0) {
             let side = if newest == 0 {
@@ -219,18 +206,11 @@ impl PacketSide {
     /// Takes what arrived at a socket.
     pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
-        let socket: &mut Udp = match (hears, &mut sockets.group) {
-            (Hears::Group, Some((group, _))) => group,
-            _ => &mut sockets.one,
-        };
-        for _ in 0..CALLS_MAX {
-            stats.calls_datagram_read += 1;
-            let count = socket.receive(|_, datagram| plane.on_datagram(datagram, now))?;
-            stats.datagrams_in += count as u64;
-            if count == 0 {
-                break;
-            }
-        }
+        let taken = sockets
+            .wire
+            .receive(hears, |datagram| plane.on_datagram(datagram, now))?;
+        stats.calls_datagram_read += taken.calls;
+        stats.datagrams_in += taken.datagrams;
         Ok(())
     }
 
@@ -249,7 +229,7 @@ impl PacketSide {
     /// The kernel has room again.
     pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
         self.blocked = false;
-        sources.change(&self.sockets.one, self.token, Interest::READ)
+        self.sockets.wire.wait_for_room(self.token, false, sources)
     }
 
     /// Sends what may leave.
@@ -271,7 +251,7 @@ impl PacketSide {
         let (mut blocked, mut failed) = (false, None);
         plane.take(now, |outgoing| {
             let place = match outgoing.to {
-                To::Group => sockets.group.as_ref().map(|(_, place)| *place),
+                To::Group => sockets.wire.group(),
                 To::Node(node) => places.get(&node).copied(),
             };
             let Some(place) = place else {
@@ -280,7 +260,7 @@ impl PacketSide {
             stats.calls_datagram_write += 1;
             stats.datagrams_out += outgoing.bytes.len().div_ceil(outgoing.segment_bytes) as u64;
             match sockets
-                .one
+                .wire
                 .send(place, outgoing.bytes, outgoing.segment_bytes)
             {
                 Ok(Sent::All) => Left::All,
@@ -303,11 +283,7 @@ impl PacketSide {
         }
         if blocked {
             self.blocked = true;
-            let both = Interest {
-                read: true,
-                write: true,
-            };
-            sources.change(&self.sockets.one, self.token, both)?;
+            self.sockets.wire.wait_for_room(self.token, true, sources)?;
         }
         Ok(())
     }
@@ -323,6 +299,15 @@ impl PacketSide {
         Some(self.describe(link))
     }
 
+    /// What the two ways to a peer are called.
+    pub(crate) const fn way(&self, by_group: bool) -> Way {
+        match (&self.sockets.wire, by_group) {
+            (Wire::Ethernet(_), _) => Way::Ethernet,
+            (Wire::Udp { .. }, true) => Way::Multicast,
+            (Wire::Udp { .. }, false) => Way::Udp,
+        }
+    }
+
     fn describe(&self, link: &Link) -> PeerPlane {
         let rtt_us = link.one.rtt_us();
         let (way, why) = match (link.one.is_up(), link.group.is_up()) {
@@ -330,12 +315,17 @@ impl PacketSide {
                 (Way::Tcp, Some("the peer takes no datagrams".to_owned()))
             }
             (false, _) => (Way::Tcp, Some("datagrams do not come back".to_owned())),
-            (true, true) => (Way::Multicast, None),
-            (true, false) => {
+            (true, by_group) => {
                 let silent = "it does not answer by the group".to_owned();
-                let lacks = self.sockets.instead.clone();
-                let has_group = self.sockets.group.is_some();
-                (Way::Udp, if has_group { Some(silent) } else { lacks })
+                let why = match (by_group, self.sockets.wire.has_group()) {
+                    (true, _) => None,
+                    (false, true) => Some(silent),
+                    (false, false) => self.sockets.instead.clone(),
+                };
+                (
+                    self.way(by_group),
+                    why.or_else(|| self.sockets.instead.clone()),
+                )
             }
         };
         PeerPlane { way, rtt_us, why }
@@ -379,14 +369,6 @@ impl Said {
     }
 }
 
-/// An address, or a port alone at the place that a connection comes from.
-fn place(address: &str, from: Option<IpAddr>) -> Option<SocketAddr> {
-    match address.strip_prefix(':') {
-        Some(port) => Some(SocketAddr::new(from?, port.parse().ok()?)),
-        None => address.parse().ok(),
-    }
-}
-
 /// [pkt-2] Nobody can guess it.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
@@ -400,18 +382,6 @@ fn nonce() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_peer_hears_where_it_says_or_where_its_connection_comes_from() {
-        let from = Some("10.0.0.9".parse().unwrap());
-        assert_eq!(place("10.0.0.1:7451", from), "10.0.0.1:7451".parse().ok());
-        assert_eq!(place(":7451", from), "10.0.0.9:7451".parse().ok());
-        assert_eq!(place("[::1]:1", None), "[::1]:1".parse().ok());
-        for bad in ["", ":", ":x", "host:1", ":99999", "10.0.0.1"] {
-            assert_eq!(place(bad, from), None, "{bad}");
-        }
-        assert_eq!(place(":1", None), None);
-    }
 
     #[test]
     fn nonces_differ() {

@@ -2,8 +2,9 @@
 
 use std::{fmt, fs, io, net::SocketAddr};
 
+use quorate_ethernet::{ETHER_TYPE, Ethernet};
 use quorate_packets::{
-    limits::Limits,
+    limits::{IP_UDP_BYTES, Limits},
     socket::{Failed, Interface, Udp},
 };
 use thiserror::Error;
@@ -11,6 +12,7 @@ use thiserror::Error;
 use super::{
     keys::KeyFile,
     wanted::{GROUP_ADDRESS, Kind, Wanted},
+    wire::Wire,
 };
 
 /// What the kernel shall keep of datagrams that were not read yet.
@@ -19,15 +21,15 @@ const RECEIVE_BYTES: usize = 16 << 20;
 const USUAL_MTU: usize = 1500;
 /// Of an interface that does not say how fast it is, in megabits per second.
 const USUAL_SPEED: u64 = 10_000;
+/// Where a machine reaches itself.
+const LOOPBACK: &str = "lo";
 /// Within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
 
 /// Datagrams of this node.
 pub struct Sockets {
-    /// Hears what is for this node alone, and sends everything.
-    pub(crate) one: Udp,
-    /// Hears the group, and where that is.
-    pub(crate) group: Option<(Udp, SocketAddr)>,
+    /// The sockets themselves.
+    pub(crate) wire: Wire,
     /// Capacities that fit the interface.
     pub(crate) limits: Limits,
     /// Why it is not what was wanted, if it is not.
@@ -40,7 +42,7 @@ impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sockets")
             .field("kind", &self.kind())
-            .field("address", &self.one.local())
+            .field("address", &self.wire.address())
             .finish_non_exhaustive()
     }
 }
@@ -55,9 +57,9 @@ pub enum Refused {
     Untrusted(&'static str),
     /// The address for peers has no interface by itself.
     #[error(
-        "--plane multicast needs --plane-interface: {0} does not say where the group is to be joined"
+        "--plane {0} needs --plane-interface: {1} does not say where the group is to be joined"
     )]
-    NoInterface(SocketAddr),
+    NoInterface(&'static str, SocketAddr),
     /// The group is of another family, or none.
     #[error("--plane-group {0} is no multicast group of IPv4")]
     NoGroup(SocketAddr),
@@ -70,7 +72,7 @@ impl Refused {
             Self::Untrusted(_) => {
                 "give all nodes the same --plane-key FILE, or --plane-trusted where nobody else is on the network"
             }
-            Self::NoInterface(_) => "name the interface, as `ip link` shows it",
+            Self::NoInterface(..) => "name the interface, as `ip link` shows it",
             Self::NoGroup(_) => {
                 "groups are 224.0.0.0 to 239.255.255.255; leave the flag out for 239.81.84.69:7455"
             }
@@ -80,7 +82,7 @@ impl Refused {
 
 impl Sockets {
     /// Opens what was wanted beside a listener for peers at this address. What this machine lacks is passed over
-    /// for the next best, with a line that says so: multicast, then datagrams to each peer, then none.
+    /// for the next best, with a line that says so: raw Ethernet or multicast, then datagrams to each peer, then none.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.kind.name();
         if wanted.kind == Kind::Tcp {
@@ -96,12 +98,26 @@ impl Sockets {
         }
         let interface = match (&wanted.interface, loopback) {
             (Some(name), _) => Some(name.as_str()),
-            (None, true) => Some("lo"),
-            (None, false) if wanted.kind == Kind::Multicast => {
-                return Err(Refused::NoInterface(peers));
+            (None, true) => Some(LOOPBACK),
+            (None, false) if wanted.kind > Kind::Udp => {
+                return Err(Refused::NoInterface(name, peers));
             }
             (None, false) => None,
         };
+        let mut instead = None;
+        if let (Kind::Ethernet, Some(interface)) = (wanted.kind, interface) {
+            match ethernet(interface) {
+                Ok((wire, limits)) => {
+                    return Ok(Some(Self {
+                        wire,
+                        limits,
+                        instead,
+                        keys: wanted.keys.clone(),
+                    }));
+                }
+                Err(error) => instead = Some(pass_over("raw Ethernet", &error)),
+            }
+        }
         let one = match Udp::bind(peers, RECEIVE_BYTES) {
             Ok(one) => one,
             Err(error) => {
@@ -112,40 +128,51 @@ impl Sockets {
         if one.buffered().is_short() {
             tracing::warn!("datagrams: {}", one.buffered());
         }
-        let mut sockets = Self {
-            limits: limits(interface, &one),
-            one,
-            group: None,
-            instead: None,
-            keys: wanted.keys.clone(),
-        };
-        if wanted.kind == Kind::Multicast
-            && let Some(interface) = interface
-        {
-            match join(&sockets.one, group, interface) {
-                Ok(socket) => sockets.group = Some((socket, group)),
-                Err(error) => {
-                    let why = format!("multicast is not possible here: {error}");
-                    tracing::warn!("{why}; frames go by datagrams to each peer");
-                    sockets.instead = Some(why);
-                }
+        let limits = limits(interface, &one);
+        let mut joined = None;
+        if let (Kind::Multicast, Some(interface)) = (wanted.kind, interface) {
+            match join(&one, group, interface) {
+                Ok(socket) => joined = Some((socket, group)),
+                Err(error) => instead = Some(pass_over("multicast", &error)),
             }
         }
-        Ok(Some(sockets))
+        Ok(Some(Self {
+            wire: Wire::Udp { one, group: joined },
+            limits,
+            instead,
+            keys: wanted.keys.clone(),
+        }))
     }
 
     /// What it came to.
-    pub const fn kind(&self) -> Kind {
-        match self.group {
-            Some(_) => Kind::Multicast,
-            None => Kind::Udp,
+    pub(crate) const fn kind(&self) -> Kind {
+        match self.wire {
+            Wire::Ethernet(_) => Kind::Ethernet,
+            Wire::Udp { group: Some(_), .. } => Kind::Multicast,
+            Wire::Udp { group: None, .. } => Kind::Udp,
         }
     }
+}
 
-    /// Where datagrams for this node arrive.
-    pub const fn address(&self) -> SocketAddr {
-        self.one.local()
+fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
+    let why = format!("{what} is not possible here: {error}");
+    tracing::warn!("{why}; frames go by UDP to each peer");
+    why
+}
+
+/// Frames of our own on an interface.
+fn ethernet(interface: &str) -> Result<(Wire, Limits), String> {
+    if interface == LOOPBACK {
+        return Err(
+            "a machine does not hear its own frames, and this interface has no others".to_owned(),
+        );
     }
+    let group = Some(Wire::ETHERNET_GROUP);
+    let socket = Ethernet::bind(interface, ETHER_TYPE, group, RECEIVE_BYTES);
+    let socket = socket.map_err(|failed| failed.to_string())?;
+    let mut limits = Limits::of_mtu(socket.datagram_bytes_max() + IP_UDP_BYTES);
+    limits.link_bytes_s = speed(interface).unwrap_or(USUAL_SPEED) * 125_000;
+    Ok((Wire::Ethernet(socket), limits))
 }
 
 fn join(one: &Udp, group: SocketAddr, interface: &str) -> Result<Udp, Failed> {
@@ -159,7 +186,7 @@ fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
     let megabits = match interface {
-        Some("lo") => LOOPBACK_SPEED,
+        Some(LOOPBACK) => LOOPBACK_SPEED,
         Some(name) => speed(name).unwrap_or(USUAL_SPEED),
         None => USUAL_SPEED,
     };
@@ -239,7 +266,15 @@ mod tests {
         let taken = open(&self::wanted(Kind::Udp), "127.0.0.1:0")
             .unwrap()
             .unwrap();
-        let again = open(&self::wanted(Kind::Udp), &taken.address().to_string());
+        let again = open(&self::wanted(Kind::Udp), &taken.wire.address());
         assert!(again.unwrap().is_none());
+        let sockets = open(&self::wanted(Kind::Ethernet), "127.0.0.1:0");
+        let sockets = sockets.unwrap().unwrap();
+        assert_eq!(sockets.kind(), Kind::Udp);
+        let why = sockets.instead.unwrap();
+        assert!(
+            why.starts_with("raw Ethernet is not possible here: a machine"),
+            "{why}"
+        );
     }
 }

@@ -9,7 +9,7 @@ pub const GROUP_ADDRESS: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7455));
 
 /// How frames travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// By connections alone.
     #[default]
@@ -18,11 +18,13 @@ pub enum Kind {
     Udp,
     /// The same, and what several peers get goes to an IP multicast group, once.
     Multicast,
+    /// The same without IP: frames of our own EtherType on one interface.
+    Ethernet,
 }
 
 impl Kind {
-    /// All of them; each needs what those before it need.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Multicast];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet];
 
     /// On the command line.
     pub const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             Self::Multicast => "multicast",
+            Self::Ethernet => "ethernet",
         }
     }
 

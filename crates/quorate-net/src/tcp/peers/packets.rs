@@ -12,7 +12,7 @@ use super::{Peers, is_for_the_host, link::LinkId};
 use crate::{
     cx::PeerCx,
     host::Now,
-    plane::{KeyFile, packets::Hears},
+    plane::{KeyFile, wire::Hears},
 };
 
 impl Peers {
@@ -112,22 +112,30 @@ impl Peers {
                     by_group,
                     rtt_us,
                 } => {
-                    let way = if by_group { Way::Multicast } else { Way::Udp };
-                    tracing::info!(peer = node.0, rtt_us, "{} reaches it", way.name());
+                    let way = self.way_of(by_group);
+                    tracing::info!(peer = node.0, rtt_us, by_group, "{} reaches it", way.name());
                 }
                 Event::Down { node, by_group } => {
-                    let (way, next) = match by_group {
-                        true => (Way::Multicast, "datagrams to it alone"),
-                        false => (Way::Udp, "TCP"),
+                    let way = self.way_of(by_group);
+                    let next = if by_group {
+                        "datagrams to it alone"
+                    } else {
+                        "TCP"
                     };
                     tracing::warn!(
                         peer = node.0,
+                        by_group,
                         "{} does not reach it any more, or does not come back: frames go by {next}",
                         way.name()
                     );
                 }
             }
         }
+    }
+
+    fn way_of(&self, by_group: bool) -> Way {
+        let packets = self.packets.as_ref();
+        packets.map_or(Way::Tcp, |packets| packets.way(by_group))
     }
 
     /// A frame that came whole. Its tag has named its sender, and so has it to.

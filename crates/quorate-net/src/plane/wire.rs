@@ -1,0 +1,202 @@
+//! What datagrams travel on: UDP, with a group or without, or raw Ethernet.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use quorate_ethernet::{Ethernet, Mac};
+use quorate_packets::socket::{Sent, Udp};
+
+use crate::{
+    poller::Interest,
+    sources::{Source, Sources, Token},
+};
+
+/// Calls that take datagrams from one socket in one turn; each takes several.
+const CALLS_MAX: usize = 16;
+
+/// Sockets of one kind.
+pub(crate) enum Wire {
+    /// Datagrams of IP.
+    Udp {
+        /// Hears what is for this node alone, and sends everything.
+        one: Udp,
+        /// Hears the group, and where that is.
+        group: Option<(Udp, SocketAddr)>,
+    },
+    /// Frames of one interface; the same socket hears the group.
+    Ethernet(Ethernet),
+}
+
+/// Which socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hears {
+    /// What is for this node alone.
+    One,
+    /// The group.
+    Group,
+}
+
+/// Where somebody hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Ip(SocketAddr),
+    Mac(Mac),
+}
+
+/// How much there was to take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) calls: u64,
+    pub(crate) datagrams: u64,
+}
+
+impl Wire {
+    /// Where all groups meet on raw Ethernet: an address of local use, for a group.
+    pub(crate) const ETHERNET_GROUP: Mac = Mac([0x03, b'Q', b'R', b'T', b'E', 1]);
+
+    /// Watches the sockets; the first one's token comes back.
+    pub(crate) fn watch(&self, sources: &mut Sources) -> io::Result<Token> {
+        let hears = |hears| Source::Datagrams(hears);
+        match self {
+            Self::Udp { one, group } => {
+                if let Some((group, _)) = group {
+                    sources.add(group, hears(Hears::Group), Interest::READ)?;
+                }
+                sources.add(one, hears(Hears::One), Interest::READ)
+            }
+            Self::Ethernet(socket) => sources.add(socket, hears(Hears::One), Interest::READ),
+        }
+    }
+
+    /// Watches the socket that sends for room as well, or no more.
+    pub(crate) fn wait_for_room(
+        &self,
+        token: Token,
+        write: bool,
+        sources: &Sources,
+    ) -> io::Result<()> {
+        let interest = Interest { read: true, write };
+        match self {
+            Self::Udp { one, .. } => sources.change(one, token, interest),
+            Self::Ethernet(socket) => sources.change(socket, token, interest),
+        }
+    }
+
+    /// Whether there is a way to all at once.
+    pub(crate) const fn has_group(&self) -> bool {
+        match self {
+            Self::Udp { group, .. } => group.is_some(),
+            Self::Ethernet(_) => true,
+        }
+    }
+
+    /// Where the group hears.
+    pub(crate) fn group(&self) -> Option<Place> {
+        match self {
+            Self::Udp { group, .. } => group.as_ref().map(|(_, place)| Place::Ip(*place)),
+            Self::Ethernet(_) => Some(Place::Mac(Self::ETHERNET_GROUP)),
+        }
+    }
+
+    /// Where this node hears, as peers are told: of an address that stands for all, its port alone.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Udp { one, .. } => match one.local() {
+                // Where the connection comes from is where datagrams go to.
+                local if local.ip().is_unspecified() => format!(":{}", local.port()),
+                local => local.to_string(),
+            },
+            Self::Ethernet(socket) => socket.local().to_string(),
+        }
+    }
+
+    /// Where a peer hears that says so by a connection from this address; `None` if it cannot be reached from here.
+    pub(crate) fn place(&self, address: &str, from: Option<IpAddr>) -> Option<Place> {
+        match self {
+            Self::Udp { .. } => match address.strip_prefix(':') {
+                Some(port) => Some(Place::Ip(SocketAddr::new(from?, port.parse().ok()?))),
+                None => address.parse().ok().map(Place::Ip),
+            },
+            Self::Ethernet(_) => {
+                let mac: Mac = address.parse().ok()?;
+                let one = !mac.is_group() && mac != Mac::BROADCAST;
+                one.then_some(Place::Mac(mac))
+            }
+        }
+    }
+
+    /// Takes what arrived at a socket, up to a bound.
+    pub(crate) fn receive(
+        &mut self,
+        hears: Hears,
+        mut take: impl FnMut(&[u8]),
+    ) -> io::Result<Taken> {
+        let mut taken = Taken::default();
+        for _ in 0..CALLS_MAX {
+            taken.calls += 1;
+            let count = match self {
+                Self::Udp { one, group } => {
+                    let socket = match (hears, group) {
+                        (Hears::Group, Some((group, _))) => group,
+                        _ => one,
+                    };
+                    socket.receive(|_, datagram| take(datagram))?
+                }
+                Self::Ethernet(socket) => {
+                    let received = socket.receive(|_, datagram| take(datagram));
+                    received.map_err(io::Error::other)?
+                }
+            };
+            taken.datagrams += count as u64;
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Sends datagrams that lie one behind the other.
+    pub(crate) fn send(&self, to: Place, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
+        match (self, to) {
+            (Self::Udp { one, .. }, Place::Ip(to)) => one.send(to, bytes, segment_bytes),
+            (Self::Ethernet(socket), Place::Mac(to)) => {
+                let sent = socket.send(to, bytes, segment_bytes);
+                sent.map_err(io::Error::other)
+            }
+            _ => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_hears_where_it_says_or_where_its_connection_comes_from() {
+        let one = Udp::bind("127.0.0.1:0".parse().unwrap(), 4096).unwrap();
+        let wire = Wire::Udp { one, group: None };
+        let from = Some("10.0.0.9".parse().unwrap());
+        let ip = |text: &str| Some(Place::Ip(text.parse().unwrap()));
+        assert_eq!(wire.place("10.0.0.1:7451", from), ip("10.0.0.1:7451"));
+        assert_eq!(wire.place(":7451", from), ip("10.0.0.9:7451"));
+        assert_eq!(wire.place("[::1]:1", None), ip("[::1]:1"));
+        for bad in [
+            "",
+            ":",
+            ":x",
+            "host:1",
+            ":99999",
+            "10.0.0.1",
+            "02:00:00:00:00:01",
+        ] {
+            assert_eq!(wire.place(bad, from), None, "{bad}");
+        }
+        assert_eq!(wire.place(":1", None), None);
+        assert!(Wire::ETHERNET_GROUP.is_group());
+        let mac = Place::Mac(Mac([2, 0, 0, 0, 0, 1]));
+        assert!(wire.send(mac, b"x", 1).is_err(), "a place of another wire");
+    }
+}
