@@ -3,8 +3,10 @@
 use std::fmt;
 
 use quorate_core::{
+    ballot::Ballot,
     node_id::{Member, NodeId},
     node_set::NodeSet,
+    slot::Slot,
     time::Time,
 };
 use quorate_wire::{Frame, Lane};
@@ -28,6 +30,11 @@ pub trait Plane {
         header: &[u8],
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
+
+    /// Values of this ballot's leader below this slot are decided. Said once a turn, before what is sent in it.
+    fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+        let _ = (ballot, decided_to);
+    }
 }
 
 /// What follows a frame's header.

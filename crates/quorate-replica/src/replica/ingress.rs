@@ -110,7 +110,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             | Frame::Welcome(_)
             | Frame::Refused(..)
             | Frame::Join(_)
-            | Frame::Founding(_) => self.counters.frames_mismatched += 1,
+            | Frame::Founding(_)
+            | Frame::Datagrams(_) => self.counters.frames_mismatched += 1,
         }
     }
 
