@@ -175,6 +175,41 @@ pub struct Counts {
     pub deaf: u64,
 }
 
+impl Counts {
+    /// Of two runs together.
+    pub fn add(&mut self, other: &Self) {
+        let (a, b) = (&mut self.planes, &other.planes);
+        for (sum, more) in [
+            (&mut self.flown, other.flown),
+            (&mut self.lost, other.lost),
+            (&mut self.blocked, other.blocked),
+            (&mut self.unheard, other.unheard),
+            (&mut self.repeated, other.repeated),
+            (&mut self.echoed, other.echoed),
+            (&mut self.flipped, other.flipped),
+            (&mut self.cut, other.cut),
+            (&mut self.own_drops, other.own_drops),
+            (&mut self.introduced, other.introduced),
+            (&mut self.not_introduced, other.not_introduced),
+            (&mut self.frames_wrong, other.frames_wrong),
+            (&mut self.up, other.up),
+            (&mut self.down, other.down),
+            (&mut self.group_up, other.group_up),
+            (&mut self.group_down, other.group_down),
+            (&mut self.deaf, other.deaf),
+            (&mut a.frames_to_group, b.frames_to_group),
+            (&mut a.frames_to_one, b.frames_to_one),
+            (&mut a.frames_refused, b.frames_refused),
+            (&mut a.frames_received, b.frames_received),
+            (&mut a.given_up, b.given_up),
+        ] {
+            *sum += more;
+        }
+        let refused = self.refused.iter_mut().zip(other.refused);
+        refused.for_each(|(sum, more)| *sum += more);
+    }
+}
+
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { planes, .. } = self;
