@@ -453,6 +453,39 @@ fn who_starts_again_gets_nothing_of_before() {
     assert_eq!(world.got(1, 2), [&b"to both"[..], b"to one"]);
 }
 
+/// [pkt-1] A connection that breaks and comes back begins nothing anew: what still flies of before it is not taken for
+/// what is sent behind it.
+#[test]
+fn what_flies_from_before_a_connection_is_not_taken() {
+    let mut world = World::new(2, true, Weather::default(), 1);
+    world.run(1000);
+    assert_eq!(world.send(1, &[2], b"before"), [2]);
+    world.flush();
+    let flying: Vec<Vec<u8>> = world
+        .flying
+        .values()
+        .map(|(_, datagram)| datagram.clone())
+        .collect();
+    world.run(1000);
+    for node in [1, 2] {
+        world.plane(node).part(NodeId(3 - node));
+    }
+    world.connect(1, 2);
+    world.run(1000);
+    let now = Time(world.now);
+    let refused = world.plane(2).refusals().sum();
+    for datagram in &flying {
+        world.plane(2).on_datagram(datagram, now);
+    }
+    assert_eq!(
+        world.plane(2).refusals().sum(),
+        refused + flying.len() as u64
+    );
+    assert_eq!(world.send(1, &[2], b"behind"), [2]);
+    world.run(1000);
+    assert_eq!(world.got(1, 2), [&b"before"[..], b"behind"]);
+}
+
 /// [rate-1] What is not decided fills the window; what is decided makes room.
 #[test]
 fn a_full_window_takes_nothing_until_something_is_decided() {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use quorate_packets::trust::Refusal;
+use quorate_packets::{header::HEADER_BYTES, trust::Refusal};
 
 use crate::{
     dice::Dice,
@@ -59,7 +59,7 @@ impl Air {
             window_bytes: dice.pick(&[4 << 10, 16 << 10, 512 << 10]),
             socket_bytes: dice.pick(&[16 << 10, 256 << 10]),
             echoed_of_1000: dice.pick(&[0, 5, 50]),
-            flipped_of_1000: dice.pick(&[0, 2, 20]),
+            flipped_of_1000: dice.pick(&[0, 5, 50]),
             cut_of_1000: dice.pick(&[0, 2, 20]),
             refused_of_1000: dice.pick(&[0, 0, 20]),
             deaf_us: dice.pick(&[None, Some(300_000), Some(1_500_000)]),
@@ -118,7 +118,9 @@ impl Air {
             let (us, bytes) = &mut arrivals[at];
             if dice.chance(self.flipped_of_1000, 1000) {
                 counts.flipped += 1;
-                let bit = dice.index(bytes.len() * 8);
+                // As often in the few bytes that say what it is.
+                let within = dice.pick(&[bytes.len(), bytes.len().min(HEADER_BYTES)]);
+                let bit = dice.index(within * 8);
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
             if dice.chance(self.cut_of_1000, 1000) {
