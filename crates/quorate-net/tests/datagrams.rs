@@ -414,7 +414,7 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     let mut raw = Raw::greet(&node, hello(2));
     let said = |address: &'static str, channel, next| {
         Frame::Datagrams(Datagrams {
-            boot: 7,
+            boot: hello(2).boot + u32::from(channel == 3),
             address,
             key: 0,
             channels: vec![
@@ -433,6 +433,7 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
         said("127.0.0.1:9", 255, 0),
         said("nowhere", 1, 1),
         said("255.255.255.255:9", 1, 1),
+        said("127.0.0.1:9", 3, 1), // another process than the one that greeted
     ] {
         raw.send(Member::first(2), &frame);
     }

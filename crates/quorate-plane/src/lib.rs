@@ -4,13 +4,14 @@
 //! is a frame, whole: to one node on a channel of its own, or to all that hear the group, once. No socket, no
 //! clock, no thread: equal inputs give equal outputs, in a reactor and in the simulator.
 //!
-//! Reading order: [`packets`] (the plane), [`link`] (one peer, and whether packets reach it), `undecided` (what
-//! may be forgotten), `order` (what waits for what).
+//! Reading order: [`packets`] (the plane), [`introduction`] (what a connection says of packets), [`link`] (one peer, and
+//! whether packets reach it), `undecided` (what may be forgotten), `order` (what waits for what).
 #![forbid(unsafe_code)]
 
+pub mod introduction;
 pub mod link;
 mod order;
 pub mod packets;
 mod undecided;
 
-pub use packets::{Event, Outgoing, Packets, Settings};
+pub use packets::{Counters, Event, Outgoing, Packets, Settings};

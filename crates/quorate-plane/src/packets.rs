@@ -87,6 +87,21 @@ pub enum Left {
     Blocked,
 }
 
+/// How often things happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames that went to the group, once for all who hear it.
+    pub frames_to_group: u64,
+    /// Frames that went to one node each.
+    pub frames_to_one: u64,
+    /// Frames that a channel had no room for.
+    pub frames_refused: u64,
+    /// Frames that came whole.
+    pub frames_received: u64,
+    /// Numbers of datagrams that were given up.
+    pub given_up: u64,
+}
+
 /// One node's plane of packets.
 pub struct Packets {
     me: Member,
@@ -100,6 +115,7 @@ pub struct Packets {
     order: Order,
     probe_at: Time,
     events: VecDeque<Event>,
+    counters: Counters,
 }
 
 impl Packets {
@@ -123,6 +139,7 @@ impl Packets {
             order: Order::default(),
             probe_at: now.plus_us(PROBE_US),
             events: VecDeque::new(),
+            counters: Counters::default(),
         }
     }
 
@@ -318,6 +335,11 @@ impl Packets {
         self.events.pop_front()
     }
 
+    /// How often things happened.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     /// Datagrams that were not taken, by reason.
     pub const fn refusals(&self) -> &Refusals {
         self.endpoint.refusals()
@@ -349,9 +371,17 @@ impl Packets {
                 }
                 let free_to = undecided.decided(self.told.1, sent.end);
                 self.endpoint.release_to(channel, free_to);
+                if channel == GROUP {
+                    self.counters.frames_to_group += 1;
+                } else {
+                    self.counters.frames_to_one += 1;
+                }
                 true
             }
-            Err(Cannot::Full | Cannot::TooLong | Cannot::Stopped) => false,
+            Err(Cannot::Full | Cannot::TooLong | Cannot::Stopped) => {
+                self.counters.frames_refused += 1;
+                false
+            }
         }
     }
 
@@ -423,8 +453,12 @@ impl Packets {
                     self.on_message(group, &bytes, now);
                 }
             }
-            endpoint::Event::GivenUp { of, .. } => {
-                spoke.insert(of);
+            endpoint::Event::GivenUp { of, numbers } => {
+                self.counters.given_up += numbers.end - numbers.start;
+                spoke.insert(ChannelName {
+                    channel: GROUP,
+                    ..of
+                });
             }
             endpoint::Event::Answered {
                 node,
@@ -456,6 +490,7 @@ impl Packets {
     fn give(&mut self, from: NodeId, bytes: Vec<u8>) {
         if let Some(link) = self.links.get(&from) {
             let from = link.member;
+            self.counters.frames_received += 1;
             self.events.push_back(Event::Frame { from, bytes });
         }
     }

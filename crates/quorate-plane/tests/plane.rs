@@ -353,6 +353,37 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     }
 }
 
+/// [gap-2] That something sent to one node alone is given up says nothing of what the group got before it.
+#[test]
+fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
+    let mut world = World::new(3, true, Weather::default(), 1);
+    world.run(200_000);
+    (0..10).for_each(|_| assert_eq!(world.send(1, &[2], b"before"), [2]));
+    world.run(1000);
+    // Lost, and asked for in vain.
+    world.cut = [(1, 2)].into();
+    world.send(1, &[2], b"lost");
+    world.flush();
+    world.cut = [(2, 1), (2, 3), (3, 2)].into();
+    world.send(1, &[2], b"behind it");
+    world.run(3000);
+    // Later the group's is lost, too, and something sent to node 2 waits for it.
+    world.cut.insert((1, 2));
+    assert_eq!(world.send(1, &[2, 3], b"group"), [2, 3]);
+    world.flush();
+    world.cut.remove(&(1, 2));
+    world.send(1, &[2], b"waits");
+    world.run(2800);
+    assert_eq!(
+        world.got(1, 2)[10..],
+        [b"behind it"],
+        "the lost one is given up"
+    );
+    world.cut.clear();
+    world.run(20_000);
+    assert_eq!(world.got(1, 2)[11..], [&b"group"[..], b"waits"]);
+}
+
 /// Whoever does not hear the group is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
@@ -420,6 +451,39 @@ fn who_starts_again_gets_nothing_of_before() {
     assert_eq!(world.send(1, &[2], b"to one"), [2]);
     world.run(5000);
     assert_eq!(world.got(1, 2), [&b"to both"[..], b"to one"]);
+}
+
+/// [pkt-1] A connection that breaks and comes back begins nothing anew: what still flies of before it is not taken for
+/// what is sent behind it.
+#[test]
+fn what_flies_from_before_a_connection_is_not_taken() {
+    let mut world = World::new(2, true, Weather::default(), 1);
+    world.run(1000);
+    assert_eq!(world.send(1, &[2], b"before"), [2]);
+    world.flush();
+    let flying: Vec<Vec<u8>> = world
+        .flying
+        .values()
+        .map(|(_, datagram)| datagram.clone())
+        .collect();
+    world.run(1000);
+    for node in [1, 2] {
+        world.plane(node).part(NodeId(3 - node));
+    }
+    world.connect(1, 2);
+    world.run(1000);
+    let now = Time(world.now);
+    let refused = world.plane(2).refusals().sum();
+    for datagram in &flying {
+        world.plane(2).on_datagram(datagram, now);
+    }
+    assert_eq!(
+        world.plane(2).refusals().sum(),
+        refused + flying.len() as u64
+    );
+    assert_eq!(world.send(1, &[2], b"behind"), [2]);
+    world.run(1000);
+    assert_eq!(world.got(1, 2), [&b"before"[..], b"behind"]);
 }
 
 /// [rate-1] What is not decided fills the window; what is decided makes room.

@@ -14,6 +14,13 @@ pub(crate) enum Event {
     Turn { node: usize, life: u64 },
     /// A piece may have arrived.
     Piece(Link),
+    /// A datagram arrives at a node's address, or at the group's.
+    Datagram {
+        from: usize,
+        to: usize,
+        by_group: bool,
+        bytes: Vec<u8>,
+    },
     /// Two nodes try to connect.
     Dial(usize, usize),
     /// A node that was removed is sent away by another one.
@@ -102,6 +109,10 @@ pub(crate) enum Event {
     StoreCalm(usize),
     /// A process stands still in the midst of a turn.
     Stall,
+    /// The group falls silent for a node.
+    Deaf,
+    /// It hears the group again.
+    Hears(usize),
 }
 
 /// What is to come, in order of time; of two things at one moment the one that was planned first.

@@ -10,6 +10,7 @@ use quorate_replica::{
 };
 
 use crate::{
+    air::Air,
     dice::Dice,
     network::{Carrier, Weather},
     workload::streams::Load,
@@ -138,6 +139,8 @@ pub struct Settings {
     pub think_us: u64,
     /// The network.
     pub weather: Weather,
+    /// What single datagrams meet, where there are packets.
+    pub air: Air,
     /// Least and most time of a write.
     pub disk_us: (u64, u64),
     /// Drift of monotonic clocks.
@@ -208,6 +211,7 @@ impl Settings {
             client_memory: if tiny_queues { 4 << 10 } else { 1 << 20 },
             think_us: dice.pick(&[500, 4000, 20_000]),
             weather: draw_weather(dice),
+            air: Air::calm(),
             disk_us: dice.pick(&[(10, 60), (50, 500), (300, 9000)]),
             drift_ppm: dice.pick(&[0, 100, 50_000]),
             skew_ms: dice.pick(&[0, 20, 5000]),
@@ -221,6 +225,7 @@ impl Settings {
             thrifty: Dice::new(seed ^ 0x5468_7269_6674_7921).chance(1, 6),
         }
         .draw_leases()
+        .draw_packets()
         .fit_streams()
     }
 
@@ -262,6 +267,7 @@ impl Settings {
             client_memory: 1 << 30,
             think_us: 2000,
             weather: calm_weather(),
+            air: Air::calm(),
             disk_us: (50, 50),
             drift_ppm: 0,
             skew_ms: 0,
@@ -274,6 +280,12 @@ impl Settings {
             terms: Terms::default(),
             thrifty: false,
         }
+    }
+
+    /// From dice of their own, too.
+    fn draw_packets(mut self) -> Self {
+        (self.weather.carrier, self.air) = Air::draw(self.seed, self.weather.carrier);
+        self
     }
 
     /// From dice of their own, like snapshots. Clocks drift by no more than the leases allow for.

@@ -8,6 +8,7 @@
 //! Reading order: [`world`], [`faults`], [`workload`], then [`check`], one property per file.
 #![forbid(unsafe_code)]
 
+pub mod air;
 pub mod check;
 pub mod clock;
 pub use quorate_dice as dice;
@@ -20,6 +21,7 @@ pub mod network;
 pub mod node;
 pub mod report;
 pub mod resp;
+mod side;
 pub mod trace;
 mod wires;
 pub mod words;

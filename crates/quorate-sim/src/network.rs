@@ -1,8 +1,9 @@
 //! The network between nodes: what was said arrives late, in pieces, or never.
 //!
-//! Two carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
+//! Three carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
 //! size, or the connection breaks and what was in flight is gone; a full connection pushes back.
-//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]).
+//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]). *Packets* are streams, and beside
+//! them production's plane of packets, whose datagrams are `air`'s.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,6 +19,11 @@ pub enum Carrier {
     Streams,
     /// Each for itself.
     Datagrams,
+    /// By a plane of packets where that reaches, in order by streams elsewhere.
+    Packets {
+        /// There is an address that reaches all.
+        group: bool,
+    },
 }
 
 /// What the network is like in a run.
@@ -234,7 +240,7 @@ impl Network {
     /// Sends what waits. Returns when pieces will arrive.
     pub fn flush(&mut self, now: Time, link: Link) -> Vec<Time> {
         match self.weather.carrier {
-            Carrier::Streams => self.flush_stream(now, link),
+            Carrier::Streams | Carrier::Packets { .. } => self.flush_stream(now, link),
             Carrier::Datagrams => self.flush_datagrams(now, link),
         }
     }

@@ -53,6 +53,7 @@ use crate::{
     dice::Dice,
     faults::Settings,
     front::{Ask as StreamAsk, Fronts},
+    side::Side,
 };
 
 /// Largest command in the simulator: small, so that "too big" happens.
@@ -293,6 +294,8 @@ pub struct Running {
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
     /// What the service was told since the last look.
     pub told: Rc<RefCell<Vec<Told>>>,
+    /// Its plane of packets, where packets are the carrier.
+    pub(crate) packets: Option<Side>,
     /// As of the last look, to see changes.
     pub seen: Seen,
 }
@@ -309,6 +312,7 @@ impl Running {
             partial: BTreeMap::new(),
             requests: BTreeMap::new(),
             told,
+            packets: None,
             seen: Seen::default(),
         }
     }

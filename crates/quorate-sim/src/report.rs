@@ -8,6 +8,7 @@ use std::{
 use crate::{
     check::Violation,
     faults::Settings,
+    network::Carrier,
     world::{Counts, World},
 };
 
@@ -62,7 +63,7 @@ impl fmt::Display for Report {
         let Some(violation) = &self.violation else {
             let [answered, refused, unknown] = self.requests;
             let counts = &self.counts;
-            return write!(
+            write!(
                 f,
                 "all properties held: {} events, {} ms, {answered} requests answered, {refused} refused, \
                  {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors, {} shed, \
@@ -81,7 +82,11 @@ impl fmt::Display for Report {
                 counts.joins,
                 counts.plans,
                 counts.retired
-            );
+            )?;
+            return match settings.weather.carrier {
+                Carrier::Packets { .. } => write!(f, "\n{}", counts.packets),
+                Carrier::Streams | Carrier::Datagrams => Ok(()),
+            };
         };
         let names: Vec<String> = settings
             .faults

@@ -1,7 +1,7 @@
 //! The world of a run: one queue of events, virtual time, nodes, network, clients, checks.
 //!
 //! Here: the parts, and which of them an event is for. `lives` has processes, disks and connections
-//! between nodes, `turn` what a process does, `clients` what clients do, `chaos` what goes wrong,
+//! between nodes, `datagrams` what flies singly, `turn` what a process does, `clients` what clients do, `chaos` what goes wrong,
 //! `operators` who joins and leaves;
 //! `acts` plays a run, `scene` is for directed ones.
 //!
@@ -11,6 +11,7 @@
 mod acts;
 mod chaos;
 mod clients;
+mod datagrams;
 mod lives;
 mod operators;
 mod scene;
@@ -19,9 +20,10 @@ mod turn;
 
 use quorate_core::time::Time;
 
-use self::{chaos::Chaos, operators::Operators, streams::Streaming};
+use self::{chaos::Chaos, datagrams::Flights, operators::Operators, streams::Streaming};
 pub(crate) use crate::event::Event;
 use crate::{
+    air,
     check::{Verdict, Violation, streams::Streams, watch::Watch},
     clock::Clock,
     dice::Dice,
@@ -87,6 +89,8 @@ pub struct Counts {
     pub stream_bytes_placed: u64,
     /// Bytes of streams that were read, and found right.
     pub stream_bytes_read: u64,
+    /// What planes of packets did and met.
+    pub packets: air::Counts,
 }
 
 /// A running simulation.
@@ -113,6 +117,7 @@ pub struct World {
     pub(crate) dice: Dice,
     wires: Wires,
     chaos: Chaos,
+    flights: Flights,
     operators: Operators,
     streaming: Streaming,
     stream_check: Streams,
@@ -150,6 +155,7 @@ impl World {
             schedule: Schedule::default(),
             wires: Wires::default(),
             chaos,
+            flights: Flights::new(settings.seed, total),
             operators: Operators::new(&settings),
             streamers: Vec::new(),
             streaming: Streaming::new(settings.seed),
@@ -177,6 +183,7 @@ impl World {
         world.plan_store_fault();
         world.plan_operator();
         world.plan_stall();
+        world.plan_deaf();
         world.plan_streams();
         world
     }
@@ -211,6 +218,12 @@ impl World {
         match event {
             Event::Turn { node, life } => return self.turn(node, life),
             Event::Piece(link) => self.wake(link.to),
+            Event::Datagram {
+                from,
+                to,
+                by_group,
+                bytes,
+            } => self.datagram(from, to, by_group, bytes),
             Event::Dial(a, b) => self.dial(a, b),
             Event::Part { node, peer } => self.part(node, peer),
             Event::Down {
@@ -286,6 +299,8 @@ impl World {
             }
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
+            Event::Deaf => self.deafen(),
+            Event::Hears(node) => self.hears(node),
             Event::StoreCalm(node) => {
                 self.nodes[node].store.take();
                 self.line(

@@ -15,19 +15,18 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
-    body::Opening,
     endpoint::{self, To},
     receive::Delivery,
     socket::Sent,
     trust::{Group, Introduction, Keys, keys::KeyId},
 };
 use quorate_plane::{
-    Event, Packets, Settings,
+    Event, Packets, Settings, introduction,
     link::Link,
     packets::{FRAME_BYTES_MAX, Left},
 };
 use quorate_replica::status::{PeerPlane, Way};
-use quorate_wire::{DatagramChannel, Datagrams};
+use quorate_wire::Datagrams;
 
 use super::{
     keys::KeyFile,
@@ -112,7 +111,7 @@ impl PacketSide {
     /// What a peer says of its datagrams by a connection from this address. Whether it can be used, or why not.
     pub(crate) fn introduce(
         &mut self,
-        peer: Member,
+        (peer, boot): (Member, u32),
         said: &Datagrams<'_>,
         from: Option<IpAddr>,
         now: Time,
@@ -133,16 +132,12 @@ impl PacketSide {
             };
             return Err(format!("--plane-key is not the same on all nodes: {side}"));
         }
-        let opening = |channel: &DatagramChannel| Opening {
-            channel: channel.channel,
-            to_one: channel.to_one,
-            from: channel.next,
-        };
-        let introduction = Introduction {
-            member: peer,
-            boot: said.boot,
-            channels: said.channels.iter().map(opening).collect(),
-        };
+        let introduction = introduction::heard(peer, boot, said).ok_or_else(|| {
+            format!(
+                "its datagrams are of boot {}, its connection is of {boot}",
+                said.boot
+            )
+        })?;
         self.places.insert(peer.node, place);
         self.plane.introduce(&introduction, now);
         self.plane.rekey(|keys| keys.named(peer.node, said.key));
@@ -355,17 +350,7 @@ pub(crate) struct Said {
 impl Said {
     /// As a frame has it.
     pub(crate) fn frame(&self) -> Datagrams<'_> {
-        let channel = |opening: &Opening| DatagramChannel {
-            channel: opening.channel,
-            to_one: opening.to_one,
-            next: opening.from,
-        };
-        Datagrams {
-            boot: self.introduction.boot,
-            address: &self.address,
-            key: self.key,
-            channels: self.introduction.channels.iter().map(channel).collect(),
-        }
+        introduction::said(&self.introduction, &self.address, self.key)
     }
 }
 

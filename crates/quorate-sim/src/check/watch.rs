@@ -7,6 +7,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
     record::Record,
     slot::Slot,
+    value::Value,
 };
 use quorate_replica::service::CommandId;
 use quorate_wire::Frame;
@@ -38,6 +39,12 @@ impl Watch {
             lives: Lives::default(),
             released: (0..nodes).map(|_| Released::new(1)).collect(),
         }
+    }
+
+    /// What is chosen in each slot, as far as all are.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
+        let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);
+        slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
     }
 
     /// Number of the first log write of a node's log that was not told of.

@@ -481,6 +481,7 @@ impl World {
         self.line("world", "heals", format_args!(""));
         self.chaos.goes_on = false;
         self.network.calm();
+        self.calm_air();
         let over = |event: &Event| {
             matches!(
                 event,
@@ -488,6 +489,7 @@ impl World {
                     | Event::Fault(_)
                     | Event::StoreFault
                     | Event::Stall
+                    | Event::Deaf
                     | Event::Start(_)
             )
         };

@@ -95,6 +95,7 @@ impl World {
             .identity();
         let (member, boot) = (identity.member(), identity.boot());
         let cluster = identity.founding().cluster;
+        self.open_packets(node, member, boot, cluster);
         let text = match member.incarnation.0 {
             0 => "",
             _ => ", as a learner: it may have forgotten votes",

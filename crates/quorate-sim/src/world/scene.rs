@@ -5,6 +5,8 @@ use quorate_core::{
     node_id::Member,
     quorum::{MemberSet, Phase},
     record::Class,
+    slot::Slot,
+    value::Value,
 };
 
 use super::{Event, World, name};
@@ -216,6 +218,11 @@ impl World {
         for at in self.network.send(now, link, frame) {
             self.at(at, Event::Piece(link));
         }
+    }
+
+    /// What the group has decided: every slot, and the value in it.
+    pub fn history(&self) -> Vec<(Slot, Value)> {
+        self.watch.chosen().collect()
     }
 
     /// All nodes are level, and hold the same.

@@ -3,7 +3,13 @@
 use std::mem::take;
 
 use quorate_core::{
-    effect::Role, node_id::NodeId, node_set::NodeSet, record::Class, slot::Slot, time::Time,
+    ballot::Ballot,
+    effect::Role,
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    record::Class,
+    slot::Slot,
+    time::Time,
 };
 use quorate_node::host::{
     ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
@@ -15,14 +21,18 @@ use quorate_replica::{
     pressure::heaviest,
     status::Addresses,
 };
-use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, body_check, decode, header::HEADER_BYTES};
+use quorate_wire::{
+    BODY_BYTES_MAX, Decoded, Frame, Lane, body_check, decode, header::HEADER_BYTES,
+};
 
 use super::{Event, World, name};
 use crate::{
+    air,
     check::{Verdict, bounds},
     dice::mix,
     network::{Carrier, Link, Network},
     node::{Arrival, Node, Running, Told, id, limits},
+    side::Side,
     trace::Trace,
     workload::Client,
 };
@@ -30,14 +40,21 @@ use crate::{
 /// Most bytes of requests that wait for a front with room, per connection; as the reactor's.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// The plane that a replica sees: the world's network, from where it stands.
+/// The plane that a replica sees: the world's network, from where it stands, and its process's packets.
 struct Outgoing<'a> {
     network: &'a mut Network,
+    packets: Option<&'a mut Side>,
+    now: Time,
     from: usize,
     up: &'a std::collections::BTreeMap<usize, u64>,
 }
 
 impl Outgoing<'_> {
+    fn has_stream_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        let link = self.link(to, lane);
+        link.is_some_and(|link| self.network.has_room(link, bytes))
+    }
+
     /// The way to a node, if there is one.
     fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
@@ -55,8 +72,9 @@ impl Outgoing<'_> {
 
 impl Plane for Outgoing<'_> {
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        let link = self.link(to, lane);
-        link.is_some_and(|link| self.network.has_room(link, bytes))
+        let packets = self.packets.as_ref().filter(|_| lane == Lane::Control);
+        self.has_stream_room(to, lane, bytes)
+            || packets.is_some_and(|packets| packets.has_room(to, bytes))
     }
 
     fn send(
@@ -67,13 +85,28 @@ impl Plane for Outgoing<'_> {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge> {
         let bytes = header.len() + body.bytes().len();
-        let sent = to.filtered(|node| self.has_room(node, lane, bytes));
-        for node in sent.iter() {
+        let mut sent = match &mut self.packets {
+            Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
+            _ => NodeSet::default(),
+        };
+        // Whom packets do not reach, and what their window has no room for.
+        let rest = to.filtered(|node| !sent.contains(node));
+        for node in rest
+            .filtered(|node| self.has_stream_room(node, lane, bytes))
+            .iter()
+        {
             if let Some(link) = self.link(node, lane) {
                 self.network.write(link, header, body.bytes());
+                let _ = sent.insert(node);
             }
         }
         Ok(sent)
+    }
+
+    fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+        if let Some(packets) = &mut self.packets {
+            packets.plane().decided(ballot, decided_to, self.now);
+        }
     }
 }
 
@@ -82,6 +115,7 @@ struct Turn<'a> {
     now: Now,
     index: usize,
     network: &'a mut Network,
+    counts: &'a mut air::Counts,
     trace: &'a mut Trace,
     world_now: Time,
     /// Peers whose bytes are no frames: their connections break.
@@ -109,11 +143,13 @@ impl World {
             now,
             index: node,
             network: &mut self.network,
+            counts: &mut self.counts.packets,
             trace: &mut self.trace,
             world_now: self.now,
             broken: Vec::new(),
         };
         turn.take_arrivals(running);
+        turn.take_datagrams(running);
         turn.take_pieces(running);
         turn.take_requests(running);
         turn.poll(running);
@@ -125,6 +161,7 @@ impl World {
         self.check_streams(node)?;
         self.make_room(node);
         self.send_frames(node)?;
+        self.send_datagrams(node, now.time);
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
@@ -133,6 +170,8 @@ impl World {
         running.host.submit(now);
         let end = now.time.plus_us(turn_us(now.time, node));
         let wake = running.host.end_turn(end);
+        let packets = running.packets.as_ref().and_then(Side::next_due);
+        let wake = wake.into_iter().chain(packets).min();
         let wake = wake.map(|at| process.clock.world(at));
         let stopped = running.host.stopped();
         self.hear_outcomes(node)?;
@@ -214,6 +253,14 @@ impl World {
 
     /// Looks at what the replica wrote to its peers, and sends it.
     fn send_frames(&mut self, node: usize) -> Verdict {
+        let packets = self.nodes[node]
+            .running
+            .as_mut()
+            .and_then(|running| running.packets.as_mut());
+        for (to, frame) in packets.map_or_else(Vec::new, Side::take_fresh) {
+            let to: Vec<String> = to.iter().map(|node| node.to_string()).collect();
+            self.look_at(node, format_args!("{} by packets", to.join(", ")), &frame)?;
+        }
         for peer in self.network.peers(node) {
             for lane in 0..Lane::ALL.len() {
                 let link = Link {
@@ -222,7 +269,7 @@ impl World {
                     lane,
                 };
                 let frames = self.network.take_fresh(link);
-                self.look_at(link, &frames)?;
+                self.look_at(node, format_args!("{}", peer + 1), &frames)?;
                 let now = self.now;
                 for at in self.network.send(now, link, &frames) {
                     self.at(at, Event::Piece(link));
@@ -232,22 +279,18 @@ impl World {
         Ok(())
     }
 
-    fn look_at(&mut self, link: Link, frames: &[u8]) -> Verdict {
+    fn look_at(&mut self, by: usize, to: std::fmt::Arguments<'_>, frames: &[u8]) -> Verdict {
         let mut rest = frames;
         while !rest.is_empty() {
             let Ok(Decoded::Frame { from, frame, used }) = decode(rest, BODY_BYTES_MAX) else {
-                let detail = format!("node {} wrote what is no frame", link.from + 1);
+                let detail = format!("node {} wrote what is no frame", by + 1);
                 return Err(crate::check::Violation::new("frames", detail));
             };
-            let life = self.nodes[link.from].life;
-            self.watch.sent(link.from, life, from, &frame)?;
+            let life = self.nodes[by].life;
+            self.watch.sent(by, life, from, &frame)?;
             if self.trace.frames {
                 let text = crate::words::frame(&frame);
-                self.line(
-                    &name(link.from),
-                    "says",
-                    format_args!("to {}: {text}", link.to + 1),
-                );
+                self.line(&name(by), "says", format_args!("to {to}: {text}"));
             }
             rest = &rest[used..];
         }
@@ -471,9 +514,15 @@ fn turn_us(now: Time, node: usize) -> u64 {
 }
 
 impl Turn<'_> {
-    fn plane<'b>(&'b mut self, up: &'b std::collections::BTreeMap<usize, u64>) -> Outgoing<'b> {
+    fn plane<'b>(
+        &'b mut self,
+        up: &'b std::collections::BTreeMap<usize, u64>,
+        packets: &'b mut Option<Side>,
+    ) -> Outgoing<'b> {
         Outgoing {
             network: &mut *self.network,
+            packets: packets.as_mut(),
+            now: self.now.time,
             from: self.index,
             up,
         }
@@ -487,6 +536,7 @@ impl Turn<'_> {
                 up,
                 partial,
                 requests,
+                packets,
                 ..
             } = running;
             match arrival {
@@ -498,6 +548,17 @@ impl Turn<'_> {
                 } => {
                     up.insert(peer, connection);
                     partial.retain(|(from, _), _| *from != peer);
+                    let me = host.identity().member();
+                    let said = packets
+                        .as_mut()
+                        .and_then(|packets| packets.meet(me, member, boot, now.time));
+                    if let Some(frame) = said
+                        && self.network.connection(self.index, peer) == Some(connection)
+                    {
+                        let (from, to, lane) = (self.index, peer, Lane::Control.index());
+                        let (header, body) = frame.split_at(HEADER_BYTES);
+                        self.network.write(Link { from, to, lane }, header, body);
+                    }
                     let addresses = Addresses::default();
                     host.peer_up(
                         now,
@@ -511,6 +572,9 @@ impl Turn<'_> {
                 Arrival::PeerDown { peer, connection } => {
                     if up.get(&peer) == Some(&connection) {
                         up.remove(&peer);
+                        if let Some(packets) = packets {
+                            packets.part(id(peer));
+                        }
                         host.peer_down(now, id(peer));
                     }
                 }
@@ -569,38 +633,13 @@ impl Turn<'_> {
         let mut whole = running.partial.remove(&(peer, lane)).unwrap_or_default();
         whole.extend_from_slice(bytes);
         let mut used_to = 0;
-        let streams = self.network.weather().carrier == Carrier::Streams;
+        let streams = self.network.weather().carrier != Carrier::Datagrams;
         loop {
             match decode(&whole[used_to..], BODY_BYTES_MAX) {
                 Ok(Decoded::Frame { from, frame, used }) => {
-                    let Running { host, up, .. } = &mut *running;
-                    if self.trace.frames && matches!(frame, quorate_wire::Frame::Forward { .. }) {
-                        let text = crate::words::frame(&frame);
-                        let (now, who) = (self.world_now, name(self.index));
-                        self.trace.line(
-                            now,
-                            &who,
-                            "hears",
-                            format_args!("from {}: {text}", peer + 1),
-                        );
-                    }
                     if from.node == id(peer) {
-                        let mut plane = Outgoing {
-                            network: &mut *self.network,
-                            from: self.index,
-                            up,
-                        };
-                        // As from the reactor: some bodies come in a buffer of their own.
-                        let (header, body) = whole[used_to..used_to + used].split_at(HEADER_BYTES);
-                        let own = (body.len() % 2 == 1).then(|| Payload::new(body.to_vec()));
-                        let received = Received {
-                            from,
-                            frame,
-                            body_check: header.first_chunk().map(body_check),
-                            body: own.as_ref(),
-                        };
-                        let turn = &mut self.now.turn(&mut plane);
-                        host.frame(turn, Lane::ALL[lane], received);
+                        let bytes = &whole[used_to..used_to + used];
+                        self.take_frame(running, lane, from, frame, bytes);
                     }
                     used_to += used;
                 }
@@ -623,6 +662,57 @@ impl Turn<'_> {
         if !whole.is_empty() {
             running.partial.insert((peer, lane), whole);
         }
+    }
+
+    /// Datagrams that have arrived become frames, and those that are what they should be go to the replica: of
+    /// peers with whom a connection stands, as the plane is bound to it.
+    fn take_datagrams(&mut self, running: &mut Running) {
+        let Some(packets) = &mut running.packets else {
+            return;
+        };
+        for (member, bytes) in packets.read(self.now.time, self.counts) {
+            if let Ok(Decoded::Frame { from, frame, .. }) = decode(&bytes, BODY_BYTES_MAX) {
+                debug_assert_eq!(from, member, "it was looked at");
+                self.take_frame(running, Lane::Control.index(), from, frame, &bytes);
+            }
+        }
+    }
+
+    /// One whole frame of a peer, and its bytes.
+    fn take_frame(
+        &mut self,
+        running: &mut Running,
+        lane: usize,
+        from: Member,
+        frame: Frame<'_>,
+        bytes: &[u8],
+    ) {
+        let Running {
+            host, up, packets, ..
+        } = running;
+        if self.trace.frames && matches!(frame, Frame::Forward { .. }) {
+            let text = crate::words::frame(&frame);
+            let (now, who) = (self.world_now, name(self.index));
+            let text = format_args!("from {}: {text}", from.node);
+            self.trace.line(now, &who, "hears", text);
+        }
+        if let (Frame::Datagrams(said), Some(packets)) = (&frame, &mut *packets) {
+            packets.hear(from, said, self.now.time, self.counts);
+            return;
+        }
+        // As from the reactor: some bodies come in a buffer of their own.
+        let (header, body) = bytes.split_at(HEADER_BYTES);
+        let own = (body.len() % 2 == 1).then(|| Payload::new(body.to_vec()));
+        let received = Received {
+            from,
+            frame,
+            body_check: header.first_chunk().map(body_check),
+            body: own.as_ref(),
+        };
+        let now = self.now;
+        let mut plane = self.plane(up, packets);
+        let turn = &mut now.turn(&mut plane);
+        host.frame(turn, Lane::ALL[lane], received);
     }
 
     /// Requests go to the front as far as it has room for them. Whether any did.
@@ -649,8 +739,10 @@ impl Turn<'_> {
         // A completion may let a connection go on, which asks for something new.
         for _ in 0..4 {
             let now = self.now;
-            let Running { host, up, .. } = &mut *running;
-            host.poll(&mut now.turn(&mut self.plane(up)));
+            let Running {
+                host, up, packets, ..
+            } = &mut *running;
+            host.poll(&mut now.turn(&mut self.plane(up, packets)));
             if !self.take_requests(running) {
                 return;
             }

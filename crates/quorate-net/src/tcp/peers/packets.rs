@@ -8,7 +8,7 @@ use quorate_replica::{
 };
 use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode};
 
-use super::{Peers, is_for_the_host, link::LinkId};
+use super::{Peers, greeting::Stage, is_for_the_host, link::LinkId};
 use crate::{
     cx::PeerCx,
     host::Now,
@@ -32,14 +32,17 @@ impl Peers {
         said: &Datagrams<'_>,
         now: Now,
     ) {
-        let from = self
-            .links
-            .get(id)
-            .and_then(|link| link.socket().remote_ip());
+        let Some(link) = self.links.get(id) else {
+            return;
+        };
+        let Stage::Open { boot, .. } = link.stage() else {
+            return;
+        };
+        let from = link.socket().remote_ip();
         let Some(packets) = &mut self.packets else {
             return;
         };
-        if let Err(why) = packets.introduce(peer, said, from, now.time) {
+        if let Err(why) = packets.introduce((peer, boot), said, from, now.time) {
             let what = format!("goes on by TCP alone: {why}");
             self.journal.complain(peer.node, &what);
         }

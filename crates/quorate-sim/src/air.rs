@@ -1,0 +1,294 @@
+//! What happens to single datagrams between nodes: each has its own fate, as a wire gives it.
+//!
+//! Lost, repeated, at once or seconds later, late, with a flipped bit, cut in two: all of that may happen to one that
+//! was sent once. Which of them arrive, and at which process, the world decides when they do.
+
+use std::fmt;
+
+use quorate_packets::{header::HEADER_BYTES, trust::Refusal};
+
+use crate::{
+    dice::Dice,
+    network::{Carrier, Weather},
+};
+
+/// What a run's datagrams meet beside its weather, and how the planes are made that send them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Air {
+    /// Datagrams are sealed by a key, and not by a checksum.
+    pub keyed: bool,
+    /// Bytes that a plane sends before something of them is decided.
+    pub window_bytes: usize,
+    /// Bytes that a socket holds until its process reads them.
+    pub socket_bytes: usize,
+    /// Datagrams that come once more, up to seconds later, of 1000.
+    pub echoed_of_1000: u64,
+    /// Datagrams in which a bit flips, of 1000.
+    pub flipped_of_1000: u64,
+    /// Datagrams that arrive as two halves, of 1000.
+    pub cut_of_1000: u64,
+    /// Datagrams that the sender's own socket has no room for, of 1000 calls.
+    pub refused_of_1000: u64,
+    /// Mean time between two times that the group falls silent for a node.
+    pub deaf_us: Option<u64>,
+}
+
+impl Air {
+    /// Nothing is lost, and windows do not fill.
+    pub const fn calm() -> Self {
+        Self {
+            keyed: true,
+            window_bytes: 512 << 10,
+            socket_bytes: 256 << 10,
+            echoed_of_1000: 0,
+            flipped_of_1000: 0,
+            cut_of_1000: 0,
+            refused_of_1000: 0,
+            deaf_us: None,
+        }
+    }
+
+    /// From dice of their own, so that seeds without packets stay what they were; and whether they have them:
+    /// two in three of the runs that would lose whole frames.
+    pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
+        let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
+        let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
+        let group = dice.chance(2, 3);
+        let air = Self {
+            keyed: dice.chance(1, 2),
+            window_bytes: dice.pick(&[4 << 10, 16 << 10, 512 << 10]),
+            socket_bytes: dice.pick(&[16 << 10, 256 << 10]),
+            echoed_of_1000: dice.pick(&[0, 5, 50]),
+            flipped_of_1000: dice.pick(&[0, 5, 50]),
+            cut_of_1000: dice.pick(&[0, 2, 20]),
+            refused_of_1000: dice.pick(&[0, 0, 20]),
+            deaf_us: dice.pick(&[None, Some(300_000), Some(1_500_000)]),
+        };
+        let carrier = if packets {
+            Carrier::Packets { group }
+        } else {
+            carrier
+        };
+        (carrier, air)
+    }
+
+    /// From now on nothing happens to datagrams.
+    pub const fn calm_down(&mut self) {
+        *self = Self {
+            keyed: self.keyed,
+            window_bytes: self.window_bytes,
+            socket_bytes: self.socket_bytes,
+            ..Self::calm()
+        };
+    }
+
+    /// What becomes of one datagram on its way to one node: what arrives, and after how many microseconds.
+    pub fn fly(
+        &self,
+        weather: &Weather,
+        dice: &mut Dice,
+        datagram: &[u8],
+        counts: &mut Counts,
+    ) -> Vec<(u64, Vec<u8>)> {
+        counts.flown += 1;
+        let mut arrivals = Vec::new();
+        let delay = |dice: &mut Dice| {
+            let delay = dice.between(weather.delay_min_us, weather.delay_max_us);
+            if dice.chance(weather.late_of_1000, 1000) {
+                delay * 10
+            } else {
+                delay
+            }
+        };
+        if dice.chance(weather.lost_of_1000, 1000) {
+            counts.lost += 1;
+        } else {
+            arrivals.push((delay(dice), datagram.to_vec()));
+        }
+        if dice.chance(weather.repeated_of_1000, 1000) {
+            counts.repeated += 1;
+            arrivals.push((delay(dice), datagram.to_vec()));
+        }
+        if dice.chance(self.echoed_of_1000, 1000) {
+            counts.echoed += 1;
+            let most = dice.pick(&[10_000, 300_000, 4_000_000]);
+            arrivals.push((dice.below(most), datagram.to_vec()));
+        }
+        for at in 0..arrivals.len() {
+            let (us, bytes) = &mut arrivals[at];
+            if dice.chance(self.flipped_of_1000, 1000) {
+                counts.flipped += 1;
+                // As often in the few bytes that say what it is.
+                let within = dice.pick(&[bytes.len(), bytes.len().min(HEADER_BYTES)]);
+                let bit = dice.index(within * 8);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            if dice.chance(self.cut_of_1000, 1000) {
+                counts.cut += 1;
+                let rest = bytes.split_off(1 + dice.index(bytes.len() - 1));
+                let us = *us;
+                arrivals.push((us, rest));
+            }
+        }
+        arrivals
+    }
+}
+
+/// How often things happened to datagrams, and by them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Datagrams that left a node, those to the group once for each node that could hear them.
+    pub flown: u64,
+    /// Lost on their way.
+    pub lost: u64,
+    /// Blocked by a partition, or by the group's silence for a node.
+    pub blocked: u64,
+    /// Not taken by a socket: full, or nobody's.
+    pub unheard: u64,
+    /// Sent once and arrived twice.
+    pub repeated: u64,
+    /// And once more, much later.
+    pub echoed: u64,
+    /// With a flipped bit.
+    pub flipped: u64,
+    /// In two halves.
+    pub cut: u64,
+    /// Datagrams that a full socket of the sender did not take.
+    pub own_drops: u64,
+    /// Datagrams that planes did not take, by reason ([`Refusal::ALL`]).
+    pub refused: [u64; Refusal::ALL.len()],
+    /// What the planes counted.
+    pub planes: quorate_plane::Counters,
+    /// Introductions that were taken, and those that were not: of another boot, or older.
+    pub introduced: u64,
+    /// See above.
+    pub not_introduced: u64,
+    /// Frames that came whole and say another sender, or are none.
+    pub frames_wrong: u64,
+    /// How often packets began to reach a node, and stopped.
+    pub up: u64,
+    /// See above.
+    pub down: u64,
+    /// The same by the group.
+    pub group_up: u64,
+    /// See above.
+    pub group_down: u64,
+    /// How often the group fell silent for a node.
+    pub deaf: u64,
+}
+
+impl Counts {
+    /// Of two runs together.
+    pub fn add(&mut self, other: &Self) {
+        let (a, b) = (&mut self.planes, &other.planes);
+        for (sum, more) in [
+            (&mut self.flown, other.flown),
+            (&mut self.lost, other.lost),
+            (&mut self.blocked, other.blocked),
+            (&mut self.unheard, other.unheard),
+            (&mut self.repeated, other.repeated),
+            (&mut self.echoed, other.echoed),
+            (&mut self.flipped, other.flipped),
+            (&mut self.cut, other.cut),
+            (&mut self.own_drops, other.own_drops),
+            (&mut self.introduced, other.introduced),
+            (&mut self.not_introduced, other.not_introduced),
+            (&mut self.frames_wrong, other.frames_wrong),
+            (&mut self.up, other.up),
+            (&mut self.down, other.down),
+            (&mut self.group_up, other.group_up),
+            (&mut self.group_down, other.group_down),
+            (&mut self.deaf, other.deaf),
+            (&mut a.frames_to_group, b.frames_to_group),
+            (&mut a.frames_to_one, b.frames_to_one),
+            (&mut a.frames_refused, b.frames_refused),
+            (&mut a.frames_received, b.frames_received),
+            (&mut a.given_up, b.given_up),
+        ] {
+            *sum += more;
+        }
+        let refused = self.refused.iter_mut().zip(other.refused);
+        refused.for_each(|(sum, more)| *sum += more);
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { planes, .. } = self;
+        write!(
+            f,
+            "packets: {} frames to one, {} to the group, {} refused, {} received, {} wrong; {} introductions, {} not taken; \
+             up {}, down {}, by the group {} and {}; {} numbers given up; {} datagrams, {} lost, {} blocked, {} unheard, \
+             {} repeated, {} much later, {} flipped, {} cut, {} dropped by their sender; not taken:",
+            planes.frames_to_one,
+            planes.frames_to_group,
+            planes.frames_refused,
+            planes.frames_received,
+            self.frames_wrong,
+            self.introduced,
+            self.not_introduced,
+            self.up,
+            self.down,
+            self.group_up,
+            self.group_down,
+            planes.given_up,
+            self.flown,
+            self.lost,
+            self.blocked,
+            self.unheard,
+            self.repeated,
+            self.echoed,
+            self.flipped,
+            self.cut,
+            self.own_drops,
+        )?;
+        let reasons = Refusal::ALL.into_iter().zip(self.refused);
+        reasons
+            .filter(|(_, count)| *count > 0)
+            .try_for_each(|(reason, count)| write!(f, " {} {count}", reason.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::calm_weather;
+
+    /// Whatever happens to it, what arrives is it, a piece of it, or it with one bit that is not its own.
+    #[test]
+    fn fates_of_a_datagram_are_counted() {
+        let air = Air {
+            echoed_of_1000: 100,
+            flipped_of_1000: 100,
+            cut_of_1000: 100,
+            ..Air::calm()
+        };
+        let weather = Weather {
+            lost_of_1000: 100,
+            repeated_of_1000: 100,
+            ..calm_weather()
+        };
+        let (mut dice, mut counts, datagram) = (Dice::new(1), Counts::default(), [7_u8; 100]);
+        let mut whole = 0;
+        for _ in 0..1000 {
+            for (_, bytes) in air.fly(&weather, &mut dice, &datagram, &mut counts) {
+                whole += u64::from(bytes == datagram);
+                let changed = bytes.iter().map(|byte| (byte ^ 7).count_ones());
+                assert!(bytes.len() <= 100 && changed.sum::<u32>() <= 1);
+            }
+        }
+        let arrived = counts.flown - counts.lost + counts.repeated + counts.echoed;
+        assert!(whole >= arrived - counts.flipped - counts.cut && whole < arrived);
+        for count in [
+            counts.lost,
+            counts.repeated,
+            counts.echoed,
+            counts.flipped,
+            counts.cut,
+        ] {
+            assert!((50..200).contains(&count), "{counts:?}");
+        }
+        let nothing = Air::calm().fly(&calm_weather(), &mut dice, &datagram, &mut counts);
+        assert_eq!(nothing, [(100, datagram.to_vec())]);
+    }
+}

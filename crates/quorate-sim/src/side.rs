@@ -1,0 +1,259 @@
+//! One process's plane of packets, and its socket: what production has between a replica and the network.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    time::Time,
+};
+use quorate_packets::{
+    endpoint::{self, To},
+    limits::Limits,
+    receive::Delivery,
+    trust::{Group, Key, Keys},
+};
+use quorate_plane::{Event, Packets, introduction, packets::Left};
+use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, decode, encode};
+
+use crate::{
+    air::{Air, Counts},
+    dice::Dice,
+};
+
+/// What the key's number is, where there is one.
+const KEY: u8 = 1;
+/// MTU of the paths between nodes.
+const MTU: usize = 1500;
+/// Datagrams that are kept for repairs, of each channel.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Missing ranges of a channel, small, so that there are more at times.
+const GAPS_MAX: usize = 16;
+/// How fast the link is said to be: little, so that datagrams wait for their turn.
+const LINK_BYTES_S: u64 = 25_000_000;
+
+/// A plane of packets, and what its process knows of its peers.
+pub(crate) struct Side {
+    plane: Packets,
+    /// What the socket has taken and nobody has read.
+    socket: VecDeque<Vec<u8>>,
+    socket_bytes: usize,
+    socket_bytes_max: usize,
+    /// The processes that greetings of connections named, by node.
+    boots: BTreeMap<NodeId, (Member, u32)>,
+    /// Frames of this turn and whom they go to; nobody has looked at them yet.
+    fresh: Vec<(NodeSet, Vec<u8>)>,
+    /// As of the last look.
+    counted: Counts,
+}
+
+impl Side {
+    /// Of a process that starts.
+    pub(crate) fn new(
+        me: Member,
+        boot: u32,
+        cluster: u128,
+        group: bool,
+        air: &Air,
+        now: Time,
+    ) -> Self {
+        let seed = u64::from(me.node.0) << 32 | u64::from(boot);
+        let mut nonces = Dice::new(seed ^ 0x4e6f_6e63_6573);
+        let keys = match air.keyed {
+            true => Keys::one(KEY, Key::new([0x51; 32])).expect("a number that is not zero"),
+            false => Keys::none(),
+        };
+        let limits = Limits {
+            buffer_bytes: BUFFER_BYTES,
+            one_buffer_bytes: BUFFER_BYTES,
+            window_bytes: air.window_bytes,
+            gaps_max: GAPS_MAX,
+            link_bytes_s: LINK_BYTES_S,
+            ..Limits::of_mtu(MTU)
+        };
+        let endpoint = endpoint::Settings {
+            me,
+            boot,
+            group: Group {
+                cluster,
+                group: 1,
+                generation: 0,
+            },
+            keys,
+            limits,
+            delivery: Delivery::InOrder,
+            keeps: true,
+            seed,
+        };
+        let settings = quorate_plane::Settings {
+            endpoint,
+            group,
+            nonces: Box::new(move || nonces.word()),
+        };
+        Self {
+            plane: Packets::new(settings, now),
+            socket: VecDeque::new(),
+            socket_bytes: 0,
+            socket_bytes_max: air.socket_bytes,
+            boots: BTreeMap::new(),
+            fresh: Vec::new(),
+            counted: Counts::default(),
+        }
+    }
+
+    // Connections.
+
+    /// A connection with this process is up: the frame that it is to be told by it.
+    pub(crate) fn meet(
+        &mut self,
+        me: Member,
+        peer: Member,
+        boot: u32,
+        now: Time,
+    ) -> Option<Vec<u8>> {
+        // Whatever connection was before, it is over.
+        self.part(peer.node);
+        let introduction = self.plane.meet(peer, now)?;
+        self.boots.insert(peer.node, (peer, boot));
+        let key = self.plane.rekey(|keys| keys.newest());
+        let said = introduction::said(&introduction, "", key);
+        let mut bytes = Vec::new();
+        encode(me, &Frame::Datagrams(said), &mut bytes).expect("a handful of channels");
+        Some(bytes)
+    }
+
+    /// What a peer said of itself by the connection.
+    pub(crate) fn hear(
+        &mut self,
+        from: Member,
+        said: &Datagrams<'_>,
+        now: Time,
+        counts: &mut Counts,
+    ) {
+        let known = self
+            .boots
+            .get(&from.node)
+            .filter(|(member, _)| *member == from);
+        let introduction = known.and_then(|(_, boot)| introduction::heard(from, *boot, said));
+        let taken = introduction.is_some_and(|introduction| {
+            self.plane.rekey(|keys| keys.named(from.node, said.key));
+            self.plane.introduce(&introduction, now)
+        });
+        counts.introduced += u64::from(taken);
+        counts.not_introduced += u64::from(!taken);
+    }
+
+    /// The connection is gone.
+    pub(crate) fn part(&mut self, node: NodeId) {
+        self.boots.remove(&node);
+        self.plane.part(node);
+    }
+
+    // The replica's frames.
+
+    /// Whether packets take a frame of this length for a node.
+    pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
+        self.plane.has_room(node, bytes)
+    }
+
+    /// Sends a frame to those of these nodes that packets reach; they come back.
+    pub(crate) fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
+        let sent = self.plane.send(to, header, body);
+        if !sent.is_empty() {
+            self.fresh.push((sent, [header, body].concat()));
+        }
+        sent
+    }
+
+    /// Frames that were sent since, each once.
+    pub(crate) fn take_fresh(&mut self) -> Vec<(NodeSet, Vec<u8>)> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// The plane itself.
+    pub(crate) fn plane(&mut self) -> &mut Packets {
+        &mut self.plane
+    }
+
+    // Datagrams.
+
+    /// A datagram arrives at the socket. Whether it has room.
+    pub(crate) fn arrive(&mut self, datagram: Vec<u8>) -> bool {
+        let room = self.socket_bytes + datagram.len() <= self.socket_bytes_max;
+        if room {
+            self.socket_bytes += datagram.len();
+            self.socket.push_back(datagram);
+        }
+        room
+    }
+
+    /// Reads what has arrived, and does what is due: whole frames, and who sent them by their tags.
+    pub(crate) fn read(&mut self, now: Time, counts: &mut Counts) -> Vec<(Member, Vec<u8>)> {
+        for datagram in self.socket.drain(..) {
+            self.plane.on_datagram(&datagram, now);
+        }
+        self.socket_bytes = 0;
+        self.plane.poll(now);
+        let mut frames = Vec::new();
+        while let Some(event) = self.plane.next_event() {
+            match event {
+                Event::Frame { from, bytes } if says(&bytes, from) => frames.push((from, bytes)),
+                Event::Frame { .. } => counts.frames_wrong += 1,
+                Event::Up { by_group, .. } if by_group => counts.group_up += 1,
+                Event::Up { .. } => counts.up += 1,
+                Event::Down { by_group, .. } if by_group => counts.group_down += 1,
+                Event::Down { .. } => counts.down += 1,
+            }
+        }
+        frames
+    }
+
+    /// The datagrams that leave now; a full socket takes some of them not at all.
+    pub(crate) fn leave(
+        &mut self,
+        now: Time,
+        mut left: impl FnMut() -> Left,
+        counts: &mut Counts,
+    ) -> Vec<(To, Vec<u8>)> {
+        let mut datagrams = Vec::new();
+        self.plane.take(now, |run| {
+            let left = left();
+            let chunks = run.bytes.chunks(run.segment_bytes);
+            if left == Left::All {
+                datagrams.extend(chunks.map(|datagram| (run.to, datagram.to_vec())));
+            } else {
+                counts.own_drops += chunks.count() as u64;
+            }
+            left
+        });
+        self.count(counts);
+        datagrams
+    }
+
+    /// When the plane has something to do.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        self.plane.next_due()
+    }
+
+    /// Adds to the run's counts what happened since.
+    fn count(&mut self, counts: &mut Counts) {
+        let before = self.counted;
+        for (reason, count) in self.plane.refusals().iter() {
+            self.counted.refused[reason as usize] = count;
+            counts.refused[reason as usize] += count - before.refused[reason as usize];
+        }
+        let (now, then, sum) = (*self.plane.counters(), before.planes, &mut counts.planes);
+        sum.frames_to_group += now.frames_to_group - then.frames_to_group;
+        sum.frames_to_one += now.frames_to_one - then.frames_to_one;
+        sum.frames_refused += now.frames_refused - then.frames_refused;
+        sum.frames_received += now.frames_received - then.frames_received;
+        sum.given_up += now.given_up - then.given_up;
+        self.counted.planes = now;
+    }
+}
+
+/// Whether these bytes are one whole frame of this member.
+fn says(bytes: &[u8], by: Member) -> bool {
+    let decoded = decode(bytes, BODY_BYTES_MAX);
+    matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())
+}

@@ -1,0 +1,146 @@
+//! Datagrams that fly singly, and the group that falls silent for a node.
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_packets::endpoint::To;
+use quorate_plane::packets::Left;
+
+use super::{Event, World, name};
+use crate::{
+    dice::Dice,
+    network::{Carrier, Weather},
+    side::Side,
+};
+
+/// What decides about datagrams.
+pub(super) struct Flights {
+    /// For datagrams alone.
+    dice: Dice,
+    /// Nodes that do not hear the group.
+    deaf: Vec<bool>,
+}
+
+impl Flights {
+    pub(super) fn new(seed: u64, nodes: usize) -> Self {
+        Self {
+            dice: Dice::new(!seed ^ 0x466c_6967_6874_7321),
+            deaf: vec![false; nodes],
+        }
+    }
+
+    fn has_packets(weather: &Weather) -> Option<bool> {
+        match weather.carrier {
+            Carrier::Packets { group } => Some(group),
+            Carrier::Streams | Carrier::Datagrams => None,
+        }
+    }
+}
+
+impl World {
+    /// A process that runs from now on has a plane of packets, where they are the carrier.
+    pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
+        let Some(group) = Flights::has_packets(&self.settings.weather) else {
+            return;
+        };
+        let now = self.nodes[node].time(self.now);
+        let side = Side::new(me, boot, cluster, group, &self.settings.air, now);
+        if let Some(running) = &mut self.nodes[node].running {
+            running.packets = Some(side);
+        }
+    }
+
+    /// What a process's plane has for the network leaves.
+    pub(super) fn send_datagrams(&mut self, node: usize, now: Time) {
+        let running = self.nodes[node].running.as_mut();
+        let Some(packets) = running.and_then(|running| running.packets.as_mut()) else {
+            return;
+        };
+        let (dice, air) = (&mut self.flights.dice, &self.settings.air);
+        let left = || match dice.chance(air.refused_of_1000, 1000) {
+            true => dice.pick(&[Left::Dropped, Left::Blocked]),
+            false => Left::All,
+        };
+        let datagrams = packets.leave(now, left, &mut self.counts.packets);
+        for (to, bytes) in datagrams {
+            match to {
+                To::Node(NodeId(id)) => {
+                    let to = usize::try_from(id).map_or(0, |id| id.saturating_sub(1));
+                    self.fly(node, to, false, &bytes);
+                }
+                // It comes back to its sender, too, as the kernel's loop does it.
+                To::Group => (0..self.nodes.len()).for_each(|to| self.fly(node, to, true, &bytes)),
+            }
+        }
+    }
+
+    /// One datagram on its way to one node: each receiver of the group has its own fate.
+    fn fly(&mut self, from: usize, to: usize, by_group: bool, datagram: &[u8]) {
+        let (weather, dice) = (self.network.weather(), &mut self.flights.dice);
+        let counts = &mut self.counts.packets;
+        let arrivals = self.settings.air.fly(weather, dice, datagram, counts);
+        for (us, bytes) in arrivals {
+            let event = Event::Datagram {
+                from,
+                to,
+                by_group,
+                bytes,
+            };
+            self.after(us, event);
+        }
+    }
+
+    /// A datagram arrives where a process may listen, the one that it was sent to or a later one.
+    pub(super) fn datagram(&mut self, from: usize, to: usize, by_group: bool, bytes: Vec<u8>) {
+        let blocked = from != to && self.network.is_blocked(from, to);
+        if blocked || by_group && self.flights.deaf[to] {
+            self.counts.packets.blocked += 1;
+            return;
+        }
+        let running = self
+            .nodes
+            .get_mut(to)
+            .and_then(|node| node.running.as_mut());
+        let packets = running.and_then(|running| running.packets.as_mut());
+        if packets.is_some_and(|packets| packets.arrive(bytes)) {
+            self.wake(to);
+        } else {
+            self.counts.packets.unheard += 1;
+        }
+    }
+
+    /// The next time that the group falls silent for a node, if it does in this run.
+    pub(super) fn plan_deaf(&mut self) {
+        let group = Flights::has_packets(&self.settings.weather) == Some(true);
+        if let Some(mean_us) = self.settings.air.deaf_us.filter(|_| group) {
+            let wait = self.flights.dice.interval(mean_us);
+            self.after(wait, Event::Deaf);
+        }
+    }
+
+    /// A switch forgets that a node belongs to the group.
+    pub(super) fn deafen(&mut self) {
+        self.plan_deaf();
+        let dice = &mut self.flights.dice;
+        let node = dice.index(self.nodes.len());
+        let most = dice.pick(&[5_000, 300_000, 3_000_000]);
+        let wait = dice.between(1_000, most);
+        self.flights.deaf[node] = true;
+        self.counts.packets.deaf += 1;
+        self.line(&name(node), "deaf", format_args!("to the group"));
+        self.after(wait, Event::Hears(node));
+    }
+
+    /// And learns it again.
+    pub(super) fn hears(&mut self, node: usize) {
+        self.flights.deaf[node] = false;
+        self.line(&name(node), "hears", format_args!("the group"));
+    }
+
+    /// From now on datagrams arrive.
+    pub(super) fn calm_air(&mut self) {
+        self.settings.air.calm_down();
+        self.flights.deaf.fill(false);
+    }
+}
