@@ -112,6 +112,9 @@ pub struct Packets {
     /// Of the group's channel, and of those to single nodes.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
+    /// The header of the last frame to the group, until datagrams leave: what goes to more nodes than a set has is sent
+    /// in several parts, and the group has all of them.
+    said_to_group: Vec<u8>,
     order: Order,
     probe_at: Time,
     events: VecDeque<Event>,
@@ -136,6 +139,7 @@ impl Packets {
             has_group: settings.group,
             undecided,
             told: (Ballot::ZERO, Slot::FIRST),
+            said_to_group: Vec::new(),
             order: Order::default(),
             probe_at: now.plus_us(PROBE_US),
             events: VecDeque::new(),
@@ -236,7 +240,12 @@ impl Packets {
         let by_group = to.filtered(|node| self.hears_group(node));
         let proposed_to = proposed_to(header);
         let mut reached = NodeSet::default();
-        if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
+        // The header has the sum of the body.
+        if !by_group.is_empty() && !header.is_empty() && self.said_to_group == header {
+            reached = by_group;
+        } else if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
+            self.said_to_group.clear();
+            self.said_to_group.extend_from_slice(header);
             reached = by_group;
         }
         let next_to_group = self.endpoint.next_number(GROUP).unwrap_or(0);
@@ -303,6 +312,7 @@ impl Packets {
 
     /// Gives out the datagrams that may leave now.
     pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> Left) {
+        self.said_to_group.clear();
         for outgoing in self.endpoint.take_control() {
             let left = give(Outgoing {
                 to: outgoing.to,

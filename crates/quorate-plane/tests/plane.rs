@@ -429,6 +429,27 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.got(1, 3).last(), Some(&frame));
 }
 
+/// What goes to more nodes than a set has comes in parts: the group gets it once.
+#[test]
+fn parts_of_one_send_are_one_message_to_the_group() {
+    let mut world = World::new(5, true, Weather::default(), 1);
+    world.run(200_000);
+    let frame = proposal(1, 100);
+    let before = world.plane(1).counters().frames_to_group;
+    assert_eq!(world.send(1, &[2, 3], &frame), [2, 3]);
+    assert_eq!(world.send(1, &[4, 5], &frame), [4, 5]);
+    assert_eq!(world.send(1, &[3], &frame), [3], "a part may have one node");
+    assert_eq!(world.plane(1).counters().frames_to_group - before, 1);
+    world.run(1000);
+    for node in 2..=5 {
+        assert_eq!(world.got(1, node).len(), 1);
+    }
+    // Said again later, it is another message.
+    assert_eq!(world.send(1, &[2, 3], &frame), [2, 3]);
+    world.run(1000);
+    assert_eq!(world.got(1, 5).len(), 2);
+}
+
 /// [pkt-1] A process that starts again is met anew: nothing of before reaches it, and nothing of its former life
 /// is taken.
 #[test]
