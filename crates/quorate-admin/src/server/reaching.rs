@@ -71,7 +71,8 @@ impl Ears {
         let ends = Arc::clone(&end);
         let thread = thread::Builder::new().name("doctor".to_owned());
         let thread = thread.spawn(move || {
-            let listened = listener.listen(until, &ends);
+            let left = || until.saturating_duration_since(Instant::now());
+            let listened = listener.listen(left, &ends);
             drop(turn);
             listened.map_err(|error| error.to_string())?;
             Ok(view(&listener))
@@ -109,7 +110,7 @@ impl Ears {
         let turn = self.sends.take();
         let _turn = turn.ok_or_else(|| busy("the node sends to a group already"))?;
         let from = (wish.token, sender);
-        let sent = reach::send(wish.group, &wish.interface, from, count);
+        let sent = reach::send(wish.group, &wish.interface, from, count, thread::sleep);
         Ok(Sent {
             interface: wish.interface.clone(),
             sent: sent.map_err(failed)?,

@@ -2,14 +2,14 @@
 //!
 //! Not a plane, and no part of one: what is counted here says whether switches and firewalls let a group
 //! through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each of their datagrams.
+//! The clock is the caller's.
 
 use std::{
     collections::BTreeMap,
     io,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -108,10 +108,14 @@ impl Listener {
         &self.interface
     }
 
-    /// Counts until the moment, or until `end` is set and no more comes.
-    pub fn listen(&mut self, until: Instant, end: &AtomicBool) -> io::Result<()> {
+    /// Counts while `left` says that there is time left, or until `end` is set and no more comes.
+    pub fn listen(
+        &mut self,
+        mut left: impl FnMut() -> Duration,
+        end: &AtomicBool,
+    ) -> io::Result<()> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = left();
             if left.is_zero() {
                 return Ok(());
             }
@@ -164,12 +168,13 @@ impl Listener {
 }
 
 /// Sends datagrams 0 to `count` − 1 to the group, from this interface and no further than its segment; this
-/// machine hears them too. How many the kernel took.
+/// machine hears them too. `pause` waits after each, so that no buffer fills. How many the kernel took.
 pub fn send(
     group: SocketAddrV4,
     interface: &str,
     (token, sender): (u64, u32),
     count: u32,
+    mut pause: impl FnMut(Duration),
 ) -> Result<u32, Failed> {
     let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
     let socket = open(any.into())?;
@@ -194,7 +199,7 @@ pub fn send(
                 });
             }
         }
-        thread::sleep(PACE);
+        pause(PACE);
     }
     Ok(sent)
 }
