@@ -248,6 +248,19 @@ impl Bare {
         })
     }
 
+    /// From now on so many commands are outstanding.
+    pub fn set_window(&mut self, window: u32) -> io::Result<()> {
+        let shape = Shape {
+            window,
+            ..self.shape
+        };
+        if !shape.is_possible() {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        self.shape = shape;
+        Ok(())
+    }
+
     fn usages(&self) -> [Usage; 3] {
         let followers: Vec<u32> = self.followers.iter().map(Part::id).collect();
         [

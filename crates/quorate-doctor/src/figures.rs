@@ -1,0 +1,243 @@
+//! The numbers that predictions rest on: each with where it comes from, or why it is not known.
+
+use std::time::Duration;
+
+use quorate_admin::tuning::TuningView;
+use quorate_bench::probe::{
+    part::Launcher,
+    round_trip::{self, Wait},
+    wire::Over,
+};
+use serde::Serialize;
+
+use crate::peers::{self, Dialled};
+
+/// A round trip is looked at for so long.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Names of figures.
+pub mod name {
+    /// A message to another process and back, over a connection.
+    pub const TRIP_TCP: &str = "round_trip_tcp";
+    /// The same over datagrams.
+    pub const TRIP_UDP: &str = "round_trip_udp";
+    /// Processor time of one end for one message there and one back.
+    pub const CPU_TCP: &str = "cpu_per_exchange_tcp";
+    /// The same over datagrams.
+    pub const CPU_UDP: &str = "cpu_per_exchange_udp";
+    /// 4 KiB written and flushed.
+    pub const FLUSH: &str = "flush";
+    /// One round trip of the network, to the peer that completes a majority.
+    pub const TRIP_PEERS: &str = "round_trip_peers";
+    /// The same as the leader of a running cluster knows it.
+    pub const TRIP_LEADER: &str = "round_trip_leader";
+    /// A flush as that leader knows it.
+    pub const FLUSH_LEADER: &str = "flush_leader";
+    /// That leader's processor time for a command.
+    pub const CPU_COMMAND: &str = "cpu_per_command_leader";
+    /// That leader's processor time for a batch.
+    pub const CPU_BATCH: &str = "cpu_per_batch_leader";
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What it is; see [`name`].
+    pub name: &'static str,
+    /// In microseconds; null if it is not known.
+    pub value_us: Option<f64>,
+    /// Where it comes from, or why there is none.
+    pub source: String,
+}
+
+/// All that were looked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Figures(Vec<Figure>);
+
+impl Figures {
+    /// Its value, if it is known.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.find(name)?.value_us
+    }
+
+    /// Why it is not known.
+    pub fn why_not(&self, name: &str) -> String {
+        let source = self
+            .find(name)
+            .map_or("it was not asked for", |figure| &figure.source);
+        format!("{name} is not known: {source}")
+    }
+
+    /// In the order in which they were looked for.
+    pub fn iter(&self) -> impl Iterator<Item = &Figure> {
+        self.0.iter()
+    }
+
+    fn find(&self, name: &str) -> Option<&Figure> {
+        self.0.iter().find(|figure| figure.name == name)
+    }
+
+    /// A value, if it makes sense, and where it comes from.
+    pub fn put(&mut self, name: &'static str, value_us: f64, source: impl Into<String>) {
+        let sensible = value_us.is_finite() && value_us >= 0.0;
+        self.0.push(Figure {
+            name,
+            value_us: sensible.then_some(value_us),
+            source: source.into(),
+        });
+    }
+
+    /// There is none.
+    pub fn miss(&mut self, name: &'static str, why: impl Into<String>) {
+        self.0.push(Figure {
+            name,
+            value_us: None,
+            source: why.into(),
+        });
+    }
+
+    /// Messages to another process of this machine and back.
+    pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
+        for (over, trip, cpu) in [
+            (Over::Tcp, name::TRIP_TCP, name::CPU_TCP),
+            (Over::Udp, name::TRIP_UDP, name::CPU_UDP),
+        ] {
+            let Some(launcher) = launcher else {
+                let why = "no bare program is there to answer";
+                self.miss(trip, why);
+                self.miss(cpu, why);
+                continue;
+            };
+            match round_trip::measure(launcher, Wait::Block, over, LOOK) {
+                Ok(ceiling) => {
+                    let source = format!("{}, median", ceiling.name);
+                    match ceiling.p50_us {
+                        Some(p50) => self.put(trip, p50, &source),
+                        None => self.miss(trip, "nothing came back"),
+                    }
+                    let source = "the same: processor time of both ends, halved";
+                    match ceiling.cpu_us_per_op {
+                        Some(both) => self.put(cpu, both / 2.0, source),
+                        None => self.miss(cpu, "it was not counted"),
+                    }
+                }
+                Err(error) => {
+                    self.miss(trip, error.to_string());
+                    self.miss(cpu, error.to_string());
+                }
+            }
+        }
+    }
+
+    /// What the disk took.
+    pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
+        match flush_us {
+            Some(us) => self.put(
+                name::FLUSH,
+                us,
+                "4 KiB written and flushed in the data folder, median",
+            ),
+            None if asked => self.miss(name::FLUSH, "nothing could be flushed in the data folder"),
+            None => self.miss(name::FLUSH, "give --data"),
+        }
+    }
+
+    /// What dialling took.
+    pub fn peers(&mut self, dialled: &[Dialled]) {
+        match peers::round_trip_us(dialled) {
+            Some(us) => self.put(
+                name::TRIP_PEERS,
+                us,
+                "time to dial the peer that completes a majority, median",
+            ),
+            None if dialled.is_empty() => self.miss(name::TRIP_PEERS, "give --peer"),
+            None => self.miss(name::TRIP_PEERS, "too few peers on other machines answer"),
+        }
+    }
+
+    /// What the leader of a running cluster knows.
+    pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
+        for (own, its) in [
+            (name::TRIP_LEADER, "round_trip"),
+            (name::FLUSH_LEADER, "flush"),
+            (name::CPU_COMMAND, "cpu_per_command"),
+            (name::CPU_BATCH, "cpu_per_batch"),
+        ] {
+            let tuning = match &tuning {
+                Ok(tuning) => tuning,
+                Err(why) => {
+                    self.miss(own, why);
+                    continue;
+                }
+            };
+            let mut parameters = tuning.parameters.iter();
+            let found = parameters.find(|known| known.name == its && known.unit == "ns");
+            match found.and_then(|known| known.value) {
+                Some(nanos) => self.put(own, nanos / 1e3, "measured by the leader while it serves"),
+                None => self.miss(own, "the leader does not know it yet: it needs some load"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::tuning::{ParameterView, SettingView};
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_says_why() {
+        let mut figures = Figures::default();
+        figures.round_trips(None);
+        figures.flush(false, None);
+        figures.peers(&[]);
+        figures.leader(Err("give --admin".to_owned()));
+        figures.put(name::CPU_BATCH, f64::NAN, "garbage");
+        assert!(
+            figures
+                .iter()
+                .all(|figure| figure.value_us.is_none() && !figure.source.is_empty())
+        );
+        assert_eq!(
+            figures.why_not(name::FLUSH),
+            "flush is not known: give --data"
+        );
+        assert_eq!(figures.why_not("x"), "x is not known: it was not asked for");
+    }
+
+    #[test]
+    fn what_a_leader_knows_is_taken_over_in_microseconds() {
+        let parameter = |name: &str, unit: &str, value| ParameterView {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            value,
+            error: None,
+            confidence: None,
+        };
+        let tuning = TuningView {
+            parameters: vec![
+                parameter("round_trip", "ns", Some(250_000.0)),
+                parameter("flush", "bytes", Some(1.0)),
+                parameter("cpu_per_command", "ns", None),
+            ],
+            grid: Vec::new(),
+            bottleneck: None,
+            chosen: SettingView {
+                batch_bytes: 1,
+                window: 1,
+            },
+            held: false,
+            measured: None,
+            reason: String::new(),
+        };
+        let mut figures = Figures::default();
+        figures.leader(Ok(&tuning));
+        assert_eq!(figures.get(name::TRIP_LEADER), Some(250.0));
+        for unknown in [name::FLUSH_LEADER, name::CPU_COMMAND, name::CPU_BATCH] {
+            assert_eq!(figures.get(unknown), None, "{unknown}");
+            assert!(figures.why_not(unknown).contains("some load"));
+        }
+    }
+}
