@@ -55,7 +55,7 @@ fn judge(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> F
     match heard {
         Ok(COUNT) => Finding::ok(
             name,
-            format!("{COUNT} of {COUNT} to {group} on {interface}"),
+            format!("{COUNT} of {COUNT} to {group} on {interface}, this machine alone"),
         )
         .detail(alone)
         .about(&[Plane::Multicast]),

@@ -23,7 +23,7 @@ use quorate_packets::socket::{
 };
 
 use super::{
-    Admin,
+    Admin, SERVES,
     failure::{Body, Failure},
     turn::Turn,
 };
@@ -72,6 +72,8 @@ impl Ears {
         let thread = thread::Builder::new().name("doctor".to_owned());
         let thread = thread.spawn(move || {
             let left = || until.saturating_duration_since(Instant::now());
+            // A node lives on without it.
+            SERVES.set(true);
             let listened = listener.listen(left, &ends);
             drop(turn);
             listened.map_err(|error| error.to_string())?;
