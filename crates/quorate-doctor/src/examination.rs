@@ -17,7 +17,7 @@ use crate::{
     clock, disk,
     figures::Figures,
     finding::{Finding, State},
-    interfaces, kernel, multicast, peers,
+    interfaces, kernel, load, multicast, peers,
     plane::{Plane, Verdict},
     predict::{Predicted, Where, predict},
     reach::{self, Reach},
@@ -87,7 +87,9 @@ pub struct MachineView {
 /// Looks at everything that was asked for.
 pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let rights = Rights::now();
+    let machine = Machine::now();
     let mut findings = kernel::examine(system, rights.forces_buffers());
+    findings.push(load::examine(system, machine.cpus));
     findings.extend(rights.examine());
     findings.extend(interfaces::examine(system, wish.interface));
     findings.push(interfaces::datagrams());
@@ -139,7 +141,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         kernel,
         cpus,
         cpu_model,
-    } = Machine::now();
+    } = machine;
     Report {
         healthy: is_healthy(&findings, &planes),
         machine: MachineView {

@@ -1,7 +1,7 @@
 //! What a machine can carry: probes, a verdict for each plane, and what the model expects of it.
 //!
 //! A library without output; `quorate doctor` shows what it finds. One file per probe ([`kernel`], [`rights`],
-//! [`interfaces`], [`buffers`], [`clock`], [`disk`], [`uring`], [`multicast`], [`peers`]), each of which gives
+//! [`interfaces`], [`buffers`], [`clock`], [`load`], [`disk`], [`uring`], [`multicast`], [`peers`]), each of which gives
 //! [`finding::Finding`]s; what they read of `/proc` and `/sys` comes through [`system::System`], so that tests can
 //! bring their own. [`plane`] makes verdicts of findings, [`figures`] are the numbers that predictions rest on,
 //! [`predict`] asks the model, [`check`] measures, [`reach`] asks members about multicast, and [`examination`] is
@@ -19,6 +19,7 @@ pub mod figures;
 pub mod finding;
 pub mod interfaces;
 pub mod kernel;
+pub mod load;
 pub mod multicast;
 pub mod peers;
 pub mod plane;
