@@ -9,7 +9,7 @@ use std::{fs, path::PathBuf, process::Command};
 use crate::shell::{Failed, cargo_with, has, root, run};
 
 /// The targets, and the test that does the same: name, package, part of the test's name.
-const TARGETS: [(&str, &str, &str); 12] = [
+const TARGETS: [(&str, &str, &str); 13] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
     (
@@ -25,6 +25,7 @@ const TARGETS: [(&str, &str, &str); 12] = [
     ("backup", "quorate-node", "no_bytes_of_a_backup"),
     ("catalogue", "quorate-stream", "no_bytes_of_a_catalogue"),
     ("datagrams", "quorate-packets", "no_bytes_of_a_network"),
+    ("reach", "quorate-packets", "no_bytes_of_a_group"),
     ("reassembly", "quorate-packets", "no_parts_of_a_sender"),
 ];
 /// How long each runs unless told otherwise.

@@ -31,8 +31,8 @@ const PACE: Duration = Duration::from_micros(200);
 const QUIET: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
-/// Of a datagram: the magic, a token, who sends, which one it is.
-const BYTES: usize = 24;
+/// Bytes of a datagram: the magic, a token, who sends, which one it is.
+pub const BYTES: usize = 24;
 
 /// Why an address is no group to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,7 @@ impl Listener {
 
     /// Datagrams of somebody else.
     pub fn foreign(&self) -> u64 {
-        self.counts.foreign
+        self.counts.foreign()
     }
 
     fn readable_within(&self, wait: Duration) -> io::Result<bool> {
@@ -226,7 +226,8 @@ impl AsFd for Listener {
     }
 }
 
-fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
+/// The datagram of this number.
+pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..16].copy_from_slice(&token.to_le_bytes());
@@ -237,7 +238,7 @@ fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
 
 /// Which datagrams came.
 #[derive(Debug)]
-struct Counts {
+pub struct Counts {
     token: u64,
     senders: BTreeMap<u32, OfSender>,
     foreign: u64,
@@ -250,7 +251,8 @@ struct OfSender {
 }
 
 impl Counts {
-    const fn new(token: u64) -> Self {
+    /// None yet; those with this token will be counted.
+    pub const fn new(token: u64) -> Self {
         Self {
             token,
             senders: BTreeMap::new(),
@@ -259,7 +261,7 @@ impl Counts {
     }
 
     /// Whatever a stranger sends is counted, and no more.
-    fn note(&mut self, datagram: &[u8]) {
+    pub fn note(&mut self, datagram: &[u8]) {
         if self.note_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);
         }
@@ -290,13 +292,19 @@ impl Counts {
         Some(())
     }
 
-    fn heard(&self) -> Vec<Heard> {
+    /// By sender.
+    pub fn heard(&self) -> Vec<Heard> {
         let of = |(sender, of): (&u32, &OfSender)| Heard {
             sender: *sender,
             count: of.seen.iter().map(|word| word.count_ones()).sum(),
             repeated: of.repeated,
         };
         self.senders.iter().map(of).collect()
+    }
+
+    /// Datagrams of somebody else.
+    pub const fn foreign(&self) -> u64 {
+        self.foreign
     }
 }
 
