@@ -41,6 +41,8 @@ fn this_machine_is_looked_at() {
         "clocksource",
         "io_uring",
         "multicast",
+        "loopback tcp",
+        "loopback udp",
         "file system",
         "O_DIRECT",
         "flush",

@@ -100,6 +100,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
 
     let mut figures = Figures::default();
     figures.round_trips(wish.launcher);
+    findings.extend(figures.loopback(wish.launcher));
     let disk = wish.data.map(|data| disk::examine(system, data));
     figures.flush(disk.is_some(), disk.as_ref().and_then(|disk| disk.flush_us));
     findings.extend(disk.iter().flat_map(|disk| disk.findings.clone()));

@@ -11,7 +11,11 @@ use quorate_bench::probe::{
 };
 use serde::Serialize;
 
-use crate::peers::{self, Dialled};
+use crate::{
+    finding::Finding,
+    peers::{self, Dialled},
+    plane::Plane,
+};
 
 /// A round trip is looked at for so long, in each of some rounds. The quietest counts: on a busy machine, or one whose
 /// processors sleep, whole rounds are slow.
@@ -133,6 +137,36 @@ impl Figures {
         }
     }
 
+    /// Whether messages come back at all on this machine; nothing if nobody was there to answer.
+    pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
+        if launcher.is_none() {
+            return Vec::new();
+        }
+        let of = |name: &str, trip| match self
+            .find(trip)
+            .map(|figure| (figure.value_us, &figure.source))
+        {
+            Some((Some(us), _)) => Ok(Finding::ok(name, format!("there and back in {us:.0} µs"))),
+            Some((None, why)) => Err(why.clone()),
+            None => Err("it was not tried".to_owned()),
+        };
+        let (what, hint) = (
+            "no message comes back",
+            "ip link set lo up; does a firewall drop 127.0.0.1?",
+        );
+        let tcp = of("loopback tcp", name::TRIP_TCP).unwrap_or_else(|why| {
+            let found = Finding::failing("loopback tcp", what, hint);
+            found.detail(why).blocks(&Plane::ALL)
+        });
+        let udp = of("loopback udp", name::TRIP_UDP).unwrap_or_else(|why| {
+            let found = Finding::warning("loopback udp", what, hint);
+            found
+                .detail(why)
+                .blocks(&[Plane::Udp, Plane::Multicast, Plane::Chain])
+        });
+        vec![tcp, udp]
+    }
+
     /// What the disk took.
     pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
         match flush_us {
@@ -201,6 +235,7 @@ mod tests {
     use quorate_admin::tuning::{ParameterView, SettingView};
 
     use super::*;
+    use crate::finding::State;
 
     #[test]
     fn what_is_not_known_says_why() {
@@ -220,6 +255,35 @@ mod tests {
             "flush is not known: give --data"
         );
         assert_eq!(figures.why_not("x"), "x is not known: it was not asked for");
+    }
+
+    /// A machine whose loopback is down has no plane at all.
+    #[test]
+    fn messages_that_do_not_come_back_end_the_planes() {
+        let launcher = Launcher {
+            program: "/no/such/program".into(),
+            arguments: Vec::new(),
+        };
+        let mut figures = Figures::default();
+        figures.round_trips(Some(&launcher));
+        let found = figures.loopback(Some(&launcher));
+        assert!(
+            found
+                .iter()
+                .all(|finding| finding.blocks && !finding.detail.is_empty()),
+            "{found:?}"
+        );
+        assert_eq!(found[0].about, Plane::ALL);
+        assert!(found[0].state == State::Failing && found[1].state == State::Warning);
+        assert_eq!(figures.loopback(None), []);
+        let mut figures = Figures::default();
+        figures.put(name::TRIP_TCP, 13.7, "");
+        figures.put(name::TRIP_UDP, 10.2, "");
+        let found = figures.loopback(Some(&launcher));
+        assert!(
+            found.iter().all(|finding| finding.state == State::Ok),
+            "{found:?}"
+        );
     }
 
     #[test]

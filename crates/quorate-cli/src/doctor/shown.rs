@@ -118,7 +118,13 @@ fn planes(all: &[Verdict]) -> String {
             verdict.because.join(", "),
         ]);
         let name = verdict.plane.name();
-        notes.push_str(&format!("{name}: from {}\n", predicted.why));
+        let known = predicted.latency_us.is_some();
+        let how = if known {
+            "predicted from"
+        } else {
+            "not predicted:"
+        };
+        notes.push_str(&format!("{name}: {how} {}\n", predicted.why));
         for hint in &verdict.what_to_do {
             notes.push_str(&format!("{name}: {hint}\n"));
         }
@@ -238,6 +244,9 @@ mod tests {
             text.contains("ethernet  works  not yet         ?           ?"),
             "{text}"
         );
-        assert!(text.contains("ethernet: from nobody knows"), "{text}");
+        assert!(
+            text.contains("ethernet: not predicted: nobody knows"),
+            "{text}"
+        );
     }
 }
