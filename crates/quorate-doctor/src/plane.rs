@@ -87,13 +87,21 @@ impl Verdict {
             works,
             spoken: plane.is_spoken(),
             because: reasons().map(|finding| finding.name.clone()).collect(),
-            what_to_do: reasons()
-                .map(|finding| finding.hint.clone())
-                .filter(|hint| !hint.is_empty())
-                .collect(),
+            what_to_do: hints(reasons()),
             predicted: predict(works),
         }
     }
+}
+
+/// Each once, in order.
+fn hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String> {
+    let mut hints: Vec<String> = Vec::new();
+    for finding in reasons {
+        if !finding.hint.is_empty() && !hints.contains(&finding.hint) {
+            hints.push(finding.hint.clone());
+        }
+    }
+    hints
 }
 
 #[cfg(test)]
@@ -121,6 +129,12 @@ mod tests {
         );
         let ethernet = verdict(Plane::Ethernet, &all);
         assert!(!ethernet.works);
+        let twice = [all[0].clone(), all[0].clone()];
+        assert_eq!(
+            verdict(Plane::Ethernet, &twice).what_to_do,
+            ["do this"],
+            "said once"
+        );
         assert_eq!(
             ethernet.because,
             ["raw"],
