@@ -25,6 +25,7 @@ const TARGETS: [(&str, &str, &str); 13] = [
     ("backup", "quorate-node", "no_bytes_of_a_backup"),
     ("catalogue", "quorate-stream", "no_bytes_of_a_catalogue"),
     ("datagrams", "quorate-packets", "no_bytes_of_a_network"),
+    ("reach", "quorate-packets", "no_bytes_of_a_group"),
     ("reassembly", "quorate-packets", "no_parts_of_a_sender"),
     ("ethernet", "quorate-ethernet", "no_frame_of_a_segment"),
 ];

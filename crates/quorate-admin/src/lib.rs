@@ -2,7 +2,7 @@
 //! and the client of the commands.
 //!
 //! Reading order: [`view`] and [`tuning`] (what a node and its tuner say of themselves), [`error`]
-//! (what is said instead), [`joining`] (what nodes say that join), [`client`] and [`look`] (asking one node, or all of them); `server` answers.
+//! (what is said instead), [`joining`] (what nodes say that join), [`reaching`] (what `quorate doctor` asks), [`client`] and [`look`] (asking one node, or all of them); `server` answers.
 //! It is a feature: what only asks needs no runtime.
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod error;
 pub mod joining;
 pub mod look;
 pub mod members;
+pub mod reaching;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod tuning;

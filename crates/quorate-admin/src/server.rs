@@ -1,4 +1,5 @@
-//! The admin address: health, readiness, status, metrics, members, transfer, snapshots and backups over HTTP.
+//! The admin address: health, readiness, status, metrics, members, transfer, snapshots, backups and the reach of
+//! multicast over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
@@ -8,7 +9,9 @@ mod browser;
 mod connections;
 mod failure;
 mod joining;
+mod reaching;
 mod start;
+mod turn;
 
 use std::{
     cell::Cell,
@@ -46,6 +49,7 @@ use crate::{
 
 use failure::{Body, Failure};
 use start::Start;
+use turn::Turn;
 
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
@@ -67,7 +71,8 @@ pub struct Admin {
     address: SocketAddr,
     /// 0 while it waits for an id.
     node: Arc<AtomicU32>,
-    backups: backup::Turn,
+    backups: Turn,
+    ears: reaching::Ears,
 }
 
 impl Admin {
@@ -86,7 +91,8 @@ impl Admin {
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
-            backups: backup::Turn::default(),
+            backups: Turn::default(),
+            ears: reaching::Ears::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -133,8 +139,12 @@ impl Admin {
         self.set(Phase::Running(handle, store));
     }
 
-    fn backups(&self) -> &backup::Turn {
+    fn backups(&self) -> &Turn {
         &self.backups
+    }
+
+    fn ears(&self) -> &reaching::Ears {
+        &self.ears
     }
 
     fn set(&self, phase: Phase) {
@@ -227,6 +237,9 @@ fn router(admin: Admin) -> Router {
         .route("/backup", get(backup::backup))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
+        .route("/doctor/multicast", post(reaching::listen))
+        .route("/doctor/multicast/send", post(reaching::send))
+        .route("/doctor/multicast/heard", post(reaching::heard))
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
         })
@@ -259,7 +272,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
 }
 
 const PAGES: &str = "GET /health /ready /status /metrics /members /backup /tuning, \
-                     POST /members /join /transfer /snapshot /tuning";
+                     POST /members /join /transfer /snapshot /tuning /doctor/multicast";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -521,7 +534,16 @@ mod tests {
     #[test]
     fn pages_of_other_sites_change_nothing() {
         let (_admin, address) = starting();
-        for path in ["/members", "/join", "/transfer", "/snapshot", "/tuning"] {
+        for path in [
+            "/members",
+            "/join",
+            "/transfer",
+            "/snapshot",
+            "/tuning",
+            "/doctor/multicast",
+            "/doctor/multicast/send",
+            "/doctor/multicast/heard",
+        ] {
             let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
             let text = post_as(&address, path, &host);
             assert!(text.starts_with("HTTP/1.0 403"), "{text}");

@@ -10,6 +10,7 @@ pub mod memory;
 pub mod part;
 pub mod round_trip;
 pub mod stream;
+pub mod wire;
 
 use serde::Serialize;
 

@@ -26,6 +26,7 @@ mod syscalls;
 
 use std::time::Duration;
 
+pub use ceilings::launcher;
 pub use session::resolve;
 
 /// How long a row takes.

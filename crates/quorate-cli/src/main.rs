@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod config;
 mod demo;
+mod doctor;
 mod joining;
 mod log;
 mod logging;
@@ -53,6 +54,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// What every node says
     Status(status::StatusArgs),
+    /// What this machine can carry, and what to do where it cannot
+    Doctor(doctor::DoctorArgs),
     /// Who belongs to the cluster: add, remove, replace
     #[command(subcommand)]
     Member(member::MemberCommand),
@@ -139,6 +142,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Start(args) => start::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
+        Command::Doctor(args) => doctor::run(&args, output),
         Command::Member(command) => member::run(&command, output),
         Command::Stream(command) => stream::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),

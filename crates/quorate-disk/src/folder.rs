@@ -38,11 +38,21 @@ const LOCK_TRY: Duration = Duration::from_millis(20);
 
 /// How files may be written: what the file systems of all families can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Abilities {
+pub struct Abilities {
     /// O_DIRECT is taken.
-    pub(crate) direct: bool,
+    pub direct: bool,
     /// RWF_DSYNC is taken; else each write is followed by an fdatasync.
-    pub(crate) dsync: bool,
+    pub dsync: bool,
+}
+
+impl Abilities {
+    /// Of the file system of this folder, by a block that is written to a file there and removed.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    pub fn of(folder: &Path) -> Result<Self, DiskError> {
+        probe(folder)
+    }
 }
 
 impl fmt::Display for Abilities {

@@ -71,11 +71,13 @@ pub use driver::FileDisk;
 pub use error::{DiskError, Lack, is_full};
 pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]
-pub use folder::ReadOnlyFolder;
+pub use folder::{Abilities, ReadOnlyFolder};
 pub use memory::{CrashReport, EveryFate, Fates, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
 pub use small_files::{DataFolder, SmallFiles, temporary};
+#[cfg(target_os = "linux")]
+pub use uring::available as uring_available;
 
 /// What is written and read in one piece; no block is ever written twice ([disk-1]).
 pub const BLOCK: usize = 4096;

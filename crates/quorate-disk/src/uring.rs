@@ -27,6 +27,7 @@ use crate::{
 };
 
 pub(crate) use setup::Parts;
+pub use setup::available;
 
 /// An operation in flight, with all that the kernel uses of it.
 #[derive(Debug)]

@@ -318,3 +318,45 @@ fn messages_cross_loopback_by_multicast() {
     }
     assert!(nodes[1..].iter().all(|node| node.messages == all));
 }
+
+/// Two listen, two send; each hears of both all that was sent, and only with its token.
+#[test]
+fn what_is_sent_to_a_group_is_counted_by_each_listener() {
+    use std::{sync::atomic::AtomicBool, time::Duration};
+
+    use quorate_packets::socket::reach::{Heard, Listener, group, send};
+
+    let free = Udp::bind(any_port(), 4096).unwrap().local().port();
+    let group = group(&format!("239.81.84.70:{free}")).unwrap();
+    let join = |token| Listener::join(group, "lo", token);
+    let (mut one, mut other, mut deaf) = match (join(7), join(7), join(8)) {
+        (Ok(one), Ok(other), Ok(deaf)) => (one, other, deaf),
+        (Err(why), ..) => return skip("counting what a group hears", &why.to_string()),
+        (_, other, deaf) => panic!("{other:?} {deaf:?}"),
+    };
+    for sender in [1, 2] {
+        let sent = send(group, "lo", (7, sender), 20, |_| {});
+        if let Err(why) = &sent {
+            return skip("counting what a group hears", &why.to_string());
+        }
+        assert_eq!(sent.unwrap(), 20);
+    }
+    let heard = |sender| Heard {
+        sender,
+        count: 20,
+        repeated: 0,
+    };
+    // The end was asked for already: what waits is counted all the same.
+    let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
+    for listener in [&mut one, &mut other] {
+        listener.listen(left, &end).unwrap();
+        assert_eq!(listener.heard(), [heard(1), heard(2)]);
+        assert_eq!(listener.foreign(), 0);
+    }
+    deaf.listen(left, &end).unwrap();
+    assert_eq!((deaf.heard(), deaf.foreign()), (Vec::new(), 40));
+    assert!(matches!(
+        Listener::join(group, "no-such-if", 7),
+        Err(Failed::Interface { .. })
+    ));
+}

@@ -6,10 +6,7 @@
 use std::{
     io,
     pin::Pin,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -36,27 +33,6 @@ use super::{Admin, failure::Failure};
 const PIECES_MAX: usize = 4;
 /// A reader that takes nothing for so long is gone.
 const STALL: Duration = Duration::from_secs(60);
-
-/// One backup at a time.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Turn(Arc<AtomicBool>);
-
-impl Turn {
-    fn take(&self) -> Option<Taken> {
-        let before = self.0.swap(true, Ordering::AcqRel);
-        (!before).then(|| Taken(Arc::clone(&self.0)))
-    }
-}
-
-/// The turn, until this is dropped.
-#[derive(Debug)]
-struct Taken(Arc<AtomicBool>);
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
 
 /// In the extensions of an answer that takes its time: its connection is not over while this lives.
 #[derive(Clone, Debug)]

@@ -17,7 +17,8 @@ use quorate_testbed::usage::{Machine, Usage};
 
 use super::{
     disk::LogFile,
-    part::{Launcher, Part, dial, serve_one},
+    part::{Launcher, Part, dial, serve_datagrams, serve_one},
+    wire::{DATAGRAM_BYTES_MAX, Over, Wire},
 };
 use crate::{
     load::Offer,
@@ -52,13 +53,15 @@ pub struct Shape {
     pub durable: bool,
     /// The modelled time of a flush; zero is this disk, unmodelled.
     pub flush: Duration,
+    /// What leader and followers speak over; the client has a connection.
+    pub over: Over,
 }
 
 impl Shape {
     /// Whether the bare program can do that: a command has its limit, and so has a window.
     pub fn is_possible(&self) -> bool {
         let window = usize::try_from(self.window).unwrap_or(usize::MAX);
-        (1..=BATCH_BYTES_MAX).contains(&self.value_bytes)
+        (1..=batch_bytes_max(self.over)).contains(&self.value_bytes)
             && (1..=WINDOW_MAX).contains(&self.window)
             && self.value_bytes.saturating_mul(window) <= WINDOW_BYTES_MAX
     }
@@ -87,9 +90,38 @@ impl Shape {
     }
 }
 
+/// A batch and its length go into one datagram.
+const fn batch_bytes_max(over: Over) -> usize {
+    match over {
+        Over::Tcp => BATCH_BYTES_MAX,
+        Over::Udp => DATAGRAM_BYTES_MAX - HEADER,
+    }
+}
+
 /// The part of a follower; `file` if it writes.
-pub fn follower(file: Option<LogFile>) -> io::Result<()> {
-    let mut file = file;
+pub fn follower(file: Option<LogFile>, over: Over) -> io::Result<()> {
+    match over {
+        Over::Tcp => follow(file),
+        Over::Udp => follow_datagrams(file),
+    }
+}
+
+fn follow_datagrams(mut file: Option<LogFile>) -> io::Result<()> {
+    let leader = serve_datagrams()?;
+    let mut batch = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let count = leader.recv(&mut batch)?;
+        let Some(commands) = batch[..count].get(HEADER..) else {
+            return Err(ErrorKind::InvalidData.into());
+        };
+        if let Some(file) = &mut file {
+            file.append(commands)?;
+        }
+        leader.send(&[1; REPLY])?;
+    }
+}
+
+fn follow(mut file: Option<LogFile>) -> io::Result<()> {
     let mut leader = serve_one()?;
     let mut batch = vec![0; HEADER + BATCH_BYTES_MAX];
     loop {
@@ -119,16 +151,16 @@ pub fn follower(file: Option<LogFile>) -> io::Result<()> {
 /// The part of the leader.
 pub fn leader(
     value_bytes: usize,
-    followers: &[SocketAddr],
+    (over, followers): (Over, &[SocketAddr]),
     file: Option<LogFile>,
 ) -> io::Result<()> {
     let mut file = file;
-    let followers: io::Result<Vec<TcpStream>> =
-        followers.iter().map(|address| dial(*address)).collect();
+    let dial = |address: &SocketAddr| Wire::dial(*address, over);
+    let followers: io::Result<Vec<Wire>> = followers.iter().map(dial).collect();
     let mut followers = followers?;
     let mut client = serve_one()?;
     // Room for the length in front, so that a batch leaves with one call.
-    let mut batch = vec![0; HEADER + BATCH_BYTES_MAX];
+    let mut batch = vec![0; HEADER + batch_bytes_max(over)];
     let replies = vec![1; BATCH_BYTES_MAX / value_bytes.max(1) * REPLY];
     let mut have = 0;
     loop {
@@ -143,13 +175,13 @@ pub fn leader(
         let length = commands * value_bytes;
         batch[..HEADER].copy_from_slice(&(length as u64).to_le_bytes());
         for follower in &mut followers {
-            follower.write_all(&batch[..HEADER + length])?;
+            follower.send(&batch[..HEADER + length])?;
         }
         if let Some(file) = &mut file {
             file.append(&batch[HEADER..HEADER + length])?;
         }
         for follower in &mut followers {
-            follower.read_exact(&mut [0; REPLY])?;
+            follower.receive_exact(&mut [0; REPLY])?;
         }
         client.write_all(&replies[..commands * REPLY])?;
         batch.copy_within(HEADER + length..HEADER + have, HEADER);
@@ -194,7 +226,8 @@ impl Bare {
         let mut followers = Vec::new();
         for number in 0..FOLLOWERS {
             let [path, flush] = file(&format!("follower-{number}"));
-            followers.push(launcher.start(&["follower".to_owned(), path, flush])?);
+            let over = shape.over.name().to_owned();
+            followers.push(launcher.start(&["follower".to_owned(), path, flush, over])?);
         }
         let [path, flush] = file("leader");
         let mut arguments = vec![
@@ -202,6 +235,7 @@ impl Bare {
             path,
             flush,
             shape.value_bytes.to_string(),
+            shape.over.name().to_owned(),
         ];
         arguments.extend(followers.iter().map(|part| part.address.to_string()));
         let leader = launcher.start(&arguments)?;
@@ -212,6 +246,19 @@ impl Bare {
             followers,
             client,
         })
+    }
+
+    /// From now on so many commands are outstanding.
+    pub fn set_window(&mut self, window: u32) -> io::Result<()> {
+        let shape = Shape {
+            window,
+            ..self.shape
+        };
+        if !shape.is_possible() {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        self.shape = shape;
+        Ok(())
     }
 
     fn usages(&self) -> [Usage; 3] {
@@ -315,12 +362,16 @@ mod tests {
 
     #[test]
     fn a_shape_beyond_its_limits_is_not_tried() {
-        let shape = |value_bytes, window| Shape {
+        let over = |over, value_bytes, window| Shape {
             value_bytes,
             window,
             durable: true,
             flush: Duration::ZERO,
+            over,
         };
+        let shape = |value_bytes, window| over(Over::Tcp, value_bytes, window);
+        assert!(over(Over::Udp, 50_000, 1).is_possible());
+        assert!(!over(Over::Udp, 60_000, 1).is_possible());
         assert!(shape(64, 1000).is_possible() && shape(1 << 20, 64).is_possible());
         for (value_bytes, window) in [
             (0, 1),

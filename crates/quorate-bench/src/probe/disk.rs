@@ -17,6 +17,8 @@ use crate::{row::round, samples::Latencies, schedule::SECOND};
 /// Bytes of the file that is written over and over: the three segments that a log goes round in, once
 /// it is trimmed.
 const FILE_BYTES: u64 = 192 << 20;
+/// Bytes of the file for a few writes.
+const SMALL_FILE_BYTES: u64 = 4 << 20;
 /// One small write.
 const BLOCK: usize = 4096;
 /// One large write, and how many.
@@ -38,7 +40,8 @@ impl LogFile {
         Self::of_size(path, FILE_BYTES, flush)
     }
 
-    fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
+    /// The same with so many whole MiB.
+    pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options()
             .create(true)
             .truncate(true)
@@ -104,6 +107,24 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
     })
 }
 
+/// So many writes of 4 KiB into a small file, one after the other, each flushed; fewer if that takes longer than
+/// `time`.
+pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
+    let mut file = LogFile::of_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
+    let block = vec![7; BLOCK];
+    let mut latencies = Latencies::default();
+    let began = Instant::now();
+    for _ in 0..count {
+        let before = Instant::now();
+        file.append(&block)?;
+        latencies.record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        if began.elapsed() > time {
+            break;
+        }
+    }
+    Ok(latencies)
+}
+
 /// Large writes past the page cache, and one flush at the end.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
 pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
@@ -149,6 +170,16 @@ mod tests {
         assert_eq!(file.at, 2);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), FILE_BYTES);
         assert_eq!(&std::fs::read(&path).unwrap()[..3], b"ab\0");
+    }
+
+    #[test]
+    fn a_few_flushes_are_few() {
+        let folder = tempfile::tempdir().unwrap();
+        let time = Duration::from_secs(60);
+        assert_eq!(flushes(folder.path(), 9, time).unwrap().count(), 9);
+        let one = flushes(folder.path(), 9, Duration::ZERO).unwrap();
+        assert_eq!(one.count(), 1, "no time is left");
+        assert!(flushes(&folder.path().join("nowhere"), 9, time).is_err());
     }
 
     #[test]

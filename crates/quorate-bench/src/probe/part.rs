@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
@@ -70,6 +70,25 @@ impl Drop for Part {
 
 /// In the part: says where it listens, and takes its one client.
 pub fn serve_one() -> io::Result<TcpStream> {
+    end_with_parent()?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    say(listener.local_addr()?)?;
+    let (client, _) = listener.accept()?;
+    client.set_nodelay(true)?;
+    Ok(client)
+}
+
+/// The same over datagrams: its client is whoever sends the first one.
+pub fn serve_datagrams() -> io::Result<UdpSocket> {
+    end_with_parent()?;
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    say(socket.local_addr()?)?;
+    let (_, client) = socket.peek_from(&mut [0])?;
+    socket.connect(client)?;
+    Ok(socket)
+}
+
+fn end_with_parent() -> io::Result<()> {
     std::thread::Builder::new()
         .name("parent".to_owned())
         .spawn(|| {
@@ -78,13 +97,13 @@ pub fn serve_one() -> io::Result<TcpStream> {
             std::process::exit(0);
         })?;
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    Ok(())
+}
+
+fn say(address: SocketAddr) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", listener.local_addr()?)?;
-    out.flush()?;
-    let (client, _) = listener.accept()?;
-    client.set_nodelay(true)?;
-    Ok(client)
+    writeln!(out, "{address}")?;
+    out.flush()
 }
 
 /// A connection to a part.

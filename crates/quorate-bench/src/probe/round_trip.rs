@@ -1,14 +1,14 @@
-//! How long a small message takes to another process and back, over loopback TCP.
+//! How long a small message takes to another process and back, over loopback.
 
 use std::{
-    io::{self, ErrorKind, Read as _, Write as _},
-    net::TcpStream,
+    io::{self, ErrorKind},
     time::{Duration, Instant},
 };
 
 use super::{
     Ceiling,
-    part::{Launcher, dial, serve_one},
+    part::{Launcher, serve_datagrams, serve_one},
+    wire::{Over, Wire},
 };
 use quorate_testbed::usage::Usage;
 
@@ -44,21 +44,24 @@ impl Wait {
 }
 
 /// The part: sends back what it gets.
-pub fn echo(wait: Wait) -> io::Result<()> {
-    let mut client = serve_one()?;
+pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
+    let mut client = match over {
+        Over::Tcp => Wire::Tcp(serve_one()?),
+        Over::Udp => Wire::Udp(serve_datagrams()?),
+    };
     client.set_nonblocking(wait == Wait::Spin)?;
     let mut message = [0; BYTES];
     while receive(&mut client, &mut message)? {
-        client.write_all(&message)?;
+        client.send(&message)?;
     }
     Ok(())
 }
 
 /// One message there and back after the other, for this long.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-pub fn measure(launcher: &Launcher, wait: Wait, time: Duration) -> io::Result<Ceiling> {
-    let part = launcher.start(&["echo".to_owned(), wait.name().to_owned()])?;
-    let mut socket = dial(part.address)?;
+pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> io::Result<Ceiling> {
+    let part = launcher.start(&["echo", wait.name(), over.name()].map(str::to_owned))?;
+    let mut socket = Wire::dial(part.address, over)?;
     socket.set_nonblocking(wait == Wait::Spin)?;
     let processes = [part.id(), std::process::id()];
     let mut latencies = Latencies::default();
@@ -67,9 +70,11 @@ pub fn measure(launcher: &Launcher, wait: Wait, time: Duration) -> io::Result<Ce
     let began = Instant::now();
     while began.elapsed() < time {
         let sent = Instant::now();
-        socket.write_all(&message)?;
-        if !receive(&mut socket, &mut message)? {
-            return Err(ErrorKind::UnexpectedEof.into());
+        socket.send(&message)?;
+        match wait {
+            Wait::Block => socket.receive_exact(&mut message)?,
+            Wait::Spin if receive(&mut socket, &mut message)? => {}
+            Wait::Spin => return Err(ErrorKind::UnexpectedEof.into()),
         }
         latencies.record(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
@@ -81,7 +86,7 @@ pub fn measure(launcher: &Launcher, wait: Wait, time: Duration) -> io::Result<Ce
         Wait::Spin => "spinning",
     };
     Ok(Ceiling {
-        name: format!("64 B there and back over loopback TCP, {how}"),
+        name: format!("64 B there and back over loopback {}, {how}", over.shown()),
         value: round(count / took),
         unit: "/s".to_owned(),
         p50_us: Some(round(latencies.quantile_us(0.5))),
@@ -91,10 +96,10 @@ pub fn measure(launcher: &Launcher, wait: Wait, time: Duration) -> io::Result<Ce
 }
 
 /// A whole message; `false` at the end of the connection.
-fn receive(socket: &mut TcpStream, message: &mut [u8]) -> io::Result<bool> {
+fn receive(socket: &mut Wire, message: &mut [u8]) -> io::Result<bool> {
     let mut have = 0;
     while have < message.len() {
-        match socket.read(&mut message[have..]) {
+        match socket.receive(&mut message[have..]) {
             Ok(0) => return Ok(false),
             Ok(count) => have += count,
             Err(error)

@@ -9,6 +9,7 @@ use crate::{
     probe::{
         commit::{Bare, Shape},
         part::Launcher,
+        wire::Over,
     },
     row::Row,
 };
@@ -31,8 +32,8 @@ pub(super) struct Ceilings {
     known: Vec<(Shape, Option<Row>)>,
 }
 
-/// How parts of a probe are started.
-pub(super) fn launcher() -> Result<Launcher, Problem> {
+/// How parts of a probe are started: by this program, if it has the subcommand `bench part`.
+pub fn launcher() -> Result<Launcher, Problem> {
     Ok(Launcher {
         program: Session::program()?,
         arguments: vec!["bench".to_owned(), "part".to_owned()],
@@ -70,6 +71,7 @@ impl Ceilings {
             durable,
             // In memory nothing is flushed.
             flush: if durable { flush } else { Duration::ZERO },
+            over: Over::Tcp,
         };
         if let Some((_, row)) = self.known.iter().find(|(known, _)| *known == shape) {
             return Ok(row.as_ref().map(|row| row.achieved_per_s));

@@ -7,6 +7,7 @@ use quorate_testbed::progress;
 use crate::probe::{
     Ceiling, disk, memory,
     round_trip::{self, Wait},
+    wire::Over,
 };
 
 use super::{
@@ -79,7 +80,7 @@ fn machine(wish: &Wish, session: &Session) -> Result<Vec<Ceiling>, Problem> {
         found.push(ceiling);
     };
     for wait in [Wait::Block, Wait::Spin] {
-        add(round_trip::measure(&launcher, wait, time).map_err(failed)?);
+        add(round_trip::measure(&launcher, wait, Over::Tcp, time).map_err(failed)?);
     }
     add(disk::append_and_flush(folder, Duration::ZERO, time).map_err(failed)?);
     let flush = wish.disk_flush;

@@ -9,6 +9,7 @@ use quorate_bench::{
         disk::LogFile,
         round_trip::{self, Wait},
         stream,
+        wire::Over,
     },
     wan,
 };
@@ -19,9 +20,13 @@ use crate::output::{Exit, Problem, print};
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PartCommand {
     /// Sends back what it gets
-    Echo { wait: String },
+    Echo { wait: String, over: String },
     /// Writes, flushes, answers
-    Follower { file: String, flush_us: u64 },
+    Follower {
+        file: String,
+        flush_us: u64,
+        over: String,
+    },
     /// The far end of an emulated link
     WanServer { address: SocketAddr },
     /// The near end: says what it found
@@ -37,6 +42,7 @@ pub(crate) enum PartCommand {
         file: String,
         flush_us: u64,
         value_bytes: usize,
+        over: String,
         followers: Vec<SocketAddr>,
     },
 }
@@ -44,9 +50,9 @@ pub(crate) enum PartCommand {
 /// Runs it until its one client is gone.
 pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     let ran = match command {
-        PartCommand::Echo { wait } => {
+        PartCommand::Echo { wait, over } => {
             let wait = Wait::named(wait).ok_or_else(|| Problem::usage("block or spin"))?;
-            round_trip::echo(wait)
+            round_trip::echo(wait, over_named(over)?)
         }
         PartCommand::WanServer { address } => {
             die_with_parent()?;
@@ -55,8 +61,13 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         PartCommand::WanClient { address } => {
             wan::measure(*address).map(|measured| print(&measured.to_string()))
         }
-        PartCommand::Follower { file, flush_us } => {
-            open(file, *flush_us).and_then(commit::follower)
+        PartCommand::Follower {
+            file,
+            flush_us,
+            over,
+        } => {
+            let over = over_named(over)?;
+            open(file, *flush_us).and_then(|file| commit::follower(file, over))
         }
         PartCommand::StreamNode {
             folder,
@@ -70,9 +81,13 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
             file,
             flush_us,
             value_bytes,
+            over,
             followers,
-        } => open(file, *flush_us)
-            .and_then(|file| commit::leader((*value_bytes).max(1), followers, file)),
+        } => {
+            let followers = (over_named(over)?, &followers[..]);
+            open(file, *flush_us)
+                .and_then(|file| commit::leader((*value_bytes).max(1), followers, file))
+        }
     };
     match ran {
         Ok(()) => Ok(Exit::Done),
@@ -80,6 +95,10 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Exit::Done),
         Err(error) => Err(Problem::io("a part of the probe", &error)),
     }
+}
+
+fn over_named(name: &str) -> Result<Over, Problem> {
+    Over::named(name).ok_or_else(|| Problem::usage("tcp or udp"))
 }
 
 /// The parent never writes; the end of this pipe is the end of the parent.

@@ -22,23 +22,21 @@ pub(crate) struct Parts {
     pub(super) shape: String,
 }
 
+/// Whether this kernel, and whoever bounds this process, gives a ring that can do all that is needed, whatever the
+/// folder: what kind of ring, with what memory known in advance.
+///
+/// # Errors
+/// There is none, or it lacks an operation.
+pub fn available(buffers: Buffers) -> io::Result<String> {
+    let (ring, single) = checked()?;
+    let mut pool = Pool::new(buffers);
+    let registered = register_buffers(&ring, &mut pool);
+    Ok(shape(single, buffers, &registered))
+}
+
 pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
-    let (ring, single) = build()?;
+    let (ring, single) = checked()?;
     let submitter = ring.submitter();
-    let mut probe = Probe::new();
-    submitter.register_probe(&mut probe)?;
-    let needed = [
-        opcode::Write::CODE,
-        opcode::WriteFixed::CODE,
-        opcode::Read::CODE,
-        opcode::Fsync::CODE,
-    ];
-    if !needed.into_iter().all(|code| probe.is_supported(code)) {
-        return Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "the kernel lacks an operation",
-        ));
-    }
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
     // Not for its use but for its life: the kernel keeps registered files open until nothing of
@@ -48,13 +46,36 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool
     submitter.register_files(&homes.collect::<Vec<_>>())?;
     let mut pool = Pool::new(buffers);
     let registered = register_buffers(&ring, &mut pool);
-    let issuer = if single { "single issuer" } else { "plain" };
-    let known = match &registered {
-        Ok(()) => format!("{} registered buffers", buffers.count),
-        Err(error) => format!("no registered buffers: {error}"),
-    };
-    let shape = format!("{issuer}, {known}");
+    let shape = shape(single, buffers, &registered);
     Ok((Parts { ring, event, shape }, pool))
+}
+
+fn shape(single: bool, buffers: Buffers, registered: &io::Result<()>) -> String {
+    let issuer = if single { "single issuer" } else { "plain" };
+    match registered {
+        Ok(()) => format!("{issuer}, {} registered buffers", buffers.count),
+        Err(error) => format!("{issuer}, no registered buffers: {error}"),
+    }
+}
+
+/// A ring that knows every operation that is needed, and whether it is of the best kind.
+fn checked() -> io::Result<(IoUring, bool)> {
+    let (ring, single) = build()?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        opcode::Write::CODE,
+        opcode::WriteFixed::CODE,
+        opcode::Read::CODE,
+        opcode::Fsync::CODE,
+    ];
+    if needed.into_iter().all(|code| probe.is_supported(code)) {
+        return Ok((ring, single));
+    }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the kernel lacks an operation",
+    ))
 }
 
 /// Single issuer with deferred work is best; older kernels get a plain ring.
@@ -87,4 +108,27 @@ fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
     unsafe { ring.submitter().register_buffers(&vectors)? };
     pool.register();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Abilities, Want};
+
+    /// Whoever asks beforehand hears what a node would get.
+    #[test]
+    fn what_is_available_is_what_a_folder_gets() {
+        let folder = tempfile::tempdir().unwrap();
+        let abilities = Abilities::of(folder.path()).unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "it is clean");
+        let opened = crate::open(folder.path(), Want::Uring);
+        match available(Buffers::default()) {
+            Ok(shape) if abilities.direct && abilities.dsync => {
+                let (_, reason) = opened.unwrap();
+                assert!(reason.contains(&shape), "{shape}: {reason}");
+            }
+            available => assert!(opened.is_err(), "{available:?} {abilities:?}"),
+        }
+        assert!(Abilities::of(&folder.path().join("nowhere")).is_err());
+    }
 }

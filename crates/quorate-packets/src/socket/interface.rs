@@ -1,6 +1,6 @@
 //! An interface of this machine, by its name.
 
-use std::{fs, io};
+use std::{fs, io, net::Ipv4Addr};
 
 use rustix::{fd::AsFd, net::netdevice::name_to_index};
 
@@ -37,5 +37,53 @@ impl Interface {
             index,
             mtu: mtu.and_then(|text| text.trim().parse().ok()),
         })
+    }
+}
+
+/// Where packets to this address leave, or come in if it is this machine's own: `routes` is what the kernel says in
+/// `/proc/net/route`. The narrowest route counts.
+pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
+    if address.is_loopback() {
+        return Some("lo");
+    }
+    let route = |line| {
+        let mut words = str::split_whitespace(line);
+        let name = words.next()?;
+        let mut number = |at| u32::from_str_radix(words.nth(at)?, 16).ok();
+        // Destination; after gateway, flags, count, uses and metric the mask. Both as the machine keeps them.
+        let (destination, mask) = (number(0)?, number(5)?);
+        let address = u32::from_ne_bytes(address.octets());
+        (address & mask == destination).then(|| (mask.count_ones(), name))
+    };
+    let found = routes.lines().skip(1).filter_map(route);
+    found.max_by_key(|(bits, _)| *bits).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_route_names_the_interface() {
+        let head =
+            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
+        let line = |name: &str, to: [u8; 4], mask: [u8; 4]| {
+            let hex = |bytes| format!("{:08X}", u32::from_ne_bytes(bytes));
+            format!(
+                "\n{name}\t{}\t00000000\t0001\t0\t0\t0\t{}\t0\t0\t0",
+                hex(to),
+                hex(mask)
+            )
+        };
+        let near = line("eth1", [10, 0, 0, 0], [255, 255, 255, 0]);
+        let all = line("eth0", [0, 0, 0, 0], [0, 0, 0, 0]);
+        let routes = format!("{head}{all}{near}\ngarbage\neth2\tzz\n");
+        let towards = |address: [u8; 4], routes| towards(address.into(), routes).map(str::to_owned);
+        assert_eq!(towards([10, 0, 0, 7], &routes).as_deref(), Some("eth1"));
+        assert_eq!(towards([8, 8, 8, 8], &routes).as_deref(), Some("eth0"));
+        assert_eq!(towards([127, 0, 0, 1], "").as_deref(), Some("lo"));
+        let near = format!("{head}{near}");
+        assert_eq!(towards([8, 8, 8, 8], &near), None);
+        assert_eq!(towards([8, 8, 8, 8], "\u{1}\n\n\t"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! UDP sockets for an endpoint: many datagrams in a call, multicast on one interface, nothing cut by IP.
 //!
 //! [`udp`] is a socket, [`interface`] where a group is joined, [`buffer`] how much the kernel keeps. They know
-//! nothing of what datagrams say, and no clock.
+//! nothing of what datagrams say, and no clock. [`reach`] is for `quorate doctor`: does a group reach anybody?
 //!
 //! Segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban of fragments are `quinn-udp`'s: it
 //! keeps the control messages, which `rustix` does not have, and falls back where a device cannot cut. What it
@@ -9,6 +9,7 @@
 
 pub mod buffer;
 pub mod interface;
+pub mod reach;
 pub mod udp;
 
 use std::{io, net::SocketAddr};
@@ -47,6 +48,16 @@ pub enum Failed {
         /// Which group.
         group: SocketAddr,
         /// On which interface.
+        interface: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing can be sent there.
+    #[error("cannot send to {group} from {interface}: {source}")]
+    Send {
+        /// Which group.
+        group: SocketAddr,
+        /// From which interface.
         interface: String,
         /// What the system said.
         source: io::Error,

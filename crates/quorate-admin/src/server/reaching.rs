@@ -1,0 +1,404 @@
+//! `POST /doctor/multicast…`: hears and sends numbered datagrams, for `quorate doctor`.
+//!
+//! One listening at a time, on a thread of its own that ends by itself; sending waits on a thread of those for
+//! questions. The reactor is asked for nothing but where the node listens for peers. What is counted has a fixed
+//! size ([`quorate_packets::socket::reach`]).
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddrV4, ToSocketAddrs as _},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use axum::{Json, extract::State, http::StatusCode};
+use quorate_packets::socket::{
+    Failed,
+    interface::towards,
+    reach::{self, Listener},
+};
+
+use super::{
+    Admin, SERVES,
+    failure::{Body, Failure},
+    turn::Turn,
+};
+use crate::reaching::{
+    COUNT_MAX, HeardRequest, HeardView, LISTEN_MS_MAX, ListenRequest, Listening, OfSender,
+    SendRequest, Sent, token,
+};
+
+const _: () = assert!(COUNT_MAX == reach::COUNT_MAX);
+/// The kernel's table of routes.
+const ROUTES: &str = "/proc/net/route";
+/// What to do about an interface.
+const INTERFACE: &str =
+    "name one with \"interface\" (quorate doctor --interface); `ip link` lists them";
+
+/// Who listens, and whether somebody sends.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ears {
+    current: Arc<Mutex<Option<Current>>>,
+    listens: Turn,
+    sends: Turn,
+}
+
+/// A listening, until somebody asks what it heard, or another one takes its place.
+#[derive(Debug)]
+struct Current {
+    token: u64,
+    end: Arc<AtomicBool>,
+    thread: JoinHandle<Result<HeardView, String>>,
+}
+
+impl Ears {
+    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins now, and counts from now on.
+    fn listen(&self, wish: &Wish, time: Duration) -> Result<String, Failure> {
+        let turn = self.listens.take();
+        let turn = turn.ok_or_else(|| busy("the node listens to a group already"))?;
+        let listener = Listener::join(wish.group, &wish.interface, wish.token);
+        let mut listener = listener.map_err(failed)?;
+        let interface = listener.interface().to_owned();
+        let (end, until) = (Arc::new(AtomicBool::new(false)), Instant::now() + time);
+        let ends = Arc::clone(&end);
+        let thread = thread::Builder::new().name("doctor".to_owned());
+        let thread = thread.spawn(move || {
+            let left = || until.saturating_duration_since(Instant::now());
+            // A node lives on without it.
+            SERVES.set(true);
+            let listened = listener.listen(left, &ends);
+            drop(turn);
+            listened.map_err(|error| error.to_string())?;
+            Ok(view(&listener))
+        });
+        let thread = thread.map_err(|error| {
+            let why = format!("there is no thread to listen: {error}");
+            Failure::unavailable("failed", &why)
+        })?;
+        *self.current() = Some(Current {
+            token: wish.token,
+            end,
+            thread,
+        });
+        Ok(interface)
+    }
+
+    /// Ends the listening with this token, and says what it heard: once.
+    fn heard(&self, token: u64) -> Result<HeardView, Failure> {
+        let taken = self.current().take_if(|current| current.token == token);
+        let Current { end, thread, .. } = taken.ok_or_else(|| {
+            Failure::new(
+                StatusCode::CONFLICT,
+                "not_listening",
+                "nothing with this token is listened to",
+                "POST /doctor/multicast begins it; what was heard is told once",
+            )
+        })?;
+        end.store(true, Ordering::Release);
+        let heard = thread.join();
+        let heard = heard.unwrap_or_else(|_| Err("the thread that listened failed".to_owned()));
+        heard.map_err(|why| Failure::unavailable("failed", &why))
+    }
+
+    fn send(&self, wish: &Wish, sender: u32, count: u32) -> Result<Sent, Failure> {
+        let turn = self.sends.take();
+        let _turn = turn.ok_or_else(|| busy("the node sends to a group already"))?;
+        let from = (wish.token, sender);
+        let sent = reach::send(wish.group, &wish.interface, from, count, thread::sleep);
+        Ok(Sent {
+            interface: wish.interface.clone(),
+            sent: sent.map_err(failed)?,
+        })
+    }
+}
+
+fn view(listener: &Listener) -> HeardView {
+    let heard = listener.heard().into_iter().map(|heard| OfSender {
+        sender: heard.sender,
+        count: heard.count,
+        repeated: heard.repeated,
+    });
+    HeardView {
+        heard: heard.collect(),
+        foreign: listener.foreign(),
+    }
+}
+
+fn busy(why: &str) -> Failure {
+    let hint = "another `quorate doctor`? it is over in ten seconds at most";
+    Failure::new(StatusCode::CONFLICT, "busy", why, hint)
+}
+
+fn failed(why: Failed) -> Failure {
+    let (status, hint) = match why {
+        Failed::Interface { .. } => (StatusCode::UNPROCESSABLE_ENTITY, INTERFACE),
+        _ => (
+            StatusCode::CONFLICT,
+            "does the interface do multicast? `quorate doctor` on that machine says more",
+        ),
+    };
+    Failure::new(status, "no_multicast", &why.to_string(), hint)
+}
+
+/// What both kinds of requests have, checked.
+struct Wish {
+    group: SocketAddrV4,
+    interface: String,
+    token: u64,
+}
+
+impl Wish {
+    async fn new(
+        admin: &Admin,
+        (group, text): (&str, &str),
+        interface: Option<String>,
+    ) -> Result<Self, Failure> {
+        let group = reach::group(group).map_err(|why| {
+            refused(
+                &format!("\"group\": {group}: {why}"),
+                "such as 239.81.84.69:7460",
+            )
+        })?;
+        let token = token(text).ok_or_else(|| {
+            refused(
+                "\"token\": not 16 hexadecimal digits",
+                "docs/operate.md shows the body",
+            )
+        })?;
+        let interface = match interface {
+            Some(interface) => interface,
+            None => of_peers(admin).await?,
+        };
+        Ok(Self {
+            group,
+            interface,
+            token,
+        })
+    }
+}
+
+fn refused(why: &str, hint: &'static str) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", why, hint)
+}
+
+/// The interface that has the address where the node listens for peers.
+async fn of_peers(admin: &Admin) -> Result<String, Failure> {
+    let (status, _) = admin.status().await?;
+    let own = status.member.node;
+    let mut peers = status.peers.iter();
+    let own = peers.find(|peer| peer.member.node == own);
+    let place = own.map_or_else(String::new, |own| own.addresses.peer.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        let mut places = place.to_socket_addrs().ok()?;
+        let address = places.find_map(|place| match place.ip() {
+            IpAddr::V4(address) if address != Ipv4Addr::UNSPECIFIED => Some(address),
+            _ => None,
+        })?;
+        let routes = fs::read_to_string(ROUTES).unwrap_or_default();
+        towards(address, &routes).map(str::to_owned)
+    });
+    found.await.ok().flatten().ok_or_else(|| {
+        let why = "the interface of the node's peer address is not known";
+        Failure::new(StatusCode::CONFLICT, "no_interface", why, INTERFACE)
+    })
+}
+
+/// Work that waits, away from the thread that serves the others.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<Json<T>, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.unwrap_or_else(|_| Err(Failure::unavailable("failed", "it could not be done")));
+    done.map(Json)
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+pub(super) async fn listen(
+    State(admin): State<Admin>,
+    Body(request): Body<ListenRequest>,
+) -> Result<Json<Listening>, Failure> {
+    let listen_ms = request.listen_ms;
+    if !(1..=LISTEN_MS_MAX).contains(&listen_ms) {
+        return Err(refused(
+            "\"listen_ms\" is 1 … 10000",
+            "it ends earlier if it is asked what it heard",
+        ));
+    }
+    let of = (&*request.group, &*request.token);
+    let wish = Wish::new(&admin, of, request.interface).await?;
+    let ears = admin.ears().clone();
+    beside(move || {
+        let interface = ears.listen(&wish, Duration::from_millis(listen_ms))?;
+        Ok(Listening {
+            interface,
+            listen_ms,
+        })
+    })
+    .await
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+pub(super) async fn send(
+    State(admin): State<Admin>,
+    Body(request): Body<SendRequest>,
+) -> Result<Json<Sent>, Failure> {
+    if !(1..=COUNT_MAX).contains(&request.count) {
+        return Err(refused(
+            "\"count\" is 1 … 1000",
+            "200 are enough to see losses",
+        ));
+    }
+    let of = (&*request.group, &*request.token);
+    let wish = Wish::new(&admin, of, request.interface).await?;
+    let ears = admin.ears().clone();
+    beside(move || ears.send(&wish, request.sender, request.count)).await
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+pub(super) async fn heard(
+    State(admin): State<Admin>,
+    Body(request): Body<HeardRequest>,
+) -> Result<Json<HeardView>, Failure> {
+    let token = token(&request.token).ok_or_else(|| {
+        refused(
+            "\"token\": not 16 hexadecimal digits",
+            "docs/operate.md shows the body",
+        )
+    })?;
+    let ears = admin.ears().clone();
+    beside(move || ears.heard(token)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::NodeId;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{client, server::Admin};
+
+    const WAIT: Duration = Duration::from_secs(60);
+    const TOKEN: &str = "00000000000000a1";
+
+    fn admin() -> String {
+        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
+        admin.address().to_string()
+    }
+
+    /// Status and document.
+    fn post(address: &str, path: &str, body: &Value) -> (u16, Value) {
+        let path = format!("/doctor/multicast{path}");
+        let response = client::post(address, &path, &body.to_string(), WAIT).unwrap();
+        let json = serde_json::from_str(&response.body).unwrap();
+        (response.status, json)
+    }
+
+    /// A port of UDP that was free just now.
+    fn group() -> String {
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        format!("239.81.84.71:{}", free.local_addr().unwrap().port())
+    }
+
+    fn wish(group: &str) -> Value {
+        json!({"group": group, "interface": "lo", "listen_ms": 10_000, "token": TOKEN})
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_hint() {
+        let (address, group) = (admin(), group());
+        let with = |key: &str, value: Value| {
+            let mut body = wish(&group);
+            body[key] = value;
+            body
+        };
+        for body in [
+            with("group", json!("10.0.0.1:7460")),
+            with("group", json!("224.0.0.1:7460")),
+            with("group", json!("239.1.2.3")),
+            with("listen_ms", json!(0)),
+            with("listen_ms", json!(10_001)),
+            with("listen_ms", json!(-1)),
+            with("token", json!("x")),
+            with("interface", json!("no/such")),
+            with("more", json!(1)),
+            json!({}),
+        ] {
+            let (status, json) = post(&address, "", &body);
+            assert_eq!(status, 422, "{body} {json}");
+            assert!(
+                !json["error"]["hint"].as_str().unwrap().is_empty(),
+                "{json}"
+            );
+        }
+        let sending = |count: u64| json!({"group": group, "interface": "lo", "token": TOKEN, "sender": 1, "count": count});
+        for count in [0, 1001, u64::MAX] {
+            assert_eq!(post(&address, "/send", &sending(count)).0, 422, "{count}");
+        }
+        assert_eq!(post(&address, "/heard", &json!({"token": "x"})).0, 422);
+        let (status, json) = post(&address, "/heard", &json!({"token": TOKEN}));
+        assert_eq!(
+            (status, &json["error"]["code"]),
+            (409, &json!("not_listening"))
+        );
+        // Its own interface is known to a node that runs.
+        let (status, _) = post(
+            &address,
+            "",
+            &json!({"group": group, "listen_ms": 5, "token": TOKEN}),
+        );
+        assert_eq!(status, 503);
+    }
+
+    #[test]
+    fn one_listens_at_a_time_and_tells_once_what_it_heard() {
+        let (address, group) = (admin(), group());
+        let (status, json) = post(&address, "", &wish(&group));
+        if status == 409 && json["error"]["code"] == "no_multicast" {
+            let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+            assert!(!all, "listening to a group is not tested: {json}");
+            eprintln!("skipped: listening to a group: {json}");
+            return;
+        }
+        assert_eq!((status, &json["interface"]), (200, &json!("lo")), "{json}");
+        let (status, json) = post(&address, "", &wish(&group));
+        assert_eq!(
+            (status, &json["error"]["code"]),
+            (409, &json!("busy")),
+            "{json}"
+        );
+        let other = json!({"token": "00000000000000a2"});
+        assert_eq!(post(&address, "/heard", &other).0, 409, "somebody else's");
+
+        let sending =
+            json!({"group": group, "interface": "lo", "token": TOKEN, "sender": 9, "count": 20});
+        let (status, json) = post(&address, "/send", &sending);
+        assert_eq!((status, &json["sent"]), (200, &json!(20)), "{json}");
+        let (status, json) = post(&address, "/heard", &json!({"token": TOKEN}));
+        let heard = json!([{"sender": 9, "count": 20, "repeated": 0}]);
+        assert_eq!((status, &json["heard"]), (200, &heard), "{json}");
+        assert_eq!(
+            post(&address, "/heard", &json!({"token": TOKEN})).0,
+            409,
+            "once"
+        );
+
+        // The next one may listen, and ends by itself if nobody asks.
+        let mut short = wish(&group);
+        short["listen_ms"] = json!(1);
+        assert_eq!(post(&address, "", &short).0, 200);
+        let until = Instant::now() + WAIT;
+        while post(&address, "", &short).0 == 409 {
+            assert!(Instant::now() < until, "it never ends");
+            thread::yield_now();
+        }
+        assert_eq!(post(&address, "/heard", &json!({"token": TOKEN})).0, 200);
+    }
+}

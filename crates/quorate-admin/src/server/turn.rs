@@ -1,0 +1,28 @@
+//! Something that is done by one at a time.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Whose turn it is: nobody's, or somebody's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    /// `None`: somebody has it.
+    pub(super) fn take(&self) -> Option<Taken> {
+        let before = self.0.swap(true, Ordering::AcqRel);
+        (!before).then(|| Taken(Arc::clone(&self.0)))
+    }
+}
+
+/// The turn, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Taken(Arc<AtomicBool>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

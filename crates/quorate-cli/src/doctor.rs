@@ -1,0 +1,109 @@
+//! `quorate doctor`: what this machine can carry, and what to do where it cannot.
+
+mod shown;
+
+use std::{net::SocketAddrV4, path::PathBuf};
+
+use clap::Args;
+use quorate_admin::{look::look, reaching::COUNT_MAX};
+use quorate_bench::run::launcher;
+use quorate_doctor::{
+    examination::{Wish, examine},
+    system::System,
+};
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem},
+};
+
+/// The group that is tried where none is named.
+const GROUP: &str = "239.81.84.69:7460";
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Exits with 0 if tcp works and nothing is failing, else with 1. \
+                        docs/operate/doctor.md says what each finding means."
+)]
+pub(crate) struct DoctorArgs {
+    /// Data folder of a node, or where one is to be: its disk is looked at (a few MiB, removed again; with --check
+    /// 600 MiB)
+    #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where other nodes listen for peers: they are dialled
+    #[arg(long, value_name = "ADDR[,…]", value_delimiter = ',', value_parser = address_argument)]
+    peer: Vec<String>,
+    /// Admin addresses of a running cluster: its members send to a multicast group in turn, and say whom they hear; the
+    /// other members are found if one is given
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', value_parser = address_argument)]
+    admin: Vec<String>,
+    /// The group that is tried, and expected to work [default: 239.81.84.69:7460, and a warning if it does not]
+    #[arg(long, value_name = "GROUP:PORT", value_parser = group_argument)]
+    plane_group: Option<SocketAddrV4>,
+    /// The interface of the group, here and on each member [default: loopback here, that of its peer address there]
+    #[arg(long, value_name = "NAME", value_parser = interface_argument)]
+    interface: Option<String>,
+    /// Datagrams that each member sends
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=i64::from(COUNT_MAX)))]
+    count: u32,
+    /// Measure what was predicted, on this machine, and say how far off it is; takes some seconds
+    #[arg(long)]
+    check: bool,
+}
+
+fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
+    quorate_packets::socket::reach::group(text).map_err(|why| why.to_string())
+}
+
+fn interface_argument(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_graphic() && c != '/';
+    let named = (1..=15).contains(&text.len()) && text.chars().all(plain) && !text.starts_with('.');
+    named
+        .then(|| text.to_owned())
+        .ok_or_else(|| "not the name of an interface; `ip link` lists them".to_owned())
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &DoctorArgs, output: Output) -> Result<Exit, Problem> {
+    let cluster = match &args.admin[..] {
+        [] => None,
+        admin => Some(look(admin)?),
+    };
+    let group = GROUP.parse().expect("the usual group is one");
+    let launcher = launcher()?;
+    let wish = Wish {
+        data: args.data.as_deref(),
+        peers: &args.peer,
+        cluster: cluster.as_ref().map(|cluster| (cluster, &args.admin[..])),
+        group: args.plane_group.unwrap_or(group),
+        group_wanted: args.plane_group.is_some(),
+        interface: args.interface.as_deref(),
+        count: args.count,
+        check: args.check,
+        launcher: Some(&launcher),
+    };
+    let report = examine(&System::real(), &wish);
+    output.result(&report, || shown::human(&report));
+    Ok(match report.healthy {
+        true => Exit::Done,
+        false => Exit::Failed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_interfaces_are_checked_before_anything_is_done() {
+        assert!(group_argument(GROUP).is_ok());
+        for bad in ["10.0.0.1:7", "239.1.2.3", "224.0.0.1:7", ""] {
+            assert!(group_argument(bad).is_err(), "{bad}");
+        }
+        assert_eq!(interface_argument("eth0.7"), Ok("eth0.7".to_owned()));
+        for bad in ["", "..", "a/b", "a b", "sixteen-letters-"] {
+            assert!(interface_argument(bad).is_err(), "{bad}");
+        }
+    }
+}

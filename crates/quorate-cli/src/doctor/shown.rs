@@ -1,0 +1,252 @@
+//! A report of `quorate doctor` for people.
+
+use quorate_admin::tuning::{thousands, time};
+use quorate_doctor::{
+    check::Checked,
+    examination::Report,
+    figures::Figures,
+    finding::{Finding, State},
+    plane::Verdict,
+    reach::Reach,
+};
+
+use crate::output::table;
+
+/// Head, findings, planes, and what else was asked for.
+pub(super) fn human(report: &Report) -> String {
+    let machine = &report.machine;
+    let mut text = format!(
+        "{}, {} CPUs ({}): {}\n\n",
+        machine.kernel,
+        machine.cpus,
+        machine.cpu_model,
+        if report.healthy {
+            "a node can run here"
+        } else {
+            "something is to be done"
+        }
+    );
+    text.push_str(&findings(&report.findings));
+    if let Some(reach) = &report.reach {
+        text.push_str(&format!("\n{}", matrix(reach)));
+    }
+    text.push_str(&format!("\n{}", planes(&report.planes)));
+    text.push_str(&format!("\n{}", figures(&report.figures)));
+    if let Some(check) = &report.check {
+        text.push_str(&format!("\n{}", checked(check)));
+    }
+    text
+}
+
+/// A line each; under those that are not ok, what is known and what to do.
+fn findings(all: &[Finding]) -> String {
+    let row = |finding: &Finding| {
+        let (name, state) = (finding.name.clone(), finding.state.name().to_owned());
+        vec![name, state, finding.what.clone()]
+    };
+    let mut rows = vec![["finding", "state", ""].map(str::to_owned).to_vec()];
+    rows.extend(all.iter().map(row));
+    let lines = table(&rows);
+    let mut lines = lines.lines();
+    let mut text = format!("{}\n", lines.next().unwrap_or_default());
+    for (line, finding) in lines.zip(all) {
+        text.push_str(&format!("{line}\n"));
+        if finding.state == State::Ok {
+            continue;
+        }
+        if !finding.detail.is_empty() {
+            text.push_str(&format!("    {}\n", finding.detail));
+        }
+        if !finding.hint.is_empty() {
+            text.push_str(&format!("    hint: {}\n", finding.hint));
+        }
+    }
+    text
+}
+
+/// A row for each sender, a column for each listener.
+fn matrix(reach: &Reach) -> String {
+    let mut head = vec!["from \\ to".to_owned(), "sent".to_owned()];
+    head.extend(reach.members.iter().map(|placed| match &placed.interface {
+        Some(interface) => format!("{} ({interface})", placed.node),
+        None => placed.node.to_string(),
+    }));
+    let shown =
+        |count: Option<u32>| count.map_or_else(|| "?".to_owned(), |count| count.to_string());
+    let mut rows = vec![head];
+    for row in &reach.matrix {
+        let mut cells = vec![row.sender.to_string(), shown(row.sent)];
+        cells.extend(row.heard.iter().copied().map(shown));
+        rows.push(cells);
+    }
+    let mut text = format!(
+        "datagrams to {} that members heard of each other:\n{}",
+        reach.group,
+        table(&rows)
+    );
+    for problem in &reach.problems {
+        text.push_str(&format!("{problem}\n"));
+    }
+    text
+}
+
+fn planes(all: &[Verdict]) -> String {
+    let head = [
+        "plane",
+        "here",
+        "nodes speak it",
+        "commands/s",
+        "latency",
+        "class",
+        "because",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut notes = String::new();
+    for verdict in all {
+        let predicted = &verdict.predicted;
+        rows.push(vec![
+            verdict.plane.name().to_owned(),
+            if verdict.works { "works" } else { "does not" }.to_owned(),
+            if verdict.spoken { "yes" } else { "not yet" }.to_owned(),
+            predicted
+                .throughput_per_s
+                .map_or_else(|| "?".to_owned(), |rate| thousands(rate).trim().to_owned()),
+            predicted
+                .latency_us
+                .map_or_else(|| "?".to_owned(), |us| time(us / 1e6)),
+            predicted.class.unwrap_or_default().to_owned(),
+            verdict.because.join(", "),
+        ]);
+        let name = verdict.plane.name();
+        let known = predicted.latency_us.is_some();
+        let how = if known {
+            "predicted from"
+        } else {
+            "not predicted:"
+        };
+        notes.push_str(&format!("{name}: {how} {}\n", predicted.why));
+        for hint in &verdict.what_to_do {
+            notes.push_str(&format!("{name}: {hint}\n"));
+        }
+    }
+    let nodes = all.iter().find_map(|verdict| verdict.predicted.nodes);
+    let nodes = nodes.map_or_else(String::new, |nodes| format!(" of {nodes} nodes"));
+    format!(
+        "planes; the model's bare commit{nodes}, 64 bytes, 64 at a time and one alone:\n{}\n{notes}",
+        table(&rows)
+    )
+}
+
+fn figures(all: &Figures) -> String {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|figure| {
+            let value = figure
+                .value_us
+                .map_or_else(|| "not known".to_owned(), |us| time(us / 1e6));
+            vec![figure.name.replace('_', " "), value, figure.source.clone()]
+        })
+        .collect();
+    format!("what that rests on:\n{}", table(&rows))
+}
+
+fn checked(all: &[Checked]) -> String {
+    let head = ["plane", "", "predicted", "measured", "error"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut notes = String::new();
+    for one in all {
+        let shown = |value: Option<f64>| match (value, one.unit) {
+            (None, _) => "?".to_owned(),
+            (Some(value), "us") => time(value / 1e6),
+            (Some(value), _) => format!("{}/s", thousands(value)),
+        };
+        rows.push(vec![
+            one.plane.name().to_owned(),
+            one.what.to_owned(),
+            shown(one.predicted),
+            shown(one.measured),
+            one.error_percent
+                .map_or_else(|| "?".to_owned(), |error| format!("{error:+.1} %")),
+        ]);
+        if !one.why.is_empty() {
+            notes.push_str(&format!("{} {}: {}\n", one.plane.name(), one.what, one.why));
+        }
+    }
+    format!(
+        "predicted for three nodes on this machine, and measured:\n{}{notes}",
+        table(&rows)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_doctor::{
+        plane::Plane,
+        predict::Predicted,
+        reach::{Placed, Row},
+    };
+
+    use super::*;
+
+    #[test]
+    fn hints_stand_under_what_is_not_ok() {
+        let all = [
+            Finding::ok("kernel", "Linux 6.1").detail("6.1.0"),
+            Finding::warning("rmem_max", "small", "do this").detail("why"),
+        ];
+        assert_eq!(
+            findings(&all),
+            "finding   state\nkernel    ok       Linux 6.1\nrmem_max  warning  small\n    why\n    hint: do this\n"
+        );
+    }
+
+    #[test]
+    fn who_hears_whom_is_a_matrix_with_gaps() {
+        let reach = Reach {
+            group: "239.1.2.3:4".to_owned(),
+            count: 9,
+            members: vec![
+                Placed {
+                    node: 1,
+                    interface: Some("eth0".to_owned()),
+                },
+                Placed {
+                    node: 2,
+                    interface: None,
+                },
+            ],
+            matrix: vec![
+                Row {
+                    sender: 1,
+                    sent: Some(9),
+                    heard: vec![Some(9), None],
+                },
+                Row {
+                    sender: 2,
+                    sent: None,
+                    heard: vec![Some(0), None],
+                },
+            ],
+            problems: vec!["node 2: gone".to_owned()],
+        };
+        assert_eq!(
+            matrix(&reach),
+            "datagrams to 239.1.2.3:4 that members heard of each other:\n\
+             from \\ to  sent  1 (eth0)  2\n1          9     9         ?\n2          ?     0         ?\nnode 2: gone\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_predicted_is_a_question_mark_with_its_reason() {
+        let verdict = Verdict::new(Plane::Ethernet, &[], |_| Predicted::unknown("nobody knows"));
+        let text = planes(&[verdict]);
+        assert!(
+            text.contains("ethernet  works  not yet         ?           ?"),
+            "{text}"
+        );
+        assert!(
+            text.contains("ethernet: not predicted: nobody knows"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! `quorate doctor` on this machine and beside real nodes. Names, states and counts; no times.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+
+use common::{Cluster, free_port, quorate, quorate_json, wait_for};
+use serde_json::{Value as Json, json};
+
+fn finding<'a>(json: &'a Json, name: &str) -> &'a Json {
+    let mut findings = json["findings"].as_array().unwrap().iter();
+    let found = findings.find(|finding| finding["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name}: {json}"))
+}
+
+fn plane<'a>(json: &'a Json, name: &str) -> &'a Json {
+    let mut planes = json["planes"].as_array().unwrap().iter();
+    planes.find(|plane| plane["plane"] == name).unwrap()
+}
+
+/// A group whose port was free just now.
+fn group() -> String {
+    format!("239.81.84.74:{}", free_port())
+}
+
+/// The exit code is the verdict, in text and in JSON.
+#[test]
+fn this_machine_is_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("n1");
+    let (code, json) = quorate_json(&["doctor", "--data", data.to_str().unwrap(), "--json"]);
+    assert_eq!(code, if json["healthy"] == true { 0 } else { 1 }, "{json}");
+    for name in [
+        "kernel",
+        "CAP_NET_RAW",
+        "nofile",
+        "interfaces",
+        "buffers",
+        "clocksource",
+        "io_uring",
+        "multicast",
+        "loopback tcp",
+        "loopback udp",
+        "file system",
+        "O_DIRECT",
+        "flush",
+    ] {
+        assert!(!finding(&json, name)["what"].as_str().unwrap().is_empty());
+    }
+    for finding in json["findings"].as_array().unwrap() {
+        let (state, hint) = (&finding["state"], finding["hint"].as_str().unwrap());
+        assert_eq!(hint.is_empty(), state == "ok", "{finding}");
+    }
+    let tcp = plane(&json, "tcp");
+    assert_eq!(
+        (&tcp["works"], &tcp["spoken"]),
+        (&json!(true), &json!(true)),
+        "{json}"
+    );
+    // The bare programs ran: nothing of this was invented.
+    assert!(
+        tcp["predicted"]["latency_us"].as_f64().unwrap() > 0.0,
+        "{tcp}"
+    );
+    assert!(
+        tcp["predicted"]["throughput_per_s"].as_f64().unwrap() > 0.0,
+        "{tcp}"
+    );
+    assert_eq!(tcp["predicted"]["class"], "durable");
+    assert_eq!(
+        plane(&json, "ethernet")["predicted"]["latency_us"],
+        Json::Null
+    );
+    assert_eq!((&json["reach"], &json["check"]), (&Json::Null, &Json::Null));
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing is left"
+    );
+
+    let human = quorate(&["doctor"]);
+    let text = String::from_utf8(human.stdout).unwrap();
+    for part in [
+        "finding",
+        "planes; the model's bare commit of 3 nodes",
+        "what that rests on",
+        "flush",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("not known  give --data"), "{text}");
+}
+
+/// Prediction and measurement stand side by side, and the error follows from both.
+#[test]
+fn a_check_measures_what_was_predicted() {
+    let (_, json) = quorate_json(&["doctor", "--check", "--json"]);
+    let checked = json["check"].as_array().unwrap();
+    assert_eq!(checked.len(), 4, "{json}");
+    for one in checked {
+        let [predicted, measured, error] =
+            ["predicted", "measured", "error_percent"].map(|key| one[key].as_f64().unwrap());
+        assert!(predicted > 0.0 && measured > 0.0, "{one}");
+        let expected = (predicted / measured - 1.0) * 100.0;
+        assert!(
+            (error - expected).abs() <= 0.1 + expected.abs() * 0.01,
+            "{one}"
+        );
+    }
+    let of = |plane: &str, what: &str| {
+        checked
+            .iter()
+            .any(|one| one["plane"] == plane && one["what"] == what)
+    };
+    for plane in ["tcp", "udp"] {
+        assert!(of(plane, "latency") && of(plane, "throughput"));
+    }
+}
+
+#[test]
+fn peers_that_are_there_or_not_are_told_apart() {
+    let cluster = Cluster::start(1, &[]);
+    let here = cluster.nodes.all()[0].ready.peer.clone();
+    let (code, json) = quorate_json(&["doctor", "--peer", &here, "--json"]);
+    assert_eq!(finding(&json, &format!("peer {here}"))["state"], "ok");
+    assert_eq!(code, if json["healthy"] == true { 0 } else { 1 });
+    let nowhere = "no-such-host.invalid:7451";
+    let (code, json) = quorate_json(&["doctor", "--peer", nowhere, "--json"]);
+    let found = finding(&json, &format!("peer {nowhere}"));
+    assert_eq!((code, &found["state"]), (1, &json!("failing")), "{json}");
+    assert_eq!(plane(&json, "tcp")["works"], false);
+    assert_eq!(plane(&json, "tcp")["predicted"]["latency_us"], Json::Null);
+}
+
+/// Three nodes on loopback hear each other's datagrams, all of them; and serve as before.
+#[test]
+fn members_hear_each_other() {
+    let cluster = Cluster::start(3, &[]);
+    let admin = cluster.nodes.admin_addresses()[0].clone();
+    // Addresses travel with the first handshakes.
+    wait_for("three nodes in the status", || {
+        let (_, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
+        let all = json["nodes"]
+            .as_array()?
+            .iter()
+            .all(|node| node["error"].is_null());
+        (all && json["nodes"].as_array()?.len() == 3).then_some(())
+    });
+    let group = group();
+    let arguments = [
+        "doctor",
+        "--admin",
+        &admin,
+        "--plane-group",
+        &group,
+        "--count",
+        "40",
+        "--json",
+    ];
+    let (_, json) = quorate_json(&arguments);
+    let reach = &json["reach"];
+    if reach["problems"].to_string().contains("cannot join") {
+        let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+        assert!(!all, "the reach of members is not tested: {reach}");
+        eprintln!("skipped: the reach of members: {reach}");
+        return;
+    }
+    assert_eq!(reach["problems"], json!([]), "{reach}");
+    let place = |node: u32| json!({"node": node, "interface": "lo"});
+    assert_eq!(reach["members"], json!([place(1), place(2), place(3)]));
+    let row = |sender: u32| json!({"sender": sender, "sent": 40, "heard": [40, 40, 40]});
+    assert_eq!(reach["matrix"], json!([row(1), row(2), row(3)]));
+    assert_eq!(finding(&json, "reach")["state"], "ok", "{json}");
+    assert_eq!(plane(&json, "tcp")["predicted"]["nodes"], 3);
+    // Nobody listens on: the next one begins at once.
+    let (_, json) = quorate_json(&arguments);
+    assert_eq!(json["reach"]["problems"], json!([]), "{json}");
+
+    // An interface that no member has: each says so, and nobody fell over.
+    let elsewhere = [
+        "doctor",
+        "--admin",
+        &admin,
+        "--interface",
+        "no-such-if",
+        "--json",
+    ];
+    let (code, json) = quorate_json(&elsewhere);
+    assert_eq!(code, 1, "{json}");
+    let problems = json["reach"]["problems"].to_string();
+    assert!(
+        problems.contains("there is no interface no-such-if"),
+        "{problems}"
+    );
+    cluster.wait_until_all_serve();
+}
+
+#[test]
+fn bad_arguments_are_one_clear_error() {
+    for (arguments, said) in [
+        (
+            &["doctor", "--plane-group", "10.0.0.1:7460"][..],
+            "no multicast group",
+        ),
+        (
+            &["doctor", "--plane-group", "224.0.0.1:7460"],
+            "routing protocols",
+        ),
+        (
+            &["doctor", "--interface", "a/b"],
+            "not the name of an interface",
+        ),
+        (&["doctor", "--peer", "nonsense"], "not HOST:PORT"),
+        (&["doctor", "--admin", "nonsense"], "not HOST:PORT"),
+        (&["doctor", "--count", "0"], "1..=1000"),
+    ] {
+        let output = quorate(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {text}");
+        assert!(
+            text.contains(said) && text.matches("error:").count() == 1,
+            "{text}"
+        );
+    }
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let (code, json) = quorate_json(&["doctor", "--admin", &nobody, "--json"]);
+    assert_eq!((code, &json["error"]["code"]), (3, &json!("unreachable")));
+    // Nothing can be made where there is a file.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let below = file.path().join("n1");
+    let (code, json) = quorate_json(&["doctor", "--data", below.to_str().unwrap(), "--json"]);
+    assert_eq!(finding(&json, "data folder")["state"], "failing", "{json}");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn help_says_how_it_exits() {
+    let help = String::from_utf8(quorate(&["doctor", "--help"]).stdout).unwrap();
+    for part in [
+        "--data",
+        "--peer",
+        "--admin",
+        "--plane-group",
+        "--interface",
+        "--count",
+        "--check",
+        "Exits with 0",
+        "docs/operate/doctor.md",
+    ] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+}

@@ -1,0 +1,130 @@
+//! The files in which a machine describes itself: `/proc`, `/sys`, `/run`; or a tree that a test made.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+/// Most bytes of a file that are looked at.
+const BYTES_MAX: u64 = 1 << 20;
+/// Most entries of a folder.
+const NAMES_MAX: usize = 1024;
+
+/// Where those trees begin.
+#[derive(Clone, Debug)]
+pub struct System {
+    root: PathBuf,
+}
+
+/// Why a file says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread(pub String);
+
+impl System {
+    /// This machine.
+    pub fn real() -> Self {
+        Self::at("/")
+    }
+
+    /// What lies below a folder.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The text of a file, without blanks around it.
+    pub fn read(&self, path: &str) -> Result<String, Unread> {
+        let read = || -> io::Result<String> {
+            let mut text = String::new();
+            let file = File::open(self.path(path))?;
+            file.take(BYTES_MAX).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|error| Unread(format!("/{path}: {error}")))?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// The number that is all of a file.
+    pub fn number(&self, path: &str) -> Result<u64, Unread> {
+        let text = self.read(path)?;
+        text.parse()
+            .map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
+    }
+
+    /// Whether there is such a file or folder.
+    pub fn has(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// What a folder holds, in order.
+    pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
+        let read = || -> io::Result<Vec<String>> {
+            let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);
+            entries
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect()
+        };
+        let mut names = read().map_err(|error| Unread(format!("/{path}: {error}")))?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// The last part of what a link points to.
+    pub fn link(&self, path: &str) -> Option<String> {
+        let target = fs::read_link(self.path(path)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root
+            .join(Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)))
+    }
+}
+
+/// The beginning of what may be garbage.
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A tree of files with these contents.
+    pub(crate) struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+            let tree = Self(tempfile::tempdir().unwrap());
+            files.iter().for_each(|(path, text)| tree.put(path, text));
+            tree
+        }
+
+        pub(crate) fn put(&self, path: &str, text: &str) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        pub(crate) fn system(&self) -> System {
+            System::at(self.0.path())
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_read_and_what_is_not_has_a_reason() {
+        let tree = Tree::of(&[("proc/a", " 7\n"), ("proc/b", "seven"), ("proc/c", "")]);
+        let system = tree.system();
+        assert_eq!(system.number("proc/a"), Ok(7));
+        assert_eq!(system.number("/proc/a"), Ok(7), "never the real one");
+        let why = |path| system.number(path).unwrap_err().0;
+        assert_eq!(why("proc/b"), "/proc/b: \"seven\" is no number");
+        assert!(why("proc/c").contains("no number"), "{}", why("proc/c"));
+        assert!(why("proc/d").contains("No such file"), "{}", why("proc/d"));
+        assert_eq!(system.names("proc").unwrap(), ["a", "b", "c"]);
+        assert!(system.names("sys").is_err());
+        let binary = tree.0.path().join("proc/e");
+        fs::write(binary, [0xff, 0xfe]).unwrap();
+        assert!(system.read("proc/e").is_err());
+    }
+}

@@ -1,0 +1,375 @@
+//! Whether a group reaches somebody: numbered datagrams, sent and counted.
+//!
+//! Not a plane, and no part of one: what is counted here says whether switches and firewalls let a group
+//! through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each of their datagrams.
+//! The clock is the caller's.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, OwnedFd},
+    io::Errno,
+    net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt},
+};
+
+use crate::socket::{Failed, Interface};
+
+/// Most datagrams of one sender.
+pub const COUNT_MAX: u32 = 1000;
+/// Most senders that a listener tells apart.
+pub const SENDERS_MAX: usize = 64;
+/// From one datagram to the next: slower than any buffer fills.
+const PACE: Duration = Duration::from_micros(200);
+/// After the end was asked for, what is still on its way may come until nothing came for this long.
+const QUIET: Duration = Duration::from_millis(100);
+/// First bytes of each datagram.
+const MAGIC: &[u8; 8] = b"quorate?";
+/// Bytes of a datagram: the magic, a token, who sends, which one it is.
+pub const BYTES: usize = 24;
+
+/// Why an address is no group to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadGroup {
+    /// Not of this kind.
+    #[error("it is no multicast group of IPv4: they are 224.0.1.0 to 239.255.255.255, with a port")]
+    NoGroup,
+    /// Routers and hosts speak of their own affairs there.
+    #[error("224.0.0.0 to 224.0.0.255 belong to routing protocols")]
+    Reserved,
+    /// Nobody can be reached there.
+    #[error("port 0 is no port")]
+    NoPort,
+}
+
+/// `ADDRESS:PORT` of a group that may be tried.
+pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
+    let group: SocketAddrV4 = text.trim().parse().map_err(|_| BadGroup::NoGroup)?;
+    match group.ip().octets() {
+        [224, 0, 0, _] => Err(BadGroup::Reserved),
+        _ if !group.ip().is_multicast() => Err(BadGroup::NoGroup),
+        _ if group.port() == 0 => Err(BadGroup::NoPort),
+        _ => Ok(group),
+    }
+}
+
+/// Of one sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// As it called itself.
+    pub sender: u32,
+    /// Different datagrams.
+    pub count: u32,
+    /// Datagrams that came once more.
+    pub repeated: u32,
+}
+
+/// Counts what comes with its token.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    interface: String,
+    counts: Counts,
+}
+
+impl Listener {
+    /// Joins the group on this interface. From now on the kernel keeps what comes.
+    pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
+        let socket = open(group.into())?;
+        let interface = Interface::named(interface, &socket)?;
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
+        // Bound to the group, it hears nothing that is for other addresses of the port.
+        net::bind(&socket, &group).map_err(|error| Failed::Bind {
+            address: group.into(),
+            source: error.into(),
+        })?;
+        let any = Ipv4Addr::UNSPECIFIED;
+        sockopt::set_ip_add_membership_with_ifindex(&socket, group.ip(), &any, interface.index)
+            .map_err(|error| Failed::Join {
+                group: group.into(),
+                interface: interface.name.clone(),
+                source: error.into(),
+            })?;
+        Ok(Self {
+            socket,
+            interface: interface.name,
+            counts: Counts::new(token),
+        })
+    }
+
+    /// Where it listens.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// Counts while `left` says that there is time left, or until `end` is set and no more comes.
+    pub fn listen(
+        &mut self,
+        mut left: impl FnMut() -> Duration,
+        end: &AtomicBool,
+    ) -> io::Result<()> {
+        loop {
+            let left = left();
+            if left.is_zero() {
+                return Ok(());
+            }
+            let ending = end.load(Ordering::Acquire);
+            if !self.readable_within(left.min(QUIET))? {
+                // Nothing came since before the look at `end`.
+                if ending {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.take()?;
+        }
+    }
+
+    /// What was counted, by sender.
+    pub fn heard(&self) -> Vec<Heard> {
+        self.counts.heard()
+    }
+
+    /// Datagrams of somebody else.
+    pub fn foreign(&self) -> u64 {
+        self.counts.foreign()
+    }
+
+    fn readable_within(&self, wait: Duration) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        let wait = Timespec::try_from(wait).ok();
+        match poll(&mut polled, wait.as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Some of what waits: the moment is looked at again soon, however much comes.
+    fn take(&mut self) -> io::Result<()> {
+        // One byte more than fits: what is longer is not ours.
+        let mut datagram = [0; BYTES + 1];
+        for _ in 0..64 {
+            match net::recv(&self.socket, &mut datagram, RecvFlags::TRUNC) {
+                Ok((_, length)) => self.counts.note(&datagram[..length.min(datagram.len())]),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends datagrams 0 to `count` − 1 to the group, from this interface and no further than its segment; this
+/// machine hears them too. `pause` waits after each, so that no buffer fills. How many the kernel took.
+pub fn send(
+    group: SocketAddrV4,
+    interface: &str,
+    (token, sender): (u64, u32),
+    count: u32,
+    mut pause: impl FnMut(Duration),
+) -> Result<u32, Failed> {
+    let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    let socket = open(any.into())?;
+    let interface = Interface::named(interface, &socket)?;
+    let from = Ipv4Addr::UNSPECIFIED;
+    sockopt::set_ip_multicast_if_with_ifindex(&socket, &from, &from, interface.index)
+        .map_err(option("IP_MULTICAST_IF"))?;
+    sockopt::set_ip_multicast_ttl(&socket, 1).map_err(option("IP_MULTICAST_TTL"))?;
+    sockopt::set_ip_multicast_loop(&socket, true).map_err(option("IP_MULTICAST_LOOP"))?;
+    let mut sent = 0;
+    for number in 0..count.min(COUNT_MAX) {
+        let datagram = datagram(token, sender, number);
+        match net::sendto(&socket, &datagram, SendFlags::empty(), &group) {
+            Ok(_) => sent += 1,
+            // No room in the device: as good as lost.
+            Err(Errno::AGAIN | Errno::NOBUFS) => {}
+            Err(error) => {
+                return Err(Failed::Send {
+                    group: group.into(),
+                    interface: interface.name,
+                    source: error.into(),
+                });
+            }
+        }
+        pause(PACE);
+    }
+    Ok(sent)
+}
+
+fn open(address: SocketAddr) -> Result<OwnedFd, Failed> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let opened = net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
+    opened.map_err(|error| Failed::Bind {
+        address,
+        source: error.into(),
+    })
+}
+
+fn option(option: &'static str) -> impl FnOnce(Errno) -> Failed {
+    move |error| Failed::Option {
+        option,
+        source: error.into(),
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The datagram of this number.
+pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..16].copy_from_slice(&token.to_le_bytes());
+    bytes[16..20].copy_from_slice(&sender.to_le_bytes());
+    bytes[20..].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Which datagrams came.
+#[derive(Debug)]
+pub struct Counts {
+    token: u64,
+    senders: BTreeMap<u32, OfSender>,
+    foreign: u64,
+}
+
+#[derive(Debug)]
+struct OfSender {
+    seen: [u64; (COUNT_MAX as usize).div_ceil(64)],
+    repeated: u32,
+}
+
+impl Counts {
+    /// None yet; those with this token will be counted.
+    pub const fn new(token: u64) -> Self {
+        Self {
+            token,
+            senders: BTreeMap::new(),
+            foreign: 0,
+        }
+    }
+
+    /// Whatever a stranger sends is counted, and no more.
+    pub fn note(&mut self, datagram: &[u8]) {
+        if self.note_own(datagram).is_none() {
+            self.foreign = self.foreign.saturating_add(1);
+        }
+    }
+
+    fn note_own(&mut self, datagram: &[u8]) -> Option<()> {
+        let datagram: &[u8; BYTES] = datagram.try_into().ok()?;
+        let (magic, rest) = datagram.split_first_chunk::<8>()?;
+        let (token, rest) = rest.split_first_chunk::<8>()?;
+        let (sender, number) = rest.split_first_chunk::<4>()?;
+        let number = u32::from_le_bytes(number.try_into().ok()?);
+        let sender = u32::from_le_bytes(*sender);
+        let ours = magic == MAGIC && u64::from_le_bytes(*token) == self.token;
+        let known = self.senders.contains_key(&sender) || self.senders.len() < SENDERS_MAX;
+        if !ours || !known || number >= COUNT_MAX {
+            return None;
+        }
+        let of = self.senders.entry(sender).or_insert(OfSender {
+            seen: [0; _],
+            repeated: 0,
+        });
+        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        if of.seen[word] & bit == 0 {
+            of.seen[word] |= bit;
+        } else {
+            of.repeated = of.repeated.saturating_add(1);
+        }
+        Some(())
+    }
+
+    /// By sender.
+    pub fn heard(&self) -> Vec<Heard> {
+        let of = |(sender, of): (&u32, &OfSender)| Heard {
+            sender: *sender,
+            count: of.seen.iter().map(|word| word.count_ones()).sum(),
+            repeated: of.repeated,
+        };
+        self.senders.iter().map(of).collect()
+    }
+
+    /// Datagrams of somebody else.
+    pub const fn foreign(&self) -> u64 {
+        self.foreign
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_that_are_nobodys_are_tried() {
+        assert_eq!(
+            group(" 239.81.84.69:7460 "),
+            Ok(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7460))
+        );
+        for (text, why) in [
+            ("10.0.0.1:7460", BadGroup::NoGroup),
+            ("239.1.2.3", BadGroup::NoGroup),
+            ("[ff02::1]:7460", BadGroup::NoGroup),
+            ("255.255.255.255:7460", BadGroup::NoGroup),
+            ("", BadGroup::NoGroup),
+            ("224.0.0.18:7460", BadGroup::Reserved),
+            ("239.1.2.3:0", BadGroup::NoPort),
+        ] {
+            assert_eq!(group(text), Err(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_datagram_counts_once_and_strangers_count_apart() {
+        let mut counts = Counts::new(7);
+        for number in [0, 1, 63, 64, COUNT_MAX - 1, 1] {
+            counts.note(&datagram(7, 2, number));
+        }
+        counts.note(&datagram(7, 1, 5));
+        let heard = |sender, count, repeated| Heard {
+            sender,
+            count,
+            repeated,
+        };
+        assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
+        let good = datagram(7, 2, 9);
+        let long = [&good[..], &[0]].concat();
+        let others = [datagram(8, 2, 9), datagram(7, 2, COUNT_MAX)];
+        for bad in [
+            &[][..],
+            &good[..23],
+            &long,
+            b"quorate?",
+            &others[0],
+            &others[1],
+        ] {
+            counts.note(bad);
+        }
+        assert_eq!(counts.foreign, 6);
+        assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
+    }
+
+    /// Whoever knows the token cannot make it grow.
+    #[test]
+    fn senders_beyond_the_bound_are_not_kept() {
+        let mut counts = Counts::new(7);
+        (0..200).for_each(|sender| counts.note(&datagram(7, sender, 0)));
+        assert_eq!(counts.heard().len(), SENDERS_MAX);
+        counts.note(&datagram(7, 0, 1));
+        assert_eq!(counts.heard()[0].count, 2, "who is known goes on");
+        let bytes = SENDERS_MAX * size_of::<OfSender>();
+        assert!(bytes < 32 << 10, "{bytes}");
+    }
+}

@@ -1,0 +1,33 @@
+//! What must hold for any bytes that arrive where a group is counted.
+
+use quorate_packets::socket::reach::{BYTES, COUNT_MAX, Counts, SENDERS_MAX, datagram};
+
+const TOKEN: u64 = 7;
+
+/// As they are, and as somebody who knows the token could send them.
+pub(crate) fn check(bytes: &[u8]) {
+    let mut counts = Counts::new(TOKEN);
+    let mut noted: u64 = 0;
+    let mut note = |datagram: &[u8]| {
+        counts.note(datagram);
+        noted += 1;
+    };
+    note(bytes);
+    for piece in bytes.chunks(BYTES) {
+        note(piece);
+        let mut known = datagram(TOKEN, 0, 0);
+        let from = BYTES - 8;
+        for (own, its) in known[from..].iter_mut().zip(piece.iter().skip(from)) {
+            *own = *its;
+        }
+        note(&known);
+    }
+    let heard = counts.heard();
+    assert!(heard.len() <= SENDERS_MAX, "{} senders", heard.len());
+    let mut sum = counts.foreign();
+    for one in &heard {
+        assert!((1..=COUNT_MAX).contains(&one.count), "{one:?}");
+        sum += u64::from(one.count) + u64::from(one.repeated);
+    }
+    assert_eq!(sum, noted, "each is counted once: {heard:?}");
+}
