@@ -262,6 +262,7 @@ impl Requests for World {
             payload_bytes_sent: 0,
             engaged: None,
             addresses: Addresses::default(),
+            plane: quorate_replica::status::PeerPlane::default(),
         };
         Status {
             cluster: 7,
