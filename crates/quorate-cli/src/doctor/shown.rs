@@ -238,14 +238,14 @@ mod tests {
 
     #[test]
     fn what_is_not_predicted_is_a_question_mark_with_its_reason() {
-        let verdict = Verdict::new(Plane::Ethernet, &[], |_| Predicted::unknown("nobody knows"));
+        let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("nobody knows"));
         let text = planes(&[verdict]);
         assert!(
-            text.contains("ethernet  works  not yet         ?           ?"),
+            text.contains("chain  works  not yet         ?           ?"),
             "{text}"
         );
         assert!(
-            text.contains("ethernet: not predicted: nobody knows"),
+            text.contains("chain: not predicted: nobody knows"),
             "{text}"
         );
     }
