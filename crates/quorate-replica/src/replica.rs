@@ -128,7 +128,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.advance_stop(now);
             return;
         }
-        plane.told(self.node().ballot(), self.node().decided_to());
+        let node = self.protocol.node();
+        plane.told(node.ballot(), node.decided_to());
         self.drain_inbox(now, plane);
         self.look_at_promise(now);
         self.tick(now, plane);
