@@ -19,7 +19,10 @@ use crate::{nodes, nodes::wait_for, shell::Failed};
 
 /// The log is kept for nobody for long; transfers take a while.
 const FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
-const INSTALLED: &str = "snapshot: a peer's takes the place";
+/// Lines of each node's log that are shown when a moment never came.
+const LAST_LINES: usize = 30;
+/// Counted, as lines of the log are held back when they come again and again.
+const INSTALLED: &str = "quorate_snapshots_installed_total ";
 
 /// Moments at which a node is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,8 +170,8 @@ fn far_behind(killed: bool) -> Result<(), Failed> {
         false => field.nodes.resume(follower)?,
     }
     wait_for("a peer's snapshot", || {
-        let log = field.nodes.log(follower);
-        log.contains(INSTALLED).then_some(())
+        let installed = field.nodes.metric(follower, INSTALLED).ok()?;
+        (installed > 0).then_some(())
     })?;
     field.wait_until_level(follower)?;
     let meanwhile = field.writers.acknowledged() - writes;
@@ -234,7 +237,6 @@ struct Moment {
     data: PathBuf,
     admin: String,
     view: Option<NodeView>,
-    installed: usize,
 }
 
 impl Moment {
@@ -246,7 +248,6 @@ impl Moment {
             admin: node.ready.admin.clone(),
             // It may be starting.
             view: field.nodes.view(id),
-            installed: field.nodes.log(id).matches(INSTALLED).count(),
         })
     }
 
@@ -266,9 +267,24 @@ impl Moment {
                 return Ok(false);
             }
             if Instant::now() > until {
-                return Err(Failed(format!("node {} never got to {step:?}", self.id)));
+                return Err(self.never(field, step));
             }
         }
+    }
+
+    /// With what each node said last.
+    fn never(&self, field: &Field, step: Step) -> Failed {
+        let last = |id: &u32| {
+            let log = field.nodes.log(*id);
+            let lines: Vec<&str> = log.lines().collect();
+            let from = lines.len().saturating_sub(LAST_LINES);
+            let progress = field.nodes.view(*id).and_then(|view| view.progress);
+            let progress = progress.map_or_else(String::new, |progress| format!(": {progress}"));
+            format!("node {id}{progress}\n  {}", lines[from..].join("\n  "))
+        };
+        let said: Vec<String> = field.nodes.ids().iter().map(last).collect();
+        let what = format!("node {} never got to {step:?}", self.id);
+        Failed(format!("{what}\n{}", said.join("\n")))
     }
 
     fn is_there(&self, field: &Field, step: Step) -> bool {
@@ -300,8 +316,10 @@ impl Moment {
         }
     }
 
+    /// Since it started, which was for this moment.
     fn has_installed(&self, field: &Field) -> bool {
-        field.nodes.log(self.id).matches(INSTALLED).count() > self.installed
+        let installed = field.nodes.metric(self.id, INSTALLED);
+        installed.is_ok_and(|installed| installed > 0)
     }
 
     fn loads(&self) -> bool {
