@@ -40,6 +40,8 @@ pub struct Setting {
     pub batching: Option<Batching>,
     /// The emulated network between the nodes, if there was one.
     pub wan: Option<String>,
+    /// How the nodes spoke, if they were told.
+    pub plane: Option<String>,
 }
 
 /// What a node was told instead of choosing itself.
@@ -197,6 +199,8 @@ pub struct Row {
     pub peer_bytes_per_op: Option<f64>,
     /// The emulated network between the nodes.
     pub wan: Option<String>,
+    /// How the nodes spoke with each other, if they were told.
+    pub plane: Option<String>,
     /// Packets that it dropped, all repetitions.
     pub dropped_packets: Option<u64>,
     /// The program that answered; unknown if it is another one than this, and does not say.
@@ -297,6 +301,7 @@ impl Row {
                 .map(|batches| round(1.0 / batches)),
             peer_bytes_per_op: per_command(all, |repetition| repetition.peer_bytes),
             wan: setting.wan.clone(),
+            plane: setting.plane.clone(),
             dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
             commit: environment.commit.clone(),
             kernel: environment.kernel.clone(),
@@ -381,9 +386,13 @@ impl Row {
             (None, Some(rate)) => format!("{rate}/s"),
             (None, None) => "none".to_owned(),
         };
-        match (self.batch_bytes, self.window) {
+        let load = match (self.batch_bytes, self.window) {
             (Some(batch), Some(window)) => format!("{load}, {window} × {batch} B"),
             _ => load,
+        };
+        match &self.plane {
+            Some(plane) => format!("{load}, {plane}"),
+            None => load,
         }
     }
 }
@@ -511,6 +520,7 @@ mod tests {
             disk_flush_ms: 0.0,
             batching: None,
             wan: None,
+            plane: None,
         }
     }
 

@@ -76,7 +76,7 @@ fn a_run_arrives_as_its_datagrams() {
         from.segments_max(),
         to.buffered()
     );
-    for (segments, last) in [(1, 1), (1, 1400), (6, 1400), (40, 77)] {
+    for (segments, last) in [(1, 1), (1, 1400), (6, 1400), (40, 77), (64, 1400), (100, 3)] {
         let length = (segments - 1) * 1400 + last;
         let bytes: Vec<u8> = (0..length).map(|at| (at / 7) as u8).collect();
         assert_eq!(from.send(to.local(), &bytes, 1400).unwrap(), Sent::All);

@@ -197,6 +197,7 @@ mod tests {
             disk_flush_ms: 0.0,
             batching: None,
             wan: None,
+            plane: None,
         };
         let mut repetition = Repetition::default();
         repetition.samples.completed = 71_428;

@@ -86,6 +86,7 @@ impl Shape {
             },
             batching: None,
             wan: None,
+            plane: None,
         }
     }
 }

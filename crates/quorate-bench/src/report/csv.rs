@@ -44,6 +44,7 @@ const COLUMNS: [Column; 56] = [
     ("commands_per_batch", |row| optional(row.commands_per_batch)),
     ("peer_bytes_per_op", |row| optional(row.peer_bytes_per_op)),
     ("wan", |row| optional(row.wan.as_ref())),
+    ("plane", |row| optional(row.plane.as_ref())),
     ("dropped_packets", |row| optional(row.dropped_packets)),
     ("achieved_least_per_s", |row| {
         row.achieved_spread.0.to_string()

@@ -164,6 +164,7 @@ impl<'a> Experiment<'a> {
             disk_flush_ms: self.flush_ms(),
             batching: None,
             wan: self.network.map(|profile| profile.name.to_owned()),
+            plane: None,
         }
     }
 }

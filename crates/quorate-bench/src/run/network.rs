@@ -35,6 +35,8 @@ use crate::{
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
 /// Ports of the probe of the links.
 const PROBE_PORT: u16 = 7460;
+/// The device of a node by which it reaches its peers.
+pub(super) const PEERS: &str = "wan";
 /// What TCP does about loss: the one that is in every kernel, and allowed in every namespace.
 const CONGESTION_CONTROL: &str = "reno";
 /// What nodes need where peers are far: timeouts of a few round trips, and of full queues.

@@ -17,6 +17,7 @@ use super::{
     ceilings::Ceilings,
     info::Info,
     measure::{Bench, Service, processes},
+    network::PEERS,
     session::{Session, resolve},
 };
 use crate::problem::Problem;
@@ -41,6 +42,8 @@ pub struct Load {
     pub value_bytes: usize,
     /// An emulated network between the nodes that are started here.
     pub wan: Option<Profile>,
+    /// How the nodes that are started here speak; without it as nodes do by default.
+    pub plane: Option<&'static str>,
     /// When something counts as done; without it what the cluster says, or durable.
     pub durability: Option<Class>,
     /// A flush takes at least this long, under probe and the nodes that are started here.
@@ -225,7 +228,7 @@ impl Series {
         let (cluster, addresses) = if self.is_own() {
             let flush = format!("{}", self.flush_ms());
             let durability = self.durability();
-            let flags = [
+            let mut flags = vec![
                 "--durability",
                 durability,
                 "--store",
@@ -233,6 +236,12 @@ impl Series {
                 "--disk-flush-ms",
                 &flush,
             ];
+            if let Some(plane) = self.load.plane {
+                flags.extend(["--plane", plane, "--plane-trusted"]);
+            }
+            if self.load.wan.is_some() {
+                flags.extend(["--plane-interface", PEERS]);
+            }
             (Some(session.boot(&flags)?), Vec::new())
         } else {
             let addresses = self.load.connect.iter().map(|address| resolve(address));
@@ -284,6 +293,7 @@ impl Series {
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
             batching: None,
             wan: self.load.wan.map(|profile| profile.name.to_owned()),
+            plane: self.load.plane.map(str::to_owned),
         }
     }
 }
@@ -360,6 +370,7 @@ mod tests {
             disk_flush_ms: 0.0,
             batching: None,
             wan: None,
+            plane: None,
         }
     }
 

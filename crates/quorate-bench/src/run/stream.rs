@@ -203,6 +203,7 @@ pub(super) fn setting(scenario: &str, load: &Load, durability: Class, flush: Dur
         disk_flush_ms: flush_ms(flush),
         batching: None,
         wan: None,
+        plane: None,
     }
 }
 

@@ -15,6 +15,7 @@ use quorate_bench::{
     wan::Profile,
 };
 use quorate_core::record::Class;
+use quorate_net::plane::Kind;
 
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
@@ -174,6 +175,15 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect"
     )]
     pub(crate) wan: Option<Wan>,
+    /// How the nodes that are started here speak [default: tcp]
+    #[arg(
+        long,
+        env = "QUORATE_PLANE",
+        value_name = "PLANE",
+        conflicts_with = "connect",
+        value_parser = plane
+    )]
+    pub(crate) plane: Option<Kind>,
     /// When something counts as done [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
@@ -192,10 +202,17 @@ impl LoadArgs {
             connections: self.connections,
             value_bytes: usize::try_from(self.value_size).expect("bounded by its flag"),
             wan: self.wan.map(Wan::profile),
+            plane: self.plane.map(Kind::name),
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
         }
     }
+}
+
+/// A plane that nodes of one machine can speak.
+fn plane(text: &str) -> Result<Kind, String> {
+    let kind = Kind::named(text).filter(|kind| *kind != Kind::Ethernet);
+    kind.ok_or_else(|| "not tcp, udp or multicast".to_owned())
 }
 
 /// How long.

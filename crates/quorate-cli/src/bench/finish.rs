@@ -113,6 +113,7 @@ mod tests {
             disk_flush_ms: 0.0,
             batching: None,
             wan: None,
+            plane: None,
         };
         Row::new(&setting, &Environment::now(), &all).unwrap()
     }

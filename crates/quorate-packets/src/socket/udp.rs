@@ -12,7 +12,10 @@ use rustix::{
     net::{self, AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use crate::socket::{Buffered, Failed, Interface};
+use crate::{
+    limits::DATAGRAM_BYTES_MAX,
+    socket::{Buffered, Failed, Interface},
+};
 
 /// Buffers of one call that receives; each takes what the kernel joined of one sender.
 const BATCH: usize = 8;
@@ -131,7 +134,9 @@ impl Udp {
         let mut rest = bytes;
         let mut dropped = 0;
         while !rest.is_empty() {
-            let at_once = self.state.max_gso_segments().max(1) * segment_bytes;
+            // What is cut is one packet of IP until then.
+            let fit = (DATAGRAM_BYTES_MAX / segment_bytes).max(1);
+            let at_once = self.state.max_gso_segments().clamp(1, fit) * segment_bytes;
             let (now, later) = rest.split_at(rest.len().min(at_once));
             let segments = now.len().div_ceil(segment_bytes);
             let transmit = Transmit {
