@@ -40,6 +40,7 @@ fn setting(offer: Offer) -> Setting {
         disk_flush_ms: 1.0,
         batching: None,
         wan: None,
+        plane: None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 /// Names of the columns, and what is in them.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 56] = [
+const COLUMNS: [Column; 57] = [
     ("scenario", |row| row.scenario.clone()),
     ("system", |row| row.system.clone()),
     ("durability", |row| row.durability.clone()),
