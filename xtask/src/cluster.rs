@@ -64,18 +64,23 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
     }
     interrupt::clean_up_on_signals()?;
+    // There is one in a process: every part that wants partitions has it.
+    let network = network::is_inside()
+        .then(|| Network::new(NODES))
+        .transpose()?;
+    let network = network.as_ref();
     match wish.part {
         Some(Part::Failover) => failover::run(),
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
-        Some(Part::Streams) => streams::run(wish.rounds, wish.seed),
-        Some(Part::Planes) => rounds(wish, Setting::OF_PACKETS),
+        Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),
+        Some(Part::Planes) => rounds(network, wish, Setting::OF_PACKETS),
         None => {
-            rounds(wish, Setting::ALL)?;
+            rounds(network, wish, Setting::ALL)?;
             if wish.only.is_none() {
                 snapshots::run()?;
                 replace::run()?;
-                streams::run(1, wish.seed)?;
+                streams::run(network, 1, wish.seed)?;
             }
             failover::run()
         }
@@ -124,13 +129,10 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     Ok(wish)
 }
 
-fn rounds(wish: Wish, settings: [Setting; 4]) -> Result<(), Failed> {
-    let network = network::is_inside()
-        .then(|| Network::new(NODES))
-        .transpose()?;
+fn rounds(network: Option<&Network>, wish: Wish, settings: [Setting; 4]) -> Result<(), Failed> {
     let checker = Checker::find();
     let stage = Stage {
-        network: network.as_ref(),
+        network,
         checker: checker.as_ref(),
     };
     let first = wish.seed.unwrap_or_else(|| {
@@ -139,7 +141,7 @@ fn rounds(wish: Wish, settings: [Setting; 4]) -> Result<(), Failed> {
             .unwrap_or_default();
         now.as_secs() % 1_000_000
     });
-    if let (Some(network), Some(checker)) = (&network, &checker) {
+    if let (Some(network), Some(checker)) = (network, &checker) {
         stale::run(network, checker)?;
     }
     let begin = Instant::now();

@@ -51,7 +51,7 @@ pub fn enter() -> io::Error {
 }
 
 impl Network {
-    /// Makes it; this process must be inside.
+    /// Makes it; this process must be inside, and makes only one.
     pub fn new(nodes: u32) -> io::Result<Self> {
         namespace::prepare()?;
         ip("link add br0 type bridge")?;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use quorate_testbed::{
-    network::{self, Network},
+    network::Network,
     nodes::Nodes,
     replace::{self, Step},
     stream_load::{Lane, Load, Sum, compare, save},
@@ -34,10 +34,7 @@ const BEFORE: u64 = 48 << 20;
 const DESCRIPTORS_MAX: usize = 200;
 
 /// Plays so many rounds.
-pub(super) fn run(rounds: u64, seed: Option<u64>) -> Result<(), Failed> {
-    let network = network::is_inside()
-        .then(|| Network::new(NODES))
-        .transpose()?;
+pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> Result<(), Failed> {
     let first = seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         now.unwrap_or_default().as_secs() % 1_000_000
@@ -45,7 +42,7 @@ pub(super) fn run(rounds: u64, seed: Option<u64>) -> Result<(), Failed> {
     for round in 0..rounds {
         let seed = first + round;
         println!("streams, round {} of {rounds}, seed {seed}", round + 1);
-        faults(network.as_ref(), seed)?;
+        faults(network, seed)?;
         replaced(seed)?;
     }
     Ok(())
