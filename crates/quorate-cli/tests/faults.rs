@@ -97,17 +97,22 @@ fn check_all_there(cluster: &Cluster, keys: &[String]) {
     }
 }
 
+/// The writers go on without it, and with it.
+fn kill_the_leader_and_start_it_again(cluster: &mut Cluster, load: &Load) {
+    let leader = cluster.leader();
+    cluster.node(leader).kill().unwrap();
+    load.wait_for_more(100);
+    cluster.node(leader).restart().unwrap();
+    load.wait_for_more(100);
+}
+
 #[test]
 fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &[]);
     let load = Load::start(&cluster);
     load.wait_for_more(100);
     for _ in 0..2 {
-        let leader = cluster.leader();
-        cluster.node(leader).kill().unwrap();
-        load.wait_for_more(100);
-        cluster.node(leader).restart().unwrap();
-        load.wait_for_more(100);
+        kill_the_leader_and_start_it_again(&mut cluster, &load);
     }
     let keys = load.finish();
     check_all_there(&cluster, &keys);
@@ -120,11 +125,7 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
         let mut cluster = Cluster::start(3, &["--store", "memory", "--plane", plane]);
         let load = Load::start(&cluster);
         load.wait_for_more(100);
-        let leader = cluster.leader();
-        cluster.node(leader).kill().unwrap();
-        load.wait_for_more(100);
-        cluster.node(leader).restart().unwrap();
-        load.wait_for_more(100);
+        kill_the_leader_and_start_it_again(&mut cluster, &load);
         let keys = load.finish();
         check_all_there(&cluster, &keys);
         let frames = |name| cluster.nodes.metric(cluster.leader(), name).unwrap();

@@ -13,10 +13,11 @@ use std::{
 };
 
 use quorate_core::node_id::NodeId;
+use quorate_replica::status::Way;
 use thiserror::Error;
 
 use crate::{
-    plane::{Kind, Refused, Sockets, Wanted},
+    plane::{Refused, Sockets, Wanted},
     starting::Starting,
 };
 
@@ -180,8 +181,8 @@ impl Listeners {
     }
 
     /// How frames travel between this node and its peers, if they can do the same.
-    pub fn plane(&self) -> Kind {
-        self.datagrams.as_ref().map_or(Kind::Tcp, Sockets::kind)
+    pub fn plane(&self) -> Way {
+        self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
     }
 
     pub(crate) const fn take_datagrams(&mut self) -> Option<Sockets> {

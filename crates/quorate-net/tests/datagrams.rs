@@ -16,7 +16,7 @@ use common::{Bound, DEADLINE, Event, Node, Raw, Start, Task, hello};
 use quorate_core::node_id::{Member, NodeId};
 use quorate_net::{
     PeerAddress,
-    plane::{KeyFile, Kind, Wanted},
+    plane::{KeyFile, Wanted},
 };
 use quorate_replica::{Payload, status::Way};
 use quorate_wire::{DatagramChannel, Datagrams, Frame, Lane};
@@ -25,14 +25,14 @@ const KEY: &str = "1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1
 const NEXT_KEY: &str = "2 f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f\n";
 
 /// A group that no other test of this machine uses now.
-fn wanted(kind: Kind) -> Wanted {
+fn wanted(way: Way) -> Wanted {
     let port = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap()
         .port();
     Wanted {
-        kind,
+        way,
         group: Some(format!("239.81.84.70:{port}").parse().unwrap()),
         ..Wanted::default()
     }
@@ -46,7 +46,10 @@ fn start(node: u32, plane: &Wanted) -> Start {
 }
 
 fn run(starts: Vec<Start>) -> Vec<Node> {
-    let bounds: Vec<Bound> = starts.into_iter().map(Start::bind).collect();
+    run_bound(starts.into_iter().map(Start::bind).collect())
+}
+
+fn run_bound(bounds: Vec<Bound>) -> Vec<Node> {
     let peers: Vec<PeerAddress> = bounds.iter().map(Bound::peer_address).collect();
     bounds.into_iter().map(|bound| bound.run(&peers)).collect()
 }
@@ -83,6 +86,14 @@ fn send(node: &Node, task: Task) {
     node.shared.change(|world| world.tasks.push_back(task));
 }
 
+/// A frame of the protocol gets from the one to the other; each with its id.
+fn pass((from, from_id): (&Node, u32), (to, to_id): (&Node, u32), bytes: &[u8]) {
+    let task = Task::Forward(NodeId(to_id), Lane::Control, bytes.to_vec());
+    send(from, task);
+    let event = Event::Forwarded(NodeId(from_id), Lane::Control, bytes.to_vec());
+    to.shared.wait_event(&event);
+}
+
 fn forwarded(node: &Node, from: u32) -> Vec<(Lane, Vec<u8>)> {
     let events = node.shared.lock().events.clone();
     let of = |event| match event {
@@ -99,7 +110,7 @@ fn best(nodes: &[Bound]) -> Way {
         .map(|bound| bound.listeners.plane())
         .collect::<Vec<_>>()[..]
     {
-        [Kind::Multicast, ..] => Way::Multicast,
+        [Way::Multicast, ..] => Way::Multicast,
         _ => {
             eprintln!("skipped: multicast on loopback: this machine does not take it");
             Way::Udp
@@ -109,21 +120,16 @@ fn best(nodes: &[Bound]) -> Way {
 
 #[test]
 fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
-    for (kind, keyed) in [
-        (Kind::Udp, false),
-        (Kind::Udp, true),
-        (Kind::Multicast, true),
-    ] {
+    for (kind, keyed) in [(Way::Udp, false), (Way::Udp, true), (Way::Multicast, true)] {
         let mut wanted = wanted(kind);
         wanted.keys = keyed.then(|| keys(KEY));
         let bounds: Vec<Bound> = (1..=3).map(|node| start(node, &wanted).bind()).collect();
-        let best = if kind == Kind::Multicast {
+        let best = if kind == Way::Multicast {
             best(&bounds)
         } else {
             Way::Udp
         };
-        let peers: Vec<PeerAddress> = bounds.iter().map(Bound::peer_address).collect();
-        let nodes: Vec<Node> = bounds.into_iter().map(|bound| bound.run(&peers)).collect();
+        let nodes = run_bound(bounds);
         for (at, node) in nodes.iter().enumerate() {
             for to in (1..=3).filter(|to| *to != at + 1) {
                 wait_way(node, u32::try_from(to).unwrap(), best);
@@ -187,7 +193,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
 /// Who takes no datagrams is reached by TCP, and says why.
 #[test]
 fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
-    let (mut one, mut two) = (wanted(Kind::Udp), wanted(Kind::Udp));
+    let (mut one, mut two) = (wanted(Way::Udp), wanted(Way::Udp));
     let nodes = run(vec![start(1, &one), Start::node(2)]);
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 1));
     assert_eq!(
@@ -199,15 +205,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
         Some((Way::Tcp, None)),
         "nobody wanted more"
     );
-    send(
-        &nodes[0],
-        Task::Forward(NodeId(2), Lane::Control, b"by TCP".to_vec()),
-    );
-    nodes[1].shared.wait_event(&Event::Forwarded(
-        NodeId(1),
-        Lane::Control,
-        b"by TCP".to_vec(),
-    ));
+    pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
     // [pkt-3] What was made with another key is nobody's.
@@ -224,37 +222,21 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
         way(&nodes[0], 2),
         Some((Way::Tcp, Some("datagrams do not come back".to_owned())))
     );
-    send(
-        &nodes[0],
-        Task::Forward(NodeId(2), Lane::Control, b"by TCP".to_vec()),
-    );
-    nodes[1].shared.wait_event(&Event::Forwarded(
-        NodeId(1),
-        Lane::Control,
-        b"by TCP".to_vec(),
-    ));
+    pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
     // A key on one side alone is told at once.
     two.keys = None;
     let nodes = run(vec![start(1, &one), start(2, &two)]);
     nodes[1].shared.wait_event(&Event::Up(NodeId(1), 1));
-    send(
-        &nodes[1],
-        Task::Forward(NodeId(1), Lane::Control, b"by TCP".to_vec()),
-    );
-    nodes[0].shared.wait_event(&Event::Forwarded(
-        NodeId(2),
-        Lane::Control,
-        b"by TCP".to_vec(),
-    ));
+    pass((&nodes[1], 2), (&nodes[0], 1), b"by TCP");
     assert_eq!(way(&nodes[0], 2).unwrap().0, Way::Tcp);
 }
 
 /// [pkt-1] A process that starts again is met anew; its former life's channels are void.
 #[test]
 fn a_peer_that_starts_again_is_reached_again() {
-    let wanted = wanted(Kind::Udp);
+    let wanted = wanted(Way::Udp);
     let mut nodes = run(vec![start(1, &wanted), start(2, &wanted)]);
     wait_way(&nodes[0], 2, Way::Udp);
     let peers: Vec<PeerAddress> = nodes
@@ -283,15 +265,7 @@ fn a_peer_that_starts_again_is_reached_again() {
         .unwrap()
         .stats
         .frames_out_datagrams;
-    send(
-        &nodes[0],
-        Task::Forward(NodeId(2), Lane::Control, b"again".to_vec()),
-    );
-    again.shared.wait_event(&Event::Forwarded(
-        NodeId(1),
-        Lane::Control,
-        b"again".to_vec(),
-    ));
+    pass((&nodes[0], 1), (&again, 2), b"again");
     let after = nodes[0]
         .handle
         .metrics()
@@ -304,7 +278,7 @@ fn a_peer_that_starts_again_is_reached_again() {
 /// [pkt-3] A second line in the file is a new key: taken at once, sent with when every peer has it.
 #[test]
 fn keys_are_exchanged_while_nodes_run() {
-    let mut wanted = wanted(Kind::Udp);
+    let mut wanted = wanted(Way::Udp);
     wanted.keys = Some(keys(KEY));
     let nodes = run((1..=3).map(|node| start(node, &wanted)).collect());
     for (from, to) in [(0, 2), (0, 3), (1, 1), (1, 3), (2, 1), (2, 2)] {
@@ -337,16 +311,15 @@ fn keys_are_exchanged_while_nodes_run() {
 /// G26: whoever reaches the port changes nothing, says nothing in a member's name, and is counted.
 #[test]
 fn what_strangers_send_is_dropped_and_counted() {
-    for kind in [Kind::Udp, Kind::Multicast] {
+    for kind in [Way::Udp, Way::Multicast] {
         let wanted = wanted(kind);
         let bounds = vec![start(1, &wanted).bind(), start(2, &wanted).bind()];
-        let best = if kind == Kind::Multicast {
+        let best = if kind == Way::Multicast {
             best(&bounds)
         } else {
             Way::Udp
         };
-        let peers: Vec<PeerAddress> = bounds.iter().map(Bound::peer_address).collect();
-        let nodes: Vec<Node> = bounds.into_iter().map(|bound| bound.run(&peers)).collect();
+        let nodes = run_bound(bounds);
         wait_way(&nodes[0], 2, best);
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         let target: SocketAddr = nodes[0].peer.parse().unwrap();
@@ -403,7 +376,7 @@ fn what_strangers_send_is_dropped_and_counted() {
 /// What a peer says of its datagrams is believed as little as its frames.
 #[test]
 fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
-    let wanted = wanted(Kind::Udp);
+    let wanted = wanted(Way::Udp);
     let bound = start(1, &wanted).bind();
     let absent = PeerAddress {
         node: NodeId(2),

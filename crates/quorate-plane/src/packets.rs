@@ -214,9 +214,9 @@ impl Packets {
         self.links.values()
     }
 
-    /// Whether packets reach a peer at its own address.
-    pub fn reaches(&self, node: NodeId) -> bool {
-        self.links.get(&node).is_some_and(|link| link.one.is_up())
+    /// One of them.
+    pub fn link(&self, node: NodeId) -> Option<&Link> {
+        self.links.get(&node)
     }
 
     // Frames.
@@ -353,6 +353,11 @@ impl Packets {
     /// Datagrams that were not taken, by reason.
     pub const fn refusals(&self) -> &Refusals {
         self.endpoint.refusals()
+    }
+
+    /// The keys.
+    pub const fn keys(&self) -> &Keys {
+        self.endpoint.keys()
     }
 
     /// Changes the keys ([pkt-3]).

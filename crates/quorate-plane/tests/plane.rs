@@ -281,7 +281,10 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     world.run(600_000);
     assert_eq!(world.ups[&1], [(2, false, true), (2, false, false)]);
     assert_eq!(world.ups[&2], [(1, false, true), (1, false, false)]);
-    assert!(world.send(1, &[2], b"lost").is_empty() && !world.plane(1).reaches(NodeId(2)));
+    assert!(
+        world.send(1, &[2], b"lost").is_empty()
+            && !world.plane(1).link(NodeId(2)).unwrap().one.is_up()
+    );
     world.cut.clear();
     world.run(200_000);
     assert_eq!(world.ups[&1].len(), 3);

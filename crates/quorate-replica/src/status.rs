@@ -45,21 +45,29 @@ pub struct PeerPlane {
     pub why: Option<String>,
 }
 
-/// A way to a peer; the better one is the greater.
+/// A way to a peer, or the plane that is wanted; the better one is the greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// Connections.
+    /// Connections alone.
     #[default]
     Tcp,
-    /// Datagrams to it alone.
+    /// Frames of the protocol by datagrams to it alone; the rest by connections.
     Udp,
-    /// Datagrams to the group, and to it alone what is for nobody else.
+    /// The same, and what several peers get goes to an IP multicast group, once.
     Multicast,
-    /// Frames of our own on an Ethernet, to the group or to it alone.
+    /// The same without IP: frames of our own EtherType on one interface.
     Ethernet,
 }
 
 impl Way {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|way| way.name() == name)
+    }
+
     /// For people and programs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -329,6 +337,14 @@ mod tests {
             per_second,
             ms: 0,
         }
+    }
+
+    #[test]
+    fn planes_have_names() {
+        for way in Way::ALL {
+            assert_eq!(Way::named(way.name()), Some(way));
+        }
+        assert_eq!(Way::named("carrier pigeon"), None);
     }
 
     #[test]

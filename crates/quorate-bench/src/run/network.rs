@@ -126,13 +126,13 @@ impl Network {
                 near(node)
             ))?;
             ip(&format!("link set v{node} up"))?;
-            ip(&format!("link set {device} netns n{node} name wan"))?;
+            ip(&format!("link set {device} netns n{node} name {PEERS}"))?;
             let lines = [
                 "link set lo up".to_owned(),
                 format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
                 "link set eth0 up".to_owned(),
-                format!("addr add {}/24 dev wan", far(node)),
-                "link set wan up".to_owned(),
+                format!("addr add {}/24 dev {PEERS}", far(node)),
+                format!("link set {PEERS} up"),
             ];
             for words in lines {
                 ip(&format!("-n n{node} {words}"))?;

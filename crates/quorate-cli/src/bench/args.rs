@@ -15,7 +15,7 @@ use quorate_bench::{
     wan::Profile,
 };
 use quorate_core::record::Class;
-use quorate_net::plane::Kind;
+use quorate_replica::status::Way;
 
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
@@ -183,7 +183,7 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect",
         value_parser = plane
     )]
-    pub(crate) plane: Option<Kind>,
+    pub(crate) plane: Option<Way>,
     /// When something counts as done [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
@@ -202,7 +202,7 @@ impl LoadArgs {
             connections: self.connections,
             value_bytes: usize::try_from(self.value_size).expect("bounded by its flag"),
             wan: self.wan.map(Wan::profile),
-            plane: self.plane.map(Kind::name),
+            plane: self.plane.map(Way::name),
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
         }
@@ -210,9 +210,9 @@ impl LoadArgs {
 }
 
 /// A plane that nodes of one machine can speak.
-fn plane(text: &str) -> Result<Kind, String> {
-    let kind = Kind::named(text).filter(|kind| *kind != Kind::Ethernet);
-    kind.ok_or_else(|| "not tcp, udp or multicast".to_owned())
+fn plane(text: &str) -> Result<Way, String> {
+    let way = Way::named(text).filter(|way| *way != Way::Ethernet);
+    way.ok_or_else(|| "not tcp, udp or multicast".to_owned())
 }
 
 /// How long.

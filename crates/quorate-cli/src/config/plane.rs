@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use quorate_net::plane::{BadKeys, KeyFile, Kind, Wanted};
+use quorate_net::plane::{BadKeys, KeyFile, Wanted};
+use quorate_replica::status::Way;
 
 use super::{layers::Layers, parse_switch};
 use crate::output::{Exit, Problem};
@@ -14,7 +15,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
     })?;
     let keys = file.map(|file| KeyFile::read(Path::new(&file)));
     let wanted = Wanted {
-        kind: layers.required("plane", "tcp, udp, multicast or ethernet", Kind::named)?,
+        way: layers.required("plane", "tcp, udp, multicast or ethernet", Way::named)?,
         interface: layers.optional("plane-interface", "the name of an interface", |text| {
             (!text.is_empty()).then(|| text.to_owned())
         })?,

@@ -11,4 +11,4 @@ pub(crate) mod wire;
 
 pub use keys::{BadKeys, KeyFile};
 pub use sockets::{Refused, Sockets};
-pub use wanted::{GROUP_ADDRESS, Kind, Wanted};
+pub use wanted::{GROUP_ADDRESS, Wanted};

@@ -104,7 +104,7 @@ impl PacketSide {
         Some(Said {
             introduction,
             address: self.sockets.wire.address(),
-            key: self.plane.rekey(|keys| keys.newest()),
+            key: self.plane.keys().newest(),
         })
     }
 
@@ -117,13 +117,13 @@ impl PacketSide {
         now: Time,
     ) -> Result<(), String> {
         let place = self.sockets.wire.place(said.address, from).ok_or_else(|| {
-            let name = self.sockets.kind().name();
+            let name = self.sockets.way().name();
             format!(
                 "it takes datagrams at {:?}, which --plane {name} does not reach",
                 said.address
             )
         })?;
-        let newest = self.plane.rekey(|keys| keys.newest());
+        let newest = self.plane.keys().newest();
         if (said.key == 0) != (newest == 0) {
             let side = if newest == 0 {
                 "only the peer has"
@@ -290,8 +290,7 @@ impl PacketSide {
 
     /// How frames to a peer travel, and why not better.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
-        let link = self.plane.links().find(|link| link.member.node == node)?;
-        Some(self.describe(link))
+        self.plane.link(node).map(|link| self.describe(link))
     }
 
     /// What the two ways to a peer are called.
@@ -311,16 +310,10 @@ impl PacketSide {
             }
             (false, _) => (Way::Tcp, Some("datagrams do not come back".to_owned())),
             (true, by_group) => {
-                let silent = "it does not answer by the group".to_owned();
-                let why = match (by_group, self.sockets.wire.has_group()) {
-                    (true, _) => None,
-                    (false, true) => Some(silent),
-                    (false, false) => self.sockets.instead.clone(),
-                };
-                (
-                    self.way(by_group),
-                    why.or_else(|| self.sockets.instead.clone()),
-                )
+                let silent = !by_group && self.sockets.wire.has_group();
+                let silent = silent.then(|| "it does not answer by the group".to_owned());
+                let why = silent.or_else(|| self.sockets.instead.clone());
+                (self.way(by_group), why)
             }
         };
         PeerPlane { way, rtt_us, why }

@@ -1,17 +1,18 @@
 //! The sockets of a plane: what was wanted, or the next best that this machine gives, and why.
 
-use std::{fmt, fs, io, net::SocketAddr};
+use std::{fmt, net::SocketAddr};
 
 use quorate_ethernet::{ETHER_TYPE, Ethernet};
 use quorate_packets::{
     limits::{IP_UDP_BYTES, Limits},
     socket::{Failed, Interface, Udp},
 };
+use quorate_replica::status::Way;
 use thiserror::Error;
 
 use super::{
     keys::KeyFile,
-    wanted::{GROUP_ADDRESS, Kind, Wanted},
+    wanted::{GROUP_ADDRESS, Wanted},
     wire::Wire,
 };
 
@@ -41,7 +42,7 @@ pub struct Sockets {
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sockets")
-            .field("kind", &self.kind())
+            .field("way", &self.way())
             .field("address", &self.wire.address())
             .finish_non_exhaustive()
     }
@@ -84,8 +85,8 @@ impl Sockets {
     /// Opens what was wanted beside a listener for peers at this address. What this machine lacks is passed over
     /// for the next best, with a line that says so: raw Ethernet or multicast, then datagrams to each peer, then none.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
-        let name = wanted.kind.name();
-        if wanted.kind == Kind::Tcp {
+        let name = wanted.way.name();
+        if wanted.way == Way::Tcp {
             return Ok(None);
         }
         let loopback = peers.ip().is_loopback();
@@ -99,13 +100,13 @@ impl Sockets {
         let interface = match (&wanted.interface, loopback) {
             (Some(name), _) => Some(name.as_str()),
             (None, true) => Some(LOOPBACK),
-            (None, false) if wanted.kind > Kind::Udp => {
+            (None, false) if wanted.way > Way::Udp => {
                 return Err(Refused::NoInterface(name, peers));
             }
             (None, false) => None,
         };
         let mut instead = None;
-        if let (Kind::Ethernet, Some(interface)) = (wanted.kind, interface) {
+        if let (Way::Ethernet, Some(interface)) = (wanted.way, interface) {
             match ethernet(interface) {
                 Ok((wire, limits)) => {
                     return Ok(Some(Self {
@@ -130,7 +131,7 @@ impl Sockets {
         }
         let limits = limits(interface, &one);
         let mut joined = None;
-        if let (Kind::Multicast, Some(interface)) = (wanted.kind, interface) {
+        if let (Way::Multicast, Some(interface)) = (wanted.way, interface) {
             match join(&one, group, interface) {
                 Ok(socket) => joined = Some((socket, group)),
                 Err(error) => instead = Some(pass_over("multicast", &error)),
@@ -145,11 +146,11 @@ impl Sockets {
     }
 
     /// What it came to.
-    pub(crate) const fn kind(&self) -> Kind {
+    pub(crate) const fn way(&self) -> Way {
         match self.wire {
-            Wire::Ethernet(_) => Kind::Ethernet,
-            Wire::Udp { group: Some(_), .. } => Kind::Multicast,
-            Wire::Udp { group: None, .. } => Kind::Udp,
+            Wire::Ethernet(_) => Way::Ethernet,
+            Wire::Udp { group: Some(_), .. } => Way::Multicast,
+            Wire::Udp { group: None, .. } => Way::Udp,
         }
     }
 }
@@ -171,7 +172,7 @@ fn ethernet(interface: &str) -> Result<(Wire, Limits), String> {
     let socket = Ethernet::bind(interface, ETHER_TYPE, group, RECEIVE_BYTES);
     let socket = socket.map_err(|failed| failed.to_string())?;
     let mut limits = Limits::of_mtu(socket.datagram_bytes_max() + IP_UDP_BYTES);
-    limits.link_bytes_s = speed(interface).unwrap_or(USUAL_SPEED) * 125_000;
+    limits.link_bytes_s = bytes_per_second(Interface::named(interface, &socket).ok().as_ref());
     Ok((Wire::Ethernet(socket), limits))
 }
 
@@ -185,30 +186,28 @@ fn join(one: &Udp, group: SocketAddr, interface: &str) -> Result<Udp, Failed> {
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
-    let megabits = match interface {
-        Some(LOOPBACK) => LOOPBACK_SPEED,
-        Some(name) => speed(name).unwrap_or(USUAL_SPEED),
-        None => USUAL_SPEED,
-    };
     let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU));
-    limits.link_bytes_s = megabits * 125_000;
+    limits.link_bytes_s = bytes_per_second(found.as_ref());
     limits
 }
 
-/// In megabits per second; interfaces that do not know say nothing, or -1.
-fn speed(interface: &str) -> Option<u64> {
-    let text: io::Result<String> = fs::read_to_string(format!("/sys/class/net/{interface}/speed"));
-    let speed = text.ok()?.trim().parse::<i64>().ok()?;
-    u64::try_from(speed).ok().filter(|speed| *speed > 0)
+fn bytes_per_second(interface: Option<&Interface>) -> u64 {
+    let megabits = match interface {
+        Some(interface) if interface.name == LOOPBACK => LOOPBACK_SPEED,
+        interface => interface
+            .and_then(|interface| interface.megabits)
+            .unwrap_or(USUAL_SPEED),
+    };
+    megabits * 125_000
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wanted(kind: Kind) -> Wanted {
+    fn wanted(way: Way) -> Wanted {
         Wanted {
-            kind,
+            way,
             ..Wanted::default()
         }
     }
@@ -219,28 +218,25 @@ mod tests {
 
     #[test]
     fn nothing_is_opened_for_tcp() {
-        assert!(open(&wanted(Kind::Tcp), "10.0.0.1:7451").unwrap().is_none());
+        assert!(open(&wanted(Way::Tcp), "10.0.0.1:7451").unwrap().is_none());
     }
 
     /// [pkt-2] Whoever reaches the port could speak in a member's name.
     #[test]
     fn others_reach_it_only_with_a_key_or_where_all_are_trusted() {
-        let mut wanted = wanted(Kind::Udp);
+        let mut wanted = wanted(Way::Udp);
         let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
         assert!(refused.starts_with("--plane udp at an address that others reach needs a key"));
         wanted.trusted = true;
-        assert_eq!(
-            open(&wanted, "0.0.0.0:0").unwrap().unwrap().kind(),
-            Kind::Udp
-        );
-        wanted.kind = Kind::Multicast;
+        assert_eq!(open(&wanted, "0.0.0.0:0").unwrap().unwrap().way(), Way::Udp);
+        wanted.way = Way::Multicast;
         let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
         assert!(refused.contains("needs --plane-interface"), "{refused}");
     }
 
     #[test]
     fn a_group_has_to_be_one() {
-        let mut wanted = wanted(Kind::Multicast);
+        let mut wanted = wanted(Way::Multicast);
         for group in ["10.0.0.1:7455", "[ff02::1]:7455"] {
             wanted.group = Some(group.parse().unwrap());
             let refused = open(&wanted, "127.0.0.1:0").unwrap_err();
@@ -253,24 +249,24 @@ mod tests {
 
     #[test]
     fn what_the_machine_lacks_is_passed_over_for_the_next_best() {
-        let mut wanted = wanted(Kind::Multicast);
+        let mut wanted = wanted(Way::Multicast);
         wanted.interface = Some("nosuch0".to_owned());
         let sockets = open(&wanted, "127.0.0.1:0").unwrap().unwrap();
-        assert_eq!(sockets.kind(), Kind::Udp);
+        assert_eq!(sockets.way(), Way::Udp);
         let why = sockets.instead.unwrap();
         assert!(
             why.starts_with("multicast is not possible here: there is no interface nosuch0"),
             "{why}"
         );
         // The port is in use by another socket.
-        let taken = open(&self::wanted(Kind::Udp), "127.0.0.1:0")
+        let taken = open(&self::wanted(Way::Udp), "127.0.0.1:0")
             .unwrap()
             .unwrap();
-        let again = open(&self::wanted(Kind::Udp), &taken.wire.address());
+        let again = open(&self::wanted(Way::Udp), &taken.wire.address());
         assert!(again.unwrap().is_none());
-        let sockets = open(&self::wanted(Kind::Ethernet), "127.0.0.1:0");
+        let sockets = open(&self::wanted(Way::Ethernet), "127.0.0.1:0");
         let sockets = sockets.unwrap().unwrap();
-        assert_eq!(sockets.kind(), Kind::Udp);
+        assert_eq!(sockets.way(), Way::Udp);
         let why = sockets.instead.unwrap();
         assert!(
             why.starts_with("raw Ethernet is not possible here: a machine"),

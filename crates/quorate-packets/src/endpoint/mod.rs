@@ -341,6 +341,11 @@ impl Endpoint {
         }
     }
 
+    /// The keys.
+    pub const fn keys(&self) -> &Keys {
+        self.gate.keys()
+    }
+
     /// Changes the keys: adds one, hears that a node named one, or switches ([pkt-3]).
     pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
         let done = self.gate.rekey(change);

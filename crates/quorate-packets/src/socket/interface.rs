@@ -1,6 +1,6 @@
 //! An interface of this machine, by its name.
 
-use std::{fs, io, net::Ipv4Addr};
+use std::{fs, io, net::Ipv4Addr, str::FromStr};
 
 use rustix::{fd::AsFd, net::netdevice::name_to_index};
 
@@ -17,6 +17,8 @@ pub struct Interface {
     pub(crate) index: u32,
     /// Longest packet that leaves there, IP included, if the system says.
     pub mtu: Option<usize>,
+    /// Its speed in megabits per second; those that have none say nothing, or -1.
+    pub megabits: Option<u64>,
 }
 
 impl Interface {
@@ -31,11 +33,11 @@ impl Interface {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         }
         let index = name_to_index(socket, name).map_err(|error| failed(error.into()))?;
-        let mtu = fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok();
         Ok(Self {
             name: name.to_owned(),
             index,
-            mtu: mtu.and_then(|text| text.trim().parse().ok()),
+            mtu: said(name, "mtu"),
+            megabits: said(name, "speed").filter(|megabits| *megabits > 0),
         })
     }
 }
@@ -57,6 +59,12 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     };
     let found = routes.lines().skip(1).filter_map(route);
     found.max_by_key(|(bits, _)| *bits).map(|(_, name)| name)
+}
+
+/// What the system says of an interface whose name was looked at, if it is a number that fits.
+fn said<N: FromStr>(name: &str, what: &str) -> Option<N> {
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok()?;
+    text.trim().parse().ok()
 }
 
 #[cfg(test)]
