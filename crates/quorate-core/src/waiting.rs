@@ -1,4 +1,8 @@
-//! Proposals whose bytes are not here yet ([value-3]): no bytes, no vote.
+//! Proposals that cannot be voted for yet: their bytes are not here ([value-3]), or what comes before them is
+//! not ([gap-1]).
+//!
+//! A proposal that waits is a message that comes later: it is tried again after every vote, and changes nothing
+//! before.
 
 use alloc::collections::VecDeque;
 
@@ -42,7 +46,7 @@ impl Waits {
     }
 }
 
-/// Proposals of one ballot, in order; the first one lacks bytes.
+/// Proposals of one ballot, in slot order; the first one lacks bytes, or those before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Waiting {
     proposals: VecDeque<Waits>,
@@ -65,7 +69,7 @@ impl Waiting {
         self.proposals.front().map(|_| self.since)
     }
 
-    /// Queues a proposal behind what waits. Without room it is dropped; the leader repeats it.
+    /// Queues a proposal, one for a range. Without room the farthest is dropped; the leader repeats it.
     pub fn push(&mut self, now: Time, proposal: Phase2a, held: bool, max: usize) {
         // What has no bytes lacks none; it waits only for what is in front of it.
         let held = held || !proposal.value.has_bytes();
@@ -80,8 +84,11 @@ impl Waiting {
             if held {
                 known.held_to = known.proposal.range.to;
             }
-        } else if self.proposals.len() < max {
-            self.proposals.push_back(Waits::new(proposal, held));
+        } else {
+            let after = |waits: &Waits| waits.proposal.range.from <= proposal.range.from;
+            let at = self.proposals.partition_point(after);
+            self.proposals.insert(at, Waits::new(proposal, held));
+            self.proposals.truncate(max);
         }
     }
 
@@ -94,10 +101,10 @@ impl Waiting {
         }
     }
 
-    /// The first proposal, as far as its bytes are here; again when more of them are.
-    pub fn next(&mut self, now: Time) -> Option<Phase2a> {
+    /// The first proposal, if it may have its turn, as far as its bytes are here; again when more of them are.
+    pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
-        if first.held_to <= first.given_to {
+        if first.held_to <= first.given_to || !may(&first.proposal) {
             return None;
         }
         self.since = now;
@@ -160,7 +167,7 @@ mod tests {
     }
 
     fn slots(waiting: &mut Waiting) -> Vec<u64> {
-        core::iter::from_fn(|| waiting.next(Time(0)))
+        core::iter::from_fn(|| waiting.next(Time(0), |_| true))
             .map(|m| m.range.from.0)
             .collect()
     }
@@ -195,7 +202,7 @@ mod tests {
         let mut waiting = Waiting::default();
         waiting.push(Time(0), run(slots(5, 9)), false, 8);
         waiting.push(Time(0), run(slots(9, 12)), false, 8);
-        let next = |waiting: &mut Waiting| waiting.next(Time(0)).map(|m| m.range);
+        let next = |waiting: &mut Waiting| waiting.next(Time(0), |_| true).map(|m| m.range);
         waiting.hold(&content, slots(6, 8));
         assert_eq!(next(&mut waiting), None, "the first byte is missing");
         waiting.hold(&content, slots(3, 7));
@@ -208,6 +215,31 @@ mod tests {
         waiting.hold(&content, slots(5, 12));
         assert_eq!(next(&mut waiting), Some(slots(9, 12)));
         assert!(waiting.is_empty());
+    }
+
+    /// [gap-1] What came too early goes in slot order, once what was missing is there; a repeat is no second one.
+    #[test]
+    fn what_came_too_early_waits_in_slot_order() {
+        let mut waiting = Waiting::default();
+        for slot in [4, 2, 3, 4, 2] {
+            waiting.push(Time(0), proposal(slot, Value::NoOp), true, 8);
+        }
+        let next = |waiting: &mut Waiting, voted_to: u64| {
+            let next = waiting.next(Time(0), |m| m.range.from.0 <= voted_to);
+            next.map(|m| m.range.from.0)
+        };
+        assert_eq!(next(&mut waiting, 1), None);
+        waiting.push(Time(0), proposal(1, Value::NoOp), true, 8);
+        let order: Vec<u64> = (1..=4)
+            .filter_map(|voted_to| next(&mut waiting, voted_to))
+            .collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+        assert!(waiting.is_empty());
+        // Bounded: the farthest come again. Those before them, which all wait for, always find room.
+        for slot in [2, 3, 4, 1] {
+            waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
+        }
+        assert_eq!(slots(&mut waiting), [1, 2]);
     }
 
     /// The same bytes in whichever slot.
@@ -246,11 +278,12 @@ mod tests {
         let mut waiting = Waiting::default();
         waiting.push(Time(0), run, false, 8);
         waiting.drop_below(Time(1), Slot(8));
-        assert_eq!(waiting.next(Time(1)), None);
+        let next = |waiting: &mut Waiting| waiting.next(Time(1), |_| true).map(|m| m.range);
+        assert_eq!(next(&mut waiting), None);
         waiting.hold(&content, slots(8, 10));
-        assert_eq!(waiting.next(Time(1)).map(|m| m.range), Some(slots(5, 10)));
+        assert_eq!(next(&mut waiting), Some(slots(5, 10)));
         waiting.hold(&content, slots(10, 12));
-        assert_eq!(waiting.next(Time(1)).map(|m| m.range), Some(slots(5, 12)));
+        assert_eq!(next(&mut waiting), Some(slots(5, 12)));
         assert!(waiting.is_empty());
     }
 }

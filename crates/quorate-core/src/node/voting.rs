@@ -143,7 +143,11 @@ impl Node {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),
             Step::Gap => {
+                // [gap-1] Queued, not voted for. What a leader had no room for itself is in its tally.
                 effects.slow.gaps += 1;
+                if m.ballot.node != self.options.member.node {
+                    self.wait(now, from, m, held, effects);
+                }
                 return;
             }
             Step::Conflict(slot) => {
@@ -214,7 +218,7 @@ impl Node {
         }
     }
 
-    /// Queues a proposal until its bytes are here and those before it have had their turn.
+    /// Queues a proposal until its bytes are here, and those before it have had their turn.
     pub(super) fn wait(
         &mut self,
         now: Time,
@@ -233,14 +237,19 @@ impl Node {
         }
     }
 
-    /// Votes for what waited, as far as its bytes are here. They may have come with an answer, a
-    /// repeated proposal, or a decision.
+    /// Votes for what waited, as far as its bytes are here, and nothing is missing before it. Either may have come
+    /// with an answer, a repeated proposal, or a decision.
     pub(super) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
         if self.waiting.is_empty() {
             return;
         }
         self.waiting.drop_below(now, self.announced());
-        while let Some(m) = self.waiting.next(now) {
+        loop {
+            let (run, decided_to) = (self.voted.run(), self.learner.decided_to());
+            let in_turn = |m: &Phase2a| run.step(m, decided_to) != Step::Gap;
+            let Some(m) = self.waiting.next(now, in_turn) else {
+                return;
+            };
             if m.ballot >= self.acceptor.promised() && !self.pending.failed() {
                 self.vote(now, m.ballot.node, m, true, effects);
             }
