@@ -81,6 +81,9 @@ impl Waiting {
             .iter_mut()
             .find(|known| known.proposal.range == proposal.range);
         if let Some(known) = repeat {
+            // By now more may be decided, so that it has its turn.
+            let decided_to = &mut known.proposal.decided_to;
+            *decided_to = proposal.decided_to.max(*decided_to);
             if held {
                 known.held_to = known.proposal.range.to;
             }
@@ -118,19 +121,34 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Slots below are decided, perhaps by bytes that came another way, or without any ([snap-5]): nobody waits for them.
-    pub fn drop_below(&mut self, now: Time, slot: Slot) {
-        while self
-            .proposals
-            .pop_front_if(|first| first.proposal.range.to <= slot)
-            .is_some()
-        {
+    /// Slots below are decided here, perhaps by bytes that came another way, or without any ([snap-5]): nobody waits
+    /// for them.
+    pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
+        let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
+        while self.proposals.pop_front_if(served).is_some() {
             self.since = now;
         }
         if let Some(first) = self.proposals.front_mut() {
-            first.held_to = first.held_to.max(slot);
-            first.given_to = first.given_to.max(slot);
+            first.held_to = first.held_to.max(decided_to);
+            first.given_to = first.given_to.max(decided_to);
         }
+    }
+
+    /// Slots below are decided somewhere: the first proposal, which cannot have its turn, waits no more for what is
+    /// missing there. Whether that changed anything.
+    pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
+        let served = |first: &mut Waits| first.proposal.range.to <= announced;
+        if self.proposals.pop_front_if(served).is_some() {
+            self.since = now;
+            return true;
+        }
+        let lacking = |first: &&mut Waits| first.held_to < announced;
+        let Some(first) = self.proposals.front_mut().filter(lacking) else {
+            return false;
+        };
+        first.held_to = announced;
+        first.given_to = announced;
+        true
     }
 
     /// Nothing of it matters any more.
@@ -260,6 +278,38 @@ mod tests {
         waiting.drop_below(Time(5), Slot(2));
         assert_eq!(waiting.since(), Some(Time(5)));
         assert_eq!(slots(&mut waiting), [2]);
+    }
+
+    /// [gap-1], [p2-3] Where a leader says that slots are decided which this node has not decided, it waits for nothing;
+    /// what has its turn, it votes for.
+    #[test]
+    fn what_is_decided_elsewhere_is_not_waited_for() {
+        let mut waiting = Waiting::default();
+        waiting.push(Time(0), proposal(3, batch(3)), false, 8);
+        waiting.push(Time(0), proposal(4, batch(4)), true, 8);
+        waiting.push(Time(0), proposal(9, batch(9)), false, 8);
+        assert_eq!(slots(&mut waiting), []);
+        assert!(waiting.give_up_below(Time(1), Slot(9)));
+        assert_eq!(slots(&mut waiting), [4]);
+        assert!(!waiting.give_up_below(Time(1), Slot(9)));
+        waiting.hold(&batch(9), SlotRange::one(Slot(9)));
+        assert_eq!(slots(&mut waiting), [9]);
+    }
+
+    /// [gap-1] The leader repeats what it proposed, and says that what was missing is decided.
+    #[test]
+    fn repeat_brings_newer_word_of_what_is_decided() {
+        let mut waiting = Waiting::default();
+        let early = proposal(4, Value::NoOp);
+        waiting.push(Time(0), early, true, 8);
+        let decided_to = Slot(4);
+        let again = Phase2a {
+            decided_to,
+            ..early
+        };
+        waiting.push(Time(0), again, true, 8);
+        assert_eq!(waiting.next(Time(0), |_| true), Some(again));
+        assert!(waiting.is_empty());
     }
 
     /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is here. It once waited
