@@ -124,6 +124,20 @@ impl Field {
         })
     }
 
+    /// What each node said last, and how far it is.
+    fn last_words(&self) -> String {
+        let last = |id: &u32| {
+            let log = self.nodes.log(*id);
+            let lines: Vec<&str> = log.lines().collect();
+            let from = lines.len().saturating_sub(LAST_LINES);
+            let progress = self.nodes.view(*id).and_then(|view| view.progress);
+            let progress = progress.map_or_else(String::new, |progress| format!(": {progress}"));
+            format!("node {id}{progress}\n  {}", lines[from..].join("\n  "))
+        };
+        let said: Vec<String> = self.nodes.ids().iter().map(last).collect();
+        said.join("\n")
+    }
+
     /// Everything that was acknowledged is on every node.
     fn compare(mut self) -> Result<String, Failed> {
         let acknowledged = self.writers.acknowledged();
@@ -169,10 +183,11 @@ fn far_behind(killed: bool) -> Result<(), Failed> {
         true => field.nodes.restart(&[follower])?,
         false => field.nodes.resume(follower)?,
     }
-    wait_for("a peer's snapshot", || {
+    let installed = wait_for("a peer's snapshot", || {
         let installed = field.nodes.metric(follower, INSTALLED).ok()?;
         (installed > 0).then_some(())
-    })?;
+    });
+    installed.map_err(|Failed(why)| Failed(format!("{why}\n{}", field.last_words())))?;
     field.wait_until_level(follower)?;
     let meanwhile = field.writers.acknowledged() - writes;
     if meanwhile == 0 {
@@ -272,19 +287,9 @@ impl Moment {
         }
     }
 
-    /// With what each node said last.
     fn never(&self, field: &Field, step: Step) -> Failed {
-        let last = |id: &u32| {
-            let log = field.nodes.log(*id);
-            let lines: Vec<&str> = log.lines().collect();
-            let from = lines.len().saturating_sub(LAST_LINES);
-            let progress = field.nodes.view(*id).and_then(|view| view.progress);
-            let progress = progress.map_or_else(String::new, |progress| format!(": {progress}"));
-            format!("node {id}{progress}\n  {}", lines[from..].join("\n  "))
-        };
-        let said: Vec<String> = field.nodes.ids().iter().map(last).collect();
         let what = format!("node {} never got to {step:?}", self.id);
-        Failed(format!("{what}\n{}", said.join("\n")))
+        Failed(format!("{what}\n{}", field.last_words()))
     }
 
     fn is_there(&self, field: &Field, step: Step) -> bool {
