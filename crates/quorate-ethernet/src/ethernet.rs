@@ -144,10 +144,9 @@ impl Ethernet {
                 Ok(more) => sent += more,
                 Err(Errno::INTR) => {}
                 Err(Errno::MSGSIZE) => return Ok(Sent::TooLong),
-                // [rate-2] The socket's buffer or the interface's queue is full: the rest of the run would meet the same.
-                Err(Errno::AGAIN | Errno::NOBUFS) => {
-                    return Ok(Sent::Dropped(run.datagrams() - sent));
-                }
+                Err(Errno::AGAIN) => return Ok(Sent::Blocked(sent)),
+                // [rate-2] The interface's queue is full: the rest of the run would meet the same.
+                Err(Errno::NOBUFS) => return Ok(Sent::Dropped(run.datagrams() - sent)),
                 Err(error) => return Err(self.interface.failed(error, self.socket.as_fd())),
             }
         }

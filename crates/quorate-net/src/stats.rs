@@ -48,8 +48,10 @@ stats! {
     datagrams_in,
     /// Datagrams sent; one to a group is one.
     datagrams_out,
-    /// Datagrams that the kernel had no room for.
+    /// Datagrams that the device had no room for.
     datagrams_dropped,
+    /// Times that the socket was full, and datagrams waited.
+    datagrams_blocked,
     /// Calls that sent datagrams and failed.
     datagrams_failed,
     /// Frames that came by datagrams and were no frame of their sender, or of a peer that is not connected.

@@ -1,8 +1,8 @@
 //! A message to one node is given out behind everything that the group got before it.
 //!
-//! It names the number that the sender's next datagram to the group would have: everything below was sent before it. It
-//! waits until that is delivered or given up ([gap-2]): a heartbeat that overtook a proposal would be taken for its
-//! loss. Each channel keeps its own order anyway. What goes to the group can name no number of each receiver's own
+//! It names the number that the sender's next datagram to the group would have: everything below is before it. It waits
+//! until that is delivered or given up ([gap-2]): a heartbeat that overtook a proposal would be taken for its loss. It also
+//! says how many of those still wait for their pace: only what has left can be missing. Each channel keeps its own order anyway. What goes to the group can name no number of each receiver's own
 //! channel, and may overtake what one of them is sent.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,21 +10,40 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_core::node_id::NodeId;
 
 /// Bytes before the frame of a message to one node.
-pub(crate) const BEHIND_BYTES: usize = 8;
+pub(crate) const BEHIND_BYTES: usize = 12;
 /// Messages of one sender that wait; with more, the oldest waits no longer.
 const WAITING_MAX: usize = 4096;
 /// And their bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// What comes before the frame.
-pub(crate) fn behind(next_to_group: u64) -> [u8; BEHIND_BYTES] {
-    next_to_group.to_le_bytes()
+/// Which datagrams to the group are before a message to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Those below this number.
+    pub(crate) next: u64,
+    /// Those below this number had left.
+    pub(crate) sent_to: u64,
 }
 
-/// The number that a message to one node names, and its frame.
-pub(crate) fn split(message: &[u8]) -> Option<(u64, &[u8])> {
-    let (behind, frame) = message.split_first_chunk()?;
-    Some((u64::from_le_bytes(*behind), frame))
+impl Behind {
+    /// What comes before the frame.
+    pub(crate) fn bytes(self) -> [u8; BEHIND_BYTES] {
+        // More than that do not fit a channel's window.
+        let unsent = u32::try_from(self.next.saturating_sub(self.sent_to)).unwrap_or(u32::MAX);
+        let mut bytes = [0; BEHIND_BYTES];
+        bytes[..8].copy_from_slice(&self.next.to_le_bytes());
+        bytes[8..].copy_from_slice(&unsent.to_le_bytes());
+        bytes
+    }
+}
+
+/// What a message to one node is behind of, and its frame.
+pub(crate) fn split(message: &[u8]) -> Option<(Behind, &[u8])> {
+    let (next, rest) = message.split_first_chunk()?;
+    let (unsent, frame) = rest.split_first_chunk()?;
+    let next = u64::from_le_bytes(*next);
+    let sent_to = next.saturating_sub(u32::from_le_bytes(*unsent).into());
+    Some((Behind { next, sent_to }, frame))
 }
 
 /// Messages that wait for datagrams to the group.
@@ -112,8 +131,19 @@ mod tests {
 
     #[test]
     fn a_message_names_a_number_before_its_frame() {
-        let message = [&behind(258)[..], b"frame"].concat();
-        assert_eq!(split(&message), Some((258, &b"frame"[..])));
-        assert_eq!(split(&message[..7]), None);
+        let behind = Behind {
+            next: 258,
+            sent_to: 250,
+        };
+        let message = [&behind.bytes()[..], b"frame"].concat();
+        assert_eq!(split(&message), Some((behind, &b"frame"[..])));
+        assert_eq!(split(&message[..BEHIND_BYTES - 1]), None);
+        // A stranger's claim that more waits than there is.
+        let wild = [&1_u64.to_le_bytes()[..], &[0xff; 4]].concat();
+        let none_sent = Behind {
+            next: 1,
+            sent_to: 0,
+        };
+        assert_eq!(split(&wild), Some((none_sent, &b""[..])));
     }
 }

@@ -20,7 +20,7 @@ use quorate_wire::header::proposed_to;
 
 use crate::{
     link::{Link, PROBE_US, Way},
-    order::{BEHIND_BYTES, Order, behind, split},
+    order::{BEHIND_BYTES, Behind, Order, split},
     undecided::Undecided,
 };
 
@@ -83,8 +83,8 @@ pub enum Left {
     All,
     /// Some had no room: as good as lost, and a sign to slow down ([rate-2]).
     Dropped,
-    /// There is no room at all now: nothing more is tried.
-    Blocked,
+    /// There is no room behind this many: the others did not leave, and nothing more is tried now.
+    Blocked(usize),
 }
 
 /// How often things happened.
@@ -248,15 +248,21 @@ impl Packets {
             self.said_to_group.extend_from_slice(header);
             reached = by_group;
         }
-        let next_to_group = self.endpoint.next_number(GROUP).unwrap_or(0);
+        let behind_group = Behind {
+            next: self.endpoint.next_number(GROUP).unwrap_or(0),
+            sent_to: self.endpoint.sent_to(GROUP).unwrap_or(0),
+        };
         let alone = to.filtered(|node| !reached.contains(node));
         let alone = alone.filtered(|node| {
             let Some(link) = self.links.get(&node).filter(|link| link.one.is_up()) else {
                 return false;
             };
-            let barrier = if link.group.is_up() { next_to_group } else { 0 };
+            let behind = match link.group.is_up() {
+                true => behind_group,
+                false => Behind::default(),
+            };
             let channel = link.channel;
-            self.push(channel, &[&behind(barrier), header, body], proposed_to)
+            self.push(channel, &[&behind.bytes(), header, body], proposed_to)
         });
         for node in alone.iter() {
             let _ = reached.insert(node);
@@ -319,22 +325,27 @@ impl Packets {
                 bytes: &outgoing.bytes,
                 segment_bytes: outgoing.bytes.len(),
             });
-            if left == Left::Blocked {
+            if let Left::Blocked(_) = left {
                 return;
             }
         }
         for &channel in self.undecided.keys() {
             while let Some((to, run)) = self.endpoint.take_data(channel, now) {
+                let (first, all) = (run.numbers.start, run.bytes.len());
                 let left = give(Outgoing {
                     to,
                     bytes: run.bytes,
                     segment_bytes: run.segment_bytes,
                 });
-                if left != Left::All {
-                    self.endpoint.own_drop(channel);
-                }
-                if left == Left::Blocked {
-                    return;
+                match left {
+                    Left::All => {}
+                    Left::Dropped => self.endpoint.own_drop(channel),
+                    Left::Blocked(count) => {
+                        let bytes = all.saturating_sub(count * run.segment_bytes);
+                        let count = u64::try_from(count).unwrap_or(u64::MAX);
+                        self.endpoint.take_back(channel, first + count, bytes);
+                        return;
+                    }
                 }
             }
         }
@@ -348,6 +359,16 @@ impl Packets {
     /// How often things happened.
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How often datagrams were missing.
+    pub const fn repairs(&self) -> &endpoint::Counters {
+        self.endpoint.counters()
+    }
+
+    /// What may leave to the group, in bytes per second, if there is one ([rate-2]).
+    pub fn group_bytes_s(&self) -> Option<u64> {
+        self.endpoint.rate_bytes_s(GROUP)
     }
 
     /// Datagrams that were not taken, by reason.
@@ -496,10 +517,10 @@ impl Packets {
         let Some((behind, frame)) = split(message) else {
             return;
         };
-        if behind > 0 {
-            self.endpoint.hear_next(group, behind, now);
+        if behind.next > 0 {
+            self.endpoint.hear_next(group, behind.sent_to, now);
         }
-        self.order.add(group.owner, behind, frame.to_vec());
+        self.order.add(group.owner, behind.next, frame.to_vec());
     }
 
     fn give(&mut self, from: NodeId, bytes: Vec<u8>) {

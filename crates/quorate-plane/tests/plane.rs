@@ -293,6 +293,28 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     assert_eq!(world.got(1, 2), [&b"now"[..], b"again"]);
 }
 
+/// [gap-2] A heartbeat overtakes proposals that wait for their pace. They are not missing: nobody asks for them, and it is
+/// given out behind them all the same.
+#[test]
+fn what_waits_for_its_pace_is_not_missing() {
+    let mut world = World::new(3, true, Weather::default(), 1);
+    world.run(1000);
+    for slot in 1..=20 {
+        assert_eq!(world.send(1, &[2, 3], &proposal(slot, 50_000)), [2, 3]);
+    }
+    assert_eq!(world.send(1, &[2], b"heartbeat"), [2]);
+    world.run(5_000);
+    let got = world.got(1, 2).len();
+    assert!((1..20).contains(&got), "some of them have left: {got}");
+    world.run(100_000);
+    let got = world.got(1, 2);
+    assert_eq!(got.len(), 21);
+    assert_eq!(got[20], b"heartbeat");
+    for node in [2, 3] {
+        assert_eq!(world.plane(node).repairs().asked, 0);
+    }
+}
+
 /// [gap-2] Frames come once and whole, those to the group and those to one node each in order, and the latter behind
 /// everything that the group got before them, whatever happens to datagrams; what is given up leaves a gap, and nothing else.
 #[test]
@@ -554,7 +576,7 @@ fn a_full_socket_loses_datagrams_and_nothing_else() {
     world.run(1000);
     for slot in 1..10 {
         world.send(1, &[2], &proposal(slot, 2000));
-        world.blocked = [Left::Dropped, Left::Blocked].into();
+        world.blocked = [Left::Dropped, Left::Blocked(1), Left::Blocked(0)].into();
         world.run(200);
     }
     world.blocked.clear();

@@ -1,9 +1,11 @@
 //! Planes of packets beside TCP: what is wanted, which sockets that takes, and frames as datagrams.
 //!
 //! Reading order: [`wanted`] (what an operator says), [`sockets`] (what this machine gives), `wire` (what
-//! datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the keys).
+//! datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the keys),
+//! `losing` (losses on purpose).
 
 pub mod keys;
+pub(crate) mod losing;
 pub(crate) mod packets;
 pub mod sockets;
 pub mod wanted;

@@ -201,9 +201,12 @@ impl PacketSide {
     /// Takes what arrived at a socket.
     pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
-        let taken = sockets
-            .wire
-            .receive(hears, |datagram| plane.on_datagram(datagram, now))?;
+        let Sockets { wire, losing, .. } = sockets;
+        let taken = wire.receive(hears, |datagram| {
+            if !losing.next() {
+                plane.on_datagram(datagram, now);
+            }
+        })?;
         stats.calls_datagram_read += taken.calls;
         stats.datagrams_in += taken.datagrams;
         Ok(())
@@ -261,8 +264,12 @@ impl PacketSide {
                 Ok(Sent::All) => Left::All,
                 Ok(Sent::Dropped(count)) => {
                     stats.datagrams_dropped += count as u64;
+                    Left::Dropped
+                }
+                Ok(Sent::Blocked(count)) => {
+                    stats.datagrams_blocked += 1;
                     blocked = true;
-                    Left::Blocked
+                    Left::Blocked(count)
                 }
                 // What is too long for the path, or meets no route, is lost: probes tell that nothing arrives.
                 Ok(Sent::TooLong) => Left::Dropped,
@@ -319,8 +326,55 @@ impl PacketSide {
         PeerPlane { way, rtt_us, why }
     }
 
-    /// Appends how many datagrams were not taken, by reason.
+    /// Appends what the plane counts, and how many datagrams were not taken, by reason.
     pub(crate) fn metrics(&self, out: &mut String) {
+        let (counters, repairs) = (self.plane.counters(), self.plane.repairs());
+        let counts = [
+            (
+                "frames_to_group",
+                "Frames that went to the group, once for all who hear it.",
+                counters.frames_to_group,
+            ),
+            (
+                "frames_without_room",
+                "Frames that a channel of datagrams had no room for.",
+                counters.frames_refused,
+            ),
+            (
+                "datagrams_asked",
+                "Ranges of datagrams that were missing and asked for, again ones too.",
+                repairs.asked,
+            ),
+            (
+                "datagrams_repaired",
+                "Datagrams sent once more to one node.",
+                repairs.repaired,
+            ),
+            (
+                "datagrams_repeated",
+                "Datagrams sent once more to the group.",
+                repairs.repeated,
+            ),
+            (
+                "datagrams_given_up",
+                "Datagrams that did not come, however often they were asked for.",
+                counters.given_up,
+            ),
+        ];
+        for (name, help, count) in counts {
+            let name = format!("quorate_net_{name}_total");
+            let _ = writeln!(
+                out,
+                "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}"
+            );
+        }
+        if let Some(rate) = self.plane.group_bytes_s() {
+            let name = "quorate_net_group_bytes_per_second";
+            let _ = writeln!(
+                out,
+                "# HELP {name} What may leave to the group.\n# TYPE {name} gauge\n{name} {rate}"
+            );
+        }
         let name = "quorate_net_datagrams_refused_total";
         let _ = writeln!(
             out,

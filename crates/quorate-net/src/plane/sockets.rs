@@ -1,17 +1,22 @@
 //! The sockets of a plane: what was wanted, or the next best that this machine gives, and why.
 
-use std::{fmt, net::SocketAddr};
+use std::{
+    fmt, fs,
+    net::{IpAddr, SocketAddr},
+};
 
+use quorate_dice::Dice;
 use quorate_ethernet::{ETHER_TYPE, Ethernet};
 use quorate_packets::{
     limits::{IP_UDP_BYTES, Limits},
-    socket::{Failed, Interface, Udp},
+    socket::{Failed, Interface, Udp, interface::towards},
 };
 use quorate_replica::status::Way;
 use thiserror::Error;
 
 use super::{
     keys::KeyFile,
+    losing::Losing,
     wanted::{GROUP_ADDRESS, Wanted},
     wire::Wire,
 };
@@ -22,6 +27,7 @@ const RECEIVE_BYTES: usize = 16 << 20;
 const USUAL_MTU: usize = 1500;
 /// Of an interface that does not say how fast it is, in megabits per second.
 const USUAL_SPEED: u64 = 10_000;
+const BYTES_PER_MEGABIT: u64 = 125_000;
 /// Where a machine reaches itself.
 const LOOPBACK: &str = "lo";
 /// Within a machine, in megabits per second.
@@ -37,6 +43,8 @@ pub struct Sockets {
     pub(crate) instead: Option<String>,
     /// The keys, if there are any.
     pub(crate) keys: Option<KeyFile>,
+    /// What of that arrives is taken for lost.
+    pub(crate) losing: Losing,
 }
 
 impl fmt::Debug for Sockets {
@@ -57,9 +65,7 @@ pub enum Refused {
     )]
     Untrusted(&'static str),
     /// The address for peers has no interface by itself.
-    #[error(
-        "--plane {0} needs --plane-interface: {1} does not say where the group is to be joined"
-    )]
+    #[error("--plane {0} needs --plane-interface: {1} belongs to none of this machine's")]
     NoInterface(&'static str, SocketAddr),
     /// The group is of another family, or none.
     #[error("--plane-group {0} is no multicast group of IPv4")]
@@ -97,23 +103,22 @@ impl Sockets {
         if !matches!(group, SocketAddr::V4(v4) if v4.ip().is_multicast()) {
             return Err(Refused::NoGroup(group));
         }
-        let interface = match (&wanted.interface, loopback) {
-            (Some(name), _) => Some(name.as_str()),
-            (None, true) => Some(LOOPBACK),
-            (None, false) if wanted.way > Way::Udp => {
-                return Err(Refused::NoInterface(name, peers));
-            }
-            (None, false) => None,
-        };
+        let found = interface_of(wanted, peers);
+        let interface = found.as_deref();
+        if interface.is_none() && wanted.way > Way::Udp {
+            return Err(Refused::NoInterface(name, peers));
+        }
+        let losing = Losing::new(wanted.lost_of_10000, Dice::new(u64::from(peers.port())));
         let mut instead = None;
         if let (Way::Ethernet, Some(interface)) = (wanted.way, interface) {
             match ethernet(interface) {
                 Ok((wire, limits)) => {
                     return Ok(Some(Self {
                         wire,
-                        limits,
+                        limits: at_speed(limits, wanted.megabits),
                         instead,
                         keys: wanted.keys.clone(),
+                        losing,
                     }));
                 }
                 Err(error) => instead = Some(pass_over("raw Ethernet", &error)),
@@ -139,9 +144,10 @@ impl Sockets {
         }
         Ok(Some(Self {
             wire: Wire::Udp { one, group: joined },
-            limits,
+            limits: at_speed(limits, wanted.megabits),
             instead,
             keys: wanted.keys.clone(),
+            losing,
         }))
     }
 
@@ -153,6 +159,27 @@ impl Sockets {
             Wire::Udp { group: None, .. } => Way::Udp,
         }
     }
+}
+
+/// The interface that was named, or that the address for peers belongs to, if it belongs to one alone.
+fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
+    match (&wanted.interface, peers.ip()) {
+        (Some(name), _) => Some(name.clone()),
+        (None, ip) if ip.is_loopback() => Some(LOOPBACK.to_owned()),
+        (None, IpAddr::V4(ip)) if !ip.is_unspecified() => {
+            let routes = fs::read_to_string("/proc/net/route").ok()?;
+            towards(ip, &routes).map(str::to_owned)
+        }
+        (None, _) => None,
+    }
+}
+
+/// The same capacities for what somebody says that the interface carries.
+fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
+    if let Some(megabits) = megabits {
+        limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;
+    }
+    limits
 }
 
 fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
@@ -198,7 +225,7 @@ fn bytes_per_second(interface: Option<&Interface>) -> u64 {
             .and_then(|interface| interface.megabits)
             .unwrap_or(USUAL_SPEED),
     };
-    megabits * 125_000
+    megabits * BYTES_PER_MEGABIT
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ impl Endpoint {
                     let Some(to) = self.gate.peer(source) else {
                         continue;
                     };
+                    self.counters.asked += ranges.len() as u64;
                     for ranges in ranges.chunks(RANGES_MAX) {
                         let ranges = ranges.to_vec();
                         self.control

@@ -172,6 +172,7 @@ impl Endpoint {
             if let (Way::Repaired, Some(to)) = (way, self.gate.peer(node))
                 && self.repairs[1].take(datagram.len(), now)
             {
+                self.counters.repaired += 1;
                 self.control
                     .repair(to, datagram, self.limits.datagram_bytes);
             }
@@ -254,10 +255,15 @@ impl Endpoint {
                 break;
             }
             match verdict {
-                Verdict::One => self
-                    .control
-                    .repair(to, datagram, self.limits.datagram_bytes),
-                Verdict::Group => self.control.again(datagram),
+                Verdict::One => {
+                    self.counters.repaired += 1;
+                    self.control
+                        .repair(to, datagram, self.limits.datagram_bytes);
+                }
+                Verdict::Group => {
+                    self.counters.repeated += 1;
+                    self.control.again(datagram);
+                }
                 Verdict::Silence => {}
             }
         }
@@ -281,6 +287,7 @@ impl Endpoint {
                 if !self.repairs[1].take(datagram.len(), now) {
                     break;
                 }
+                self.counters.repaired += 1;
                 self.control
                     .repair(to, datagram, self.limits.datagram_bytes);
             } else if inbound

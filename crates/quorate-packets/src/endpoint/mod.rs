@@ -157,6 +157,18 @@ pub struct Endpoint {
     group_probes: Probes,
     dice: Dice,
     events: Vec<Event>,
+    counters: Counters,
+}
+
+/// How often something was missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Ranges that this node asked for, again ones too.
+    pub asked: u64,
+    /// Datagrams that it sent once more to one node.
+    pub repaired: u64,
+    /// Datagrams of its own that it sent once more to the group.
+    pub repeated: u64,
 }
 
 /// The newest probes: nonces, and when they went out.
@@ -244,6 +256,7 @@ impl Endpoint {
             group_probes: Probes::default(),
             dice: Dice::new(seed),
             events: Vec::new(),
+            counters: Counters::default(),
             limits,
         }
     }
@@ -359,6 +372,11 @@ impl Endpoint {
     /// Datagrams that were not taken, by reason.
     pub const fn refusals(&self) -> &Refusals {
         self.gate.refusals()
+    }
+
+    /// How often something was missing.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// [gap-2] All numbers of a channel below are delivered or given up.

@@ -18,6 +18,9 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
+/// What leaves together while a channel waits for its pace, in microseconds of its rate.
+const TOGETHER_US: u64 = 200;
+
 /// A channel of this node.
 pub(super) struct Channel {
     place: Place,
@@ -40,6 +43,15 @@ impl Channel {
         let (key, with) = keys.current();
         (self.key, self.seal) = (key, Seal::new(with, &self.place));
     }
+}
+
+/// How many bytes leave at once while a channel waits for its pace: all that wait, a moment's worth, or a datagram. To
+/// wake up for each datagram would cost more than to send it.
+fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
+    let moment = pacer.bytes_in(TOGETHER_US);
+    outbound
+        .unsent_bytes_within(moment)
+        .max(outbound.datagram_bytes())
 }
 
 /// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are [`OWN_CHANNELS_MAX`].
@@ -139,6 +151,13 @@ impl Endpoint {
             .map(|channel| channel.outbound.next())
     }
 
+    /// The number behind the last datagram of a channel that has left: none from there on can be missing yet.
+    pub fn sent_to(&self, channel: u8) -> Option<u64> {
+        self.channels
+            .get(&channel)
+            .map(|channel| channel.outbound.sent_to())
+    }
+
     /// [pkt-8] All messages of a channel below this number are decided and announced.
     pub fn release_to(&mut self, channel: u8, number: u64) {
         if let Some(channel) = self.channels.get_mut(&channel) {
@@ -187,7 +206,7 @@ impl Endpoint {
         } = channel;
         pacer.poll(now, || losses.take());
         let level = pacer.level(now);
-        if !outbound.has_unsent() || level < outbound.datagram_bytes() {
+        if !outbound.has_unsent() || level < enough(pacer, outbound) {
             return None;
         }
         let next = outbound.next();
@@ -201,11 +220,21 @@ impl Endpoint {
         Some((to, run))
     }
 
+    /// Of what [`Self::take_data`] gave last, the datagrams from this number on, of so many bytes, did not leave: the
+    /// socket was full. They are given out again.
+    pub fn take_back(&mut self, channel: u8, number: u64, bytes: usize) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.outbound.take_back(number);
+            channel.losses.take_back(number);
+            channel.pacer.take_back(bytes);
+        }
+    }
+
     /// When [`Self::take_data`] has something, if anything waits.
     pub fn data_due(&self, channel: u8) -> Option<Time> {
         let channel = self.channels.get(&channel)?;
         let waits = channel.outbound.has_unsent();
-        waits.then(|| channel.pacer.due(channel.outbound.datagram_bytes()))
+        waits.then(|| channel.pacer.due(enough(&channel.pacer, &channel.outbound)))
     }
 
     /// The kernel or a device had no room for a datagram of this channel ([rate-2]).

@@ -53,6 +53,13 @@ impl Bucket {
         enough
     }
 
+    /// Puts these bytes back: they did not leave.
+    pub fn give_back(&mut self, bytes: usize) {
+        let full = self.burst_bytes.saturating_mul(MILLION);
+        let back = (bytes as u64).saturating_mul(MILLION);
+        self.level = self.level.saturating_add(back).min(full);
+    }
+
     /// When there are this many bytes, or a full bucket.
     pub fn due(&self, bytes: usize) -> Time {
         let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);

@@ -88,6 +88,12 @@ impl Losses {
         self.moments.push_back((now, next));
     }
 
+    /// Numbers from this one on were not sent, after all.
+    pub fn take_back(&mut self, next: u64) {
+        self.next = next.max(self.period_from).min(self.next);
+        self.moments.retain(|(_, noted)| *noted <= next);
+    }
+
     /// The first number that was sent within this time.
     fn young_from(&self, now: Time, young_us: u64) -> u64 {
         let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
@@ -221,6 +227,21 @@ mod tests {
         assert_eq!(losses.threshold(), 25);
         let period = losses.take();
         assert_eq!((period.lost, period.judged), (25_000, 25_000));
+    }
+
+    /// What found no room is not judged, and its moment is that of its sending.
+    #[test]
+    fn what_was_taken_back_was_not_sent() {
+        let mut losses = heard(2);
+        losses.take();
+        losses.sent(1101, Time(10));
+        losses.take_back(1051);
+        assert_eq!(losses.take().judged, 100);
+        losses.sent(1201, Time(2000));
+        for node in 1..=2 {
+            losses.report(NodeId(node), &[1060..1061], 1, Time(2100), YOUNG);
+        }
+        assert_eq!(losses.take().common, 1, "it is young");
     }
 
     /// [rate-2] What was sent four round trips ago says nothing of the link as it is.

@@ -62,6 +62,13 @@ impl Pacer {
         self.rate_bytes_s
     }
 
+    /// Bytes that may leave in this time, no more than may leave at once.
+    pub fn bytes_in(&self, us: u64) -> usize {
+        let bytes = self.rate_bytes_s.saturating_mul(us) / 1_000_000;
+        let at_once = burst(self.rate_bytes_s);
+        usize::try_from(bytes.min(at_once)).unwrap_or(usize::MAX)
+    }
+
     /// Bytes that may leave now.
     pub fn level(&mut self, now: Time) -> usize {
         self.bucket.level(now)
@@ -72,6 +79,11 @@ impl Pacer {
         // A single datagram may be longer than what is left.
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
+    }
+
+    /// These bytes did not leave, after all.
+    pub fn take_back(&mut self, bytes: usize) {
+        self.bucket.give_back(bytes);
     }
 
     /// When this many bytes may leave.

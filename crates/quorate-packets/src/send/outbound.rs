@@ -95,6 +95,18 @@ impl Outbound {
         self.sent_to < self.next
     }
 
+    /// Bytes of datagrams that were not sent, or the bound if there are more.
+    pub fn unsent_bytes_within(&self, bound: usize) -> usize {
+        let mut bytes = 0;
+        for number in self.sent_to..self.next {
+            bytes += self.buffer.datagram(number).map_or(0, <[u8]>::len);
+            if bytes >= bound {
+                return bound;
+            }
+        }
+        bytes
+    }
+
     /// Cuts a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is taken whole or not at
     /// all. A message that finds the window empty is taken whatever its length. `message` is given in pieces.
     pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
@@ -155,6 +167,13 @@ impl Outbound {
         let run = run.expect("what is not sent is not released, and so not freed");
         self.sent_to = run.numbers.end;
         Some(run)
+    }
+
+    /// Datagrams from this one on did not leave, after all: they are given out again. They were the last to be taken.
+    pub fn take_back(&mut self, number: u64) {
+        let sent = self.released_to..=self.sent_to;
+        assert!(sent.contains(&number), "taken, and not decided");
+        self.sent_to = number;
     }
 
     /// [pkt-8] All messages below this number are decided and announced: their datagrams may go when room is
@@ -327,6 +346,22 @@ mod tests {
         assert!((1..=1024).all(|number| sender.outbound.datagram(number).is_some()));
         sender.outbound.release_to(2);
         assert!(sender.push(1).is_ok() && sender.push(1) == Err(Cannot::Full));
+    }
+
+    #[test]
+    fn what_did_not_leave_is_given_out_again() {
+        let mut sender = Sender::new(100_000);
+        sender.push(10_000).unwrap();
+        let whole = sender.outbound.take(usize::MAX).unwrap().bytes.to_vec();
+        sender.outbound.take_back(4);
+        assert!(sender.outbound.datagram(3).is_some() && sender.outbound.datagram(4).is_none());
+        let again = sender.outbound.take(usize::MAX).unwrap();
+        assert_eq!(again.numbers, 4..9);
+        assert_eq!(again.bytes, &whole[3 * 1472..]);
+        // Nothing of it was released meanwhile.
+        sender.outbound.take_back(4);
+        sender.outbound.release_to(u64::MAX);
+        assert!(sender.outbound.has_unsent());
     }
 
     /// [pkt-4] Too long for ever is not the same as full.

@@ -19,6 +19,8 @@ use crate::{
 
 /// Buffers of one call that receives; each takes what the kernel joined of one sender.
 const BATCH: usize = 8;
+/// Where a machine reaches itself.
+const LOOPBACK: &str = "lo";
 /// Longest of these.
 const JOINED_BYTES_MAX: usize = 65_536;
 
@@ -36,9 +38,10 @@ pub struct Udp {
 pub enum Sent {
     /// The kernel has all of them.
     All,
-    /// This many had no room in the kernel or the device: as good as lost, and a sign to slow down
-    /// ([rate-2]).
+    /// This many had no room in the device: as good as lost, and a sign to slow down ([rate-2]).
     Dropped(usize),
+    /// The socket is full behind this many: the others did not leave, and may when it has room.
+    Blocked(usize),
     /// They are longer than the path takes: nothing is cut ([pkt-4]). Smaller ones are needed.
     TooLong,
 }
@@ -86,7 +89,9 @@ impl Udp {
             .map_err(|error| lacking("IP_MULTICAST_IF", error))?;
         sockopt::set_ip_multicast_ttl(&self.socket, 1)
             .map_err(|error| lacking("IP_MULTICAST_TTL", error))?;
-        sockopt::set_ip_multicast_loop(&self.socket, true)
+        // Other processes of this machine hear it at loopback only: elsewhere a sender would take in all that it sends.
+        let loops = interface.name == LOOPBACK;
+        sockopt::set_ip_multicast_loop(&self.socket, loops)
             .map_err(|error| lacking("IP_MULTICAST_LOOP", error))?;
         Ok(interface)
     }
@@ -132,7 +137,7 @@ impl Udp {
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
         let segment_bytes = segment_bytes.max(1);
         let mut rest = bytes;
-        let mut dropped = 0;
+        let (mut dropped, mut left) = (0, 0);
         while !rest.is_empty() {
             // What is cut is one packet of IP until then.
             let fit = (DATAGRAM_BYTES_MAX / segment_bytes).max(1);
@@ -152,10 +157,12 @@ impl Udp {
                 Err(_) if segments > 1 && self.state.max_gso_segments() == 1 => continue,
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::MSGSIZE) => return Ok(Sent::TooLong),
-                    Some(Errno::AGAIN | Errno::NOBUFS) => dropped += segments,
+                    Some(Errno::AGAIN) => return Ok(Sent::Blocked(left)),
+                    Some(Errno::NOBUFS) => dropped += segments,
                     _ => return Err(error),
                 },
             }
+            left += segments;
             rest = later;
         }
         Ok(if dropped == 0 {

@@ -59,7 +59,7 @@ impl World {
         };
         let (dice, air) = (&mut self.flights.dice, &self.settings.air);
         let left = || match dice.chance(air.refused_of_1000, 1000) {
-            true => dice.pick(&[Left::Dropped, Left::Blocked]),
+            true => dice.pick(&[Left::Dropped, Left::Blocked(0)]),
             false => Left::All,
         };
         let datagrams = packets.leave(now, left, &mut self.counts.packets);
