@@ -4,7 +4,7 @@
 //! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
 //! and [`generator`] (the same over sockets), [`stream`] (the same for byte streams), [`quorate_testbed::usage`] and [`environment`] (what it
 //! cost, and where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
-//! it: [`probe`] (what the machine can do at most), [`wan`] (what an emulated link carries),
+//! it: [`probe`] (what the machine can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
 //! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs), and
 //! [`introduction`] (what a running service says of itself). [`run`] starts nodes and puts it all
@@ -12,11 +12,13 @@
 #![forbid(unsafe_code)]
 
 pub mod connection;
+pub mod emulated;
 pub mod environment;
 pub mod fit;
 pub mod frames;
 pub mod generator;
 pub mod introduction;
+pub mod lan;
 pub mod listener;
 pub mod load;
 pub mod log_service;

@@ -83,6 +83,8 @@ pub struct Repetition {
     pub peer_bytes: Option<u64>,
     /// Packets that the emulated network dropped.
     pub dropped: Option<u64>,
+    /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one was killed.
+    pub delivered_per_s: Option<f64>,
 }
 
 /// Least and greatest of the repetitions.
@@ -203,6 +205,8 @@ pub struct Row {
     pub plane: Option<String>,
     /// Packets that it dropped, all repetitions.
     pub dropped_packets: Option<u64>,
+    /// Commands per second that the slowest node executed.
+    pub delivered_per_s: Option<f64>,
     /// The program that answered; unknown if it is another one than this, and does not say.
     pub commit: Commit,
     /// The kernel.
@@ -303,6 +307,11 @@ impl Row {
             wan: setting.wan.clone(),
             plane: setting.plane.clone(),
             dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
+            delivered_per_s: all
+                .iter()
+                .map(|repetition| repetition.delivered_per_s)
+                .collect::<Option<Vec<f64>>>()
+                .map(|all| round(median(all.into_iter()))),
             commit: environment.commit.clone(),
             kernel: environment.kernel.clone(),
             cpus: environment.cpus,
@@ -355,6 +364,15 @@ impl Row {
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
         self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
+    }
+
+    /// The same for what the slowest node executes.
+    pub fn set_ceiling_of_delivery(&mut self, per_second: f64) {
+        self.set_ceiling(per_second);
+        if let Some(delivered) = self.delivered_per_s {
+            let least = self.achieved_per_s.min(delivered);
+            self.ratio_to_ceiling = (per_second > 0.0).then(|| round(least / per_second));
+        }
     }
 
     /// Says when something was done to the system, and how long each of the repetitions had no
@@ -560,7 +578,27 @@ mod tests {
             batches: Some(completed / 4),
             peer_bytes: Some(completed * 300),
             dropped: None,
+            delivered_per_s: None,
         }
+    }
+
+    /// A node that is slower than clients see counts.
+    #[test]
+    fn the_slowest_node_stands_beside_the_ceiling_of_delivery() {
+        let delivering = |per_second| {
+            let delivered_per_s = Some(per_second);
+            Repetition {
+                delivered_per_s,
+                ..repetition(1000, 100)
+            }
+        };
+        let all = [delivering(900.0), delivering(500.0), delivering(1100.0)];
+        let mut row = Row::new(&setting(), &environment(), &all).unwrap();
+        assert_eq!(row.delivered_per_s, Some(900.0));
+        row.set_ceiling_of_delivery(2000.0);
+        assert_eq!(row.ratio_to_ceiling, Some(0.45));
+        row.set_ceiling(2000.0);
+        assert_eq!(row.ratio_to_ceiling, Some(0.5));
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::env;
 
 use clap::Subcommand;
 use quorate_bench::{
+    emulated::Emulated,
     report::Document,
     run::{network, probe, series::Series},
-    wan::Profile,
 };
 use quorate_testbed::interrupt;
 
@@ -54,13 +54,13 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     match command {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);
-            let series = Series::kv(args.load.plain(), args.time.plain(), store, args.reads)?;
+            let series = Series::kv(args.load.plain()?, args.time.plain(), store, args.reads)?;
             measure(series.network(), &args.files, |document| {
                 series.run(document)
             })
         }
         BenchCommand::Log(args) => {
-            let series = Series::log(args.load.plain(), args.time.plain())?;
+            let series = Series::log(args.load.plain()?, args.time.plain())?;
             measure(series.network(), &args.files, |document| {
                 series.run(document)
             })
@@ -81,7 +81,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         BenchCommand::Compare(args) => compare::run(args),
         BenchCommand::Wan(args) => {
             let profile = args.profile.profile();
-            measure(Some(profile), &args.files, |document| {
+            measure(Some(Emulated::Wan(profile)), &args.files, |document| {
                 network::run(profile, document)
             })
         }
@@ -91,7 +91,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
 
 /// Enters the network if there is to be one, measures, and publishes what there is.
 fn measure(
-    network: Option<Profile>,
+    network: Option<Emulated>,
     files: &FileArgs,
     run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
 ) -> Result<Exit, Problem> {

@@ -515,7 +515,7 @@ mod tests {
     #[test]
     fn the_page_for_operators_says_the_defaults() {
         let page = include_str!("../../../docs/operate.md");
-        let hidden = [DISK_FLUSH_MS, LOG_SEGMENT];
+        let hidden = [DISK_FLUSH_MS, LOG_SEGMENT, settings::PLANE_LOSS];
         for setting in SETTINGS.iter().filter(|one| !hidden.contains(&one.name)) {
             let flag = format!("`--{} {}`", setting.name, setting.value.replace('|', "\\|"));
             let mut rows = page.lines().filter(|line| line.starts_with('|'));

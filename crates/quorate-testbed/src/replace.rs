@@ -69,26 +69,49 @@ pub fn newcomers(
     flags: &[&str],
 ) -> io::Result<Vec<Spec>> {
     let first = nodes.all().len() + 1;
-    let spec = |number: usize| {
-        let places = Places::free()?;
-        let own = [
-            ("--as", "learner"),
-            ("--peer", &places.peer),
-            ("--client", &places.client),
-            ("--admin", &places.admin),
-            ("--stream", &places.stream),
-        ];
-        let own = own.into_iter().flat_map(|(flag, value)| [flag, value]);
-        let flags = own.chain(flags.iter().copied());
-        Ok(Spec {
-            program: program.to_owned(),
-            data: nodes.folder().join(format!("node-{number}")),
-            flags: flags.map(str::to_owned).collect(),
-            stderr: nodes.folder().join(format!("node-{number}.log")),
-            tied: true,
+    (first..first + count)
+        .map(|number| {
+            let places = Places::free()?;
+            Ok(newcomer(program, nodes.folder(), number, &places, flags))
         })
-    };
-    (first..first + count).map(spec).collect()
+        .collect()
+}
+
+/// The same for one of them that listens at these places.
+pub fn newcomer(
+    program: &Path,
+    folder: &Path,
+    number: usize,
+    places: &Places,
+    flags: &[&str],
+) -> Spec {
+    let own = [
+        ("--as", "learner"),
+        ("--peer", &places.peer),
+        ("--client", &places.client),
+        ("--admin", &places.admin),
+        ("--stream", &places.stream),
+    ];
+    let own = own.into_iter().flat_map(|(flag, value)| [flag, value]);
+    let flags = own.chain(flags.iter().copied());
+    Spec {
+        program: program.to_owned(),
+        data: folder.join(format!("node-{number}")),
+        flags: flags.map(str::to_owned).collect(),
+        stderr: folder.join(format!("node-{number}.log")),
+        tied: true,
+    }
+}
+
+/// They join as learners, one after the other, and are level when this returns.
+pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
+    for spec in newcomers {
+        let new = join(nodes, spec)?;
+        nodes.node(new)?.wait_ready()?;
+        check_id(nodes, new)?;
+        wait_level(nodes, new)?;
+    }
+    Ok(())
 }
 
 /// Where clients of a cluster connect, now and after these have come.

@@ -8,7 +8,7 @@ use crate::{
 /// Names of the columns, and what is in them.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 57] = [
+const COLUMNS: [Column; 58] = [
     ("scenario", |row| row.scenario.clone()),
     ("system", |row| row.system.clone()),
     ("durability", |row| row.durability.clone()),
@@ -46,6 +46,7 @@ const COLUMNS: [Column; 57] = [
     ("wan", |row| optional(row.wan.as_ref())),
     ("plane", |row| optional(row.plane.as_ref())),
     ("dropped_packets", |row| optional(row.dropped_packets)),
+    ("delivered_per_s", |row| optional(row.delivered_per_s)),
     ("achieved_least_per_s", |row| {
         row.achieved_spread.0.to_string()
     }),

@@ -8,6 +8,7 @@ use super::{
     session::Session,
 };
 use crate::{
+    emulated::Emulated,
     environment::Environment,
     load::Offer,
     papers::{Paper, Run, Scenario, Service as Asked},
@@ -60,7 +61,7 @@ pub struct Experiment<'a> {
     pub(super) paper: &'a Paper,
     pub(super) scenario: &'a Scenario,
     pub(super) run: &'a Run,
-    pub(super) network: Option<Profile>,
+    pub(super) network: Option<Emulated>,
 }
 
 impl<'a> Experiment<'a> {
@@ -88,12 +89,12 @@ impl<'a> Experiment<'a> {
             paper,
             scenario,
             run,
-            network: wish.wan.or(own),
+            network: wish.wan.or(own).map(Emulated::Wan),
         })
     }
 
     /// The network that has to be entered before ([`super::network::enter`]).
-    pub const fn network(&self) -> Option<Profile> {
+    pub const fn network(&self) -> Option<Emulated> {
         self.network
     }
 
@@ -163,7 +164,7 @@ impl<'a> Experiment<'a> {
             offer,
             disk_flush_ms: self.flush_ms(),
             batching: None,
-            wan: self.network.map(|profile| profile.name.to_owned()),
+            wan: self.network.map(|network| network.name()),
             plane: None,
         }
     }

@@ -59,9 +59,9 @@ pub(super) fn run(
         let what = "batches and windows are compared over an emulated network only";
         return Err(Problem::new(Why::Failed, "not_ready", what));
     };
-    let link = network.measure()?;
+    let link = network.measure_links()?;
     document.ceilings.extend(ceilings(link));
-    document.notes.push(network.profile().to_string());
+    document.notes.push(network.kind().to_string());
     let cells = match experiment.run.kind {
         Kind::BestWindow => around_the_best(&points(experiment), link, experiment.wish.quick),
         _ => grid(experiment),

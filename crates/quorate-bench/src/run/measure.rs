@@ -154,8 +154,8 @@ impl Bench {
             warmup: nanos(self.time.warmup),
             measure: nanos(self.time.duration),
             patience: nanos(match &self.network {
-                Some(_) => PATIENCE_WAN,
-                None => PATIENCE,
+                Some(network) if network.is_far() => PATIENCE_WAN,
+                _ => PATIENCE,
             }),
         }
     }
@@ -174,7 +174,7 @@ impl Bench {
         let cluster = self.cluster.as_ref();
         let from = started + self.time.warmup;
         watch(&running, from, &format!("{head}: warming up"));
-        let dropped = || Some(self.network.as_ref()?.counts().dropped);
+        let dropped = || Some(self.network.as_ref()?.counts()?.dropped);
         let dropped_before = dropped();
         let connected = self.connected.as_deref();
         let before = Readings::take(cluster, running.completed()).beside(connected);

@@ -31,7 +31,7 @@ impl Experiment<'_> {
 
     /// Measures; rows that were measured before something failed stay in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
-        let mut session = Session::over(self.network)?;
+        let mut session = Session::over(self.network, 0)?;
         let measured = self.measure(&mut session, document);
         measured.map_err(|problem| session.with_last_words(problem))?;
         document.published = self.scenario.beside(self.paper, &document.rows);

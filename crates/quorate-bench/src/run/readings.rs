@@ -1,6 +1,9 @@
 //! What the nodes and the machine have used and done so far.
 
-use std::{process, time::Duration};
+use std::{
+    process,
+    time::{Duration, Instant},
+};
 
 use crate::row::{GENERATOR, Repetition, RoleUsage};
 use quorate_admin::client;
@@ -34,6 +37,8 @@ struct Node {
     auxiliary: bool,
     usage: Usage,
     counts: Counts,
+    /// When that was counted.
+    at: Instant,
 }
 
 /// What a node says of itself, as far as it answers.
@@ -43,6 +48,7 @@ struct Counts {
     flushes: Option<u64>,
     batches: Option<u64>,
     peer_bytes: Option<u64>,
+    executed: Option<u64>,
 }
 
 impl Counts {
@@ -52,6 +58,7 @@ impl Counts {
             flushes: counter(metrics, "quorate_disk_flushes_total"),
             batches: counter(metrics, "quorate_batches_formed_total"),
             peer_bytes: counter(metrics, "quorate_net_peer_bytes_out_total"),
+            executed: counter(metrics, "quorate_commands_applied_total"),
         }
     }
 }
@@ -73,6 +80,7 @@ impl Readings {
             usage,
             counts: client::get(&place.admin, "/metrics", WAIT)
                 .map_or_else(|_| Counts::default(), |answer| Counts::of(&answer.body)),
+            at: Instant::now(),
         });
         Self {
             completed,
@@ -113,6 +121,8 @@ pub(super) struct Spent {
     /// Of the leader alone.
     batches: Option<u64>,
     peer_bytes: Option<u64>,
+    /// Commands per second that the slowest node executed.
+    delivered_per_s: Option<f64>,
 }
 
 impl Spent {
@@ -132,6 +142,14 @@ impl Spent {
             counts
                 .sum::<Option<u64>>()
                 .filter(|_| !before.nodes.is_empty())
+        };
+        let delivered = |node: &Node| {
+            let later = after.nodes.iter().find(|later| later.node == node.node)?;
+            let executed = count(node, |counts| counts.executed)?;
+            #[expect(clippy::cast_precision_loss, reason = "a count")]
+            let executed = executed as f64;
+            let seconds = later.at.duration_since(node.at).as_secs_f64();
+            (seconds > 0.0).then(|| executed / seconds)
         };
         let of_leader = |which| count(before.nodes.iter().find(leads)?, which);
         let together = |nodes: &mut dyn Iterator<Item = &Node>| {
@@ -156,6 +174,13 @@ impl Spent {
             flushes: sum(|counts| counts.flushes),
             batches: of_leader(|counts| counts.batches),
             peer_bytes: of_leader(|counts| counts.peer_bytes),
+            delivered_per_s: before
+                .nodes
+                .iter()
+                .filter(|node| !node.auxiliary)
+                .map(delivered)
+                .collect::<Option<Vec<f64>>>()
+                .and_then(|all| all.into_iter().reduce(f64::min)),
         }
     }
 
@@ -178,6 +203,8 @@ impl Spent {
             flushes: sum(self.flushes, next.flushes),
             batches: sum(self.batches, next.batches),
             peer_bytes: sum(self.peer_bytes, next.peer_bytes),
+            // Somebody was killed: there is no slowest one.
+            delivered_per_s: None,
         }
     }
 
@@ -206,6 +233,7 @@ impl Spent {
         repetition.flushes = self.flushes;
         repetition.batches = self.batches;
         repetition.peer_bytes = self.peer_bytes;
+        repetition.delivered_per_s = self.delivered_per_s;
     }
 }
 
@@ -241,7 +269,9 @@ mod tests {
                 flushes: Some(count),
                 batches: Some(count),
                 peer_bytes: Some(count),
+                executed: Some(count),
             },
+            at: Instant::now(),
         };
         Readings {
             completed,

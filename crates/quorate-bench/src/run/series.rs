@@ -3,13 +3,15 @@
 use std::{net::SocketAddr, time::Duration};
 
 use quorate_core::record::Class;
+use quorate_testbed::progress;
 
 use crate::{
+    emulated::Emulated,
     environment::{Commit, Environment},
     load::Offer,
+    probe::Ceiling,
     report::Document,
-    row::{Row, Setting},
-    wan::Profile,
+    row::{Row, Setting, round},
 };
 
 use super::{
@@ -17,11 +19,14 @@ use super::{
     ceilings::Ceilings,
     info::Info,
     measure::{Bench, Service, processes},
-    network::PEERS,
+    network::lan,
     session::{Session, resolve},
 };
 use crate::problem::Problem;
 
+/// A bare program on a segment is steady at once.
+const SEGMENT_MAX: Duration = Duration::from_secs(3);
+const BITS_PER_BYTE: f64 = 8.0;
 /// Commands outstanding in the series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
@@ -40,8 +45,14 @@ pub struct Load {
     pub connections: u32,
     /// Bytes of a value.
     pub value_bytes: usize,
+    /// Nodes that are started here and vote.
+    pub nodes: u32,
+    /// Learners beside them.
+    pub learners: u32,
     /// An emulated network between the nodes that are started here.
-    pub wan: Option<Profile>,
+    pub network: Option<Emulated>,
+    /// Of the datagrams that reach one of those nodes, so many percent are taken for lost.
+    pub loss_percent: f64,
     /// How the nodes that are started here speak; without it as nodes do by default.
     pub plane: Option<&'static str>,
     /// Whether votes come to the leader of those nodes along a ring.
@@ -112,13 +123,19 @@ impl Series {
     }
 
     /// The network that has to be entered before ([`super::network::enter`]).
-    pub const fn network(&self) -> Option<Profile> {
-        self.load.wan
+    pub const fn network(&self) -> Option<Emulated> {
+        self.load.network
     }
 
     /// Measures; rows that were measured before something failed stay in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
-        let mut session = Session::over(self.load.wan)?;
+        let Load {
+            network,
+            nodes,
+            learners,
+            ..
+        } = self.load;
+        let mut session = Session::with_room(network, nodes, learners)?;
         let measured = self.measure(&mut session, document);
         let measured = measured.map_err(|problem| session.with_last_words(problem));
         session.end();
@@ -135,6 +152,7 @@ impl Series {
     }
 
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        self.measure_segment(document)?;
         let bench = self.bench(session)?;
         let mut ceilings = Ceilings::new(session, &self.time, document.environment.clone())?;
         let measured = self.rows(&bench, &mut ceilings, document);
@@ -144,11 +162,39 @@ impl Series {
         }
         measured?;
         if let Some(network) = session.network() {
-            document.notes.push(network.profile().to_string());
-            document
-                .notes
-                .push("bare programs ran without that network".to_owned());
+            document.notes.push(network.kind().to_string());
+            if network.is_far() {
+                let note = "bare programs ran without that network";
+                document.notes.push(note.to_owned());
+            }
         }
+        Ok(())
+    }
+
+    /// What one sender gets to all other nodes of a segment.
+    fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
+        let Some(Emulated::Lan(_)) = self.load.network else {
+            return Ok(());
+        };
+        let receivers = self.load.nodes + self.load.learners - 1;
+        let mut rates = Vec::new();
+        for _ in 0..self.time.repeat {
+            let rate = lan::measure(receivers, self.time.duration.min(SEGMENT_MAX))?;
+            progress(&format!(
+                "bare multicast to {receivers}: {:.1} Mbit/s of datagrams",
+                rate * BITS_PER_BYTE / 1e6
+            ));
+            rates.push(rate);
+        }
+        rates.sort_by(f64::total_cmp);
+        document.ceilings.push(Ceiling {
+            name: segment_name(receivers),
+            value: round(rates[rates.len() / 2] * BITS_PER_BYTE / 1e6),
+            unit: "Mbit/s".to_owned(),
+            p50_us: None,
+            p99_us: None,
+            cpu_us_per_op: None,
+        });
         Ok(())
     }
 
@@ -216,7 +262,15 @@ impl Series {
         let mut measured = Ok(());
         let here = self.is_own() || are_here(&bench.addresses);
         let durable = is_durable(self.durability());
-        if let (true, Some(window), Some(durable)) = (here, window, durable) {
+        let segment = document
+            .ceilings
+            .iter()
+            .find(|one| one.name == segment_name(self.load.nodes + self.load.learners - 1));
+        if let Some(segment) = segment {
+            #[expect(clippy::cast_precision_loss, reason = "a size")]
+            let value_bytes = row.value_bytes.max(1) as f64;
+            row.set_ceiling_of_delivery(segment.value * 1e6 / BITS_PER_BYTE / value_bytes);
+        } else if let (true, Some(window), Some(durable)) = (here, window, durable) {
             let flush = if self.is_own() {
                 self.load.disk_flush
             } else {
@@ -254,10 +308,15 @@ impl Series {
             if self.load.ring {
                 flags.extend(["--votes", "ring"]);
             }
-            if self.load.wan.is_some() {
-                flags.extend(["--plane-interface", PEERS]);
+            let loss = self.load.loss_percent.to_string();
+            if self.load.loss_percent > 0.0 {
+                flags.extend(["--plane-loss", &loss]);
             }
-            (Some(session.boot(&flags)?), Vec::new())
+            let mut cluster = session.boot_some(self.load.nodes, None, &flags)?;
+            if self.load.learners > 0 {
+                cluster = session.join(self.load.learners, &flags)?;
+            }
+            (Some(cluster), Vec::new())
         } else {
             let addresses = self.load.connect.iter().map(|address| resolve(address));
             (None, addresses.collect::<Result<_, _>>()?)
@@ -307,7 +366,7 @@ impl Series {
             offer,
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
             batching: None,
-            wan: self.load.wan.map(|profile| profile.name.to_owned()),
+            wan: self.load.network.map(|network| network.name()),
             plane: self.load.way(),
         }
     }
@@ -319,6 +378,11 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     let durability = load.durability.map(Class::name);
     Info::check("durability", durability, info.durability.as_deref())?;
     Ok(info)
+}
+
+/// What is called so in a report.
+fn segment_name(receivers: u32) -> String {
+    format!("bare multicast, payload of datagrams at the slowest of {receivers} receivers")
 }
 
 /// What [`greatest`] finds.

@@ -13,13 +13,17 @@ use quorate_admin::{look::look, view::Answer};
 use quorate_testbed::{
     nodes::Nodes,
     process::{NodeProcess, cluster},
+    replace,
 };
 
 use super::network::Network;
-use crate::problem::{Kind, Problem};
-use crate::wan::Profile;
+use crate::{
+    emulated::Emulated,
+    problem::{Kind, Problem},
+};
 
-const NODES: u32 = 3;
+/// Of most clusters.
+pub(super) const NODES: u32 = 3;
 /// A cluster has a leader within this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at it.
@@ -56,14 +60,24 @@ pub(super) struct Place {
 impl Session {
     /// Nodes on loopback.
     pub(super) fn new() -> Result<Self, Problem> {
-        Self::over(None)
+        Self::over(None, 0)
     }
 
-    /// Nodes with an emulated network between them; [`super::network::enter`] was called.
-    pub(super) fn over(profile: Option<Profile>) -> Result<Self, Problem> {
+    /// Nodes with an emulated network between them; [`super::network::enter`] was called. There is room for three
+    /// nodes that vote, and as many learners.
+    pub(super) fn over(kind: Option<Emulated>, learners: u32) -> Result<Self, Problem> {
+        Self::with_room(kind, NODES, learners)
+    }
+
+    /// The same for as many that vote.
+    pub(super) fn with_room(
+        kind: Option<Emulated>,
+        voters: u32,
+        learners: u32,
+    ) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
-        let network = profile.map(|profile| Network::new(profile, NODES));
+        let network = kind.map(|kind| Network::new(kind, voters, learners));
         Ok(Self {
             nodes,
             booted: 0,
@@ -90,7 +104,8 @@ impl Session {
         self.boot_some(NODES, None, flags)
     }
 
-    /// The same with as many nodes, one of them an auxiliary. Over an emulated network there are three.
+    /// The same with as many nodes, one of them an auxiliary. Over an emulated network there are as many as it has room
+    /// for.
     pub(super) fn boot_some(
         &mut self,
         nodes: u32,
@@ -113,6 +128,26 @@ impl Session {
         };
         let started = specs.and_then(|specs| self.nodes.start(specs));
         started.map_err(|error| not_started(&error))?;
+        let cluster = self.cluster(auxiliary)?;
+        cluster.leader()?;
+        Ok(cluster)
+    }
+
+    /// As many learners beside the nodes that run; all are level when this returns.
+    pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
+        let folder = self.folder().join(format!("cluster-{}", self.booted));
+        let program = Self::program()?;
+        let specs = match &self.network {
+            Some(network) => network.learners((&program, &folder), count, flags),
+            None => replace::newcomers(&self.nodes, &program, count as usize, flags),
+        };
+        let joined = specs.and_then(|specs| replace::learners(&mut self.nodes, specs));
+        joined.map_err(|error| not_started(&error))?;
+        self.cluster(None)
+    }
+
+    /// All that run.
+    fn cluster(&self, auxiliary: Option<u32>) -> Result<Cluster, Problem> {
         let place = |node: &NodeProcess| {
             Ok(Place {
                 node: node.ready.node,
@@ -124,16 +159,10 @@ impl Session {
                 admin: node.ready.admin.clone(),
             })
         };
-        let cluster = Cluster {
-            members: self
-                .nodes
-                .all()
-                .iter()
-                .map(place)
-                .collect::<Result<_, Problem>>()?,
-        };
-        cluster.leader()?;
-        Ok(cluster)
+        let members = self.nodes.all().iter().map(place);
+        Ok(Cluster {
+            members: members.collect::<Result<_, Problem>>()?,
+        })
     }
 
     /// SIGKILL.

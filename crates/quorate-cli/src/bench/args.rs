@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use quorate_bench::{
+    emulated::Emulated,
+    lan::Lan,
     run::{
         Time, bare_stream,
         paper::{self, PaperTime},
@@ -17,6 +19,8 @@ use quorate_bench::{
 use quorate_core::record::Class;
 use quorate_replica::status::Way;
 
+use crate::output::Problem;
+
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// More connections than a node takes make no sense.
@@ -27,6 +31,10 @@ const OUTSTANDING_MAX: i64 = 1_000_000;
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
 /// Nodes of a cluster that is started here, at most.
 const NODES_MAX: i64 = 7;
+/// The same without streams, which take more of a machine.
+const VOTERS_MAX: i64 = 9;
+/// Beside them.
+const LEARNERS_MAX: i64 = 32;
 /// Commands per second at most.
 const RATE_MAX: u64 = 10_000_000;
 
@@ -175,7 +183,29 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect"
     )]
     pub(crate) wan: Option<Wan>,
-    /// How the nodes that are started here speak [default: tcp]
+    /// An emulated segment between the nodes that are started here, with links of that speed, such as 100mbit or 1gbit;
+    /// needs root
+    #[arg(
+        long,
+        env = "QUORATE_LAN",
+        value_name = "SPEED",
+        conflicts_with_all = ["connect", "wan"],
+        value_parser = lan
+    )]
+    pub(crate) lan: Option<Lan>,
+    /// Nodes that are started here and vote
+    #[arg(long, env = "QUORATE_NODES", value_name = "N", default_value_t = 3,
+          conflicts_with = "connect", value_parser = clap::value_parser!(u32).range(1..=VOTERS_MAX))]
+    pub(crate) nodes: u32,
+    /// Learners that are started beside them
+    #[arg(long, env = "QUORATE_LEARNERS", value_name = "N", default_value_t = 0,
+          conflicts_with = "connect", value_parser = clap::value_parser!(u32).range(0..=LEARNERS_MAX))]
+    pub(crate) learners: u32,
+    /// Of the datagrams that reach one of those nodes, so many percent are taken for lost
+    #[arg(long, env = "QUORATE_PLANE_LOSS", value_name = "PCT", default_value = "0",
+          requires = "plane", value_parser = loss)]
+    pub(crate) plane_loss: f64,
+    /// How the nodes that are started here speak; ethernet needs --lan [default: tcp]
     #[arg(
         long,
         env = "QUORATE_PLANE",
@@ -203,26 +233,42 @@ pub(crate) struct LoadArgs {
 }
 
 impl LoadArgs {
-    pub(crate) fn plain(&self) -> Load {
-        Load {
+    pub(crate) fn plain(&self) -> Result<Load, Problem> {
+        if self.plane == Some(Way::Ethernet) && self.lan.is_none() {
+            let what = "--plane ethernet needs --lan: nodes on loopback have no Ethernet";
+            return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
+        }
+        let wan = self.wan.map(|wan| Emulated::Wan(wan.profile()));
+        Ok(Load {
             connect: self.connect.clone(),
             rate: self.rate,
             outstanding: self.outstanding,
             connections: self.connections,
             value_bytes: usize::try_from(self.value_size).expect("bounded by its flag"),
-            wan: self.wan.map(Wan::profile),
+            nodes: self.nodes,
+            learners: self.learners,
+            network: wan.or(self.lan.map(Emulated::Lan)),
+            loss_percent: self.plane_loss,
             plane: self.plane.map(Way::name),
             ring: self.votes.as_deref() == Some("ring"),
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
-        }
+        })
     }
 }
 
-/// A plane that nodes of one machine can speak.
 fn plane(text: &str) -> Result<Way, String> {
-    let way = Way::named(text).filter(|way| *way != Way::Ethernet);
-    way.ok_or_else(|| "not tcp, udp or multicast".to_owned())
+    Way::named(text).ok_or_else(|| "not tcp, udp, multicast or ethernet".to_owned())
+}
+
+fn lan(text: &str) -> Result<Lan, String> {
+    Lan::named(text).ok_or_else(|| "not a speed such as 100mbit or 1gbit, up to 100gbit".to_owned())
+}
+
+fn loss(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok();
+    let known = percent.filter(|percent| (0.0..=90.0).contains(percent));
+    known.ok_or_else(|| "not 0 … 90 percent".to_owned())
 }
 
 /// How long.

@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 
 use clap::Subcommand;
 use quorate_bench::{
+    lan,
     probe::{
         commit,
         disk::LogFile,
@@ -31,6 +32,10 @@ pub(crate) enum PartCommand {
     WanServer { address: SocketAddr },
     /// The near end: says what it found
     WanClient { address: SocketAddr },
+    /// One sender of a segment, as fast as its link
+    LanSender { interface: String, ms: u64 },
+    /// One of its receivers: says what it got
+    LanReceiver { interface: String, ms: u64 },
     /// Takes bytes, sends them on if there is somebody, writes them and a record, counts
     StreamNode {
         folder: String,
@@ -60,6 +65,14 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         }
         PartCommand::WanClient { address } => {
             wan::measure(*address).map(|measured| print(&measured.to_string()))
+        }
+        PartCommand::LanSender { interface, ms } => {
+            die_with_parent()?;
+            lan::send(interface, Duration::from_millis(*ms))
+        }
+        PartCommand::LanReceiver { interface, ms } => {
+            die_with_parent()?;
+            lan::receive(interface, Duration::from_millis(*ms))
         }
         PartCommand::Follower {
             file,

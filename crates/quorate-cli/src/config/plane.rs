@@ -5,8 +5,11 @@ use std::path::Path;
 use quorate_net::plane::{BadKeys, KeyFile, Wanted};
 use quorate_replica::status::Way;
 
-use super::{layers::Layers, parse_switch};
+use super::{layers::Layers, parse_switch, settings::PLANE_LOSS};
 use crate::output::{Exit, Problem};
+
+/// A terabit.
+const MEGABITS_MAX: u64 = 1_000_000;
 
 /// What is said of planes.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
@@ -24,6 +27,11 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
         trusted: layers
             .optional("plane-trusted", "on or off", parse_switch)?
             .unwrap_or_default(),
+        megabits: layers.optional("plane-speed", "1 … 1000000 megabits per second", |text| {
+            let megabits = text.parse().ok();
+            megabits.filter(|megabits| (1..=MEGABITS_MAX).contains(megabits))
+        })?,
+        lost_of_10000: layers.required(PLANE_LOSS, "0 … 90 percent", parse_loss)?,
     };
     if wanted.keys.is_some() && wanted.trusted {
         return Err(
@@ -32,6 +40,18 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
         );
     }
     Ok(wanted)
+}
+
+/// Percent, with fractions, as a share of 10 000.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "0 … 9000"
+)]
+fn parse_loss(text: &str) -> Option<u32> {
+    let percent: f64 = text.parse().ok()?;
+    let known = (0.0..=90.0).contains(&percent);
+    known.then(|| (percent * 100.0).round() as u32)
 }
 
 fn bad_keys(error: BadKeys) -> Problem {

@@ -55,6 +55,8 @@ const fn setting(
 pub(super) const CONFIG: &str = "config";
 /// Not shown in the help: nobody wants it but `quorate bench`.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
+/// Nor this one: losses on purpose.
+pub(super) const PLANE_LOSS: &str = "plane-loss";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
 /// So may this.
@@ -63,7 +65,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 43] = [
+pub(super) const SETTINGS: [Setting; 45] = [
     setting(
         "data",
         "DIR",
@@ -164,8 +166,20 @@ pub(super) const SETTINGS: [Setting; 43] = [
     setting(
         "plane-interface",
         "NAME",
-        "Where datagrams leave and groups are joined [default: lo where --peer is of this machine alone]",
+        "Where datagrams leave and groups are joined [default: that of --peer]",
         Preset::Unset,
+    ),
+    setting(
+        "plane-speed",
+        "MBIT/s",
+        "What that interface carries, in megabits per second [default: what it says, or 10000]",
+        Preset::Unset,
+    ),
+    setting(
+        PLANE_LOSS,
+        "PCT",
+        "Datagrams that arrive and are taken for lost, in percent: for experiments",
+        Preset::Text("0"),
     ),
     setting(
         "plane-group",
@@ -345,7 +359,10 @@ impl Args for StartArgs {
                     .num_args(usize::from(!bare)..=1)
                     .require_equals(bare)
                     .default_missing_value(if bare { "on" } else { "" })
-                    .hide(matches!(setting.name, DISK_FLUSH_MS | LOG_SEGMENT))
+                    .hide(matches!(
+                        setting.name,
+                        DISK_FLUSH_MS | LOG_SEGMENT | PLANE_LOSS
+                    ))
                     .help(format!(
                         "{}{}{variable}",
                         setting.help,

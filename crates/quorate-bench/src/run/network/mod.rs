@@ -1,46 +1,38 @@
-//! Nodes of our own with an emulated wide-area network between them, in namespaces of this process.
+//! Nodes of our own with an emulated network between them, in namespaces of this process.
 //!
 //! The command runs itself again in a network and a mount namespace of its own. They, and all that
 //! is in them, are gone with its last process, however it ends: nothing outside is ever touched.
 //! Inside, each node has a namespace with two ways out: `eth0`, as fast as the machine, for clients
-//! and operators, and `wan`, a device of the relay, for its peers.
+//! and operators, and `peers`, for its peers: a device of the relay ([`wan`]), or a link to a switch
+//! ([`lan`]).
 
-use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-    process::Stdio,
-};
+pub(super) mod lan;
+mod wan;
 
-use quorate_relay::{
-    device::Device,
-    relay::{Node, Relay},
-    wire::Counts,
-};
+use std::{fs, io, net::Ipv4Addr, path::Path};
+
+use quorate_relay::{relay::Relay, wire::Counts};
 
 use quorate_testbed::{
-    namespace::{self, PORTS, inside, ip},
+    namespace::{self, PORTS, ip},
     process::{Places, Spec},
-    run::read,
+    replace::newcomer,
 };
 
 use super::{grid::ceilings, session::Session};
 use crate::{
+    emulated::Emulated,
     problem::{Kind, Problem},
     report::Document,
-    wan::{Measured, Profile},
+    wan::Profile,
 };
 
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// Ports of the probe of the links.
-const PROBE_PORT: u16 = 7460;
 /// The device of a node by which it reaches its peers.
-pub(super) const PEERS: &str = "wan";
-/// What TCP does about loss: the one that is in every kernel, and allowed in every namespace.
-const CONGESTION_CONTROL: &str = "reno";
+const PEERS: &str = "peers";
 /// What nodes need where peers are far: timeouts of a few round trips, and of full queues.
-pub(super) const FLAGS: [&str; 6] = [
+const FAR: [&str; 6] = [
     "--heartbeat-ms",
     "100",
     "--election-ms",
@@ -78,11 +70,12 @@ fn missing() -> Option<String> {
 
 /// Makes the network, and lets bare programs find out what it carries; [`enter`] was called.
 pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
-    let session = Session::over(Some(profile))?;
+    let session = Session::over(Some(Emulated::Wan(profile)), 0)?;
     if let Some(network) = session.network() {
-        document.ceilings.extend(ceilings(network.measure()?));
-        document.notes.push(network.profile().to_string());
-        let counts = network.counts();
+        document.ceilings.extend(ceilings(network.measure_links()?));
+        document.notes.push(network.kind().to_string());
+    }
+    if let Some(counts) = session.network().and_then(|network| network.counts()) {
         document.notes.push(format!(
             "the relay took {} packets of {} bytes and dropped {}",
             counts.packets, counts.bytes, counts.dropped
@@ -91,32 +84,28 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Namespaces of the nodes 1, 2, 3 …, and the relay between them.
+/// Namespaces of the nodes 1, 2, 3 …, and what is between them.
 #[derive(Debug)]
 pub(super) struct Network {
-    nodes: u32,
-    profile: Profile,
-    relay: Relay,
+    voters: u32,
+    kind: Emulated,
+    /// Of a wide-area network.
+    relay: Option<Relay>,
 }
 
 impl Network {
-    /// Makes it; this process must be inside.
-    pub(super) fn new(profile: Profile, nodes: u32) -> Result<Self, Problem> {
-        Self::make(profile, nodes).map_err(|error| {
+    /// Makes it, with room for learners beside the nodes that vote; this process must be inside.
+    pub(super) fn new(kind: Emulated, voters: u32, learners: u32) -> Result<Self, Problem> {
+        Self::make(kind, voters, voters + learners).map_err(|error| {
             let what = format_args!("make an emulated network: {error}");
             Problem::new(Kind::Failed, "not_possible", what)
         })
     }
 
-    fn make(profile: Profile, nodes: u32) -> io::Result<Self> {
+    fn make(kind: Emulated, voters: u32, nodes: u32) -> io::Result<Self> {
         namespace::prepare()?;
-        let mut ends = Vec::new();
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         for node in 1..=nodes {
-            let device = format!("wan{node}");
-            ends.push(Node {
-                device: Device::create(&device)?,
-                address: far(node),
-            });
             ip(&format!("netns add n{node}"))?;
             ip(&format!(
                 "link add v{node} type veth peer name eth0 netns n{node}"
@@ -126,36 +115,43 @@ impl Network {
                 near(node)
             ))?;
             ip(&format!("link set v{node} up"))?;
-            ip(&format!("link set {device} netns n{node} name {PEERS}"))?;
             let lines = [
                 "link set lo up".to_owned(),
                 format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
                 "link set eth0 up".to_owned(),
-                format!("addr add {}/24 dev {PEERS}", far(node)),
-                format!("link set {PEERS} up"),
+                // Who joins asks operators' addresses.
+                format!("route add {}/24 via {HOST} dev eth0", near(0)),
             ];
             for words in lines {
                 ip(&format!("-n n{node} {words}"))?;
             }
-            let control = "/proc/sys/net/ipv4/tcp_congestion_control";
-            let set = format!("echo {CONGESTION_CONTROL} > {control}");
-            read(inside(node).args(["sh", "-c", &set]))?;
         }
-        let relay = Relay::start(ends, profile.law())?;
+        let relay = match kind {
+            Emulated::Wan(profile) => Some(wan::lay(profile, nodes)?),
+            Emulated::Lan(segment) => {
+                lan::lay(segment, nodes)?;
+                None
+            }
+        };
         Ok(Self {
-            nodes,
-            profile,
+            voters,
+            kind,
             relay,
         })
     }
 
-    pub(super) const fn profile(&self) -> Profile {
-        self.profile
+    pub(super) const fn kind(&self) -> Emulated {
+        self.kind
     }
 
-    /// What the links took and dropped so far.
-    pub(super) fn counts(&self) -> Counts {
-        self.relay.counts()
+    /// Whether messages take so long that everything else has to wait for them.
+    pub(super) const fn is_far(&self) -> bool {
+        matches!(self.kind, Emulated::Wan(_))
+    }
+
+    /// What the links took and dropped so far, if that is counted.
+    pub(super) fn counts(&self) -> Option<Counts> {
+        self.relay.as_ref().map(Relay::counts)
     }
 
     /// How nodes are started, each in its namespace.
@@ -165,45 +161,51 @@ impl Network {
         folder: &Path,
         flags: &[&str],
     ) -> io::Result<Vec<Spec>> {
-        let [client, peer, admin, stream] = PORTS;
-        let places: Vec<Places> = (1..=self.nodes)
-            .map(|node| Places {
-                client: format!("{}:{client}", near(node)),
-                peer: format!("{}:{peer}", far(node)),
-                admin: format!("{}:{admin}", near(node)),
-                stream: format!("{}:{stream}", near(node)),
-            })
-            .collect();
-        Spec::members(program, folder, &places, &[&FLAGS, flags].concat())
+        let places: Vec<Places> = (1..=self.voters).map(places).collect();
+        let own = self.flags();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        Spec::members(program, folder, &places, &[&own, flags].concat())
             .zip(1..)
             .map(|(spec, node)| spec.in_namespace(node, folder))
             .collect()
     }
 
-    /// What a bare program finds between the first two nodes.
-    pub(super) fn measure(&self) -> Result<Measured, Problem> {
-        let program = Session::program()?;
-        let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();
-        let failed = |error| Problem::io("measure the links", &error);
-        let mut server = inside(2)
-            .arg(&program)
-            .args(["bench", "part", "wan-server", &address])
-            // It watches this pipe: should this process be killed, it ends, too.
-            .stdin(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        let client = inside(1)
-            .arg(&program)
-            .args(["bench", "part", "wan-client", &address])
-            .stderr(Stdio::inherit())
-            .output();
-        let _ = server.kill();
-        let _ = server.wait();
-        let said = client.map_err(failed)?.stdout;
-        Measured::parse(&String::from_utf8_lossy(&said)).ok_or_else(|| {
-            let what = "the links could not be measured";
-            Problem::new(Kind::Failed, "not_possible", what)
-        })
+    /// How as many learners are started, once there is somebody to join.
+    pub(super) fn learners(
+        &self,
+        (program, folder): (&Path, &Path),
+        count: u32,
+        flags: &[&str],
+    ) -> io::Result<Vec<Spec>> {
+        let own = self.flags();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        (self.voters + 1..=self.voters + count)
+            .map(|node| {
+                let flags = [&own, flags].concat();
+                newcomer(program, folder, node as usize, &places(node), &flags)
+                    .in_namespace(node, folder)
+            })
+            .collect()
+    }
+
+    /// What nodes have to know of it.
+    fn flags(&self) -> Vec<String> {
+        match self.kind {
+            Emulated::Wan(_) => FAR.map(str::to_owned).to_vec(),
+            // The links are slower than their devices say.
+            Emulated::Lan(lan) => vec!["--plane-speed".to_owned(), lan.megabits().to_string()],
+        }
+    }
+}
+
+/// Where a node listens.
+fn places(node: u32) -> Places {
+    let [client, peer, admin, stream] = PORTS;
+    Places {
+        client: format!("{}:{client}", near(node)),
+        peer: format!("{}:{peer}", far(node)),
+        admin: format!("{}:{admin}", near(node)),
+        stream: format!("{}:{stream}", near(node)),
     }
 }
 
