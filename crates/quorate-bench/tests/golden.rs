@@ -76,6 +76,7 @@ fn repetition(completed: u64, least_us: u64) -> Repetition {
         batches: Some(completed / 8),
         peer_bytes: Some(completed * 200),
         dropped: None,
+        delivered_per_s: None,
     }
 }
 
