@@ -321,7 +321,7 @@ pub struct MemberView {
 /// How frames travel to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaneView {
-    /// `tcp`, `udp`, `multicast` or `ethernet`.
+    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
     /// Round trip of the last probe, in microseconds; null if there are no probes.
     pub rtt_us: Option<u64>,

@@ -120,14 +120,19 @@ fn best(nodes: &[Bound]) -> Way {
 
 #[test]
 fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
-    for (kind, keyed) in [(Way::Udp, false), (Way::Udp, true), (Way::Multicast, true)] {
+    for (kind, keyed) in [
+        (Way::Udp, false),
+        (Way::Udp, true),
+        (Way::Chain, true),
+        (Way::Multicast, true),
+    ] {
         let mut wanted = wanted(kind);
         wanted.keys = keyed.then(|| keys(KEY));
         let bounds: Vec<Bound> = (1..=3).map(|node| start(node, &wanted).bind()).collect();
         let best = if kind == Way::Multicast {
             best(&bounds)
         } else {
-            Way::Udp
+            kind
         };
         let nodes = run_bound(bounds);
         for (at, node) in nodes.iter().enumerate() {
@@ -311,13 +316,13 @@ fn keys_are_exchanged_while_nodes_run() {
 /// G26: whoever reaches the port changes nothing, says nothing in a member's name, and is counted.
 #[test]
 fn what_strangers_send_is_dropped_and_counted() {
-    for kind in [Way::Udp, Way::Multicast] {
+    for kind in [Way::Udp, Way::Chain, Way::Multicast] {
         let wanted = wanted(kind);
         let bounds = vec![start(1, &wanted).bind(), start(2, &wanted).bind()];
         let best = if kind == Way::Multicast {
             best(&bounds)
         } else {
-            Way::Udp
+            kind
         };
         let nodes = run_bound(bounds);
         wait_way(&nodes[0], 2, best);

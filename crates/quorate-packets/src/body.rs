@@ -14,6 +14,8 @@ use crate::header::{CONTROL, Fields, Kind, Malformed};
 pub const RANGES_MAX: usize = 64;
 /// Most channels in an answer.
 pub const CHANNELS_MAX: usize = 16;
+/// Most nodes of a chain.
+pub const CHAIN_MAX: usize = 64;
 
 /// A channel of a sender, in one of its boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +81,15 @@ pub struct Answer {
     pub channels: Vec<Opening>,
 }
 
+/// Who hands on what its sender has for the group ([chain-1]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// A higher one replaces a lower one of the same boot.
+    pub number: u32,
+    /// In this order; each once, at most [`CHAIN_MAX`].
+    pub nodes: Vec<NodeId>,
+}
+
 /// Payload of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
@@ -98,6 +109,8 @@ pub enum Body<'a> {
     Probe(u64),
     /// Answers.
     Answer(Answer),
+    /// How the sender's datagrams for the group travel.
+    Chain(Chain),
 }
 
 impl<'a> Body<'a> {
@@ -118,6 +131,7 @@ impl<'a> Body<'a> {
             }),
             Kind::Probe => Self::Probe(fields.u64()?),
             Kind::Answer => Self::Answer(Answer::read(&mut fields)?),
+            Kind::Chain => Self::Chain(Chain::read(&mut fields)?),
         };
         fields.end(body)
     }
@@ -133,6 +147,7 @@ impl<'a> Body<'a> {
             Self::Repair(_) => Kind::Repair,
             Self::Probe(_) => Kind::Probe,
             Self::Answer(_) => Kind::Answer,
+            Self::Chain(_) => Kind::Chain,
         }
     }
 
@@ -149,6 +164,7 @@ impl<'a> Body<'a> {
             }
             Self::Probe(nonce) => out.extend_from_slice(&nonce.to_le_bytes()),
             Self::Answer(answer) => answer.write(out),
+            Self::Chain(chain) => chain.write(out),
         }
     }
 }
@@ -261,6 +277,35 @@ impl Answer {
         for opening in &self.channels {
             out.extend_from_slice(&[opening.channel, u8::from(opening.to_one), 0, 0]);
             out.extend_from_slice(&opening.from.to_le_bytes());
+        }
+    }
+}
+
+impl Chain {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let number = fields.u32()?;
+        let count = usize::from(fields.u8()?);
+        fields.zeros::<3>()?;
+        if count > CHAIN_MAX {
+            return Err(Malformed::Field("count"));
+        }
+        let mut nodes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let node = NodeId(fields.u32()?);
+            if node == NodeId(0) || nodes.contains(&node) {
+                return Err(Malformed::Field("node"));
+            }
+            nodes.push(node);
+        }
+        Ok(Self { number, nodes })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.number.to_le_bytes());
+        let count = u8::try_from(self.nodes.len()).expect("at most CHAIN_MAX");
+        out.extend_from_slice(&[count, 0, 0, 0]);
+        for node in &self.nodes {
+            out.extend_from_slice(&node.0.to_le_bytes());
         }
     }
 }

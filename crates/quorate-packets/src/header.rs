@@ -53,11 +53,13 @@ pub enum Kind {
     Probe = 7,
     /// Answers a probe.
     Answer = 8,
+    /// Names those who hand on what is for the group ([chain-1]).
+    Chain = 9,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Fragment,
         Self::Tail,
         Self::Nak,
@@ -66,6 +68,7 @@ impl Kind {
         Self::Repair,
         Self::Probe,
         Self::Answer,
+        Self::Chain,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -313,7 +316,7 @@ mod tests {
         assert_eq!(Header::read(&bytes), Err(Malformed::Field("flags")));
         bytes[0] = 0x21;
         assert_eq!(Header::read(&bytes), Err(Malformed::Version(2)));
-        bytes[0] = 0x19;
-        assert_eq!(Header::read(&bytes), Err(Malformed::Kind(9)));
+        bytes[0] = 0x1a;
+        assert_eq!(Header::read(&bytes), Err(Malformed::Kind(10)));
     }
 }

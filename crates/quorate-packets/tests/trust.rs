@@ -12,7 +12,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
-    body::{Body, Numbers},
+    body::{Body, Chain, Numbers},
     endpoint::{Endpoint, Event, To},
     header::{CONTROL, Header, Kind},
     receive::Delivery,
@@ -336,6 +336,47 @@ fn a_repair_is_an_original_that_is_missing() {
     );
     assert_eq!(node.handle(&originals[0], Time(8)), Err(Refusal::Repeated));
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
+}
+
+/// [chain-1] A node hands on what is for the group, bit for bit, each number once, to who follows it in the newest chain
+/// that the datagrams' own sender has laid, and to nobody by an older one.
+#[test]
+fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
+    let mut world = World::new(4, Delivery::InOrder, 13);
+    for _ in 0..6 {
+        world.send(1, 100);
+    }
+    world.collect();
+    let originals: Vec<Vec<u8>> = std::mem::take(&mut world.recorded)
+        .into_iter()
+        .filter_map(|(to, bytes)| (to == 3).then_some(bytes))
+        .collect();
+    let node = world.node(3);
+    let mut hears = |datagram: &[u8]| {
+        let _ = node.handle(datagram, Time(5));
+        let relayed = node.take_relayed();
+        assert!(relayed.iter().all(|one| one.bytes == datagram));
+        relayed.iter().map(|one| one.to).collect::<Vec<_>>()
+    };
+    let chain = |from, at, number, nodes: &[u32]| {
+        let nodes = nodes.iter().copied().map(NodeId).collect();
+        control(from, 3, at, &Body::Chain(Chain { number, nodes }))
+    };
+    assert_eq!(hears(&originals[0]), [], "no chain yet");
+    assert_eq!(hears(&chain(1, 100, 7, &[3, 4, 2])), []);
+    assert_eq!(hears(&originals[1]), [To::Node(NodeId(4))]);
+    assert_eq!(hears(&originals[1]), [], "again");
+    // An older one, and that of somebody else.
+    hears(&chain(1, 101, 6, &[3, 2, 4]));
+    hears(&chain(2, 102, 9, &[3, 1]));
+    assert_eq!(hears(&originals[2]), [To::Node(NodeId(4))]);
+    hears(&chain(1, 103, 8, &[4, 3, 2]));
+    assert_eq!(hears(&originals[3]), [To::Node(NodeId(2))]);
+    // The last one hands on to nobody, nor does who is in none; and nobody hands back.
+    hears(&chain(1, 104, 9, &[2, 4, 3]));
+    assert_eq!(hears(&originals[4]), []);
+    hears(&chain(1, 105, 10, &[3, 1]));
+    assert_eq!(hears(&originals[5]), []);
 }
 
 /// [pkt-1] Who asks for packets of an older boot, or of a channel that there is not, hears that they are gone.

@@ -5,13 +5,14 @@
 //! clock, no thread: equal inputs give equal outputs, in a reactor and in the simulator.
 //!
 //! Reading order: [`packets`] (the plane), [`introduction`] (what a connection says of packets), [`link`] (one peer, and
-//! whether packets reach it), `undecided` (what may be forgotten), `order` (what waits for what).
+//! whether packets reach it), `undecided` (what may be forgotten), `order` (what waits for what), `chain` (who hands on to whom).
 #![forbid(unsafe_code)]
 
+mod chain;
 pub mod introduction;
 pub mod link;
 mod order;
 pub mod packets;
 mod undecided;
 
-pub use packets::{Counters, Event, Outgoing, Packets, Settings};
+pub use packets::{Counters, Event, Outgoing, Packets, Reach, Settings};

@@ -1,6 +1,9 @@
 //! The plane: who is introduced, probed and reached; frames in, datagrams out, and back.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::ControlFlow,
+};
 
 use quorate_core::{
     ballot::Ballot,
@@ -19,20 +22,36 @@ use quorate_packets::{
 use quorate_wire::header::proposed_to;
 
 use crate::{
+    chain::Chain,
     link::{Link, PROBE_US, Way},
     order::{BEHIND_BYTES, Behind, Order, split},
     undecided::Undecided,
 };
 
+/// Datagrams that are handed on in one call of the kernel.
+const RELAYED_AT_ONCE: usize = 40;
+/// Those that wait to be handed on; older ones are lost.
+const RELAYED_MAX: usize = 2048;
 /// The channel to the group, if there is one; those to single nodes are behind it.
 const GROUP: u8 = 1;
+
+/// How what is for all travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To each alone.
+    Each,
+    /// To an address that reaches the group.
+    Group,
+    /// From node to node ([chain-1]).
+    Chain,
+}
 
 /// What a plane of packets is made of.
 pub struct Settings {
     /// The endpoint under it.
     pub endpoint: endpoint::Settings,
-    /// There is an address that reaches the group.
-    pub group: bool,
+    /// How what is for all travels.
+    pub reach: Reach,
     /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
@@ -100,6 +119,8 @@ pub struct Counters {
     pub frames_received: u64,
     /// Numbers of datagrams that were given up.
     pub given_up: u64,
+    /// Datagrams of others that left along their chains.
+    pub relayed: u64,
 }
 
 /// One node's plane of packets.
@@ -108,7 +129,12 @@ pub struct Packets {
     endpoint: Endpoint,
     nonces: Box<dyn FnMut() -> u64 + Send>,
     links: BTreeMap<NodeId, Link>,
-    has_group: bool,
+    reach: Reach,
+    chain: Chain,
+    /// What came for others and has not left.
+    relayed: VecDeque<endpoint::Outgoing>,
+    /// The chain may have to be laid anew.
+    chain_changed: bool,
     /// Of the group's channel, and of those to single nodes.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
@@ -127,7 +153,8 @@ impl Packets {
         let me = settings.endpoint.me;
         let mut endpoint = Endpoint::new(settings.endpoint, now);
         let mut undecided = BTreeMap::new();
-        if settings.group {
+        let reach = settings.reach;
+        if reach != Reach::Each {
             endpoint.open(GROUP, None, now).expect("the first channel");
             undecided.insert(GROUP, Undecided::default());
         }
@@ -136,7 +163,10 @@ impl Packets {
             endpoint,
             nonces: settings.nonces,
             links: BTreeMap::new(),
-            has_group: settings.group,
+            reach,
+            chain: Chain::default(),
+            relayed: VecDeque::new(),
+            chain_changed: false,
             undecided,
             told: (Ballot::ZERO, Slot::FIRST),
             said_to_group: Vec::new(),
@@ -185,7 +215,7 @@ impl Packets {
         if taken {
             // It need not wait for the next round of probes.
             self.probe(introduction.member.node, now);
-            if self.has_group {
+            if self.reach == Reach::Group {
                 let nonce = (self.nonces)();
                 self.endpoint.probe_group(nonce, now);
             }
@@ -202,6 +232,9 @@ impl Packets {
         self.endpoint.part(node);
         self.undecided.remove(&link.channel);
         self.order.forget(node);
+        self.chain.forget(node);
+        self.relayed.retain(|one| one.to != To::Node(node));
+        self.chain_changed = true;
         self.events.retain(|event| match event {
             Event::Frame { from, .. } => from.node != node,
             Event::Up { node: other, .. } | Event::Down { node: other, .. } => *other != node,
@@ -284,7 +317,7 @@ impl Packets {
             let free_to = undecided.decided(decided_to, next);
             self.endpoint.release_to(channel, free_to);
         }
-        if self.has_group {
+        if self.reach != Reach::Each {
             self.endpoint.tell(GROUP, ballot, decided_to, now);
         }
     }
@@ -296,6 +329,7 @@ impl Packets {
         // Why it is not taken is counted there.
         let _ = self.endpoint.handle(datagram, now);
         self.settle(now);
+        self.lay_chain(now);
     }
 
     /// Does what is due.
@@ -304,8 +338,11 @@ impl Packets {
         if self.probe_at <= now {
             self.probe_at = now.plus_us(PROBE_US);
             self.probe_all(now);
+            // Time heals who did not hand on.
+            self.chain_changed = true;
         }
         self.settle(now);
+        self.lay_chain(now);
     }
 
     /// When [`Self::poll`] or [`Self::take`] have something to do.
@@ -319,9 +356,17 @@ impl Packets {
     /// Gives out the datagrams that may leave now.
     pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> Left) {
         self.said_to_group.clear();
+        // [chain-1] Before anything of its own: who comes next waits for it.
+        if self.relay(&mut give).is_break() {
+            return;
+        }
+        let to_all = self.to_all();
         for outgoing in self.endpoint.take_control() {
+            let Some(to) = resolve(outgoing.to, to_all) else {
+                continue;
+            };
             let left = give(Outgoing {
-                to: outgoing.to,
+                to,
                 bytes: &outgoing.bytes,
                 segment_bytes: outgoing.bytes.len(),
             });
@@ -332,6 +377,9 @@ impl Packets {
         for &channel in self.undecided.keys() {
             while let Some((to, run)) = self.endpoint.take_data(channel, now) {
                 let (first, all) = (run.numbers.start, run.bytes.len());
+                let Some(to) = resolve(to, to_all) else {
+                    continue;
+                };
                 let left = give(Outgoing {
                     to,
                     bytes: run.bytes,
@@ -388,6 +436,46 @@ impl Packets {
 
     // Below.
 
+    /// [chain-1] Hands on what came for others, in runs of one length. What finds no room waits.
+    fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> Left) -> ControlFlow<()> {
+        self.relayed.extend(self.endpoint.take_relayed());
+        // What waits longer than that comes too late to be of use.
+        let late = self.relayed.len().saturating_sub(RELAYED_MAX);
+        self.relayed.drain(..late);
+        while let Some(first) = self.relayed.front() {
+            let (to, segment_bytes) = (first.to, first.bytes.len());
+            let alike =
+                |one: &&endpoint::Outgoing| one.to == to && one.bytes.len() == segment_bytes;
+            let run = self.relayed.iter().take(RELAYED_AT_ONCE).take_while(alike);
+            let count = run.clone().count();
+            let bytes: Vec<u8> = run.flat_map(|one| &one.bytes).copied().collect();
+            let left = give(Outgoing {
+                to,
+                bytes: &bytes,
+                segment_bytes,
+            });
+            let gone = match left {
+                Left::Blocked(gone) => gone.min(count),
+                Left::All | Left::Dropped => count,
+            };
+            self.counters.relayed += gone as u64;
+            self.relayed.drain(..gone);
+            if let Left::Blocked(_) = left {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Where what is for all goes; `None`: to nobody.
+    fn to_all(&self) -> Option<To> {
+        match self.reach {
+            Reach::Each => None,
+            Reach::Group => Some(To::Group),
+            Reach::Chain => self.endpoint.first_of_chain().map(To::Node),
+        }
+    }
+
     fn free_channel(&self) -> Option<u8> {
         let last = u8::try_from(OWN_CHANNELS_MAX).expect("fits a header");
         (GROUP + 1..=last).find(|channel| !self.undecided.contains_key(channel))
@@ -432,9 +520,15 @@ impl Packets {
         for node in &nodes {
             self.probe(*node, now);
         }
-        if self.has_group && !nodes.is_empty() {
+        if self.reach != Reach::Each && !nodes.is_empty() {
             let nonce = (self.nonces)();
             self.endpoint.probe_group(nonce, now);
+        }
+        if self.reach == Reach::Chain {
+            self.endpoint.tell_chain();
+            let links = &self.links;
+            let hears = |node| links.get(&node).is_some_and(|link| link.group.is_up());
+            self.chain_changed |= self.chain.blame(hears, now);
         }
         let mut lost = false;
         for link in self.links.values_mut() {
@@ -448,6 +542,21 @@ impl Packets {
         }
         if lost {
             self.listen_to_receivers();
+            self.chain_changed = true;
+        }
+    }
+
+    /// [chain-1] What is for all goes along those that are reached, in their order of now.
+    fn lay_chain(&mut self, now: Time) {
+        if !std::mem::take(&mut self.chain_changed) || self.reach != Reach::Chain {
+            return;
+        }
+        let reached = self.links.values().filter(|link| link.one.is_up());
+        let reached = reached.map(|link| link.member.node);
+        if let Some(nodes) = self.chain.lay(self.me.node, reached, now) {
+            self.endpoint.lay_chain(nodes);
+            let nonce = (self.nonces)();
+            self.endpoint.probe_group(nonce, now);
         }
     }
 
@@ -548,6 +657,8 @@ impl Packets {
             });
             if by_group {
                 self.listen_to_receivers();
+            } else {
+                self.chain_changed = true;
             }
         }
         let rtts = self.links.values().filter_map(|link| link.one.rtt_us());
@@ -560,10 +671,18 @@ impl Packets {
     fn listen_to_receivers(&mut self) {
         let receivers = self.links.values().filter(|link| link.group.is_up());
         let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
-        if self.has_group {
+        if self.reach != Reach::Each {
             self.endpoint.set_receivers(GROUP, &receivers);
         }
         self.endpoint.set_acceptors(&receivers);
+    }
+}
+
+/// Where a datagram goes, if what is for all goes there.
+fn resolve(to: To, all: Option<To>) -> Option<To> {
+    match to {
+        To::Group => all,
+        To::Node(_) => Some(to),
     }
 }
 

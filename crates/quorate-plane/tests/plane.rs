@@ -20,7 +20,7 @@ use quorate_packets::{
     receive::Delivery,
     trust::{Group, Key, Keys},
 };
-use quorate_plane::{Event, Packets, Settings, packets::Left};
+use quorate_plane::{Event, Packets, Reach, Settings, packets::Left};
 use quorate_wire::{Frame, encode, header::proposed_to};
 
 /// What the network does to a datagram, of 1000.
@@ -49,7 +49,7 @@ struct World {
     blocked: VecDeque<Left>,
 }
 
-fn plane(node: u32, boot: u32, group: bool, now: Time) -> Packets {
+fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
     let mut dice = Dice::new(u64::from(node) << 32 | u64::from(boot));
     Packets::new(
         Settings {
@@ -67,7 +67,7 @@ fn plane(node: u32, boot: u32, group: bool, now: Time) -> Packets {
                 keeps: true,
                 seed: u64::from(node),
             },
-            group,
+            reach,
             nonces: Box::new(move || dice.below(u64::MAX)),
         },
         now,
@@ -75,11 +75,11 @@ fn plane(node: u32, boot: u32, group: bool, now: Time) -> Packets {
 }
 
 impl World {
-    fn new(nodes: u32, group: bool, weather: Weather, seed: u64) -> Self {
+    fn new(nodes: u32, reach: Reach, weather: Weather, seed: u64) -> Self {
         let mut world = Self {
             now: 1,
             planes: (1..=nodes)
-                .map(|node| (node, plane(node, 1, group, Time(1))))
+                .map(|node| (node, plane(node, 1, reach, Time(1))))
                 .collect(),
             flying: BTreeMap::new(),
             next: 0,
@@ -269,7 +269,7 @@ fn slot_of(frame: &[u8]) -> u64 {
 /// [plane-1] Nothing goes by packets before both directions were probed, nor after they fall silent.
 #[test]
 fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
-    let mut world = World::new(2, false, Weather::default(), 1);
+    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
     assert!(world.send(1, &[2], b"early").is_empty());
     world.run(1000);
     assert_eq!(world.ups[&1], [(2, false, true)]);
@@ -297,7 +297,7 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
 /// given out behind them all the same.
 #[test]
 fn what_waits_for_its_pace_is_not_missing() {
-    let mut world = World::new(3, true, Weather::default(), 1);
+    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
     world.run(1000);
     for slot in 1..=20 {
         assert_eq!(world.send(1, &[2, 3], &proposal(slot, 50_000)), [2, 3]);
@@ -325,7 +325,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
             repeated: 30,
             late: 20,
         };
-        let mut world = World::new(4, true, weather, seed);
+        let mut world = World::new(4, Reach::Group, weather, seed);
         world.run(400_000);
         let mut sent: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
         for slot in 1..=400_u64 {
@@ -381,7 +381,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
 /// [gap-2] That something sent to one node alone is given up says nothing of what the group got before it.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
-    let mut world = World::new(3, true, Weather::default(), 1);
+    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
     world.run(200_000);
     (0..10).for_each(|_| assert_eq!(world.send(1, &[2], b"before"), [2]));
     world.run(1000);
@@ -412,7 +412,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
 /// Whoever does not hear the group is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
-    let mut world = World::new(4, true, Weather::default(), 1);
+    let mut world = World::new(4, Reach::Group, Weather::default(), 1);
     world.deaf.insert(4);
     world.run(200_000);
     assert!(world.ups[&1].contains(&(3, true, true)) && !world.ups[&1].contains(&(4, true, true)));
@@ -454,10 +454,110 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.got(1, 3).last(), Some(&frame));
 }
 
+/// [chain-1] What is for all leaves its sender once, comes to everybody in order, and is handed on by the others, to one
+/// node each.
+#[test]
+fn along_a_chain_each_node_sends_what_is_for_all_once() {
+    let mut world = World::new(5, Reach::Chain, Weather::default(), 1);
+    world.run(200_000);
+    for node in 1..=5 {
+        let ups = &world.ups[&node];
+        assert_eq!(ups.iter().filter(|(_, by_group, _)| *by_group).count(), 4);
+    }
+    let relayed = |world: &mut World, node| world.plane(node).repairs().relayed;
+    let before: Vec<u64> = (1..=5).map(|node| relayed(&mut world, node)).collect();
+    let others = [1, 2, 4, 5];
+    for slot in 1..=50 {
+        // Two datagrams each.
+        assert_eq!(world.send(3, &others, &proposal(slot, 2000)), others);
+    }
+    world.run(100_000);
+    for node in others {
+        let slots: Vec<u64> = world
+            .got(3, node)
+            .iter()
+            .map(|frame| slot_of(frame))
+            .collect();
+        assert_eq!(slots, (1..=50).collect::<Vec<_>>());
+        assert_eq!(world.plane(node).repairs().asked, 0);
+    }
+    let handed_on: Vec<u64> = (1..=5)
+        .map(|node| relayed(&mut world, node) - before[node as usize - 1])
+        .collect();
+    // From 3 to 4, 5, 1 and 2, which is the last one; and a few probes and tails of all.
+    for (node, handed_on) in (1..).zip(handed_on) {
+        let of_proposals = if [4, 5, 1].contains(&node) { 100 } else { 0 };
+        let of_others = handed_on - of_proposals;
+        assert!((1..60).contains(&of_others), "{node} handed on {handed_on}");
+    }
+}
+
+/// [chain-1] A node that hands nothing on is passed by: first all behind it are reached alone, then it is the last.
+#[test]
+fn a_node_that_hands_nothing_on_becomes_the_last() {
+    let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
+    world.run(200_000);
+    let hears = |world: &mut World, node| world.plane(1).link(NodeId(node)).unwrap().group.is_up();
+    assert!((2..=4).all(|node| hears(&mut world, node)));
+    // 2 still answers everybody, but nothing of it reaches 3.
+    world.cut.insert((2, 3));
+    let mut slot = 0;
+    let mut say = |world: &mut World| {
+        slot += 1;
+        assert_eq!(world.send(1, &[2, 3, 4], &proposal(slot, 100)).len(), 3);
+    };
+    for _ in 0..20 {
+        say(&mut world);
+        world.run(100_000);
+    }
+    // 2 and 3 are at the end, 4 in front, and everybody hears what is for all again.
+    assert!((2..=4).all(|node| hears(&mut world, node)));
+    let before = world.plane(1).counters().frames_to_one;
+    for _ in 0..20 {
+        say(&mut world);
+    }
+    world.run(100_000);
+    assert_eq!(world.plane(1).counters().frames_to_one, before);
+    for node in 2..=4 {
+        // Alone, they do not wait for what the group got before.
+        let slots: BTreeSet<u64> = world
+            .got(1, node)
+            .iter()
+            .map(|frame| slot_of(frame))
+            .collect();
+        assert_eq!(slots, (1..=slot).collect(), "to node {node}");
+    }
+}
+
+/// [chain-1] Who goes leaves no hole: its successor is handed to by its predecessor at once, and asks for what it missed.
+#[test]
+fn a_node_that_goes_is_left_out_at_once() {
+    let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
+    world.run(200_000);
+    for slot in 1..=30 {
+        let there: &[u32] = if slot <= 10 { &[2, 3, 4] } else { &[2, 4] };
+        assert_eq!(
+            world.send(1, there, &proposal(slot, 3000)).len(),
+            there.len()
+        );
+        world.run(300);
+        if slot == 10 {
+            world.planes.remove(&3);
+            for node in [1, 2, 4] {
+                world.plane(node).part(NodeId(3));
+            }
+        }
+    }
+    world.run(50_000);
+    let slots: Vec<u64> = world.got(1, 4).iter().map(|frame| slot_of(frame)).collect();
+    assert_eq!(slots, (1..=30).collect::<Vec<_>>());
+    assert_eq!(world.ups[&1].iter().filter(|(_, _, up)| !up).count(), 0);
+}
+
 /// What goes to more nodes than a set has comes in parts: the group gets it once.
 #[test]
 fn parts_of_one_send_are_one_message_to_the_group() {
-    let mut world = World::new(5, true, Weather::default(), 1);
+    let mut world = World::new(5, Reach::Group, Weather::default(), 1);
     world.run(200_000);
     let frame = proposal(1, 100);
     let before = world.plane(1).counters().frames_to_group;
@@ -479,7 +579,7 @@ fn parts_of_one_send_are_one_message_to_the_group() {
 /// is taken.
 #[test]
 fn who_starts_again_gets_nothing_of_before() {
-    let mut world = World::new(3, true, Weather::default(), 1);
+    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
     world.run(100_000);
     world.send(1, &[2, 3], &proposal(1, 50_000));
     world.send(1, &[2], &proposal(2, 50_000));
@@ -487,7 +587,7 @@ fn who_starts_again_gets_nothing_of_before() {
     for node in [1, 3] {
         world.plane(node).part(NodeId(2));
     }
-    world.planes.insert(2, plane(2, 2, true, now));
+    world.planes.insert(2, plane(2, 2, Reach::Group, now));
     world.connect(1, 2);
     world.connect(2, 3);
     world.run(200_000);
@@ -503,7 +603,7 @@ fn who_starts_again_gets_nothing_of_before() {
 /// what is sent behind it.
 #[test]
 fn what_flies_from_before_a_connection_is_not_taken() {
-    let mut world = World::new(2, true, Weather::default(), 1);
+    let mut world = World::new(2, Reach::Group, Weather::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b"before"), [2]);
     world.flush();
@@ -535,7 +635,7 @@ fn what_flies_from_before_a_connection_is_not_taken() {
 /// [rate-1] What is not decided fills the window; what is decided makes room.
 #[test]
 fn a_full_window_takes_nothing_until_something_is_decided() {
-    let mut world = World::new(2, false, Weather::default(), 1);
+    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
     world.run(1000);
     let mut slot = 0;
     while world.send(1, &[2], &proposal(slot + 1, 1 << 20)) == [2] {
@@ -558,7 +658,7 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
 /// Frames that no plane of packets takes, and ones that are empty.
 #[test]
 fn frames_of_every_length_are_taken_or_refused() {
-    let mut world = World::new(2, false, Weather::default(), 1);
+    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b""), [2]);
     assert_eq!(world.send(1, &[2], &[1]), [2]);
@@ -572,7 +672,7 @@ fn frames_of_every_length_are_taken_or_refused() {
 /// A socket without room ends a turn; what it did not take is asked for again.
 #[test]
 fn a_full_socket_loses_datagrams_and_nothing_else() {
-    let mut world = World::new(2, false, Weather::default(), 1);
+    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
     world.run(1000);
     for slot in 1..10 {
         world.send(1, &[2], &proposal(slot, 2000));

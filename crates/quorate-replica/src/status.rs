@@ -53,6 +53,8 @@ pub enum Way {
     Tcp,
     /// Frames of the protocol by datagrams to it alone; the rest by connections.
     Udp,
+    /// The same, and what several peers get goes from one to the next.
+    Chain,
     /// The same, and what several peers get goes to an IP multicast group, once.
     Multicast,
     /// The same without IP: frames of our own EtherType on one interface.
@@ -61,7 +63,13 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet];
+    pub const ALL: [Self; 5] = [
+        Self::Tcp,
+        Self::Udp,
+        Self::Chain,
+        Self::Multicast,
+        Self::Ethernet,
+    ];
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -73,6 +81,7 @@ impl Way {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Chain => "chain",
             Self::Multicast => "multicast",
             Self::Ethernet => "ethernet",
         }

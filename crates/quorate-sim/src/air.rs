@@ -6,6 +6,7 @@
 use std::fmt;
 
 use quorate_packets::{header::HEADER_BYTES, trust::Refusal};
+use quorate_plane::Reach;
 
 use crate::{
     dice::Dice,
@@ -64,8 +65,13 @@ impl Air {
             refused_of_1000: dice.pick(&[0, 0, 20]),
             deaf_us: dice.pick(&[None, Some(300_000), Some(1_500_000)]),
         };
+        let reach = match (group, dice.chance(1, 3)) {
+            (_, true) => Reach::Chain,
+            (true, false) => Reach::Group,
+            (false, false) => Reach::Each,
+        };
         let carrier = if packets {
-            Carrier::Packets { group }
+            Carrier::Packets { reach }
         } else {
             carrier
         };
@@ -200,6 +206,7 @@ impl Counts {
             (&mut self.group_down, other.group_down),
             (&mut self.deaf, other.deaf),
             (&mut a.frames_to_group, b.frames_to_group),
+            (&mut a.relayed, b.relayed),
             (&mut a.frames_to_one, b.frames_to_one),
             (&mut a.frames_refused, b.frames_refused),
             (&mut a.frames_received, b.frames_received),
@@ -217,11 +224,12 @@ impl fmt::Display for Counts {
         let Self { planes, .. } = self;
         write!(
             f,
-            "packets: {} frames to one, {} to the group, {} refused, {} received, {} wrong; {} introductions, {} not taken; \
+            "packets: {} frames to one, {} to the group, {} datagrams handed on, {} frames refused, {} received, {} wrong; {} introductions, {} not taken; \
              up {}, down {}, by the group {} and {}; {} numbers given up; {} datagrams, {} lost, {} blocked, {} unheard, \
              {} repeated, {} much later, {} flipped, {} cut, {} dropped by their sender; not taken:",
             planes.frames_to_one,
             planes.frames_to_group,
+            planes.relayed,
             planes.frames_refused,
             planes.frames_received,
             self.frames_wrong,

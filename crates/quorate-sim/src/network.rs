@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::time::Time;
+use quorate_plane::Reach;
 use quorate_wire::{Decoded, Lane};
 
 use crate::dice::Dice;
@@ -21,8 +22,8 @@ pub enum Carrier {
     Datagrams,
     /// By a plane of packets where that reaches, in order by streams elsewhere.
     Packets {
-        /// There is an address that reaches all.
-        group: bool,
+        /// How what is for all travels.
+        reach: Reach,
     },
 }
 

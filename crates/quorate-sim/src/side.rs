@@ -13,7 +13,7 @@ use quorate_packets::{
     receive::Delivery,
     trust::{Group, Key, Keys},
 };
-use quorate_plane::{Event, Packets, introduction, packets::Left};
+use quorate_plane::{Event, Packets, Reach, introduction, packets::Left};
 use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, decode, encode};
 
 use crate::{
@@ -53,7 +53,7 @@ impl Side {
         me: Member,
         boot: u32,
         cluster: u128,
-        group: bool,
+        reach: Reach,
         air: &Air,
         now: Time,
     ) -> Self {
@@ -87,7 +87,7 @@ impl Side {
         };
         let settings = quorate_plane::Settings {
             endpoint,
-            group,
+            reach,
             nonces: Box::new(move || nonces.word()),
         };
         Self {
@@ -248,6 +248,7 @@ impl Side {
         sum.frames_refused += now.frames_refused - then.frames_refused;
         sum.frames_received += now.frames_received - then.frames_received;
         sum.given_up += now.given_up - then.given_up;
+        sum.relayed += now.relayed - then.relayed;
         self.counted.planes = now;
     }
 }

@@ -4,13 +4,19 @@
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
 use quorate_packets::trust::Refusal;
+use quorate_plane::Reach;
 use quorate_sim::{air::Counts, faults::Settings, network::Carrier, run, world::World};
 
-const CARRIERS: [Carrier; 4] = [
+const CARRIERS: [Carrier; 5] = [
     Carrier::Streams,
     Carrier::Datagrams,
-    Carrier::Packets { group: false },
-    Carrier::Packets { group: true },
+    Carrier::Packets { reach: Reach::Each },
+    Carrier::Packets {
+        reach: Reach::Chain,
+    },
+    Carrier::Packets {
+        reach: Reach::Group,
+    },
 ];
 
 /// One client, one command at a time, nothing goes wrong: what is decided, and what planes of packets did.
@@ -53,13 +59,16 @@ fn one_history_on_every_plane() {
         for carrier in CARRIERS {
             let (history, packets) = history(carrier, class, nodes);
             assert_eq!(history, expected, "{carrier:?}, {class:?}, {nodes} nodes");
-            let Carrier::Packets { group } = carrier else {
+            let Carrier::Packets { reach } = carrier else {
                 continue;
             };
             // Proposals went by the group, where there is one, and votes by packets in any case.
             let planes = packets.planes;
             assert!(planes.frames_to_one >= 60, "{packets}");
-            assert_eq!(planes.frames_to_group >= 60, group, "{packets}");
+            let once = reach != Reach::Each;
+            assert_eq!(planes.frames_to_group >= 60, once, "{packets}");
+            let handed_on = planes.relayed >= 60;
+            assert_eq!(handed_on, reach == Reach::Chain, "{packets}");
             assert_eq!(
                 (planes.given_up, planes.frames_refused),
                 (0, 0),
@@ -103,6 +112,7 @@ fn fixed_seeds_reach_every_counter() {
         ("deaf", all.deaf),
         ("frames to one", planes.frames_to_one),
         ("frames to the group", planes.frames_to_group),
+        ("handed on", planes.relayed),
         ("frames refused", planes.frames_refused),
         ("frames received", planes.frames_received),
         ("given up", planes.given_up),

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{laying::Route, record::Class, slot::Slot, value::Value};
+use quorate_plane::Reach;
 use quorate_sim::{
     faults::Settings,
     network::{Carrier, Weather},
@@ -56,8 +57,13 @@ fn one_history_whatever_way_votes_take() {
         for carrier in [
             Carrier::Streams,
             Carrier::Datagrams,
-            Carrier::Packets { group: false },
-            Carrier::Packets { group: true },
+            Carrier::Packets { reach: Reach::Each },
+            Carrier::Packets {
+                reach: Reach::Chain,
+            },
+            Carrier::Packets {
+                reach: Reach::Group,
+            },
         ] {
             let (history, relayed) = history(settings(&Route::Ring, carrier, class, 5));
             assert_eq!(history, expected, "{carrier:?}, {class:?}");
@@ -115,7 +121,9 @@ fn no_member_of_a_ring_is_waited_for() {
                 continue;
             }
             for place in 0..2 {
-                let carrier = Carrier::Packets { group: true };
+                let carrier = Carrier::Packets {
+                    reach: Reach::Group,
+                };
                 let mut world = elected(settings(&Route::Ring, carrier, class, 5));
                 let leader = world.leader().unwrap();
                 let client = world.client(leader);

@@ -258,7 +258,7 @@ impl LoadArgs {
 }
 
 fn plane(text: &str) -> Result<Way, String> {
-    Way::named(text).ok_or_else(|| "not tcp, udp, multicast or ethernet".to_owned())
+    Way::named(text).ok_or_else(|| "not tcp, udp, chain, multicast or ethernet".to_owned())
 }
 
 fn lan(text: &str) -> Result<Lan, String> {

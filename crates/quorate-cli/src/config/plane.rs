@@ -18,7 +18,11 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
     })?;
     let keys = file.map(|file| KeyFile::read(Path::new(&file)));
     let wanted = Wanted {
-        way: layers.required("plane", "tcp, udp, multicast or ethernet", Way::named)?,
+        way: layers.required(
+            "plane",
+            "tcp, udp, chain, multicast or ethernet",
+            Way::named,
+        )?,
         interface: layers.optional("plane-interface", "the name of an interface", |text| {
             (!text.is_empty()).then(|| text.to_owned())
         })?,

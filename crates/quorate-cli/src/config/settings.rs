@@ -160,7 +160,7 @@ pub(super) const SETTINGS: [Setting; 45] = [
     setting(
         "plane",
         "PLANE",
-        "How nodes speak: tcp; udp, the protocol by datagrams; multicast, one datagram for all; or ethernet, without IP. The same on all nodes",
+        "How nodes speak: tcp; udp, the protocol by datagrams; chain, from node to node; multicast, one datagram for all; or ethernet, without IP. The same on all nodes",
         Preset::Text("tcp"),
     ),
     setting(

@@ -16,12 +16,13 @@ use quorate_core::{
 };
 use quorate_packets::{
     endpoint::{self, To},
+    limits::Limits,
     receive::Delivery,
     socket::Sent,
     trust::{Group, Introduction, Keys, keys::KeyId},
 };
 use quorate_plane::{
-    Event, Packets, Settings, introduction,
+    Event, Packets, Reach, Settings, introduction,
     link::Link,
     packets::{FRAME_BYTES_MAX, Left},
 };
@@ -38,6 +39,12 @@ use crate::{
     sources::{Sources, Token},
     stats::Stats,
 };
+
+/// How long a datagram that goes along a chain may take longer than one that does not.
+const CHAIN_GRACE_US: u64 = 10_000;
+
+/// What a chain may take of each link.
+const CHAIN_PERCENT: u64 = 93;
 
 /// Datagrams of this node, and whom they reach.
 pub(crate) struct PacketSide {
@@ -80,12 +87,16 @@ impl PacketSide {
                     generation: 0,
                 },
                 keys: sockets.keys.as_ref().map_or_else(Keys::none, KeyFile::keys),
-                limits: sockets.limits.clone(),
+                limits: limits_of(&sockets),
                 delivery: Delivery::InOrder,
                 keeps: true,
                 seed,
             },
-            group: sockets.wire.has_group(),
+            reach: match (sockets.chain, sockets.wire.has_group()) {
+                (true, _) => Reach::Chain,
+                (false, true) => Reach::Group,
+                (false, false) => Reach::Each,
+            },
             nonces: Box::new(nonce),
         };
         Ok(Self {
@@ -304,6 +315,7 @@ impl PacketSide {
     pub(crate) const fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
+            (Wire::Udp { .. }, true) if self.sockets.chain => Way::Chain,
             (Wire::Udp { .. }, true) => Way::Multicast,
             (Wire::Udp { .. }, false) => Way::Udp,
         }
@@ -317,8 +329,12 @@ impl PacketSide {
             }
             (false, _) => (Way::Tcp, Some("datagrams do not come back".to_owned())),
             (true, by_group) => {
-                let silent = !by_group && self.sockets.wire.has_group();
-                let silent = silent.then(|| "it does not answer by the group".to_owned());
+                let silent = match (self.sockets.chain, self.sockets.wire.has_group()) {
+                    _ if by_group => None,
+                    (true, _) => Some("nothing comes to it along the chain".to_owned()),
+                    (false, true) => Some("it does not answer by the group".to_owned()),
+                    (false, false) => None,
+                };
                 let why = silent.or_else(|| self.sockets.instead.clone());
                 (self.way(by_group), why)
             }
@@ -356,6 +372,11 @@ impl PacketSide {
                 repairs.repeated,
             ),
             (
+                "datagrams_relayed",
+                "Datagrams of others that were handed on along their chains.",
+                repairs.relayed,
+            ),
+            (
                 "datagrams_given_up",
                 "Datagrams that did not come, however often they were asked for.",
                 counters.given_up,
@@ -384,6 +405,17 @@ impl PacketSide {
             let _ = writeln!(out, "{name}{{reason=\"{}\"}} {count}", refusal.name());
         }
     }
+}
+
+/// What several nodes hand on takes longer than what comes by itself: it is not missing yet.
+fn limits_of(sockets: &Sockets) -> Limits {
+    let mut limits = sockets.limits.clone();
+    if sockets.chain {
+        limits.reorder_grace_us = CHAIN_GRACE_US;
+        // Whoever hands on has votes and repairs of its own to send.
+        limits.link_bytes_s = limits.link_bytes_s / 100 * CHAIN_PERCENT;
+    }
+    limits
 }
 
 /// What a connection says of datagrams, owned.

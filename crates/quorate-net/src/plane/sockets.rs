@@ -45,6 +45,8 @@ pub struct Sockets {
     pub(crate) keys: Option<KeyFile>,
     /// What of that arrives is taken for lost.
     pub(crate) losing: Losing,
+    /// What is for all goes from node to node ([chain-1]).
+    pub(crate) chain: bool,
 }
 
 impl fmt::Debug for Sockets {
@@ -105,7 +107,7 @@ impl Sockets {
         }
         let found = interface_of(wanted, peers);
         let interface = found.as_deref();
-        if interface.is_none() && wanted.way > Way::Udp {
+        if interface.is_none() && wanted.way > Way::Chain {
             return Err(Refused::NoInterface(name, peers));
         }
         let losing = Losing::new(wanted.lost_of_10000, Dice::new(u64::from(peers.port())));
@@ -119,6 +121,7 @@ impl Sockets {
                         instead,
                         keys: wanted.keys.clone(),
                         losing,
+                        chain: false,
                     }));
                 }
                 Err(error) => instead = Some(pass_over("raw Ethernet", &error)),
@@ -148,12 +151,14 @@ impl Sockets {
             instead,
             keys: wanted.keys.clone(),
             losing,
+            chain: wanted.way == Way::Chain,
         }))
     }
 
     /// What it came to.
     pub(crate) const fn way(&self) -> Way {
         match self.wire {
+            Wire::Udp { .. } if self.chain => Way::Chain,
             Wire::Ethernet(_) => Way::Ethernet,
             Wire::Udp { group: Some(_), .. } => Way::Multicast,
             Wire::Udp { group: None, .. } => Way::Udp,

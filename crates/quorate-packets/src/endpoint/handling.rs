@@ -44,7 +44,9 @@ impl Endpoint {
         {
             heard.alive = Some(now);
         }
+        self.relay(&header, datagram);
         match admitted.body {
+            Body::Chain(chain) => self.on_chain(from, &chain),
             Body::Fragment(part) => self.on_fragment(&header, part, datagram, Way::Original, now),
             Body::Tail(tail) => {
                 let of = name(&header, tail.channel);

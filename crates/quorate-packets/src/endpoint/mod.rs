@@ -6,6 +6,7 @@
 //! [`Endpoint::take_data`].
 
 mod asking;
+mod chaining;
 mod control;
 mod handling;
 mod sending;
@@ -158,6 +159,7 @@ pub struct Endpoint {
     dice: Dice,
     events: Vec<Event>,
     counters: Counters,
+    chaining: chaining::Chaining,
 }
 
 /// How often something was missing.
@@ -169,6 +171,8 @@ pub struct Counters {
     pub repaired: u64,
     /// Datagrams of its own that it sent once more to the group.
     pub repeated: u64,
+    /// Datagrams of others that it handed on along their chains.
+    pub relayed: u64,
 }
 
 /// The newest probes: nonces, and when they went out.
@@ -209,6 +213,8 @@ struct Heard {
     joins: Joins,
     /// The last original of its own ([gap-4]).
     alive: Option<Time>,
+    /// Where this node is in its chain.
+    place: Option<chaining::Place>,
 }
 
 /// One channel that is listened to.
@@ -257,6 +263,7 @@ impl Endpoint {
             dice: Dice::new(seed),
             events: Vec::new(),
             counters: Counters::default(),
+            chaining: chaining::Chaining::default(),
             limits,
         }
     }
@@ -302,6 +309,7 @@ impl Endpoint {
                     channels: BTreeMap::new(),
                     joins: Joins::default(),
                     alive: None,
+                    place: None,
                 };
                 self.heard.insert(node, heard);
             }

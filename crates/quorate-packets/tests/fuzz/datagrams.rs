@@ -5,7 +5,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
-    body::{Body, CHANNELS_MAX, Opening, RANGES_MAX},
+    body::{Body, CHAIN_MAX, CHANNELS_MAX, Opening, RANGES_MAX},
     endpoint::{Endpoint, Settings},
     header::{HEADER_BYTES, Header},
     limits::Limits,
@@ -58,6 +58,7 @@ fn read(bytes: &[u8]) {
     assert!(again == bytes, "{header:?} {body:?} is written otherwise");
     match body {
         Body::Nak(numbers) | Body::Gone(numbers) => assert!(numbers.ranges.len() <= RANGES_MAX),
+        Body::Chain(chain) => assert!(chain.nodes.len() <= CHAIN_MAX),
         Body::Answer(answer) => assert!(answer.channels.len() <= CHANNELS_MAX),
         _ => {}
     }

@@ -6,7 +6,7 @@ use quorate_core::{
     slot::Slot,
 };
 use quorate_packets::{
-    body::{Answer, Body, ChannelName, Numbers, Opening, Report, Tail},
+    body::{Answer, Body, Chain, ChannelName, Numbers, Opening, Report, Tail},
     header::{CONTROL, Header},
     trust::{Group, Key, Place, Seal},
 };
@@ -96,6 +96,10 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         };
         sealed(header, body, key, one)
     };
+    let chain = Chain {
+        number: 7,
+        nodes: vec![NodeId(2), NodeId(5), NodeId(3)],
+    };
     let whole = make(&Body::Fragment(&message), 1, None, (5, 0, 1), Some(&key));
     let control =
         |body: &Body<'_>, number| make(body, CONTROL, Some(to), (number, 0, 1), Some(&key));
@@ -139,5 +143,6 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("probe", control(&Body::Probe(0x1122_3344_5566_7788), 19)),
         ("answer", control(&Body::Answer(answer), 20)),
+        ("chain", control(&Body::Chain(chain), 21)),
     ]
 }

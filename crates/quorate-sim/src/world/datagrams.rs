@@ -5,7 +5,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::endpoint::To;
-use quorate_plane::packets::Left;
+use quorate_plane::{Reach, packets::Left};
 
 use super::{Event, World, name};
 use crate::{
@@ -30,9 +30,9 @@ impl Flights {
         }
     }
 
-    fn has_packets(weather: &Weather) -> Option<bool> {
+    fn reach(weather: &Weather) -> Option<Reach> {
         match weather.carrier {
-            Carrier::Packets { group } => Some(group),
+            Carrier::Packets { reach } => Some(reach),
             Carrier::Streams | Carrier::Datagrams => None,
         }
     }
@@ -41,11 +41,11 @@ impl Flights {
 impl World {
     /// A process that runs from now on has a plane of packets, where they are the carrier.
     pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
-        let Some(group) = Flights::has_packets(&self.settings.weather) else {
+        let Some(reach) = Flights::reach(&self.settings.weather) else {
             return;
         };
         let now = self.nodes[node].time(self.now);
-        let side = Side::new(me, boot, cluster, group, &self.settings.air, now);
+        let side = Side::new(me, boot, cluster, reach, &self.settings.air, now);
         if let Some(running) = &mut self.nodes[node].running {
             running.packets = Some(side);
         }
@@ -112,7 +112,7 @@ impl World {
 
     /// The next time that the group falls silent for a node, if it does in this run.
     pub(super) fn plan_deaf(&mut self) {
-        let group = Flights::has_packets(&self.settings.weather) == Some(true);
+        let group = Flights::reach(&self.settings.weather) == Some(Reach::Group);
         if let Some(mean_us) = self.settings.air.deaf_us.filter(|_| group) {
             let wait = self.flights.dice.interval(mean_us);
             self.after(wait, Event::Deaf);

@@ -1,0 +1,105 @@
+//! A group without an address: what is for all goes along a chain of nodes, each of which hands it on ([chain-1]).
+//!
+//! The sender lays the chain, numbers it, and tells it to each of its nodes by itself. A node hands on whole datagrams,
+//! bit for bit, before it looks at what they say, each number once, and only to who follows it in the newest chain of
+//! that sender's boot. What a broken chain loses is asked for like anything that is lost.
+
+use quorate_core::node_id::{Member, NodeId};
+
+use crate::{
+    body::{Body, CHAIN_MAX, Chain},
+    endpoint::{Endpoint, Outgoing, To},
+    header::Header,
+};
+
+/// Datagrams that wait to be handed on; more are lost.
+const RELAYED_MAX: usize = 8192;
+
+/// This node's own chain, and what it hands on for others.
+#[derive(Default)]
+pub(super) struct Chaining {
+    own: Chain,
+    relayed: Vec<Outgoing>,
+}
+
+/// What another node's chain is for this node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    number: u32,
+    /// Who follows this node, if anybody does.
+    successor: Option<NodeId>,
+}
+
+impl Endpoint {
+    /// This node's datagrams for the group go along these nodes from now on, the first [`CHAIN_MAX`] of them.
+    pub fn lay_chain(&mut self, nodes: &[NodeId]) {
+        let nodes = nodes.iter().copied().take(CHAIN_MAX).collect();
+        let number = self.chaining.own.number + 1;
+        self.chaining.own = Chain { number, nodes };
+        self.tell_chain();
+    }
+
+    /// Tells its nodes once more: what is told may be lost.
+    pub fn tell_chain(&mut self) {
+        let chain = &self.chaining.own;
+        let members: Vec<Member> = chain
+            .nodes
+            .iter()
+            .filter_map(|node| self.gate.peer(*node))
+            .collect();
+        let body = Body::Chain(chain.clone());
+        for member in members {
+            self.control.say(Some(member), &body);
+        }
+    }
+
+    /// Whom this node's datagrams for the group are handed to.
+    pub fn first_of_chain(&self) -> Option<NodeId> {
+        self.chaining.own.nodes.first().copied()
+    }
+
+    /// Datagrams of others that are to be handed on, in the order in which they came.
+    pub fn take_relayed(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.chaining.relayed)
+    }
+
+    /// A node laid its chain.
+    pub(super) fn on_chain(&mut self, from: NodeId, chain: &Chain) {
+        let me = self.me.node;
+        let Some(heard) = self.heard.get_mut(&from) else {
+            return;
+        };
+        // [chain-1] Never by an older one.
+        if heard
+            .place
+            .is_some_and(|place| place.number >= chain.number)
+        {
+            return;
+        }
+        let mut behind = chain.nodes.iter().copied().skip_while(|node| *node != me);
+        let successor = behind.nth(1).filter(|node| *node != from);
+        heard.place = Some(Place {
+            number: chain.number,
+            successor,
+        });
+    }
+
+    /// Hands on what is for the group, which came for the first time.
+    pub(super) fn relay(&mut self, header: &Header, datagram: &[u8]) {
+        let heard = self
+            .heard
+            .get(&header.sender)
+            .filter(|heard| heard.boot == header.boot && !header.to_one);
+        let successor = heard.and_then(|heard| heard.place?.successor);
+        let Some(node) = successor.filter(|node| self.gate.peer(*node).is_some()) else {
+            return;
+        };
+        if self.chaining.relayed.len() < RELAYED_MAX {
+            self.counters.relayed += 1;
+            self.chaining.relayed.push(Outgoing {
+                to: To::Node(node),
+                bytes: datagram.to_vec(),
+            });
+        }
+    }
+}
