@@ -1,0 +1,1 @@
+//! Faults that are planted on purpose, one at a time.
