@@ -48,7 +48,7 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
         }
     }
     tally(&reference, &mut reasons);
-    println!("{} {set}: {types:?} {reasons:?}", program.name());
+    eprintln!("{} {set}: {types:?} {reasons:?}", program.name());
     for reason in Reason::ALL {
         let times = reasons.get(&reason).copied().unwrap_or(0);
         assert_eq!(
