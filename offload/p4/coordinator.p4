@@ -78,7 +78,7 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         cell_c.read(c, index);
         cell_d.read(d, index);
         bool holds = held_ballot != 0 && held_slot == hdr.q.slot;
-        bit<64> mask = holds ? 0xffffffffffffffff : 64w0;
+        bit<64> mask = holds ? 64w0xffffffffffffffff : 64w0;
         hdr.q.voted = held_ballot & mask;
         hdr.q.kind = shape[39:32] & mask[7:0];
         hdr.q.origin = origin[63:32] & mask[31:0];

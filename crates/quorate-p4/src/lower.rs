@@ -1,10 +1,12 @@
 //! Names and types: every name becomes a slot, every expression has a type, every control and action is put in place.
 
+mod call;
 mod control;
 mod expr;
 pub(crate) use expr::{NO_MATCH, PACKET_TOO_SHORT};
 mod parser;
 mod scope;
+mod variable;
 
 use crate::{
     Error, Place,
