@@ -153,6 +153,8 @@ struct metadata {
     bit<3> where;
     // Whether the program handles such frames.
     bool takes;
+    // Whether only the owner may ask it.
+    bool of_owner;
     // Complement of the room's sum, as a checksum has it.
     bit<16> not_sum;
     // What a sum with its checksum is.
@@ -367,12 +369,12 @@ control Whole(inout headers hdr, inout metadata meta, inout standard_metadata_t 
 control Plain(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
     apply {
         bit<4> what = hdr.q.what;
-        bool of_owner = what == TICK || what == READ || what == ARM || what == FLOOR || what == FENCE
+        meta.of_owner = what == TICK || what == READ || what == ARM || what == FLOOR || what == FENCE
             || what == ASK || what == BOOT;
         bool has_value = what == SUBMIT || what == PHASE2A || what == PHASE2B;
         if (!meta.takes) {
             meta.why = WHY_OTHER;
-        } else if (standard_metadata.ingress_port == NETWORK && of_owner) {
+        } else if (standard_metadata.ingress_port == NETWORK && meta.of_owner) {
             meta.why = WHY_PORT;
         } else if ((hdr.q.flags & NO_FLAG) != 0 || hdr.q.reason != 0) {
             meta.why = WHY_RESERVED;
@@ -433,6 +435,9 @@ control Finish(inout headers hdr, inout metadata meta, inout standard_metadata_t
     apply {
         if (meta.why >= WHY_FOREIGN && meta.why <= WHY_OTHER) {
             meta.where = ON;
+        } else if (meta.why >= WHY_BUSY && meta.of_owner) {
+            // The owner is where the table says, whoever a call claims to be from.
+            meta.where = TO_OWNER;
         } else if (meta.why >= WHY_BUSY) {
             meta.where = BACK;
             // A refusal goes to one station, or nowhere.

@@ -3,7 +3,7 @@
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
     Setup, State, Type, Verdict,
-    admit::Admitted,
+    admit::{Admitted, is_control},
     checksum::sum,
     control::Order,
     header::{HINT, ROOM_BYTES_MAX},
@@ -62,8 +62,14 @@ impl<'a> Device<'a> {
     ) -> Verdict {
         let mut reason = reason;
         if reason.answers() {
-            match asked.form.from(asked.frame) {
-                Some(from) => self.refuse(asked, &from, reason, state, out),
+            // The owner is where the setup says, whoever a call claims to be from.
+            let to = if is_control(asked.header.kind) {
+                Some(self.setup.owner)
+            } else {
+                asked.form.from(asked.frame)
+            };
+            match to {
+                Some(to) => self.refuse(asked, &to, reason, state, out),
                 None => reason = Reason::Source,
             }
         }

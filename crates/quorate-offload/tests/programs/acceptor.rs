@@ -309,7 +309,10 @@ fn frames_of_control() {
         ballot: PackedBallot(BALLOT),
         ..call(Type::Arm, 1)
     };
-    assert_eq!(ask(&mut acceptor, &arm).header.reason, Reason::Boot as u8);
+    let refused = ask(&mut acceptor, &arm);
+    assert_eq!(refused.header.reason, Reason::Boot as u8);
+    // Not to where the call claims to be from.
+    assert_eq!((refused.port, refused.to), (Port::Owner, address(OWNER)));
     assert_eq!(ask(&mut acceptor, &boot).header.kind, Type::Done);
     assert!(send(&mut acceptor, &arm, &room(0)).is_empty());
     assert_eq!(acceptor.counted(Reason::Port), 1);
