@@ -14,6 +14,7 @@ pub mod frames;
 pub mod mutant;
 pub mod p4;
 pub mod random;
+pub mod rtl;
 pub mod targets;
 pub mod vectors;
 

@@ -1,7 +1,7 @@
 //! Faults that are planted on purpose, one at a time, and must be found.
 //!
-//! One in a P4 program is found by the vectors; one in a reference program by the tests of its crate, since the
-//! reference itself is what vectors are made from.
+//! One in a P4 program or a core is found by the vectors; one in a reference program by the tests of its crate, since
+//! the reference itself is what vectors are made from.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use crate::{
     device::Reference,
     directed,
     p4::{Switch, sources},
-    random,
+    random, rtl,
 };
 
 /// Where a fault is planted.
@@ -28,6 +28,8 @@ pub enum Where {
     Reference,
     /// In `offload/p4`.
     P4,
+    /// In `offload/rtl`.
+    Rtl,
 }
 
 /// A change of a text.
@@ -53,7 +55,7 @@ pub struct Mutant {
     pub rules: Vec<String>,
     /// Where it is planted.
     pub target: Where,
-    /// For P4: which program is run.
+    /// For P4 and cores: which program is run.
     pub program: Option<String>,
     /// What is changed.
     #[serde(rename = "edit")]
@@ -126,6 +128,7 @@ impl Mutant {
     pub fn judge(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         match self.target {
             Where::P4 => self.judge_p4(check),
+            Where::Rtl => self.judge_core(&folder.join("rtl"), check),
             Where::Reference => self.judge_reference(folder, check),
         }
     }
@@ -135,8 +138,7 @@ impl Mutant {
         for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
             sources.put(&file, text);
         }
-        let program = self.program.as_deref().and_then(Program::of);
-        let program = program.ok_or_else(|| format!("{}: which program?", self.name))?;
+        let program = self.program()?;
         let mut switch = Switch::new(&sources, program)?;
         if check {
             return Ok(Some("it compiles".to_owned()));
@@ -154,6 +156,48 @@ impl Mutant {
         let (events, expected) = random::events(program, 1, RANDOM);
         let found = run(&mut switch, &events, &expected).err();
         Ok(found.map(|difference| format!("random, event {}", difference.at)))
+    }
+
+    fn program(&self) -> Result<Program, String> {
+        let program = self.program.as_deref().and_then(Program::of);
+        program.ok_or_else(|| format!("{}: which program?", self.name))
+    }
+
+    /// In a copy of the sources, which stays for the next one.
+    fn judge_core(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
+        let text = |error: io::Error| error.to_string();
+        let copied = folder.join("sources");
+        fs::create_dir_all(&copied).map_err(text)?;
+        copy(&rtl::sources(), &copied).map_err(text)?;
+        let read = |file: &str| fs::read_to_string(rtl::sources().join(file)).ok();
+        for (file, changed) in self.change(read)? {
+            fs::write(copied.join(file), changed).map_err(text)?;
+        }
+        let program = self.program()?;
+        let simulator = rtl::build(&copied, folder, program)?;
+        if check {
+            return Ok(Some("it compiles".to_owned()));
+        }
+        let mut reference = Reference::new(program);
+        let directed = directed::events(program);
+        let expected = directed
+            .iter()
+            .map(|event| crate::Device::step(&mut reference, event));
+        let expected = expected.collect::<Result<Vec<_>, _>>()?;
+        let random = random::events(program, 1, RANDOM);
+        for (name, events, expected) in [
+            ("directed", &directed, &expected),
+            ("random", &random.0, &random.1),
+        ] {
+            let Some(found) = rtl::run(&simulator, events)? else {
+                return Ok(Some(format!("{name}, it gives up")));
+            };
+            let differs = found.iter().zip(expected).position(|(a, b)| a != b);
+            if let Some(at) = differs {
+                return Ok(Some(format!("{name}, event {at}")));
+            }
+        }
+        Ok(None)
     }
 
     /// In a copy of the crate, which stays for the next one.
@@ -271,7 +315,7 @@ mod tests {
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();
-        for target in [Where::P4, Where::Reference] {
+        for target in [Where::P4, Where::Rtl, Where::Reference] {
             let count = mutants
                 .iter()
                 .filter(|mutant| mutant.target == target)
@@ -283,6 +327,9 @@ mod tests {
         for mutant in &mutants {
             let changed = match mutant.target {
                 Where::P4 => mutant.change(|file| sources.get(file).map(str::to_owned)),
+                Where::Rtl => {
+                    mutant.change(|file| fs::read_to_string(rtl::sources().join(file)).ok())
+                }
                 Where::Reference => {
                     mutant.change(|file| fs::read_to_string(reference.join(file)).ok())
                 }

@@ -4,7 +4,7 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
     time::Instant,
 };
 
@@ -13,6 +13,7 @@ use quorate_conformance::{
     device::Reference,
     mutant,
     p4::{Switch, sources},
+    rtl,
     targets::{Outcome, Set, Target, Vectors, serve},
 };
 
@@ -20,7 +21,7 @@ const HELP: &str = "conformance
   run [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
                    every target over every set; a target that must not be skipped; one more
                    target: words of a command, to which the program's name is added
-  target reference|p4 acceptor|coordinator
+  target reference|p4|rtl-64 acceptor|coordinator
                    events on standard input, answers on standard output
   generate acceptor|coordinator directed|random FOLDER
                    writes what goes in and what must come out
@@ -62,6 +63,12 @@ fn program(name: &str) -> Result<Program, String> {
 
 fn target(kind: &str, name: &str) -> Result<bool, String> {
     let program = program(name)?;
+    if kind == "rtl-64" {
+        // As `run` has built it; its answers are its own.
+        let simulator = rtl::simulator(&workplace("rtl"), program);
+        let status = Command::new(simulator).arg(name).status().map_err(text)?;
+        return Ok(status.success());
+    }
     let mut device: Box<dyn Device> = match kind {
         "reference" => Box::new(Reference::new(program)),
         "p4" => Box::new(Switch::new(&sources().map_err(text)?, program)?),
@@ -112,7 +119,17 @@ fn targets() -> Result<Vec<Target>, String> {
             None => "frames are not sent to it yet".to_owned(),
         }),
     };
-    Ok(vec![mine("reference"), mine("p4"), bmv2])
+    let mut cores = mine("rtl-64");
+    for program in Program::ALL {
+        if let Err(why) = rtl::build(&rtl::sources(), &workplace("rtl"), program) {
+            // A tool that lacks is a skip; a core that does not build is none.
+            if rtl::missing().is_none() {
+                return Err(why);
+            }
+            cores.command = Err(why);
+        }
+    }
+    Ok(vec![mine("reference"), mine("p4"), cores, bmv2])
 }
 
 fn run(words: &[&str]) -> Result<bool, String> {
@@ -213,6 +230,15 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         .iter()
         .filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
     {
+        if let (mutant::Where::Rtl, Some(tool)) = (mutant.target, rtl::missing()) {
+            let rules = mutant.rules.join(" ");
+            println!(
+                "| {} | {rules} | SKIPPED({tool} is not installed) |",
+                mutant.name
+            );
+            well &= env::var("QUORATE_NO_SKIPS").is_err();
+            continue;
+        }
         let begun = Instant::now();
         let found = mutant.judge(&workplace("mutants"), check)?;
         well &= found.is_some();
