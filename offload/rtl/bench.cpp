@@ -29,31 +29,25 @@ constexpr uint64_t kLatency = 11;
 
 class Bench {
   public:
-    Bench() { reset(); }
+    Bench() { reset(0, {}); }
 
-    void reset() {
+    // Power goes and comes while a frame arrives: in another word of it each time, and nothing of it may count.
+    void reset(unsigned port, const Frame &frame) {
         for (unsigned i = 0; i < kDrain; i++) idle();
+        unsigned words = frame.size() / 8;
+        unsigned cut = words == 0 ? 0 : resets_++ % words;
+        for (unsigned at = 0; at < cut; at++) put(kNobodys, port, frame, 8 * at);
         core_.rst = 1;
-        for (unsigned i = 0; i < 4; i++) idle();
+        idle();
         core_.rst = 0;
-        for (unsigned i = 0; i < kDrain; i++) idle();
+        open_[0].clear();
+        open_[1].clear();
     }
 
     void send(uint32_t tag, unsigned port, const Frame &frame) {
         unsigned words = 0;
         begun_[tag] = cycle_;
-        for (size_t at = 0; at < frame.size(); at += 8, words++) {
-            unsigned bytes = frame.size() - at < 8 ? frame.size() - at : 8;
-            uint64_t word = 0;
-            for (unsigned i = 0; i < 8; i++) word = word << 8 | (i < bytes ? frame[at + i] : 0x5a);
-            core_.s_valid = 1;
-            core_.s_last = at + bytes == frame.size();
-            core_.s_bytes = bytes;
-            core_.s_data = word;
-            core_.s_port = port;
-            core_.s_tag = tag;
-            step();
-        }
+        for (size_t at = 0; at < frame.size(); at += 8, words++) put(tag, port, frame, at);
         core_.s_valid = 0;
         for (; words < kApart; words++) idle();
     }
@@ -76,6 +70,22 @@ class Bench {
     }
 
   private:
+    // What leaves of a frame that never ended is nobody's.
+    static constexpr uint32_t kNobodys = 0xffffffff;
+
+    void put(uint32_t tag, unsigned port, const Frame &frame, size_t at) {
+        unsigned bytes = frame.size() - at < 8 ? frame.size() - at : 8;
+        uint64_t word = 0;
+        for (unsigned i = 0; i < 8; i++) word = word << 8 | (i < bytes ? frame[at + i] : 0x5a);
+        core_.s_valid = 1;
+        core_.s_last = at + bytes == frame.size();
+        core_.s_bytes = bytes;
+        core_.s_data = word;
+        core_.s_port = port;
+        core_.s_tag = tag;
+        step();
+    }
+
     void idle() {
         core_.s_valid = 0;
         step();
@@ -88,7 +98,7 @@ class Bench {
         core_.eval();
         cycle_++;
         for (unsigned port = 0; port < 2; port++) {
-            if (!(core_.m_valid >> port & 1)) continue;
+            if (!(core_.m_valid >> port & 1) || core_.m_tag == kNobodys) continue;
             Frame &frame = open_[port];
             uint64_t begun = begun_[core_.m_tag];
             if (frame.empty() && cycle_ - begun != kLatency) {
@@ -106,6 +116,7 @@ class Bench {
 
     CORE core_;
     uint64_t cycle_ = 0;
+    unsigned resets_ = 0;
     std::map<uint32_t, uint64_t> begun_;
     Frame open_[2];
     std::map<std::pair<uint32_t, unsigned>, Frame> done_;
@@ -147,7 +158,8 @@ int main(int argc, char **argv) {
     }
     Bench bench;
     unsigned port = 0;
-    Frame frame;
+    Frame frame, last;
+    unsigned last_port = 0;
     // Answers are written when a frame has surely left.
     constexpr uint32_t kBehind = 64;
     uint32_t next = 0, written = 0;
@@ -156,9 +168,11 @@ int main(int argc, char **argv) {
     };
     while (read_event(port, frame)) {
         if (frame.empty()) {
-            bench.reset();
+            bench.reset(last_port, last);
         } else {
             bench.send(next, port, frame);
+            last_port = port;
+            last = frame;
         }
         next++;
         if (next > kBehind) write_to(next - kBehind);
