@@ -51,6 +51,8 @@ const HELP: &str = "cargo xtask NAME
                    hostile frames, requests, segments
   offload conformance [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N]
                    devices against the reference programs, byte for byte
+  offload groups [N]
+                   mixed groups of devices under faults, judged by what is chosen
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
   tuner [--point-ms N] [NAME…]

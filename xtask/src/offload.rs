@@ -1,4 +1,4 @@
-//! Devices against the reference programs: `cargo xtask offload conformance`.
+//! Devices against the reference programs, and groups of them under faults: `cargo xtask offload`.
 
 use crate::shell::{Failed, cargo};
 
@@ -13,11 +13,14 @@ const PLACE: [&str; 8] = [
     "--",
 ];
 
-/// Runs every target over every set.
+/// Runs every target over every set, or mixed groups.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["conformance", rest @ ..] => cargo(&[&PLACE[..], &["run"], rest].concat()),
-        _ => Err(Failed("offload conformance …".to_owned())),
+        ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
+        _ => Err(Failed(
+            "offload conformance …, or offload groups [N]".to_owned(),
+        )),
     }
 }
 

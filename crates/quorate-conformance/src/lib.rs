@@ -11,6 +11,7 @@ pub mod compare;
 pub mod device;
 pub mod directed;
 pub mod frames;
+pub mod group;
 pub mod mutant;
 pub mod p4;
 pub mod random;

@@ -9,6 +9,7 @@ use std::{
     process::Command,
 };
 
+use quorate_p4::Sources;
 use serde::Deserialize;
 
 use crate::{
@@ -133,11 +134,17 @@ impl Mutant {
         }
     }
 
-    fn judge_p4(&self, check: bool) -> Result<Option<String>, String> {
+    /// The programs for switches with it planted.
+    pub fn sources(&self) -> Result<Sources, String> {
         let mut sources = sources().map_err(|error| error.to_string())?;
         for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
             sources.put(&file, text);
         }
+        Ok(sources)
+    }
+
+    fn judge_p4(&self, check: bool) -> Result<Option<String>, String> {
+        let sources = self.sources()?;
         let program = self.program()?;
         let mut switch = Switch::new(&sources, program)?;
         if check {

@@ -1,4 +1,4 @@
-//! Runs devices over vectors: `conformance run|target|generate|mutants`.
+//! Runs devices over vectors: `conformance run|target|generate|groups|mutants`.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -11,6 +11,7 @@ use std::{
 use quorate_conformance::{
     Device, Program,
     device::Reference,
+    group::{EVENTS, Group},
     mutant,
     p4::{Switch, sources},
     rtl,
@@ -25,6 +26,7 @@ const HELP: &str = "conformance
                    events on standard input, answers on standard output
   generate acceptor|coordinator directed|random FOLDER
                    writes what goes in and what must come out
+  groups [N]       mixed groups of devices under faults, judged by what is chosen
   mutants [--check] [NAME…]
                    plants faults, one at a time, and demands that each is found, or compiles";
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         ["run", rest @ ..] => run(rest),
         ["target", kind, program] => target(kind, program),
         ["generate", program, set, folder] => generate(program, set, folder),
+        ["groups", rest @ ..] => groups(rest),
         ["mutants", rest @ ..] => mutants(rest),
         _ => {
             println!("{HELP}");
@@ -207,6 +210,31 @@ fn run(words: &[&str]) -> Result<bool, String> {
         println!("\n{difference}");
     }
     Ok(well)
+}
+
+/// Mixed groups, each another seed.
+fn groups(words: &[&str]) -> Result<bool, String> {
+    let count = match words {
+        [] => 1_000,
+        [count] => count.parse().map_err(|_| format!("{count} is no number"))?,
+        _ => return Err("groups [N]".to_owned()),
+    };
+    let sources = sources().map_err(text)?;
+    let (mut slots, mut decisions, mut ballots) = (0, 0, 0);
+    for seed in 0..count {
+        let mut group = Group::mixed(seed, &sources, None)?;
+        if let Err(why) = group.run(EVENTS) {
+            println!("seed {seed}: {why}");
+            return Ok(false);
+        }
+        slots += group.decided_to();
+        decisions += group.decisions;
+        ballots += group.ballots;
+    }
+    println!(
+        "{count} groups, {ballots} ballots, {slots} slots, {decisions} decisions by devices: what is chosen stays chosen"
+    );
+    Ok(true)
 }
 
 fn mutants(words: &[&str]) -> Result<bool, String> {
