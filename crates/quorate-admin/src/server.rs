@@ -606,6 +606,7 @@ mod tests {
             log_start: Slot::FIRST,
             snapshot: None,
             snapshot_taking: None,
+            ring: Vec::new(),
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

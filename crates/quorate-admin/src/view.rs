@@ -66,6 +66,9 @@ pub struct NodeView {
     pub progress: Option<ProgressView>,
     /// What is odd and keeps nobody from being served.
     pub notices: Vec<String>,
+    /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
+    #[serde(default)]
+    pub ring: Vec<u32>,
     /// The members of the configuration.
     pub members: Vec<MemberView>,
 }
@@ -435,6 +438,7 @@ impl NodeView {
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
             notices: status.notices.clone(),
+            ring: status.ring.iter().map(|node| node.0).collect(),
             members: status
                 .peers
                 .iter()
@@ -559,6 +563,7 @@ pub(crate) mod tests {
                 bytes: 900,
             }),
             snapshot_taking: None,
+            ring: Vec::new(),
             disk: DiskUse {
                 free_bytes: Some(8000),
                 log_bytes_per_second: Some(100),
@@ -614,6 +619,7 @@ pub(crate) mod tests {
             "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,
                          "percent": 50, "per_second": 2, "seconds_left": 4},
             "notices": [],
+            "ring": [],
             "members": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": null, "stream": null, "role": "leader",
                  "weight": 1, "connected": true, "lag": null,

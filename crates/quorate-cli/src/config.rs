@@ -13,7 +13,7 @@ use std::{
 
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{
-    configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
+    configuration::MEMBERS_MAX, laying::Route, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
 use quorate_disk::Want;
 use quorate_kv::front::input_bytes_max;
@@ -41,6 +41,7 @@ pub(crate) struct StartConfig {
     pub(crate) role: Option<As>,
     pub(crate) terms: Terms,
     pub(crate) thrifty: bool,
+    pub(crate) votes: Route,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
@@ -77,6 +78,7 @@ impl StartConfig {
             join: (!self.join.is_empty()).then(|| self.role.unwrap_or_default()),
             terms: self.terms.clone(),
             thrifty: self.thrifty,
+            votes: self.votes.clone(),
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
             store_default: Store::Lsm.name().to_owned(),
@@ -163,6 +165,7 @@ impl StartConfig {
             thrifty: layers
                 .optional("thrifty", "on or off", parse_switch)?
                 .unwrap_or_default(),
+            votes: layers.required("votes", "star or ring", Route::named)?,
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,

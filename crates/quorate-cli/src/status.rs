@@ -107,6 +107,8 @@ fn headline(cluster: &ClusterView) -> String {
     };
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leads = views().find(|view| Some(view.node) == cluster.leader);
+    let ring = leads.and_then(ring);
+    let ring = ring.map_or_else(String::new, |way| format!(", votes come by a ring: {way}"));
     let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
     let streams = streams
         .map(|view| view.streams)
@@ -121,7 +123,13 @@ fn headline(cluster: &ClusterView) -> String {
         format!(" ({durability}, store {store}, era {})", view.era)
     });
     let settings = settings.unwrap_or_default();
-    format!("cluster {id}{settings}: {leader}{streams}")
+    format!("cluster {id}{settings}: {leader}{ring}{streams}")
+}
+
+/// The way of votes to a leader, if they are handed on.
+fn ring(view: &NodeView) -> Option<String> {
+    let nodes: Vec<String> = view.ring.iter().map(u32::to_string).collect();
+    (!nodes.is_empty()).then(|| nodes.join(" → "))
 }
 
 const HEAD: [&str; 14] = [
@@ -247,6 +255,7 @@ mod tests {
             log_start: 1,
             snapshot: None,
             snapshot_taking: None,
+            ring: Vec::new(),
             disk: DiskView::default(),
             streams: StreamsView::default(),
             version: "0".to_owned(),
@@ -265,6 +274,7 @@ mod tests {
             slot: 70,
             bytes: 5 << 20,
         });
+        first.ring = vec![2, 1];
         first.disk = DiskView {
             free_bytes: Some(40 << 30),
             log_bytes_per_second: Some(1 << 20),
@@ -316,7 +326,7 @@ mod tests {
             Answer::Node(Box::new(gone)),
         ]);
         let expected = "\
-cluster ab (durable, store lsm, era 0): node 1 leads, byte streams 4, open 1
+cluster ab (durable, store lsm, era 0): node 1 leads, votes come by a ring: 2 → 1, byte streams 4, open 1
 
 node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  streams             client
 1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          3 MiB               h:1

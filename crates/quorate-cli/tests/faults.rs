@@ -119,6 +119,35 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
 }
 
 /// The same where the protocol goes by datagrams; where the machine takes no multicast, the next best is used.
+/// [ring-7] Votes find another way when a member of the ring that they take is gone, and so when another is.
+#[test]
+fn members_of_a_ring_killed_lose_nothing_acknowledged() {
+    let flags = [
+        "--store",
+        "memory",
+        "--plane",
+        "multicast",
+        "--votes",
+        "ring",
+    ];
+    let mut cluster = Cluster::start(5, &flags);
+    let ring = wait_for("a ring", || {
+        let ring = cluster.nodes.view(cluster.leader())?.ring;
+        (ring.len() == 3).then_some(ring)
+    });
+    assert_eq!(ring.last(), Some(&cluster.leader()));
+    let load = Load::start(&cluster);
+    load.wait_for_more(100);
+    for member in ring.into_iter().take(2) {
+        cluster.node(member).kill().unwrap();
+        load.wait_for_more(100);
+        cluster.node(member).restart().unwrap();
+        load.wait_for_more(100);
+    }
+    let keys = load.finish();
+    check_all_there(&cluster, &keys);
+}
+
 #[test]
 fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
     for plane in ["udp", "multicast"] {

@@ -12,6 +12,7 @@ use quorate_core::{
     configuration::Configuration,
     effect::{Effect, Effects},
     input::Input,
+    laying::Route,
     message::Message,
     node::{Node, Options, Recovered},
     node_id::Member,
@@ -63,6 +64,7 @@ fn node(id: u32, class: Class) -> Node {
         leases: None,
         silent_us: 0,
         thrifty: false,
+        route: Route::Star,
         seed: 1,
     };
     Node::new(options, Recovered::founded(configuration))

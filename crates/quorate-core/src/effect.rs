@@ -8,8 +8,8 @@ use crate::{
     durable::statement::{Durable, Statement},
     explanation::Explanation,
     input::ReadToken,
-    message::Message,
-    node_id::NodeId,
+    message::{Message, RingEntry, RingVote},
+    node_id::{Member, NodeId},
     node_set::NodeSet,
     record::{Record, RecordSeq},
     slot::{Slot, SlotRange},
@@ -276,7 +276,10 @@ impl Effects {
 
     fn push_send(&mut self, to: NodeSet, message: Message) {
         assert!(
-            !matches!(message, Message::Phase1b(_) | Message::Phase2b(_)),
+            !matches!(
+                message,
+                Message::Phase1b(_) | Message::Phase2b(_) | Message::RingVote(_)
+            ),
             "promises and votes leave through `speak`"
         );
         self.list.push(Effect::Send { to, message });
@@ -289,6 +292,31 @@ impl Effects {
             Statement::Vote(vote) => Message::Phase2b(vote),
         };
         let to = NodeSet::one(to);
+        self.list.push(Effect::Send { to, message });
+    }
+
+    /// [ring-2] Votes of others go on as they came, and with them the own one, as it was released.
+    pub(crate) fn speak_along(
+        &mut self,
+        to: NodeId,
+        mut others: RingVote,
+        own: Member,
+        statement: Option<Durable<Statement>>,
+    ) {
+        if let Some(Statement::Vote(vote)) = statement.map(Durable::into_inner)
+            && vote.ballot == others.ballot
+        {
+            others.entries.push(RingEntry::of(own, &vote));
+        }
+        if !others.entries.is_empty() {
+            self.pass_on(to, others);
+        }
+    }
+
+    /// [ring-2] Votes of others go on as they came.
+    pub(crate) fn pass_on(&mut self, to: NodeId, others: RingVote) {
+        let to = NodeSet::one(to);
+        let message = Message::RingVote(others);
         self.list.push(Effect::Send { to, message });
     }
 }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::{ballot::Ballot, node_id::NodeId, slot::Slot};
+use crate::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, slot::Slot};
 
 /// One thing about leadership that happened, with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +48,20 @@ pub enum Explanation {
     Retires {
         /// The ballot that this node leads in.
         ballot: Ballot,
+    },
+    /// Votes come along a ring from now on, through these nodes.
+    RingLaid {
+        /// The ballot that this node leads in.
+        ballot: Ballot,
+        /// Who is in it.
+        nodes: NodeSet,
+    },
+    /// The ring got nowhere: votes come straight again ([ring-7]).
+    RingBreaks {
+        /// The ballot that this node leads in.
+        ballot: Ballot,
+        /// The first slot that was not decided.
+        slot: Slot,
     },
     /// This node led in this ballot, and leads no more.
     StepsDown {

@@ -41,6 +41,8 @@ pub struct Peer {
     pub held_to: Slot,
     /// A crash leaves it these, as decided.
     pub kept_to: Slot,
+    /// As it said to the last heartbeat of this ballot, it holds what was decided before the one before.
+    pub level: bool,
 }
 
 /// All other nodes, in order of their ids.
@@ -121,6 +123,7 @@ impl Peers {
                 decided_to: Slot(0),
                 held_to: Slot(0),
                 kept_to: Slot(0),
+                level: false,
             };
             self.list.insert(at, peer);
         }
@@ -130,6 +133,7 @@ impl Peers {
             peer.decided_to = Slot(0);
             peer.held_to = Slot(0);
             peer.kept_to = Slot(0);
+            peer.level = false;
         }
         peer.member = member;
         peer.connected = true;
@@ -153,6 +157,7 @@ impl Peers {
             peer.voted_to = Slot(0);
             peer.held_to = Slot(0);
             peer.kept_to = Slot(0);
+            peer.level = false;
         }
     }
 
@@ -173,7 +178,7 @@ impl Peers {
     }
 
     /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said to
-    /// this ballot. A member that has said nothing holds nothing.
+    /// this ballot. A member that has said nothing holds nothing, whatever a plane has of it in its buffers ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {

@@ -1,6 +1,7 @@
 //! Everything that can happen to a node.
 
 use crate::{
+    laying::Route,
     message::Message,
     node_id::{Member, NodeId},
     reconfigure::Eras,
@@ -23,7 +24,8 @@ pub enum Input {
         /// What.
         message: Message,
         /// Whether the bytes of the message's value are at hand here: they came along, or were
-        /// here before. Meaningless for messages without a value, and for values without bytes.
+        /// here before. For slots from `decided_to` to the end of the window they stay until those are decided.
+        /// Meaningless for messages without a value, and for values without bytes.
         held: bool,
     },
     /// Give this value the next slots. Its bytes are at hand.
@@ -72,6 +74,8 @@ pub enum Input {
     Disconnected(NodeId),
     /// A linearizable read waits for its index.
     Read(ReadToken),
+    /// How votes should come from now on, while this node leads.
+    Route(Route),
     /// Hand leadership to this node, or to the most advanced follower ([live-4]).
     Transfer {
         /// To whom.

@@ -28,7 +28,8 @@
 //!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
 //!    [`quorum`] (who counts), [`lease`] (the one part that reads a clock, off by default).
-//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
+//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the way of votes), [`catchup`],
+//!    [`reads`], [`transfer`], [`waiting`].
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
 //!
@@ -44,6 +45,7 @@
 //!     configuration::Configuration,
 //!     effect::{Effect, Effects},
 //!     input::Input,
+//!     laying::Route,
 //!     node::{Node, Options, Recovered},
 //!     node_id::Member,
 //!     record::{Class, RecordSeq},
@@ -63,6 +65,7 @@
 //!     leases: None,
 //!     silent_us: 0,
 //!     thrifty: false,
+//!     route: Route::Star,
 //!     seed: 7,
 //! };
 //! let mut node = Node::new(options, Recovered::founded(founding));
@@ -95,6 +98,7 @@ pub mod extents;
 pub mod flow;
 pub mod input;
 pub mod invariants;
+pub mod laying;
 pub mod leader;
 pub mod learner;
 pub mod lease;
@@ -107,6 +111,7 @@ pub mod quorum;
 pub mod reads;
 pub mod reconfigure;
 pub mod record;
+pub mod ring;
 pub mod rounds;
 pub mod slot;
 pub mod time;

@@ -7,6 +7,8 @@
 //! | `Preempted` | acceptor → anybody | I promised more than you ask |
 //! | `Phase2a` | leader → acceptor | vote for this value in these slots |
 //! | `Phase2b` | acceptor → leader | voted, cumulatively, up to here |
+//! | `Lay` | leader → everybody | votes of this ballot go along this ring |
+//! | `RingVote` | member of a ring → the next | these voted, cumulatively, up to here |
 //! | `Decided` | leader → everybody | all slots below are decided |
 //! | `Heartbeat`, `HeartbeatReply` | leader ↔ everybody | I lead; what is decided; still promised? |
 //! | `PreVote`, `PreVoteReply` | would-be candidate ↔ everybody | would you promise? |
@@ -23,6 +25,7 @@ use crate::{
     ballot::Ballot,
     class::Class,
     lease::Lease,
+    node_id::Member,
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -113,6 +116,67 @@ pub struct Phase2b {
     pub check: u64,
 }
 
+/// A member's vote on its way around a ring, word for word as that member released it ([ring-2]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RingEntry {
+    /// Who voted, by name and incarnation ([ring-3]).
+    pub member: Member,
+    /// As in [`Phase2b`].
+    pub from: Slot,
+    /// As in [`Phase2b`].
+    pub volatile_to: Slot,
+    /// As in [`Phase2b`].
+    pub durable_to: Slot,
+    /// As in [`Phase2b`].
+    pub check: u64,
+}
+
+impl RingEntry {
+    /// What this member said.
+    pub const fn of(member: Member, vote: &Phase2b) -> Self {
+        Self {
+            member,
+            from: vote.from,
+            volatile_to: vote.volatile_to,
+            durable_to: vote.durable_to,
+            check: vote.check,
+        }
+    }
+
+    /// The same as a vote of its own, in the ballot of the ring vote that it came with.
+    pub const fn vote(&self, ballot: Ballot) -> Phase2b {
+        Phase2b {
+            ballot,
+            from: self.from,
+            volatile_to: self.volatile_to,
+            durable_to: self.durable_to,
+            check: self.check,
+        }
+    }
+
+    /// How far it goes at this class.
+    pub const fn to(&self, class: Class) -> Slot {
+        match class {
+            Class::Volatile => self.volatile_to,
+            Class::Durable => self.durable_to,
+        }
+    }
+
+    /// How far it goes: what goes further is newer.
+    pub const fn ends(&self) -> (Slot, Slot) {
+        (self.volatile_to, self.durable_to)
+    }
+}
+
+/// Votes of one ballot, on their way around its ring.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RingVote {
+    /// The ballot voted in.
+    pub ballot: Ballot,
+    /// One for each member that has spoken so far; at most [`crate::ring::RING_MAX`].
+    pub entries: Vec<RingEntry>,
+}
+
 /// "I lead", sent every heartbeat interval to everybody, and for read rounds at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Heartbeat {
@@ -193,6 +257,17 @@ pub enum Message {
     Phase2a(Phase2a),
     /// A vote.
     Phase2b(Phase2b),
+    /// Votes of `ballot` go along this ring from now on ([ring-1]); a greater number is a newer ring.
+    Lay {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// ρ.
+        number: u32,
+        /// The leader last; empty: straight to the leader.
+        members: Vec<Member>,
+    },
+    /// Votes on their way around a ring.
+    RingVote(RingVote),
     /// Slots below `decided_to` are decided; sent when no proposal is about to carry it.
     Decided {
         /// The leader's ballot ([decide-2]).

@@ -3,7 +3,7 @@
 //! What a step does is in the files below, sorted by whom this node is talking to:
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
-//! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
+//! from a leader; `ringing` passes votes on to it, along the ring of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
 //! `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
@@ -12,6 +12,7 @@ mod entering;
 mod following;
 mod handover;
 mod installing;
+mod laying;
 mod leading;
 mod leasing;
 mod moving;
@@ -19,6 +20,7 @@ mod phase1;
 mod proposing;
 mod reading;
 mod recovered;
+mod ringing;
 mod sparing;
 mod status;
 mod timers;
@@ -38,12 +40,14 @@ use crate::{
     explanation::End,
     flow::Peers,
     input::Input,
+    laying::{Laying, Route},
     leader::{Leading, Phase1},
     learner::Learner,
     lease::{Granter, Holder, Leases},
     message::{Held, Message},
     node_id::Member,
     reads::{Asked, Reads},
+    ring::Relay,
     rounds::Rounds,
     time::Time,
     transfer::Transfer,
@@ -69,6 +73,8 @@ pub struct Options {
     pub window_slots: u64,
     /// A leader sends proposals to just a phase-2 quorum, and to everybody when an answer is late.
     pub thrifty: bool,
+    /// How votes come to this node when it leads, until another wish ([`Input::Route`]).
+    pub route: Route,
     /// Where randomised time-outs come from; different on every node and start.
     pub seed: u64,
     /// Leases, asked for and granted, if the group has them ([read-4]).
@@ -96,6 +102,8 @@ pub struct Node {
     peers: Peers,
     catchup: Catchup,
     waiting: Waiting,
+    relay: Relay,
+    laying: Laying,
     reads: Reads,
     asked: Asked,
     transfer: Option<Transfer>,
@@ -164,6 +172,8 @@ impl Node {
             // [disk-8] What was decided here once is decided somewhere.
             catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
+            relay: Relay::default(),
+            laying: Laying::new(options.route.clone()),
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
@@ -202,6 +212,7 @@ impl Node {
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
+            Input::Route(wish) => self.on_route(now, wish),
             Input::Tick => self.on_tick(now, effects),
         }
         self.settle(now, effects);
@@ -226,6 +237,12 @@ impl Node {
             }
             Message::Phase2a(proposal) => self.on_phase2a(now, from.node, proposal, held, effects),
             Message::Phase2b(vote) => self.on_phase2b(from, vote, effects),
+            Message::Lay {
+                ballot,
+                number,
+                members,
+            } => self.on_lay(from.node, ballot, number, &members, effects),
+            Message::RingVote(vote) => self.on_ring_vote(now, &vote, effects),
             Message::Decided { ballot, decided_to } => {
                 self.on_decided(now, ballot, decided_to, effects);
             }
@@ -256,12 +273,15 @@ impl Node {
     fn settle(&mut self, now: Time, effects: &mut Effects) {
         self.enter(now, effects);
         self.vote_waiting(now, effects);
-        self.release(effects);
+        self.release(now, effects);
         while self.advance_phase1(now, effects) {
-            self.release(effects);
+            self.release(now, effects);
         }
         self.count(now, effects);
         self.follow_roles(now, effects);
+        self.speak_up(effects);
+        self.lay(now, effects);
+        self.pass_on(now, effects);
         self.move_on(now, effects);
         self.confirm_reads(now, effects);
         self.announce(effects);

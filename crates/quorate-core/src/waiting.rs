@@ -1,4 +1,8 @@
-//! Proposals whose bytes are not here yet ([value-3]): no bytes, no vote.
+//! Proposals that cannot be voted for yet: their bytes are not here ([value-3]), or what comes before them is
+//! not ([gap-1]).
+//!
+//! A proposal that waits is a message that comes later: it is tried again after every vote, and changes nothing
+//! before.
 
 use alloc::collections::VecDeque;
 
@@ -42,7 +46,7 @@ impl Waits {
     }
 }
 
-/// Proposals of one ballot, in order; the first one lacks bytes.
+/// Proposals of one ballot, in slot order; the first one lacks bytes, or those before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Waiting {
     proposals: VecDeque<Waits>,
@@ -65,7 +69,7 @@ impl Waiting {
         self.proposals.front().map(|_| self.since)
     }
 
-    /// Queues a proposal behind what waits. Without room it is dropped; the leader repeats it.
+    /// Queues a proposal, one for a range. Without room the farthest is dropped; the leader repeats it.
     pub fn push(&mut self, now: Time, proposal: Phase2a, held: bool, max: usize) {
         // What has no bytes lacks none; it waits only for what is in front of it.
         let held = held || !proposal.value.has_bytes();
@@ -77,11 +81,17 @@ impl Waiting {
             .iter_mut()
             .find(|known| known.proposal.range == proposal.range);
         if let Some(known) = repeat {
+            // By now more may be decided, so that it has its turn.
+            let decided_to = &mut known.proposal.decided_to;
+            *decided_to = proposal.decided_to.max(*decided_to);
             if held {
                 known.held_to = known.proposal.range.to;
             }
-        } else if self.proposals.len() < max {
-            self.proposals.push_back(Waits::new(proposal, held));
+        } else {
+            let after = |waits: &Waits| waits.proposal.range.from <= proposal.range.from;
+            let at = self.proposals.partition_point(after);
+            self.proposals.insert(at, Waits::new(proposal, held));
+            self.proposals.truncate(max);
         }
     }
 
@@ -94,10 +104,10 @@ impl Waiting {
         }
     }
 
-    /// The first proposal, as far as its bytes are here; again when more of them are.
-    pub fn next(&mut self, now: Time) -> Option<Phase2a> {
+    /// The first proposal, if it may have its turn, as far as its bytes are here; again when more of them are.
+    pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
-        if first.held_to <= first.given_to {
+        if first.held_to <= first.given_to || !may(&first.proposal) {
             return None;
         }
         self.since = now;
@@ -111,19 +121,34 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Slots below are decided, perhaps by bytes that came another way, or without any ([snap-5]): nobody waits for them.
-    pub fn drop_below(&mut self, now: Time, slot: Slot) {
-        while self
-            .proposals
-            .pop_front_if(|first| first.proposal.range.to <= slot)
-            .is_some()
-        {
+    /// Slots below are decided here, perhaps by bytes that came another way, or without any ([snap-5]): nobody waits
+    /// for them.
+    pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
+        let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
+        while self.proposals.pop_front_if(served).is_some() {
             self.since = now;
         }
         if let Some(first) = self.proposals.front_mut() {
-            first.held_to = first.held_to.max(slot);
-            first.given_to = first.given_to.max(slot);
+            first.held_to = first.held_to.max(decided_to);
+            first.given_to = first.given_to.max(decided_to);
         }
+    }
+
+    /// Slots below are decided somewhere: the first proposal, which cannot have its turn, waits no more for what is
+    /// missing there. Whether that changed anything.
+    pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
+        let served = |first: &mut Waits| first.proposal.range.to <= announced;
+        if self.proposals.pop_front_if(served).is_some() {
+            self.since = now;
+            return true;
+        }
+        let lacking = |first: &&mut Waits| first.held_to < announced;
+        let Some(first) = self.proposals.front_mut().filter(lacking) else {
+            return false;
+        };
+        first.held_to = announced;
+        first.given_to = announced;
+        true
     }
 
     /// Nothing of it matters any more.
@@ -160,7 +185,7 @@ mod tests {
     }
 
     fn slots(waiting: &mut Waiting) -> Vec<u64> {
-        core::iter::from_fn(|| waiting.next(Time(0)))
+        core::iter::from_fn(|| waiting.next(Time(0), |_| true))
             .map(|m| m.range.from.0)
             .collect()
     }
@@ -195,7 +220,7 @@ mod tests {
         let mut waiting = Waiting::default();
         waiting.push(Time(0), run(slots(5, 9)), false, 8);
         waiting.push(Time(0), run(slots(9, 12)), false, 8);
-        let next = |waiting: &mut Waiting| waiting.next(Time(0)).map(|m| m.range);
+        let next = |waiting: &mut Waiting| waiting.next(Time(0), |_| true).map(|m| m.range);
         waiting.hold(&content, slots(6, 8));
         assert_eq!(next(&mut waiting), None, "the first byte is missing");
         waiting.hold(&content, slots(3, 7));
@@ -208,6 +233,31 @@ mod tests {
         waiting.hold(&content, slots(5, 12));
         assert_eq!(next(&mut waiting), Some(slots(9, 12)));
         assert!(waiting.is_empty());
+    }
+
+    /// [gap-1] What came too early goes in slot order, once what was missing is there; a repeat is no second one.
+    #[test]
+    fn what_came_too_early_waits_in_slot_order() {
+        let mut waiting = Waiting::default();
+        for slot in [4, 2, 3, 4, 2] {
+            waiting.push(Time(0), proposal(slot, Value::NoOp), true, 8);
+        }
+        let next = |waiting: &mut Waiting, voted_to: u64| {
+            let next = waiting.next(Time(0), |m| m.range.from.0 <= voted_to);
+            next.map(|m| m.range.from.0)
+        };
+        assert_eq!(next(&mut waiting, 1), None);
+        waiting.push(Time(0), proposal(1, Value::NoOp), true, 8);
+        let order: Vec<u64> = (1..=4)
+            .filter_map(|voted_to| next(&mut waiting, voted_to))
+            .collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+        assert!(waiting.is_empty());
+        // Bounded: the farthest come again. Those before them, which all wait for, always find room.
+        for slot in [2, 3, 4, 1] {
+            waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
+        }
+        assert_eq!(slots(&mut waiting), [1, 2]);
     }
 
     /// The same bytes in whichever slot.
@@ -230,6 +280,38 @@ mod tests {
         assert_eq!(slots(&mut waiting), [2]);
     }
 
+    /// [gap-1], [p2-3] Where a leader says that slots are decided which this node has not decided, it waits for nothing;
+    /// what has its turn, it votes for.
+    #[test]
+    fn what_is_decided_elsewhere_is_not_waited_for() {
+        let mut waiting = Waiting::default();
+        waiting.push(Time(0), proposal(3, batch(3)), false, 8);
+        waiting.push(Time(0), proposal(4, batch(4)), true, 8);
+        waiting.push(Time(0), proposal(9, batch(9)), false, 8);
+        assert_eq!(slots(&mut waiting), []);
+        assert!(waiting.give_up_below(Time(1), Slot(9)));
+        assert_eq!(slots(&mut waiting), [4]);
+        assert!(!waiting.give_up_below(Time(1), Slot(9)));
+        waiting.hold(&batch(9), SlotRange::one(Slot(9)));
+        assert_eq!(slots(&mut waiting), [9]);
+    }
+
+    /// [gap-1] The leader repeats what it proposed, and says that what was missing is decided.
+    #[test]
+    fn repeat_brings_newer_word_of_what_is_decided() {
+        let mut waiting = Waiting::default();
+        let early = proposal(4, Value::NoOp);
+        waiting.push(Time(0), early, true, 8);
+        let decided_to = Slot(4);
+        let again = Phase2a {
+            decided_to,
+            ..early
+        };
+        waiting.push(Time(0), again, true, 8);
+        assert_eq!(waiting.next(Time(0), |_| true), Some(again));
+        assert!(waiting.is_empty());
+    }
+
     /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is here. It once waited
     /// for the first part for ever.
     #[test]
@@ -246,11 +328,12 @@ mod tests {
         let mut waiting = Waiting::default();
         waiting.push(Time(0), run, false, 8);
         waiting.drop_below(Time(1), Slot(8));
-        assert_eq!(waiting.next(Time(1)), None);
+        let next = |waiting: &mut Waiting| waiting.next(Time(1), |_| true).map(|m| m.range);
+        assert_eq!(next(&mut waiting), None);
         waiting.hold(&content, slots(8, 10));
-        assert_eq!(waiting.next(Time(1)).map(|m| m.range), Some(slots(5, 10)));
+        assert_eq!(next(&mut waiting), Some(slots(5, 10)));
         waiting.hold(&content, slots(10, 12));
-        assert_eq!(waiting.next(Time(1)).map(|m| m.range), Some(slots(5, 12)));
+        assert_eq!(next(&mut waiting), Some(slots(5, 12)));
         assert!(waiting.is_empty());
     }
 }

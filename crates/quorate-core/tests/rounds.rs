@@ -4,6 +4,7 @@ use quorate_core::{
     configuration::Configuration,
     effect::{Effect, Effects},
     input::Input,
+    laying::Route,
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
     record::{Class, Record},
@@ -27,6 +28,7 @@ fn first_round(incarnation: u32) -> Option<u32> {
         leases: None,
         silent_us: 0,
         thrifty: false,
+        route: Route::Star,
         seed: 1,
     };
     let mut node = Node::new(options, Recovered::founded(configuration));

@@ -9,6 +9,7 @@ use quorate_core::{
     configuration::Configuration,
     effect::{Effect, Effects, SlowPaths},
     input::Input,
+    laying,
     message::Message,
     node::{Node, Options, Recovered},
     node_id::{Member, NodeId},
@@ -70,6 +71,7 @@ impl Cluster {
                 leases: None,
                 silent_us: 0,
                 thrifty: false,
+                route: laying::Route::Star,
                 seed: 1,
             };
             Node::new(options, Recovered::founded(configuration.clone()))

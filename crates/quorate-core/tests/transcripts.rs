@@ -137,4 +137,5 @@ stories! {
     auxiliary_enters_an_era
     thrifty
     roles_and_rules
+    ring
 }

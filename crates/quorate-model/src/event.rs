@@ -1,6 +1,7 @@
 //! What can happen in a world.
 
 use quorate_core::{
+    laying::Route,
     node_id::NodeId,
     slot::Slot,
     time::Time,
@@ -149,6 +150,13 @@ pub enum Event {
         site: usize,
         /// To whom.
         to: Option<NodeId>,
+    },
+    /// Votes should come to a node, when it leads, in another way.
+    Route {
+        /// Where.
+        site: usize,
+        /// In which way.
+        wish: Route,
     },
     /// A client wants to write to a stream, through this owner; a leader may propose that from now on.
     Open {

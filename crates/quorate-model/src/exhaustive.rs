@@ -6,6 +6,7 @@
 
 use quorate_core::{
     configuration::{Change, Configuration},
+    laying::Route,
     message::Message,
     node::Node,
     node_id::Member,
@@ -273,6 +274,7 @@ impl Model for Bounds {
             inflight_max: 4,
             window_slots: 16,
             thrifty: false,
+            route: Route::Star,
             seed: 0,
             sorted: true,
             silent: Silent {

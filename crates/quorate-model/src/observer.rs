@@ -1,12 +1,15 @@
 //! The global observer: sees every record and every message, counts for itself, and judges.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use quorate_core::{
     ballot::{Ballot, Era},
     configuration::{Change, Configuration},
     invariants::{self, Verdict},
-    message::{Message, Phase1b},
+    message::{Message, Phase1b, RingEntry},
     node_id::{Member, NodeId},
     reconfigure::Eras,
     slot::{Slot, SlotRange},
@@ -71,6 +74,8 @@ properties! {
     Reads = "reads",
     /// A read by a lease sees all that was known to be decided when it was asked.
     LeasedReads = "leased-reads",
+    /// What a ring carries of a member is, word for word, what that member released.
+    Relayed = "relayed",
     /// No vote and no decision without the bytes.
     Bytes = "bytes",
     /// The node raised an alarm, which only a broken rule can bring about.
@@ -148,6 +153,8 @@ pub struct Observer {
     used: BTreeMap<Ballot, u64>,
     /// The highest ballot that this member told somebody it had promised.
     told: BTreeMap<Member, Ballot>,
+    /// What members released to a ring.
+    released: BTreeSet<(Ballot, RingEntry)>,
     /// Every slot below was known to be decided by somebody.
     known_to: Slot,
     seen: Seen,
@@ -167,6 +174,7 @@ impl Observer {
             proposed: BTreeMap::new(),
             used: BTreeMap::new(),
             told: BTreeMap::new(),
+            released: BTreeSet::new(),
             known_to: Slot::FIRST,
             seen: Seen::default(),
             changed_by: None,
@@ -399,6 +407,24 @@ impl Observer {
             self.judge(Property::Ballot, verdict)?;
         }
         Ok(())
+    }
+
+    /// A member released this to a ring.
+    pub(crate) fn releases(&mut self, ballot: Ballot, entry: RingEntry) {
+        self.released.insert((ballot, entry));
+        self.seen.ring_votes += 1;
+    }
+
+    /// Somebody passes this on.
+    pub(crate) fn relays(&mut self, ballot: Ballot, entry: &RingEntry) -> Result<(), Violation> {
+        self.seen.relayed += 1;
+        let known = self.released.contains(&(ballot, *entry));
+        let verdict = if known {
+            Ok(())
+        } else {
+            Err(format!("nobody released {entry:?} in ballot {ballot}"))
+        };
+        self.judge(Property::Relayed, verdict)
     }
 
     /// A promise leaves; `cast` are the member's highest votes, by slot.

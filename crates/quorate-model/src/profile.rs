@@ -2,6 +2,7 @@
 
 use quorate_core::{
     configuration::{Configuration, Voter},
+    laying::Route,
     lease::Leases,
     node_id::Member,
     quorum::QuorumRule,
@@ -45,6 +46,8 @@ pub enum Profile {
     /// Byte streams: owners that die and come back, bytes that come late, in part, in no order or never, leaders
     /// that change amid runs.
     Streams,
+    /// Votes that take a ring, any ring: laid anew at any moment, through members, learners, strangers, or in a star.
+    Ring,
 }
 
 /// How often a thing happens, relative to the others.
@@ -104,6 +107,8 @@ pub struct Rates {
     pub absence: u64,
     /// Something happens to streams.
     pub stream: u64,
+    /// A leader's votes should come in another way.
+    pub route: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -129,7 +134,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -143,6 +148,7 @@ impl Profile {
         Self::Auxiliary,
         Self::Years,
         Self::Streams,
+        Self::Ring,
     ];
 
     /// The name on command lines.
@@ -161,6 +167,7 @@ impl Profile {
             Self::Auxiliary => "auxiliary",
             Self::Years => "years",
             Self::Streams => "streams",
+            Self::Ring => "ring",
         }
     }
 
@@ -177,6 +184,7 @@ impl Profile {
         let class = match self {
             Self::Volatile => Class::Volatile,
             Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => Class::Durable,
+            Self::Ring if dice.percent(40) => Class::Volatile,
             _ if dice.percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
@@ -185,7 +193,7 @@ impl Profile {
             Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
             Self::Lifecycle | Self::Years => 5,
             Self::Leases | Self::Streams => 3 + dice.below(2),
-            Self::Auxiliary => 3 + dice.below(3),
+            Self::Auxiliary | Self::Ring => 3 + dice.below(3),
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
@@ -194,6 +202,7 @@ impl Profile {
             Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
             Self::Years => (3 + dice.next() % 5, 3 + dice.next() % 8),
             Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
+            Self::Ring => (4 + dice.next() % 8, dice.next() % 3),
             _ => (2 + dice.next() % 5, dice.next() % 3),
         };
         let events = match self {
@@ -224,6 +233,7 @@ impl Profile {
                         | Self::Auxiliary
                         | Self::Years
                         | Self::Streams
+                        | Self::Ring
                 ) && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
@@ -238,6 +248,11 @@ impl Profile {
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
             lag: self == Self::Streams && dice.percent(40),
             bare: self == Self::Streams && dice.percent(60),
+            route: if self == Self::Ring && dice.percent(70) {
+                Route::Ring
+            } else {
+                Route::Star
+            },
         };
         let setup = if self == Self::Leases {
             leased(setup, &mut dice)
@@ -299,6 +314,7 @@ impl Profile {
             Self::Duel => nodes,
             Self::Casting | Self::Damage | Self::Lifecycle | Self::Streams => nodes.min(3),
             Self::Leases => 2 + dice.below(2),
+            Self::Ring => 3 + dice.below(nodes - 2),
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
@@ -351,6 +367,7 @@ impl Profile {
             forget: 0,
             absence: 0,
             stream: 0,
+            route: 0,
             lose_bytes: 10,
         };
         match self {
@@ -439,6 +456,15 @@ impl Profile {
                 burst: 90,
                 ..base
             },
+            Self::Ring => Rates {
+                route: 60,
+                burst: 120,
+                tick: 60,
+                campaign: 20,
+                crash: 15,
+                change: 15,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -501,6 +527,9 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     }
     if rates.stream > 0 {
         turn(&mut rates.stream, false);
+    }
+    if rates.route > 0 {
+        turn(&mut rates.route, false);
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);

@@ -41,6 +41,14 @@ pub struct Seen {
     pub bare: u64,
     /// Such bytes were found later.
     pub looked: u64,
+    /// A member added its own vote to those on a ring.
+    pub ring_votes: u64,
+    /// A member passed on the vote of another.
+    pub relayed: u64,
+    /// A leader laid a ring.
+    pub laid: u64,
+    /// A ring got nowhere, and was given up.
+    pub broke: u64,
 }
 
 impl Seen {
@@ -67,6 +75,10 @@ impl Seen {
             cut: self.cut + other.cut,
             bare: self.bare + other.bare,
             looked: self.looked + other.looked,
+            ring_votes: self.ring_votes + other.ring_votes,
+            relayed: self.relayed + other.relayed,
+            laid: self.laid + other.laid,
+            broke: self.broke + other.broke,
         }
     }
 }

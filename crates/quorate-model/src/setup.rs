@@ -1,6 +1,6 @@
 //! How a world is set up: its nodes, their options, what a plane loses.
 
-use quorate_core::{configuration::Configuration, lease::Leases, message::Message};
+use quorate_core::{configuration::Configuration, laying::Route, lease::Leases, message::Message};
 
 /// How a world is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +21,8 @@ pub struct Setup {
     pub window_slots: u64,
     /// Whether leaders send proposals to just a quorum.
     pub thrifty: bool,
+    /// How votes come to leaders, to begin with.
+    pub route: Route,
     /// Seeds the nodes' own dice.
     pub seed: u64,
     /// Whether messages are kept sorted, so that equal soups are equal states.

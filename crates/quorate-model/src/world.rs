@@ -137,6 +137,7 @@ impl World {
             leases: self.setup.leases,
             silent_us: self.setup.leases.map_or(0, |leases| leases.duration_us),
             thrifty: self.setup.thrifty,
+            route: self.setup.route.clone(),
             seed: self
                 .setup
                 .seed
@@ -217,6 +218,7 @@ impl World {
                 Ok(())
             }
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
+            Event::Route { site, ref wish } => self.step(site, Input::Route(wish.clone())),
             Event::Trim { site, to } => self.trim(site, to),
             Event::Install { site, from } => self.install(site, from),
             Event::Forget { site } => self.forget(site),

@@ -118,6 +118,14 @@ fn streams_are_prefixes_of_what_was_given() {
     assert!(seen.takeovers > 100 && seen.lost_owners > 100, "{seen:?}");
 }
 
+/// [ring-1]–[ring-8] Whatever way votes take, they are votes; and whatever ring was laid, the group gets somewhere.
+#[test]
+fn votes_take_any_ring() {
+    let seen = explore(Profile::Ring, 6000);
+    assert!(seen.laid > 1000 && seen.broke > 1000, "{seen:?}");
+    assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

@@ -381,6 +381,7 @@ mod tests {
             log_start: Slot(1),
             snapshot: None,
             snapshot_taking: None,
+            ring: Vec::new(),
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

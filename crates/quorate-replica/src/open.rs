@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
     configuration::Configuration,
+    laying::Route,
     lease::Leases,
     node_id::{Member, NodeId},
 };
@@ -82,6 +83,8 @@ pub struct ReplicaOptions {
     pub founding: Configuration,
     /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
     pub thrifty: bool,
+    /// How votes come to this node when it leads.
+    pub route: Route,
 }
 
 impl ReplicaOptions {
@@ -110,6 +113,7 @@ impl ReplicaOptions {
             stream_layout: Layout::USUAL,
             founding,
             thrifty: false,
+            route: Route::Star,
         }
     }
 }

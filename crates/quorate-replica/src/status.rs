@@ -320,6 +320,8 @@ pub struct Status {
     pub error: Option<String>,
     /// What somebody should look at, whether or not it serves.
     pub notices: Vec<String>,
+    /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
+    pub ring: Vec<NodeId>,
     /// Everybody that belongs to the group or is connected, itself included, in order of ids.
     pub peers: Vec<Peer>,
 }

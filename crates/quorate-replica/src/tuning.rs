@@ -119,6 +119,15 @@ impl Tuning {
                 let peer = self.number(from);
                 self.tuner.on_voted(moment(now), peer, to.0);
             }
+            Message::RingVote(vote) => {
+                for entry in &vote.entries {
+                    let known = |peer: &NodeId| *peer == entry.member.node;
+                    if let Some(peer) = self.peers.iter().position(known) {
+                        let to = entry.to(self.class);
+                        self.tuner.on_voted(moment(now), peer, to.0);
+                    }
+                }
+            }
             Message::HeartbeatReply(reply) => {
                 let peer = self.number(from);
                 self.tuner.on_answered(moment(now), peer, reply.sent_to.0);

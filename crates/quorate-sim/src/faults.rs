@@ -1,7 +1,8 @@
 //! What goes wrong in a run: each seed draws a subset of faults with very different rates.
 
 use quorate_core::{
-    configuration::Configuration, lease::Leases, node_id::NodeId, quorum::QuorumRule, record::Class,
+    configuration::Configuration, laying::Route, lease::Leases, node_id::NodeId,
+    quorum::QuorumRule, record::Class,
 };
 use quorate_node::terms::Terms;
 use quorate_replica::{
@@ -164,6 +165,8 @@ pub struct Settings {
     pub terms: Terms,
     /// Whether leaders send proposals to just a quorum.
     pub thrifty: bool,
+    /// How votes come to leaders.
+    pub votes: Route,
 }
 
 impl Settings {
@@ -223,6 +226,11 @@ impl Settings {
             stalls_us: None,
             terms,
             thrifty: Dice::new(seed ^ 0x5468_7269_6674_7921).chance(1, 6),
+            votes: if Dice::new(seed ^ 0x5269_6e67_2070_6178).chance(1, 3) {
+                Route::Ring
+            } else {
+                Route::Star
+            },
         }
         .draw_leases()
         .draw_packets()
@@ -279,6 +287,7 @@ impl Settings {
             stalls_us: None,
             terms: Terms::default(),
             thrifty: false,
+            votes: Route::Star,
         }
     }
 

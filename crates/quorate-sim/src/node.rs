@@ -623,6 +623,7 @@ impl Starter for Simulated<'_> {
         options.client_timeout_ms = settings.client_timeout_ms;
         options.inflight_max = settings.inflight_max;
         options.thrifty = settings.thrifty;
+        options.route = settings.votes.clone();
         options.window_slots = settings.window_slots;
         options.limits = limits(settings);
         options.tuning = settings.tuning;

@@ -88,6 +88,24 @@ fn message_words(message: &Message) -> String {
                 m.ballot, m.volatile_to
             )
         }
+        Message::Lay {
+            ballot,
+            number,
+            members,
+        } => {
+            let members: Vec<String> = members.iter().map(|m| m.node.to_string()).collect();
+            format!("ring {number} of ballot {ballot}: {}", members.join(" → "))
+        }
+        Message::RingVote(m) => {
+            let entries = m.entries.iter().map(|entry| {
+                format!(
+                    "{} to {}/{}",
+                    entry.member, entry.volatile_to, entry.durable_to
+                )
+            });
+            let entries: Vec<String> = entries.collect();
+            format!("ring vote ballot {}: {}", m.ballot, entries.join(", "))
+        }
         Message::Decided { ballot, decided_to } => {
             format!("decided below {decided_to} in ballot {ballot}")
         }

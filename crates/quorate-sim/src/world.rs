@@ -89,6 +89,8 @@ pub struct Counts {
     pub stream_bytes_placed: u64,
     /// Bytes of streams that were read, and found right.
     pub stream_bytes_read: u64,
+    /// Votes that members of a ring passed on for others.
+    pub relayed: u64,
     /// What planes of packets did and met.
     pub packets: air::Counts,
 }

@@ -6,9 +6,12 @@ use core::fmt;
 use quorate_core::{
     effect::Refusal,
     lease::Lease,
-    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
-    node_id::{Member, NodeId},
+    message::{
+        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry, RingVote,
+    },
+    node_id::{Incarnation, Member, NodeId},
     record::Class,
+    ring::RING_MAX,
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
@@ -16,7 +19,10 @@ use quorate_core::{
 
 use crate::{
     checksum,
-    encode::{DATAGRAM_CHANNEL_BYTES, EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, kind},
+    encode::{
+        DATAGRAM_CHANNEL_BYTES, EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, MEMBER_BYTES,
+        RING_ENTRY_BYTES, kind,
+    },
     frame::{
         DATAGRAM_CHANNELS_MAX, DatagramChannel, Datagrams, FOUNDING_MEMBERS_MAX, Founding, Frame,
         Hello, Join, Lane, RefusalCode, SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX,
@@ -277,6 +283,15 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
     let mut bytes = None;
     let message = match header.kind {
         kind::PHASE1B => Message::Phase1b(phase1b(header, body)?),
+        kind::LAY => Message::Lay {
+            ballot,
+            number: u32::try_from(header.number).map_err(|_| Malformed::Field("number"))?,
+            members: ring(body, member)?,
+        },
+        kind::RING_VOTE => Message::RingVote(RingVote {
+            ballot,
+            entries: ring(body, ring_entry)?,
+        }),
         kind::PHASE2A => {
             let proposal = phase2a(header)?;
             bytes = carried(header, &proposal.value, body)?;
@@ -449,6 +464,38 @@ fn carried<'a>(
 }
 
 /// Extents in slot order, apart from each other ([p1-3]). Their number is bounded by the body.
+/// Members of a ring, or what they say.
+fn ring<const BYTES: usize, T>(
+    body: &[u8],
+    each: impl Fn(&[u8; BYTES]) -> T,
+) -> Result<Vec<T>, Malformed> {
+    let (chunks, rest) = body.as_chunks::<BYTES>();
+    if !rest.is_empty() || chunks.len() > RING_MAX {
+        return Err(Malformed::Field("ring"));
+    }
+    Ok(chunks.iter().map(each).collect())
+}
+
+fn member(bytes: &[u8; MEMBER_BYTES]) -> Member {
+    Member {
+        node: NodeId(word32(bytes, 0)),
+        incarnation: Incarnation(word32(bytes, 4)),
+    }
+}
+
+fn ring_entry(bytes: &[u8; RING_ENTRY_BYTES]) -> RingEntry {
+    RingEntry {
+        member: Member {
+            node: NodeId(word32(bytes, 0)),
+            incarnation: Incarnation(word32(bytes, 4)),
+        },
+        from: Slot(word64(bytes, 8)),
+        volatile_to: Slot(word64(bytes, 16)),
+        durable_to: Slot(word64(bytes, 24)),
+        check: word64(bytes, 32),
+    }
+}
+
 fn extents(count: u64, body: &[u8]) -> Result<Vec<Extent>, Malformed> {
     let (chunks, rest) = body.as_chunks::<EXTENT_BYTES>();
     if !rest.is_empty() || chunks.len() as u64 != count {

@@ -6,9 +6,10 @@ use core::fmt;
 use quorate_core::{
     effect::Refusal,
     lease::Lease,
-    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
+    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry},
     node_id::Member,
     record::Class,
+    ring::RING_MAX,
     slot::Slot,
     value::Value,
 };
@@ -53,6 +54,8 @@ pub(crate) mod kind {
     pub(crate) const READ_REPLY: u8 = 29;
     pub(crate) const DECIDED: u8 = 30;
     pub(crate) const BELOW_START: u8 = 31;
+    pub(crate) const LAY: u8 = 32;
+    pub(crate) const RING_VOTE: u8 = 33;
     pub(crate) const FORWARD: u8 = 48;
     pub(crate) const NOT_TAKEN: u8 = 49;
     pub(crate) const FETCH_REQUEST: u8 = 50;
@@ -105,6 +108,14 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
             message: Message::Phase1b(promise),
             ..
         } => promise.extents.len() * EXTENT_BYTES,
+        Frame::Protocol {
+            message: Message::Lay { members, .. },
+            ..
+        } => members.len() * MEMBER_BYTES,
+        Frame::Protocol {
+            message: Message::RingVote(vote),
+            ..
+        } => vote.entries.len() * RING_ENTRY_BYTES,
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => {
             bytes.map_or(0, <[u8]>::len)
         }
@@ -125,6 +136,11 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
 pub(crate) const HELLO_BYTES: usize = 28;
 /// Length of a `Founding`'s body before its texts.
 pub(crate) const FOUNDING_BYTES: usize = 20;
+
+/// Length of a member in the body of a `Lay`.
+pub(crate) const MEMBER_BYTES: usize = 8;
+/// Length of an entry in the body of a `RingVote`.
+pub(crate) const RING_ENTRY_BYTES: usize = MEMBER_BYTES + 32;
 
 /// Length of a channel in the body of `Datagrams`.
 pub(crate) const DATAGRAM_CHANNEL_BYTES: usize = 16;
@@ -232,6 +248,14 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             }
             text_fits(datagrams.address).map(|()| Carried::Body)
         }
+        Frame::Protocol {
+            message: Message::Lay { members, .. },
+            ..
+        } if members.len() > RING_MAX => Err(Unencodable::TooLong),
+        Frame::Protocol {
+            message: Message::RingVote(vote),
+            ..
+        } if vote.entries.len() > RING_MAX => Err(Unencodable::TooLong),
         Frame::Protocol { message, bytes } => {
             let value = fill_message(header, message);
             match (value, bytes) {
@@ -425,6 +449,15 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.durable_to = durable_to.0;
             header.check = check;
         }
+        Message::Lay { ballot, number, .. } => {
+            header.kind = kind::LAY;
+            header.ballot = ballot;
+            header.number = u64::from(number);
+        }
+        Message::RingVote(ref vote) => {
+            header.kind = kind::RING_VOTE;
+            header.ballot = vote.ballot;
+        }
         Message::Decided { ballot, decided_to } => {
             header.kind = kind::DECIDED;
             header.ballot = ballot;
@@ -603,6 +636,19 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
                 .iter()
                 .for_each(|extent| append_extent(extent, out));
         }
+        Frame::Protocol {
+            message: Message::Lay { members, .. },
+            ..
+        } => members
+            .iter()
+            .for_each(|member| append_member(*member, out)),
+        Frame::Protocol {
+            message: Message::RingVote(vote),
+            ..
+        } => vote
+            .entries
+            .iter()
+            .for_each(|entry| append_entry(entry, out)),
         Frame::Protocol { .. }
         | Frame::Join(_)
         | Frame::Forward { .. }
@@ -621,6 +667,23 @@ fn text(text: &str, out: &mut Vec<u8>) {
     let length = u16::try_from(text.len()).expect("checked by `fill`");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(text.as_bytes());
+}
+
+fn append_member(member: Member, out: &mut Vec<u8>) {
+    out.extend_from_slice(&member.node.0.to_le_bytes());
+    out.extend_from_slice(&member.incarnation.0.to_le_bytes());
+}
+
+fn append_entry(entry: &RingEntry, out: &mut Vec<u8>) {
+    append_member(entry.member, out);
+    for word in [
+        entry.from.0,
+        entry.volatile_to.0,
+        entry.durable_to.0,
+        entry.check,
+    ] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
 }
 
 fn append_extent(extent: &Extent, out: &mut Vec<u8>) {

@@ -279,6 +279,22 @@ impl Journal {
                 Some(ballot),
                 "engages auxiliaries: full replicas do not get on by themselves".to_owned(),
             ),
+            Explanation::RingLaid { ballot, nodes } => {
+                let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();
+                let nodes = nodes.join(", ");
+                line(
+                    Level::INFO,
+                    Some(ballot),
+                    format!("lays a ring: votes come through nodes {nodes}"),
+                )
+            }
+            Explanation::RingBreaks { ballot, slot } => line(
+                Level::WARN,
+                Some(ballot),
+                format!(
+                    "the ring got nowhere: nothing is decided at slot {slot}, votes come straight"
+                ),
+            ),
             Explanation::Retires { ballot } => line(
                 Level::INFO,
                 Some(ballot),
@@ -376,7 +392,9 @@ fn time(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{ballot::Era, effect::Alarm, explanation::Campaign, slot::Slot};
+    use quorate_core::{
+        ballot::Era, effect::Alarm, explanation::Campaign, node_set::NodeSet, slot::Slot,
+    };
     use quorate_replica::status::{Activity, Progress};
 
     use super::*;
@@ -525,6 +543,14 @@ mod tests {
             Explanation::NotElected { ballot, why: end },
             Explanation::Engages { ballot },
             Explanation::Retires { ballot },
+            Explanation::RingLaid {
+                ballot,
+                nodes: NodeSet::one(NodeId(2)),
+            },
+            Explanation::RingBreaks {
+                ballot,
+                slot: Slot(7),
+            },
             Explanation::StepsDown { ballot, why: end },
         ];
         let events = [

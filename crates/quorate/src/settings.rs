@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use quorate_core::{node_id::NodeId, record::Class};
+use quorate_core::{laying::Route, node_id::NodeId, record::Class};
 use quorate_disk::Want;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, group::As, tuner::Settings as Tuning};
@@ -26,6 +26,8 @@ pub struct Settings {
     pub terms: Terms,
     /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
     pub thrifty: bool,
+    /// How votes come to the node when it leads.
+    pub votes: Route,
     /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
     pub class: Option<Class>,
     /// The name of the service's store, fixed at the first start; `None` takes what is there.
@@ -79,6 +81,7 @@ impl Settings {
             join: None,
             terms: Terms::default(),
             thrifty: false,
+            votes: Route::Star,
             class: None,
             store: None,
             store_default: "embedded".to_owned(),

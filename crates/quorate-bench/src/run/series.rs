@@ -44,10 +44,22 @@ pub struct Load {
     pub wan: Option<Profile>,
     /// How the nodes that are started here speak; without it as nodes do by default.
     pub plane: Option<&'static str>,
+    /// Whether votes come to the leader of those nodes along a ring.
+    pub ring: bool,
     /// When something counts as done; without it what the cluster says, or durable.
     pub durability: Option<Class>,
     /// A flush takes at least this long, under probe and the nodes that are started here.
     pub disk_flush: Duration,
+}
+
+impl Load {
+    /// How the nodes that are started here speak and vote, if not as nodes do by default.
+    fn way(&self) -> Option<String> {
+        match (self.plane, self.ring) {
+            (plane, false) => plane.map(str::to_owned),
+            (plane, true) => Some(format!("{}, votes by a ring", plane.unwrap_or("tcp"))),
+        }
+    }
 }
 
 /// One load, or a series that finds the maximum, against one service.
@@ -239,6 +251,9 @@ impl Series {
             if let Some(plane) = self.load.plane {
                 flags.extend(["--plane", plane, "--plane-trusted"]);
             }
+            if self.load.ring {
+                flags.extend(["--votes", "ring"]);
+            }
             if self.load.wan.is_some() {
                 flags.extend(["--plane-interface", PEERS]);
             }
@@ -293,7 +308,7 @@ impl Series {
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
             batching: None,
             wan: self.load.wan.map(|profile| profile.name.to_owned()),
-            plane: self.load.plane.map(str::to_owned),
+            plane: self.load.way(),
         }
     }
 }

@@ -184,6 +184,15 @@ pub(crate) struct LoadArgs {
         value_parser = plane
     )]
     pub(crate) plane: Option<Way>,
+    /// How votes come to the leader: star or ring [default: star]
+    #[arg(
+        long,
+        env = "QUORATE_VOTES",
+        value_name = "ROUTE",
+        conflicts_with = "connect",
+        value_parser = ["star", "ring"]
+    )]
+    pub(crate) votes: Option<String>,
     /// When something counts as done [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
@@ -203,6 +212,7 @@ impl LoadArgs {
             value_bytes: usize::try_from(self.value_size).expect("bounded by its flag"),
             wan: self.wan.map(Wan::profile),
             plane: self.plane.map(Way::name),
+            ring: self.votes.as_deref() == Some("ring"),
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
         }

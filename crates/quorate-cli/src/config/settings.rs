@@ -63,7 +63,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 42] = [
+pub(super) const SETTINGS: [Setting; 43] = [
     setting(
         "data",
         "DIR",
@@ -112,6 +112,12 @@ pub(super) const SETTINGS: [Setting; 42] = [
         "on|off",
         "Send proposals to just a quorum, and to everybody when an answer is late [default: off]",
         Preset::Unset,
+    ),
+    setting(
+        "votes",
+        "ROUTE",
+        "How votes come to this node when it leads: star (each straight) or ring (handed on by a quorum)",
+        Preset::Text("star"),
     ),
     setting(
         "client",

@@ -277,7 +277,7 @@ impl Group {
         Ok(())
     }
 
-    /// [offload-13] A member that was left out promises and is armed, too.
+    /// A member that was left out promises and is armed, too.
     pub(super) fn arm_another(&mut self) -> Result<(), String> {
         let mut others = (0..MEMBERS).filter(|member| !self.lead.armed.contains(member));
         let (true, Some(member)) = (self.lead.is_leading(), others.next()) else {

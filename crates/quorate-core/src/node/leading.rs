@@ -50,6 +50,10 @@ impl Node {
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
+        self.laying.beat(now, self.options.heartbeat_ms, decided_to);
+        if let Some(message) = self.ring_said() {
+            effects.send_all(self.peers.connected(), &message);
+        }
     }
 
     /// [trim-1] What auxiliaries may forget.
@@ -82,6 +86,7 @@ impl Node {
         peer.decided_to = peer.decided_to.max(reply.decided_to);
         peer.held_to = peer.held_to.max(reply.held_to);
         peer.kept_to = peer.kept_to.max(reply.kept_to);
+        peer.level = reply.held_to >= self.laying.level_at();
         // A follower that learned of a decision from the leader before this one does not vote for
         // it again: this leader learns it too.
         self.catchup.note(reply.decided_to, from.node);
@@ -137,6 +142,9 @@ impl Node {
                 auxiliary,
             };
             effects.send(member.node, Message::Heartbeat(beat));
+            if let Some(message) = self.ring_said() {
+                effects.send(member.node, message);
+            }
         }
         if let Some(phase1) = self.phase1.as_ref().filter(|p| p.stage == Stage::Asking)
             && phase1.asks(member.node)

@@ -89,6 +89,7 @@ mod tests {
             leases: Some(Leases::below(100, 10_000)),
             silent_us: 0,
             thrifty: false,
+            route: crate::laying::Route::Star,
             seed: 1,
         };
         let founding = Configuration::simple(members, Class::Durable).unwrap();

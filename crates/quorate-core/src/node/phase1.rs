@@ -244,6 +244,7 @@ impl Node {
         self.waiting.clear();
         self.peers.restart(now, decided_to);
         self.begin_engaging(now, again);
+        self.laying.begin(now, decided_to);
         self.election.lead(self.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
         for Inherited {

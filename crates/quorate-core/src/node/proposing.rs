@@ -135,6 +135,8 @@ impl Node {
             })
         });
         effects.send_all(level, &Message::Phase2a(message));
+        self.laying
+            .proposed(now, proposal.range, message.decided_to);
         if self.waiting.is_empty() {
             self.vote(now, source, message, held, effects);
         } else {
@@ -226,7 +228,7 @@ impl Node {
             let counted = self.count_once(effects);
             let voted = self.vote_for_own(now, effects);
             if voted {
-                self.release(effects);
+                self.release(now, effects);
             }
             if !counted && !voted {
                 return;

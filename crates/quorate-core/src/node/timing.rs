@@ -211,7 +211,14 @@ impl Node {
             .filter(|_| behind);
         let leads = self.leading.is_some();
         let transfer = self.transfer.map(|transfer| transfer.wake_at(leads));
-        let others = [phase1a, catchup, transfer, self.asked.wake_at(patience)];
+        let open = self
+            .leading
+            .as_ref()
+            .map(|leading| !leading.tally.is_empty());
+        let ring = open.and_then(|open| self.laying.wake_at(open));
+        let relay = self.relay.wake_at();
+        let asked = self.asked.wake_at(patience);
+        let others = [phase1a, catchup, transfer, ring, relay, asked];
         others.into_iter().flatten().fold(turn, Time::min)
     }
 }

@@ -7,6 +7,8 @@ use crate::{ballot::Ballot, effect::Role, time::Time};
 pub(super) struct Told {
     role: (Role, Option<Ballot>),
     wake: Time,
+    /// Whether its votes count.
+    heard: bool,
 }
 
 impl Default for Told {
@@ -14,6 +16,7 @@ impl Default for Told {
         Self {
             role: (Role::Follower, None),
             wake: Time(0),
+            heard: true,
         }
     }
 }
@@ -22,6 +25,11 @@ impl Told {
     /// Whether this role, and the leader's ballot, are news.
     pub(super) fn is_news(&mut self, role: Role, leader: Option<Ballot>) -> bool {
         core::mem::replace(&mut self.role, (role, leader)) != (role, leader)
+    }
+
+    /// Whether votes of this node count now, and did not before.
+    pub(super) fn is_heard_anew(&mut self, heard: bool) -> bool {
+        heard && !core::mem::replace(&mut self.heard, heard)
     }
 
     /// Whether the caller was to wake this node at another time.

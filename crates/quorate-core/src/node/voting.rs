@@ -143,7 +143,11 @@ impl Node {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),
             Step::Gap => {
+                // [gap-1] Queued, not voted for. What a leader had no room for itself is in its tally.
                 effects.slow.gaps += 1;
+                if m.ballot.node != self.options.member.node && self.is_near(&m) {
+                    self.wait(now, from, m, held, effects);
+                }
                 return;
             }
             Step::Conflict(slot) => {
@@ -210,11 +214,16 @@ impl Node {
         self.voted.cast(run);
         self.pending.park_vote(record, run);
         if self.pending.class() == Class::Volatile {
-            self.report_run(effects);
+            self.report_news(now, effects);
         }
     }
 
-    /// Queues a proposal until its bytes are here and those before it have had their turn.
+    /// Whether a proposal is for a slot whose bytes stay, once they are here: within the window.
+    fn is_near(&self, m: &Phase2a) -> bool {
+        m.range.from < self.learner.decided_to().plus(self.options.window_slots)
+    }
+
+    /// Queues a proposal until its bytes are here, and those before it have had their turn.
     pub(super) fn wait(
         &mut self,
         now: Time,
@@ -223,6 +232,8 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
+        // Far ahead nobody keeps bytes for a vote to come, unless he is asked to.
+        let held = held && self.is_near(&m);
         self.waiting.push(now, m, held, self.options.inflight_max);
         if m.value.has_bytes() && !held {
             effects.push(Effect::Fetch {
@@ -233,16 +244,23 @@ impl Node {
         }
     }
 
-    /// Votes for what waited, as far as its bytes are here. They may have come with an answer, a
-    /// repeated proposal, or a decision.
+    /// Votes for what waited, as far as its bytes are here, and nothing is missing before it. Either may have come
+    /// with an answer, a repeated proposal, or a decision.
     pub(super) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
         if self.waiting.is_empty() {
             return;
         }
-        self.waiting.drop_below(now, self.announced());
-        while let Some(m) = self.waiting.next(now) {
-            if m.ballot >= self.acceptor.promised() && !self.pending.failed() {
-                self.vote(now, m.ballot.node, m, true, effects);
+        loop {
+            let (run, decided_to) = (self.voted.run(), self.learner.decided_to());
+            self.waiting.drop_below(now, decided_to);
+            let in_turn = |m: &Phase2a| run.step(m, decided_to) != Step::Gap;
+            match self.waiting.next(now, in_turn) {
+                Some(m) if m.ballot >= self.acceptor.promised() && !self.pending.failed() => {
+                    self.vote(now, m.ballot.node, m, true, effects);
+                }
+                Some(_) => {}
+                None if self.waiting.give_up_below(now, self.announced()) => {}
+                None => return,
             }
         }
     }
@@ -252,7 +270,7 @@ impl Node {
     }
 
     /// Speaks what has become safe.
-    pub(super) fn release(&mut self, effects: &mut Effects) {
+    pub(super) fn release(&mut self, now: Time, effects: &mut Effects) {
         while let Some((to, promise)) = self.pending.next_promise() {
             if to == self.options.member.node {
                 self.take_own(promise.into_inner(), effects);
@@ -270,7 +288,7 @@ impl Node {
             }
         }
         if current {
-            self.report_run(effects);
+            self.report_durable(now, effects);
         }
         while let Some(to) = self.pending.next_durable_decision() {
             self.voted.decisions_persisted(to);
@@ -278,11 +296,11 @@ impl Node {
         self.voted.join_run();
     }
 
-    /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]).
+    /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]), if that counts them.
     pub(super) fn report_run(&mut self, effects: &mut Effects) {
-        let run = *self.voted.run();
-        if let Some(vote) = self.pending.vote(&run, self.voted.run_durable_to()) {
-            self.speak_vote(run.ballot.node, vote, effects);
+        let leader = self.voted.run().ballot.node;
+        if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
+            self.speak_vote(leader, vote, effects);
         }
     }
 

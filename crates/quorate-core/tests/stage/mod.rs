@@ -11,7 +11,8 @@ use quorate_core::{
     effect::{Alarm, Effect, Effects},
     explanation::Explanation,
     input::{Input, ReadToken},
-    message::{Extent, Message},
+    laying::Route,
+    message::{Extent, Message, RingEntry},
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
@@ -57,6 +58,7 @@ pub(crate) struct Stage {
     names: BTreeMap<Value, String>,
     effects: Effects,
     thrifty: bool,
+    route: Route,
     /// When each node last asked to be woken.
     wakes: BTreeMap<NodeId, Time>,
 }
@@ -72,6 +74,7 @@ impl Default for Stage {
             names: BTreeMap::new(),
             effects: Effects::default(),
             thrifty: false,
+            route: Route::Star,
             wakes: BTreeMap::new(),
         }
     }
@@ -84,6 +87,11 @@ fn describe_explanation(explanation: Explanation) -> String {
         Explanation::Campaigns { ballot, why } => format!("(campaigns in {ballot}: {why})"),
         Explanation::Leads { ballot } => format!("(leads in {ballot})"),
         Explanation::NotElected { ballot, why } => format!("(not elected in {ballot}: {why})"),
+        Explanation::RingLaid { nodes, .. } => {
+            let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();
+            format!("(lays a ring through {})", nodes.join(", "))
+        }
+        Explanation::RingBreaks { slot, .. } => format!("(the ring breaks at slot {slot})"),
         Explanation::Engages { .. } => "(engages auxiliaries)".to_owned(),
         Explanation::Retires { .. } => "(retires auxiliaries)".to_owned(),
         Explanation::StepsDown { ballot, why } => format!("(steps down from {ballot}: {why})"),
@@ -97,6 +105,8 @@ fn kind(message: &Message) -> &'static str {
         Message::Preempted { .. } => "preempted",
         Message::Phase2a(_) => "2a",
         Message::Phase2b(_) => "2b",
+        Message::Lay { .. } => "lay",
+        Message::RingVote(_) => "ring-vote",
         Message::Decided { .. } => "decided",
         Message::Heartbeat(_) => "heartbeat",
         Message::HeartbeatReply(_) => "heartbeat-reply",
@@ -133,7 +143,7 @@ impl Stage {
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut out = String::new();
         match words.as_slice() {
-            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] — 4 is an auxiliary; founding members with weights; all start, all connected
+            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] [ring] — 4 is an auxiliary; founding members with weights; all start, all connected
             ["nodes", rest @ ..] => self.nodes(rest),
             // join 4 — a node that is no member starts, knowing the founding configuration
             ["join", node] => self.join(node_id(node), &mut out),
@@ -147,6 +157,15 @@ impl Stage {
                     self.deliver(&format!("{node}->*"), &["heartbeat"], quiet);
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
+            }
+            // route 1 2 3 — votes come to the node, when it leads, by nodes 2 and 3; to nobody: straight
+            ["route", node, through @ ..] => {
+                let through = through.iter().map(|word| Member::first(node_id(word).0));
+                let wish = match through.collect::<Vec<_>>() {
+                    none if none.is_empty() => Route::Star,
+                    members => Route::Through(members),
+                };
+                self.step(node_id(node), Input::Route(wish), &mut out);
             }
             // elect 1 — the same until it leads, with everything delivered and persisted
             ["elect", node] => self.elect(node_id(node), &mut out),
@@ -273,6 +292,7 @@ impl Stage {
             leases: None,
             silent_us: 0,
             thrifty: self.thrifty,
+            route: self.route.clone(),
             seed: node,
         }
     }
@@ -300,6 +320,11 @@ impl Stage {
             });
         }
         self.thrifty = words.contains(&"thrifty");
+        self.route = if words.contains(&"ring") {
+            Route::Ring
+        } else {
+            Route::Star
+        };
         let rule = words.iter().find_map(|word| word.strip_prefix("flexible:"));
         let rule = rule.map_or(QuorumRule::Majority, flexible);
         self.founding = Configuration::new(voters.clone(), rule, class).expect("valid");
@@ -796,6 +821,32 @@ impl Stage {
                 "{kind} {} {} volatile to {}, durable to {}",
                 m.ballot, m.from, m.volatile_to, m.durable_to
             ),
+            Message::Lay {
+                ballot,
+                number,
+                members,
+            } => {
+                let members: Vec<String> = members.iter().map(|m| m.node.to_string()).collect();
+                let members = match members.as_slice() {
+                    [] => "none".to_owned(),
+                    members => members.join(" → "),
+                };
+                format!("{kind} {ballot} ring {number}: {members}")
+            }
+            Message::RingVote(m) => {
+                let entries = m.entries.iter().map(|entry| {
+                    let RingEntry {
+                        member,
+                        from,
+                        volatile_to,
+                        durable_to,
+                        ..
+                    } = entry;
+                    format!("{member} {from} volatile to {volatile_to}, durable to {durable_to}")
+                });
+                let entries: Vec<String> = entries.collect();
+                format!("{kind} {}: {}", m.ballot, entries.join("; "))
+            }
             Message::Decided { ballot, decided_to } => {
                 format!("{kind} to {decided_to} in {ballot}")
             }

@@ -281,6 +281,7 @@ impl Requests for World {
             log_start: Slot::FIRST,
             snapshot: None,
             snapshot_taking: None,
+            ring: Vec::new(),
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -2,6 +2,7 @@
 
 use quorate_core::{
     configuration::Change,
+    laying::Route,
     message::Message,
     slot::Slot,
     time::Time,
@@ -19,7 +20,7 @@ impl Run {
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
-            r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream,
+            r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream, r.route,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -77,12 +78,48 @@ impl Run {
             Some(22) => self.forget(),
             Some(23) => return self.absence(shared),
             Some(24) => return self.stream(shared),
+            Some(25) => return self.route(shared),
             _ => None,
         };
         match event {
             Some(event) => self.apply(&event, shared),
             None => Ok(()),
         }
+    }
+
+    /// Any ring, sensible or not: safety may not hang on it. Mostly, votes take it.
+    fn route(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let Some(site) = self.some_leader() else {
+            return Ok(());
+        };
+        let wish = match self.dice.below(10) {
+            0 => Route::Star,
+            1..=3 => Route::Ring,
+            _ => {
+                let mut members = self.world.members();
+                let mut through = Vec::new();
+                for _ in 0..1 + self.dice.below(3) {
+                    if !members.is_empty() {
+                        let mut member = members.swap_remove(self.dice.below(members.len()));
+                        member.incarnation.0 += u32::from(self.dice.percent(10));
+                        through.push(member);
+                    }
+                }
+                Route::Through(through)
+            }
+        };
+        let next = self.world.soup.len();
+        self.apply(&Event::Route { site, wish }, shared)?;
+        if self.dice.percent(30) {
+            return Ok(());
+        }
+        if let Some(event) = self.propose() {
+            self.apply(&event, shared)?;
+        }
+        let inside: Vec<bool> = (0..self.world.sites.len())
+            .map(|at| at == site || self.dice.percent(80))
+            .collect();
+        self.among(&inside, next, shared)
     }
 
     fn deliver(&mut self) -> Option<Event> {

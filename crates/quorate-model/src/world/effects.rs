@@ -5,7 +5,7 @@ use quorate_core::{
     explanation::Explanation,
     input::Input,
     invariants,
-    message::Message,
+    message::{Message, Phase2b},
     node::Node,
     node_id::NodeId,
     record::{Class, Record, RecordSeq},
@@ -116,6 +116,14 @@ impl World {
                 self.seen.engaged += 1;
                 Ok(())
             }
+            Effect::Explain(Explanation::RingLaid { .. }) => {
+                self.seen.laid += 1;
+                Ok(())
+            }
+            Effect::Explain(Explanation::RingBreaks { .. }) => {
+                self.seen.broke += 1;
+                Ok(())
+            }
             Effect::Explain(Explanation::Retires { .. }) => {
                 self.seen.retired += 1;
                 Ok(())
@@ -204,13 +212,16 @@ impl World {
                 let cast = site.cast();
                 self.observer.promises(member, promise, &cast)?;
             }
-            Message::Phase2b(vote) => {
-                let verdict = invariants::vote_is_true(
-                    vote,
-                    |slot| site.disk.has_vote(vote.ballot, slot, false),
-                    |slot| site.disk.has_vote(vote.ballot, slot, true),
-                );
-                self.observer.judge(Property::Durable, verdict)?;
+            Message::Phase2b(vote) => self.is_true(at, vote)?,
+            Message::RingVote(vote) => {
+                for entry in &vote.entries {
+                    if entry.member == member {
+                        self.is_true(at, &entry.vote(vote.ballot))?;
+                        self.observer.releases(vote.ballot, *entry);
+                    } else {
+                        self.observer.relays(vote.ballot, entry)?;
+                    }
+                }
             }
             _ => {}
         }
@@ -223,6 +234,17 @@ impl World {
         };
         self.post(at, to, message, bytes);
         Ok(())
+    }
+
+    /// A vote leaves the node that cast it.
+    fn is_true(&self, at: usize, vote: &Phase2b) -> Result<(), Violation> {
+        let disk = &self.sites[at].disk;
+        let verdict = invariants::vote_is_true(
+            vote,
+            |slot| disk.has_vote(vote.ballot, slot, false),
+            |slot| disk.has_vote(vote.ballot, slot, true),
+        );
+        self.observer.judge(Property::Durable, verdict)
     }
 
     pub(super) fn post(&mut self, at: usize, to: NodeId, message: Message, bytes: bool) {

@@ -505,6 +505,7 @@ impl OperatorSide for Fake {
             log_start: Slot::FIRST,
             snapshot: None,
             snapshot_taking: None,
+            ring: Vec::new(),
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -49,11 +49,13 @@ impl Promises {
             | Message::Phase2a(Phase2a { ballot, .. })
             | Message::Decided { ballot, .. }
             | Message::Heartbeat(Heartbeat { ballot, .. })
+            | Message::Lay { ballot, .. }
             | Message::PreVote { ballot }
             | Message::Transfer { ballot } => ballot,
             Message::Phase1b(_)
             | Message::Preempted { .. }
             | Message::Phase2b(_)
+            | Message::RingVote(_)
             | Message::HeartbeatReply(_)
             | Message::PreVoteReply { .. }
             | Message::CatchupRequest { .. }

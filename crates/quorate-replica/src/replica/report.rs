@@ -46,6 +46,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             log_start: self.storing.log().start(),
             snapshot: self.snapshots.own(),
             snapshot_taking: self.snapshots.taking(),
+            ring: self.protocol.node().ring(),
             disk: self.disk_use(now),
             streams: self.stream_use(),
             progress: self.observing.progress(now, &self.standing()),

@@ -114,6 +114,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leases: options.leases,
             silent_us: options.silent_us,
             thrifty: options.thrifty,
+            route: options.route.clone(),
             seed: options.seed,
         };
         // Longer than an election usually takes: by then a new leader has heard of everything.

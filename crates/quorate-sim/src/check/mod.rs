@@ -7,6 +7,7 @@ pub mod linearizable;
 pub mod lives;
 pub mod prefix;
 pub mod promises;
+pub mod rings;
 pub mod rounds;
 pub mod streams;
 pub(crate) mod watch;

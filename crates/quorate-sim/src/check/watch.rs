@@ -13,7 +13,8 @@ use quorate_replica::service::CommandId;
 use quorate_wire::Frame;
 
 use super::{
-    Verdict, agreement::Agreement, lives::Lives, prefix::Prefix, promises::Promises, rounds::Rounds,
+    Verdict, agreement::Agreement, lives::Lives, prefix::Prefix, promises::Promises, rings::Rings,
+    rounds::Rounds,
 };
 use crate::disk::{LogWrite, Released};
 
@@ -23,6 +24,7 @@ pub(crate) struct Watch {
     agreement: Agreement,
     prefix: Prefix,
     promises: Promises,
+    rings: Rings,
     rounds: Rounds,
     lives: Lives,
     released: Vec<Released>,
@@ -35,6 +37,7 @@ impl Watch {
             agreement: Agreement::new(founding),
             prefix: Prefix::default(),
             promises: Promises::default(),
+            rings: Rings::default(),
             rounds: Rounds::default(),
             lives: Lives::default(),
             released: (0..nodes).map(|_| Released::new(1)).collect(),
@@ -164,8 +167,19 @@ impl Watch {
                 self.promises.spoke(member, vote.ballot);
                 Ok(())
             }
+            Message::RingVote(vote) => {
+                if vote.entries.iter().any(|entry| entry.member == member) {
+                    self.promises.spoke(member, vote.ballot);
+                }
+                self.rings.carries(member, vote)
+            }
             _ => Ok(()),
         }
+    }
+
+    /// How many votes of others were passed on along rings.
+    pub(crate) const fn relayed(&self) -> u64 {
+        self.rings.relayed()
     }
 
     /// How far a process is.

@@ -288,6 +288,7 @@ impl World {
             };
             let life = self.nodes[by].life;
             self.watch.sent(by, life, from, &frame)?;
+            self.counts.relayed = self.watch.relayed();
             if self.trace.frames {
                 let text = crate::words::frame(&frame);
                 self.line(&name(by), "says", format_args!("to {to}: {text}"));

@@ -6,7 +6,9 @@ use quorate_core::{
     configuration::Change,
     effect::Refusal,
     lease::Lease,
-    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
+    message::{
+        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry, RingVote,
+    },
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
     record::Class,
@@ -23,7 +25,7 @@ use quorate_wire::{
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 31;
+pub(crate) const KINDS: u64 = 33;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -311,6 +313,16 @@ impl Random {
         all[usize::try_from(self.below(7)).unwrap()]
     }
 
+    fn entry(&mut self) -> RingEntry {
+        RingEntry {
+            member: self.member(),
+            from: self.slot(),
+            volatile_to: self.slot(),
+            durable_to: self.slot(),
+            check: self.wide(),
+        }
+    }
+
     fn protocol<'a>(&mut self, kind: u64, value: Value, bytes: Option<&'a [u8]>) -> Frame<'a> {
         let ballot = self.ballot();
         let from = 1 + (self.wide() >> 12);
@@ -396,6 +408,15 @@ impl Random {
             28 => Message::BelowStart {
                 log_start: self.slot(),
             },
+            31 => Message::Lay {
+                ballot,
+                number: self.small(),
+                members: (0..self.below(17)).map(|_| self.member()).collect(),
+            },
+            32 => Message::RingVote(RingVote {
+                ballot,
+                entries: (0..self.below(17)).map(|_| self.entry()).collect(),
+            }),
             22 => Message::ReadRequest { id: self.wide() },
             _ => Message::ReadReply {
                 id: self.wide(),

@@ -49,6 +49,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         log_start: 5000,
         snapshot: None,
         snapshot_taking: None,
+        ring: Vec::new(),
         disk: DiskView::default(),
         version: "0".to_owned(),
         error: None,

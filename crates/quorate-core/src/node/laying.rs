@@ -1,0 +1,203 @@
+//! A leader lays the ring that votes take to it, gives it up, and lays another ([ring-1], [ring-7], [ring-10]).
+
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::{
+    configuration::Voter,
+    effect::Effects,
+    explanation::Explanation,
+    laying::Route,
+    message::Message,
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    quorum::{MemberSet, Phase},
+    slot::Slot,
+    time::Time,
+};
+
+/// Who has not answered for so many heartbeats may have stopped.
+const LATELY_HEARTBEATS: u64 = 2;
+
+impl Node {
+    /// How votes should come from now on, while this node leads.
+    pub(super) fn on_route(&mut self, now: Time, wish: Route) {
+        self.laying.wish(wish, now);
+    }
+
+    /// Lays a ring, or gives one up, as the moment asks for it.
+    pub(super) fn lay(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        if self.laying.is_idle() {
+            return;
+        }
+        let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
+        let open = !leading.tally.is_empty();
+        self.laying.note(now, decided_to, open);
+        if self.laying.is_ring() {
+            if !self.ring_is_there() {
+                self.laying.loses(now.plus_ms(self.options.heartbeat_ms));
+                self.lay_members(now, Vec::new(), effects);
+            } else if self.laying.is_stuck(now, open) {
+                self.laying.breaks(now);
+                effects.explain(Explanation::RingBreaks {
+                    ballot,
+                    slot: decided_to,
+                });
+                self.lay_members(now, Vec::new(), effects);
+            } else if !self.may_lay() || *self.laying.wished() == Route::Star {
+                self.lay_members(now, Vec::new(), effects);
+            } else if let Route::Through(members) = self.laying.wished() {
+                let members = self.leader_last(members.clone());
+                if members != self.laying.laid().1 {
+                    self.lay_members(now, members, effects);
+                }
+            }
+        } else if self.laying.may_lay(now) {
+            if !self.may_lay() {
+                return self.laying.put_off(now.plus_ms(self.options.heartbeat_ms));
+            }
+            let suspects = self.laying.suspects();
+            let ends = |member: &Member| (*member, self.voted_or_decided(*member));
+            let suspects: Vec<(Member, Slot)> = suspects.iter().map(ends).collect();
+            self.laying.judge(now, decided_to, &suspects);
+            if !self.laying.may_lay(now) {
+                return;
+            }
+            match self.choose_ring(now) {
+                Some(members) => {
+                    let mut nodes = NodeSet::default();
+                    for member in &members {
+                        // A set has room for a ring.
+                        let _ = nodes.insert(member.node);
+                    }
+                    effects.explain(Explanation::RingLaid { ballot, nodes });
+                    self.lay_members(now, members, effects);
+                }
+                None => self.laying.put_off(now.plus_ms(self.options.heartbeat_ms)),
+            }
+        }
+    }
+
+    fn lay_members(&mut self, now: Time, members: Vec<Member>, effects: &mut Effects) {
+        self.laying.lay(now, self.learner.decided_to(), members);
+        if let Some(message) = self.ring_said() {
+            effects.send_all(self.peers.connected(), &message);
+        }
+    }
+
+    /// [ring-1] The ring as it is said to everybody, if there ever was one in this ballot.
+    pub(super) fn ring_said(&self) -> Option<Message> {
+        let ballot = self.leading.as_ref()?.ballot();
+        let (number, members) = self.laying.laid();
+        (number > 0).then(|| Message::Lay {
+            ballot,
+            number,
+            members: members.to_vec(),
+        })
+    }
+
+    /// [ring-1], [ring-10] Whether there may be a ring: one configuration judges everything that is open, and nobody
+    /// is asked for promises or for leadership.
+    fn may_lay(&self) -> bool {
+        let Some(leading) = &self.leading else {
+            return false;
+        };
+        let settled = leading.ballot().era == self.era() && leading.changing.is_none();
+        let alone = leading.before.is_none() && self.phase1.is_none();
+        settled && alone && self.transfer.is_none()
+    }
+
+    /// Whether those in the ring can be talked to, and are who they were.
+    fn ring_is_there(&self) -> bool {
+        let (_, members) = self.laying.laid();
+        members.iter().all(|member| {
+            let peer = self.peers.peer(member.node);
+            let there = peer.is_some_and(|peer| peer.member == *member && peer.connected);
+            *member == self.options.member || there
+        })
+    }
+
+    /// How far this member has voted in this ballot, at the class of the group, or decided.
+    fn voted_or_decided(&self, member: Member) -> Slot {
+        if member == self.options.member {
+            return self.own_voted_to();
+        }
+        let peer = self
+            .peers
+            .peer(member.node)
+            .filter(|peer| peer.member == member);
+        peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to))
+    }
+
+    fn leader_last(&self, mut members: Vec<Member>) -> Vec<Member> {
+        members.retain(|member| *member != self.options.member);
+        members.push(self.options.member);
+        members
+    }
+
+    /// [ring-1] Members that form a phase-2 quorum, none of them needless, the leader last: those who keep up. The
+    /// leader is there to count; where its own disk is slow, they do without its vote ([ring-7]).
+    fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
+        let own = self.options.member;
+        if let Route::Through(members) = self.laying.wished() {
+            return Some(self.leader_last(members.clone()));
+        }
+        if *self.laying.wished() == Route::Star {
+            return None;
+        }
+        let configuration = self.learner.eras().current();
+        let fit = |voter: &Voter| {
+            let member = voter.member;
+            let there = member == own || self.keeps_up(now, member);
+            there && !voter.auxiliary && !self.laying.is_benched(now, member)
+        };
+        let members = configuration.members();
+        let mut places: Vec<usize> = (0..members.len()).filter(|at| fit(&members[*at])).collect();
+        // The leader's own vote needs no way; after that, the fewest.
+        places.sort_by_key(|at| {
+            let voter = &members[*at];
+            (voter.member != own, core::cmp::Reverse(voter.weight), *at)
+        });
+        let is_quorum = |set| configuration.is_quorum(Phase::Two, set);
+        let all = |places: &[usize]| {
+            let places = places.iter();
+            places.fold(MemberSet::default(), |set, at| set.with(*at))
+        };
+        if !is_quorum(all(&places)) {
+            return None;
+        }
+        for at in (0..places.len()).rev() {
+            let mut without = places.clone();
+            without.remove(at);
+            if is_quorum(all(&without)) {
+                places = without;
+            }
+        }
+        let ring: Vec<Member> = places.iter().map(|at| members[*at].member).collect();
+        let others = ring.iter().any(|member| *member != own);
+        others.then(|| self.leader_last(ring))
+    }
+
+    /// Whether a follower can be talked to, is sent what is proposed, and holds what was decided a heartbeat ago, as it
+    /// said lately.
+    fn keeps_up(&self, now: Time, member: Member) -> bool {
+        let lately_us = LATELY_HEARTBEATS * self.options.heartbeat_ms * 1000;
+        let peer = self
+            .peers
+            .peer(member.node)
+            .filter(|peer| peer.member == member && peer.connected);
+        peer.is_some_and(|peer| {
+            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= lately_us);
+            lately && peer.level && self.is_asked(member)
+        })
+    }
+
+    /// While this node leads: the nodes that votes come through, itself last; empty if they come straight.
+    pub fn ring(&self) -> Vec<NodeId> {
+        let leads = self.leading.is_some();
+        let (_, members) = self.laying.laid();
+        let members = members.iter().filter(|_| leads);
+        members.map(|member| member.node).collect()
+    }
+}

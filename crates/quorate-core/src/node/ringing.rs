@@ -1,0 +1,258 @@
+//! What a member of a ring does with its own vote and with those of others ([ring-2]–[ring-8]).
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    class::Class,
+    durable::statement::{Durable, Statement},
+    effect::Effects,
+    message::RingVote,
+    node_id::{Member, NodeId},
+    ring::{RING_MAX, Say},
+    slot::Slot,
+    time::Time,
+};
+
+impl Node {
+    /// [ring-1] The leader of `ballot` says which way votes take.
+    pub(super) fn on_lay(
+        &mut self,
+        from: NodeId,
+        ballot: Ballot,
+        number: u32,
+        members: &[Member],
+        effects: &mut Effects,
+    ) {
+        let leader_last = members.last().is_none_or(|last| last.node == from);
+        let sound = ballot.node == from && leader_last && members.len() <= RING_MAX;
+        let stale = ballot < self.acceptor.promised() || self.pending.failed();
+        if !sound || stale || !self.relay.lay(ballot, number, members) {
+            return;
+        }
+        let own = self.options.member;
+        if self.voted.run().ballot == ballot && !self.relay.spares(ballot, own) {
+            // [ring-8] Who voted silently so far says at once how far it really is.
+            self.report_run(effects);
+        }
+    }
+
+    /// Votes that took the ring. Never a promise, nor a vote of this node ([ring-6]).
+    pub(super) fn on_ring_vote(&mut self, now: Time, vote: &RingVote, effects: &mut Effects) {
+        if vote.entries.len() > RING_MAX {
+            return;
+        }
+        let own = self.options.member;
+        if vote.ballot.node == own.node {
+            // [ring-4] Each is that member's vote, as if it had come straight. This leader's acceptor speaks itself.
+            for entry in vote.entries.iter().filter(|entry| entry.member != own) {
+                self.on_phase2b(entry.member, entry.vote(vote.ballot), effects);
+            }
+            return;
+        }
+        if vote.ballot < self.acceptor.promised() {
+            return;
+        }
+        if !self.relay.is_laid(vote.ballot) {
+            // It took a ring that is not known here, or not any more.
+            return effects.pass_on(vote.ballot.node, vote.clone());
+        }
+        let class = self.pending.class();
+        self.relay.hear(now, own, vote, class);
+    }
+
+    /// How far the own votes in the newest ballot are, at the class of the group.
+    pub(super) fn own_voted_to(&self) -> Slot {
+        match self.pending.class() {
+            Class::Volatile => self.voted.run().to,
+            Class::Durable => self.voted.run_durable_to(),
+        }
+    }
+
+    /// The own votes have grown: they go along the ring, straight, or nowhere.
+    pub(super) fn report_news(&mut self, now: Time, effects: &mut Effects) {
+        let ballot = self.voted.run().ballot;
+        if !self.relay.is_laid(ballot) {
+            return self.report_run(effects);
+        }
+        self.relay.votes(now);
+    }
+
+    /// The own votes are on stable storage as far as they go: where votes in memory count, no news for a ring.
+    pub(super) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
+        let laid = self.relay.is_laid(self.voted.run().ballot);
+        if !laid || self.pending.class() == Class::Durable {
+            self.report_news(now, effects);
+        }
+    }
+
+    /// Says what is due on the ring.
+    pub(super) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
+        let own = self.options.member;
+        let run = *self.voted.run();
+        let laid = self.relay.is_laid(run.ballot);
+        let own_to = if laid { self.own_voted_to() } else { Slot(0) };
+        match self.relay.turn(now, own, own_to) {
+            Say::Nothing => {}
+            Say::Straight => self.report_run(effects),
+            Say::Onward(next) => {
+                let bundle = self.relay.bundle();
+                let leader = bundle.ballot.node;
+                let there = self.peers.peer(next).is_some_and(|peer| peer.connected);
+                let next = if there { next } else { leader };
+                let vote = self.own_statement().filter(|_| laid);
+                effects.speak_along(next, bundle, own, vote);
+            }
+        }
+    }
+
+    /// How far this node's votes in the newest ballot are, as it may be said now.
+    pub(super) fn own_statement(&self) -> Option<Durable<Statement>> {
+        let run = self.voted.run();
+        self.pending.vote(run, self.voted.run_durable_to())
+    }
+
+    /// [learn-1] Who has got weight says how far its votes are: so far they were silent.
+    pub(super) fn speak_up(&mut self, effects: &mut Effects) {
+        let run = self.voted.run();
+        let voted = run.from < run.to && run.ballot.node != self.options.member.node;
+        if self.told.is_heard_anew(self.is_heard()) && voted {
+            self.report_run(effects);
+        }
+    }
+
+    /// [learn-1] Who has no weight votes silently: nobody counts it. An auxiliary may not know that it has some
+    /// ([aux-1]): it was told, or lacks what would tell.
+    pub(super) fn is_heard(&self) -> bool {
+        let configuration = self.learner.eras().current();
+        let member = configuration.position(self.options.member).is_some();
+        member || self.is_auxiliary() || self.is_hollow()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        class::Class,
+        configuration::Configuration,
+        effect::Effect,
+        input::Input,
+        laying::Route,
+        message::{Message, Phase1b, RingEntry},
+        node::{Options, Recovered},
+        node_id::Incarnation,
+        value::Value,
+    };
+
+    const OWN: Member = Member::first(1);
+    const OTHER: Member = Member::first(3);
+    /// Node 2 came back with nothing, and was let in again.
+    const AGAIN: Member = Member {
+        node: NodeId(2),
+        incarnation: Incarnation(1),
+    };
+
+    fn step(node: &mut Node, now: u64, input: Input) -> Vec<Effect> {
+        let mut effects = Effects::default();
+        node.step(Time(now), input, &mut effects);
+        effects.drain().collect()
+    }
+
+    fn hear(node: &mut Node, from: Member, message: Message) -> Vec<Effect> {
+        let held = true;
+        let input = Input::Message {
+            from,
+            message,
+            held,
+        };
+        step(node, 200_002, input)
+    }
+
+    /// Node 1 of three leads, and its vote for a no-op in slot 1 stands.
+    fn leader() -> (Node, Ballot, u64) {
+        let options = Options {
+            member: OWN,
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 100,
+            inflight_max: 4,
+            window_slots: 64,
+            leases: None,
+            silent_us: 0,
+            thrifty: false,
+            route: Route::Star,
+            seed: 1,
+        };
+        let members = [OWN, AGAIN, OTHER];
+        let founding = Configuration::simple(members, Class::Volatile).expect("three members");
+        let mut node = Node::new(options, Recovered::founded(founding));
+        for member in [AGAIN, OTHER] {
+            step(&mut node, 1, Input::Connected(member));
+        }
+        step(&mut node, 1, Input::Tick);
+        let asked = step(&mut node, 200_000, Input::Tick);
+        let ballot = asked.iter().find_map(|effect| {
+            let Effect::Send {
+                message: Message::PreVote { ballot },
+                ..
+            } = effect
+            else {
+                return None;
+            };
+            Some(*ballot)
+        });
+        let ballot = ballot.expect("it asks whether it may");
+        let granted = Message::PreVoteReply {
+            ballot,
+            granted: true,
+            promised: Ballot::ZERO,
+        };
+        hear(&mut node, OTHER, granted);
+        step(
+            &mut node,
+            200_002,
+            Input::Persisted(crate::record::RecordSeq(1)),
+        );
+        let promise = Message::Phase1b(Phase1b {
+            ballot,
+            from: Slot::FIRST,
+            floor: Slot::FIRST,
+            log_start: Slot::FIRST,
+            decided_to: Slot::FIRST,
+            extents: Vec::new(),
+        });
+        hear(&mut node, OTHER, promise);
+        let value = Value::NoOp;
+        let input = Input::Propose { value, slots: 1 };
+        let said = step(&mut node, 200_003, input);
+        assert!(!said.is_empty() && node.leading().is_some());
+        let check = node.run().check;
+        (node, ballot, check)
+    }
+
+    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: one of before is nobody's.
+    #[test]
+    fn a_vote_of_an_earlier_incarnation_is_nobodys() {
+        let (mut node, ballot, check) = leader();
+        let mut along = |member| {
+            let entry = RingEntry {
+                member,
+                from: Slot(1),
+                volatile_to: Slot(2),
+                durable_to: Slot(1),
+                check,
+            };
+            let vote = RingVote {
+                ballot,
+                entries: [entry].to_vec(),
+            };
+            hear(&mut node, OTHER, Message::RingVote(vote));
+            node.decided_to()
+        };
+        assert_eq!(along(Member::first(2)), Slot(1));
+        assert_eq!(along(OWN), Slot(1), "a leader's acceptor speaks itself");
+        assert_eq!(along(AGAIN), Slot(2));
+    }
+}
