@@ -26,7 +26,7 @@ const STEPS: [&[&str]; 12] = [
         "offload",
         "conformance",
         "--require",
-        "reference,p4,rtl-64",
+        "reference,p4",
     ],
     &["xtask", "spec"],
     &["xtask", "gate"],
