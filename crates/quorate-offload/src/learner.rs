@@ -126,33 +126,37 @@ impl<'a> Learner<'a> {
     }
 
     fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
-        let (count, cell) = self.cell(asked)?;
-        let bit = 1_u16 << asked.header.position;
-        if asked.header.position >= count.members || cell.voters & bit != 0 {
+        let count = self.counting.ok_or(Reason::Disarmed)?;
+        if asked.header.position >= count.members {
             return Err(Reason::Stale);
         }
-        let voters = cell.voters | bit;
-        if voters.count_ones() < u32::from(count.quorum) {
-            self.device.cells.put(Cell { voters, ..cell }, asked.room);
-            return Ok(());
+        self.hear(&count, asked)?;
+        let bit = 1_u16 << asked.header.position;
+        let cell = self.device.cells.at_mut(asked.header.slot);
+        if cell.voters & bit != 0 {
+            return Err(Reason::Stale);
         }
-        self.hand_on(asked, cell, count.hint, out);
+        cell.voters |= bit;
+        if cell.voters.count_ones() >= u32::from(count.quorum) {
+            self.hand_on(asked, count.hint, out);
+        }
         Ok(())
     }
 
     /// [offload-11] Somebody counted: it suffices where that count decides, and nowhere else.
     fn on_decided(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
-        let (count, cell) = self.cell(asked)?;
+        let count = self.counting.ok_or(Reason::Disarmed)?;
         if count.hint || asked.header.flags & HINT != 0 {
             return Err(Reason::Hint);
         }
-        self.hand_on(asked, cell, false, out);
+        self.hear(&count, asked)?;
+        self.hand_on(asked, false, out);
         Ok(())
     }
 
-    /// The cell that a frame speaks of, as it is before the frame; new if nothing was heard of the slot.
-    fn cell(&self, asked: &Admitted<'_>) -> Result<(Count, Cell), Reason> {
-        let count = self.counting.ok_or(Reason::Disarmed)?;
+    /// Whether a frame speaks of what is counted. The first one of a slot whose bytes are the value's is kept, and its
+    /// bytes are those that are handed on.
+    fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);
         if asked.header.ballot != count.ballot || !within {
@@ -167,7 +171,7 @@ impl<'a> Learner<'a> {
             if cell.voters == HANDED_ON {
                 return Err(Reason::Stale);
             }
-            return Ok((count, *cell));
+            return Ok(());
         }
         // The origin's own sum: devices on the way looked at no byte.
         let bytes = asked
@@ -184,15 +188,12 @@ impl<'a> Learner<'a> {
             sum: asked.header.sum,
             voters: 0,
         };
-        Ok((count, cell))
+        self.device.cells.put(cell, asked.room);
+        Ok(())
     }
 
-    fn hand_on(&mut self, asked: &Admitted<'_>, cell: Cell, hint: bool, out: &mut Out<'_>) {
-        let cell = Cell {
-            voters: HANDED_ON,
-            ..cell
-        };
-        self.device.cells.put(cell, asked.room);
+    fn hand_on(&mut self, asked: &Admitted<'_>, hint: bool, out: &mut Out<'_>) {
+        self.device.cells.at_mut(asked.header.slot).voters = HANDED_ON;
         let header = Header {
             kind: Type::Decided,
             position: 0,
@@ -200,9 +201,10 @@ impl<'a> Learner<'a> {
             boot: self.device.order.boot(),
             ..asked.header
         };
+        let (header, room) = self.device.shown(header);
         let owner = &self.device.setup.owner;
         self.device
-            .send(asked, Port::Owner, owner, &header, None, out);
+            .send(asked, Port::Owner, owner, &header, Some(room), out);
     }
 }
 

@@ -105,6 +105,17 @@ fn bytes_that_are_not_the_values_are_not_handed_on() {
     assert!(learner.seen(12).is_none());
 }
 
+/// Whose bytes were wrong, the vote is one all the same; what is handed on are the bytes that were right.
+#[test]
+fn bytes_of_a_later_vote_are_not_taken_for_the_values() {
+    let mut learner = learner(false);
+    assert_eq!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 0)), None);
+    let [handed] =
+        <[Sent; 1]>::try_from(send(&mut learner, &phase2b(BALLOT, 12, 1, 1), &room(2))).unwrap();
+    assert_eq!((handed.header.slot, &handed.room[..]), (12, &room(1)[..]));
+    assert_eq!(learner.seen(12).unwrap().1, room(1));
+}
+
 /// [offload-8] What comes off the tap after a stop is below a promise.
 #[test]
 fn nothing_is_handed_on_after_a_stop() {
