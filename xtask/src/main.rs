@@ -12,6 +12,7 @@ mod fuzz;
 mod gate;
 mod instructions;
 mod nodes;
+mod offload;
 mod shell;
 mod spec;
 mod tidy;
@@ -48,6 +49,10 @@ const HELP: &str = "cargo xtask NAME
                    counts that must not grow, against their baseline
   fuzz [TARGET] [--seconds N]
                    hostile frames, requests, segments
+  offload conformance [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N]
+                   devices against the reference programs, byte for byte
+  offload groups [N]
+                   mixed groups of devices under faults, judged by what is chosen
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
   tuner [--point-ms N] [NAME…]
@@ -85,6 +90,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["compare", rest @ ..] => compare::run(rest),
         ["gate", rest @ ..] => gate::run(rest),
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
+        ["offload", rest @ ..] => offload::run(rest),
         ["deny"] => deny::run(),
         ["tuner", rest @ ..] => tuner::run(rest),
         ["spec"] => spec::run(),
@@ -130,23 +136,28 @@ fn model(rest: &[&str]) -> Result<(), Failed> {
     cargo(&words)
 }
 
-/// Those of the protocol by the explorer, then those of everything else by the simulator. Names
-/// choose some.
+/// Those of the protocol by the explorer, those of everything else by the simulator, those of devices by vectors and
+/// the reference's tests. Names choose some.
 fn mutants(names: &[&str]) -> Result<(), Failed> {
     let known = |folder: &str| {
         let folder = shell::root().join("crates").join(folder).join("mutants");
         move |name: &&&str| folder.join(format!("{name}.toml")).is_file()
     };
     let (model, sim) = (known("quorate-model"), known("quorate-sim"));
+    let devices = known("quorate-conformance");
     let check = names.first() == Some(&"--check");
     let names = if check { &names[1..] } else { names };
-    if let Some(name) = names.iter().find(|name| !model(name) && !sim(name)) {
+    if let Some(name) = names
+        .iter()
+        .find(|name| !model(name) && !sim(name) && !devices(name))
+    {
         return Err(Failed(format!("no mutant is called {name}")));
     }
     // One is given to a runner at a time; none stands for all of its own.
     let all = &[""][..];
     let model: Vec<&str> = names.iter().filter(model).copied().collect();
     let sim: Vec<&str> = names.iter().filter(sim).copied().collect();
+    let devices: Vec<&str> = names.iter().filter(devices).copied().collect();
     let model_place = ["--package", "quorate-model", "--bin", "mutants"];
     let sim_place = ["--package", "quorate-sim", "--example", "mutants"];
     for (place, chosen) in [(model_place, &model), (sim_place, &sim)] {
@@ -157,6 +168,9 @@ fn mutants(names: &[&str]) -> Result<(), Failed> {
             words.extend(["--", flag, name].iter().filter(|word| !word.is_empty()));
             cargo(&words)?;
         }
+    }
+    if names.is_empty() || !devices.is_empty() {
+        offload::mutants(check, &devices)?;
     }
     Ok(())
 }

@@ -129,7 +129,7 @@ fn fixed_seeds_cover_every_profile() {
     count(
         "carriers",
         of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)),
-        8,
+        10,
     );
     count("depths", of(&|s| format!("{} {:?}", s.depth, s.class)), 6);
     count(

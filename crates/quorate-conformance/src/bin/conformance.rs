@@ -1,0 +1,292 @@
+//! Runs devices over vectors: `conformance run|target|generate|groups|mutants`.
+#![allow(clippy::print_stdout, reason = "a command line")]
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Instant,
+};
+
+use quorate_conformance::{
+    Device, Program,
+    device::Reference,
+    group::{EVENTS, Group},
+    mutant,
+    p4::{Switch, sources},
+    rtl,
+    targets::{Outcome, Set, Target, Vectors, serve},
+};
+
+const HELP: &str = "conformance
+  run [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
+                   every target over every set; a target that must not be skipped; one more
+                   target: words of a command, to which the program's name is added
+  target reference|p4|rtl-64 acceptor|coordinator
+                   events on standard input, answers on standard output
+  generate acceptor|coordinator directed|random FOLDER
+                   writes what goes in and what must come out
+  groups [N]       mixed groups of devices under faults, judged by what is chosen
+  mutants [--check] [NAME…]
+                   plants faults, one at a time, and demands that each is found, or compiles";
+
+const COUNT: usize = 200_000;
+/// What is in this repository; the last one needs tools that a machine may lack.
+const OURS: [&str; 3] = ["reference", "p4", "rtl-64"];
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let well = match words.as_slice() {
+        ["run", rest @ ..] => run(rest),
+        ["target", kind, program] => target(kind, program),
+        ["generate", program, set, folder] => generate(program, set, folder),
+        ["groups", rest @ ..] => groups(rest),
+        ["mutants", rest @ ..] => mutants(rest),
+        _ => {
+            println!("{HELP}");
+            Ok(false)
+        }
+    };
+    match well {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("conformance: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything that `./setup` installs must be there.
+fn no_skips() -> bool {
+    env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true")
+}
+
+fn text(error: io::Error) -> String {
+    error.to_string()
+}
+
+fn program(name: &str) -> Result<Program, String> {
+    Program::of(name).ok_or_else(|| format!("{name} is neither acceptor nor coordinator"))
+}
+
+fn target(kind: &str, name: &str) -> Result<bool, String> {
+    let program = program(name)?;
+    if kind == "rtl-64" {
+        // As `run` has built it; its answers are its own.
+        let simulator = rtl::simulator(&workplace("rtl"), program);
+        let status = Command::new(simulator).arg(name).status().map_err(text)?;
+        return Ok(status.success());
+    }
+    let mut device: Box<dyn Device> = match kind {
+        "reference" => Box::new(Reference::new(program)),
+        "p4" => Box::new(Switch::new(&sources().map_err(text)?, program)?),
+        _ => return Err(format!("there is no target {kind}")),
+    };
+    serve(&mut *device, io::stdin().lock(), io::stdout().lock()).map_err(text)?;
+    Ok(true)
+}
+
+fn generate(name: &str, set: &str, folder: &str) -> Result<bool, String> {
+    let set = match set {
+        "directed" => Set::Directed,
+        "random" => Set::Random {
+            seed: 1,
+            count: COUNT,
+        },
+        _ => return Err(format!("there is no set {set}")),
+    };
+    fs::create_dir_all(folder).map_err(text)?;
+    let made = Vectors::make(Path::new(folder), program(name)?, set).map_err(text)?;
+    println!("{} events in {folder}", made.count);
+    Ok(true)
+}
+
+/// Where everything goes that is made on the way.
+fn workplace(name: &str) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    target.unwrap_or(root).join("offload").join(name)
+}
+
+/// Those that this machine can have. Of others nobody may think that they passed.
+fn targets() -> Result<Vec<Target>, String> {
+    let own = env::current_exe().map_err(text)?;
+    let own = own.to_string_lossy().into_owned();
+    let mine = |kind: &str| Target {
+        name: kind.to_owned(),
+        command: Ok(vec![own.clone(), "target".to_owned(), kind.to_owned()]),
+    };
+    let path = env::var_os("PATH").unwrap_or_default();
+    let missing = ["p4c-bm2-ss", "simple_switch"]
+        .into_iter()
+        .find(|tool| !env::split_paths(&path).any(|folder| folder.join(tool).is_file()));
+    let bmv2 = Target {
+        name: "bmv2".to_owned(),
+        command: Err(match missing {
+            Some(tool) => format!("{tool} is not installed"),
+            None => "frames are not sent to it yet".to_owned(),
+        }),
+    };
+    let mut cores = mine("rtl-64");
+    for program in Program::ALL {
+        if let Err(why) = rtl::build(&rtl::sources(), &workplace("rtl"), program) {
+            // A tool that lacks is a skip; a core that does not build is none.
+            if rtl::missing().is_none() {
+                return Err(why);
+            }
+            cores.command = Err(why);
+        }
+    }
+    Ok(vec![mine("reference"), mine("p4"), cores, bmv2])
+}
+
+fn run(words: &[&str]) -> Result<bool, String> {
+    let mut required: Vec<String> = Vec::new();
+    if no_skips() {
+        required.extend(OURS.map(str::to_owned));
+    }
+    let (mut seed, mut count, mut folder) = (1, COUNT, workplace("vectors"));
+    let mut targets = targets()?;
+    for pair in words.chunks(2) {
+        let [flag, value] = pair else {
+            return Err(format!("{} wants a value", pair.join(" ")));
+        };
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{value} is no number"))
+        };
+        match *flag {
+            "--require" => required.extend(value.split(',').map(str::to_owned)),
+            "--count" => count = usize::try_from(number()?).map_err(|_| "too many")?,
+            "--seed" => seed = number()?,
+            "--folder" => folder = PathBuf::from(value),
+            "--target" => {
+                let (name, command) = value.split_once('=').ok_or("--target NAME=COMMAND")?;
+                targets.push(Target {
+                    name: name.to_owned(),
+                    command: Ok(command.split_whitespace().map(str::to_owned).collect()),
+                });
+            }
+            _ => return Err(format!("{flag} is no option")),
+        }
+    }
+    if let Some(name) = required
+        .iter()
+        .find(|name| targets.iter().all(|target| target.name != **name))
+    {
+        return Err(format!("there is no target {name}"));
+    }
+    fs::create_dir_all(&folder).map_err(text)?;
+    println!(
+        "{:<12} {:<12} {:<9} {:>8}  result",
+        "target", "program", "set", "frames"
+    );
+    let mut well = true;
+    let mut differences = Vec::new();
+    for program in Program::ALL {
+        for set in [Set::Directed, Set::Random { seed, count }] {
+            let vectors = Vectors::make(&folder, program, set).map_err(text)?;
+            for target in &targets {
+                let (outcome, seconds) = vectors.run(target, &folder).map_err(text)?;
+                let must = required.contains(&target.name);
+                let result = match &outcome {
+                    Outcome::Pass => format!("PASS in {seconds:.1} s"),
+                    Outcome::Fail(what) => {
+                        differences.push(format!(
+                            "{} {} {}: {what}",
+                            target.name,
+                            program.name(),
+                            set.name()
+                        ));
+                        "FAIL".to_owned()
+                    }
+                    Outcome::Skipped(why) if must => format!("FAIL: {why}, and it is required"),
+                    Outcome::Skipped(why) => format!("SKIPPED({why})"),
+                };
+                well &=
+                    outcome == Outcome::Pass || (!must && matches!(outcome, Outcome::Skipped(_)));
+                let (name, set) = (program.name(), set.name());
+                println!(
+                    "{:<12} {name:<12} {set:<9} {:>8}  {result}",
+                    target.name, vectors.count
+                );
+            }
+        }
+    }
+    for difference in differences {
+        println!("\n{difference}");
+    }
+    Ok(well)
+}
+
+/// Mixed groups, each another seed.
+fn groups(words: &[&str]) -> Result<bool, String> {
+    let count = match words {
+        [] => 1_000,
+        [count] => count.parse().map_err(|_| format!("{count} is no number"))?,
+        _ => return Err("groups [N]".to_owned()),
+    };
+    let sources = sources().map_err(text)?;
+    let (mut slots, mut decisions, mut ballots) = (0, 0, 0);
+    for seed in 0..count {
+        let mut group = Group::mixed(seed, &sources, None)?;
+        if let Err(why) = group.run(EVENTS) {
+            println!("seed {seed}: {why}");
+            return Ok(false);
+        }
+        slots += group.decided_to();
+        decisions += group.decisions;
+        ballots += group.ballots;
+    }
+    println!(
+        "{count} groups, {ballots} ballots, {slots} slots, {decisions} decisions by devices: what is chosen stays chosen"
+    );
+    Ok(true)
+}
+
+fn mutants(words: &[&str]) -> Result<bool, String> {
+    let check = words.contains(&"--check");
+    let names: Vec<&str> = words
+        .iter()
+        .copied()
+        .filter(|word| *word != "--check" && !word.is_empty())
+        .collect();
+    let mutants = mutant::all()?;
+    if let Some(name) = names
+        .iter()
+        .find(|name| mutants.iter().all(|mutant| mutant.name != **name))
+    {
+        return Err(format!("no mutant is called {name}"));
+    }
+    let mut well = true;
+    println!("| mutant | rules | found |");
+    println!("|---|---|---|");
+    for mutant in mutants
+        .iter()
+        .filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
+    {
+        if let (mutant::Where::Rtl, Some(tool)) = (mutant.target, rtl::missing()) {
+            let rules = mutant.rules.join(" ");
+            println!(
+                "| {} | {rules} | SKIPPED({tool} is not installed) |",
+                mutant.name
+            );
+            well &= !no_skips();
+            continue;
+        }
+        let begun = Instant::now();
+        let found = mutant.judge(&workplace("mutants"), check)?;
+        well &= found.is_some();
+        let found = found.unwrap_or_else(|| "**not found**".to_owned());
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "| {} | {} | {found} ({seconds:.1} s) |",
+            mutant.name,
+            mutant.rules.join(" ")
+        );
+    }
+    Ok(well)
+}

@@ -1,0 +1,64 @@
+//! Two devices, event by event.
+
+use std::fmt::Write as _;
+
+use crate::{Device, Event, vectors::Sent};
+
+/// Where two devices first differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Number of the event, from 0.
+    pub at: usize,
+    /// What happened, what was expected, what came.
+    pub what: String,
+}
+
+/// Runs a device over events whose answers are known.
+pub fn run(
+    device: &mut dyn Device,
+    events: &[Event],
+    expected: &[Vec<Sent>],
+) -> Result<(), Difference> {
+    for (at, (event, expected)) in events.iter().zip(expected).enumerate() {
+        let found = device.step(event);
+        if found.as_ref() != Ok(expected) {
+            let what = describe(event, expected, &found);
+            return Err(Difference { at, what });
+        }
+    }
+    Ok(())
+}
+
+/// For people: the frames one under the other, and where they differ.
+pub fn describe(event: &Event, expected: &[Sent], found: &Result<Vec<Sent>, String>) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, port: &str, frame: &[u8]| {
+        write!(text, "{name:<9} {port:<8}").expect("a string takes everything");
+        for byte in frame {
+            write!(text, "{byte:02x}").expect("a string takes everything");
+        }
+        text.push('\n');
+    };
+    match event {
+        Event::Power => line("event", "power", &[]),
+        Event::Frame(port, frame) => line("event", &format!("{port:?}"), frame),
+    }
+    for (port, frame) in expected {
+        line("expected", &format!("{port:?}"), frame);
+    }
+    match found {
+        Ok(found) => {
+            for (port, frame) in found {
+                line("found", &format!("{port:?}"), frame);
+            }
+            for ((_, expected), (_, found)) in expected.iter().zip(found) {
+                let differs = expected.iter().zip(found).position(|(a, b)| a != b);
+                if let Some(at) = differs {
+                    writeln!(text, "they differ at byte {at}").expect("a string takes everything");
+                }
+            }
+        }
+        Err(fault) => writeln!(text, "fault     {fault}").expect("a string takes everything"),
+    }
+    text
+}

@@ -1,0 +1,137 @@
+//! The directed set: each case by its name. Every case begins after a loss of power.
+
+mod acceptor;
+mod coordinator;
+mod strangers;
+
+use quorate_offload::{Descriptor, Form, Header, Port, Type, header::HINT};
+
+use crate::{
+    Device as _, Event, Program,
+    device::Reference,
+    frames::{
+        BOOT, CELLS, CLIENT, HEARD, about, address, call, frame, frame_from, network,
+        of_coordinator, owner, phase2a, phase2b, plain, room, seal, submit,
+    },
+};
+
+/// A name, and what happens.
+pub type Case = (&'static str, Vec<Event>);
+
+const BALLOT: u64 = 0x0001_0000_0002_0003;
+const FIRST: u64 = 100;
+const LAST: u64 = FIRST + CELLS as u64 - 1;
+
+/// All cases of a program.
+pub fn cases(program: Program) -> Vec<Case> {
+    let mut cases = match program {
+        Program::Acceptor => acceptor::acceptor(),
+        Program::Coordinator => coordinator::coordinator(),
+    };
+    cases.extend(strangers::strangers(program));
+    cases
+}
+
+/// All events of all cases, one behind the other.
+pub fn events(program: Program) -> Vec<Event> {
+    let cases = cases(program).into_iter().map(|(_, events)| events);
+    cases
+        .flat_map(|events| [vec![Event::Power], events].concat())
+        .collect()
+}
+
+fn boot(program: Program) -> Event {
+    let header = Header {
+        boot: BOOT,
+        ..plain(Type::Boot)
+    };
+    owner(&of(program, header))
+}
+
+const fn of(program: Program, header: Header) -> Header {
+    match program {
+        Program::Acceptor => header,
+        Program::Coordinator => of_coordinator(header),
+    }
+}
+
+const fn arm(counter: u64, ballot: u64, floor: u64) -> Header {
+    let mut header = call(Type::Arm, counter);
+    header.ballot.0 = ballot;
+    header.slot = floor;
+    header.position = 2;
+    header
+}
+
+/// Quorum 2 of 3, without a limit.
+const fn start(counter: u64, ballot: u64, first: u64) -> Header {
+    let mut header = of_coordinator(call(Type::Arm, counter));
+    header.ballot.0 = ballot;
+    header.slot = first;
+    header.voted = u64::MAX;
+    header.value.kind = 2;
+    header.value.origin = 3;
+    header
+}
+
+const fn floor(counter: u64, slot: u64, limit: u64) -> Header {
+    let mut header = call(Type::Floor, counter);
+    header.slot = slot;
+    header.voted = limit;
+    header
+}
+
+/// A device that works.
+fn ready(program: Program) -> Vec<Event> {
+    let arm = match program {
+        Program::Acceptor => arm(1, BALLOT, FIRST),
+        Program::Coordinator => start(1, BALLOT, FIRST),
+    };
+    vec![boot(program), owner(&arm)]
+}
+
+fn case(program: Program, name: &'static str, more: Vec<Event>) -> Case {
+    (name, [ready(program), more].concat())
+}
+
+fn vote(slot: u64, number: u64) -> Event {
+    network(&phase2a(BALLOT, slot, number), number)
+}
+
+/// What others say on the same wire, byte for byte as if it were ours.
+fn other(number: u64) -> Event {
+    let mut bytes = frame(
+        Form::Udp,
+        &phase2a(BALLOT, FIRST, number + 10),
+        &room(number + 10),
+    );
+    bytes[36..38].copy_from_slice(&53_u16.to_be_bytes());
+    seal(&mut bytes);
+    Event::Frame(Port::Network, bytes)
+}
+
+/// From addresses that are no single station's.
+fn stations(header: &Header) -> Vec<Event> {
+    let from = |mac: u8, ip: u8| {
+        let mut from = address(CLIENT);
+        (from.mac[0], from.ip[0]) = (mac, ip);
+        [Form::Udp, Form::Raw].map(|form| {
+            Event::Frame(
+                Port::Network,
+                frame_from(&from, form, header, &room(header.value.counter)),
+            )
+        })
+    };
+    let all = [
+        (2, 10),
+        (3, 10),
+        (0xff, 10),
+        (2, 0),
+        (2, 223),
+        (2, 224),
+        (2, 255),
+    ];
+    all.into_iter()
+        .flat_map(|(mac, ip)| from(mac, ip))
+        .collect()
+}

@@ -1,0 +1,346 @@
+//! A group of devices with the smallest owners that keep the rules, on a network that loses, repeats and reorders: what
+//! is chosen stays chosen, whatever is delivered when.
+//!
+//! Three acceptors and two coordinators, any of them a reference program or a switch. The owners' side ([`Omitted`],
+//! `owner.rs`) is Paxos in a few lines, not the production core. Coordinators lose their memory; acceptors do not, since
+//! a volatile member that forgets is another member ([offload-9]).
+
+mod owner;
+
+use std::collections::BTreeMap;
+
+use quorate_dice::Dice;
+use quorate_offload::{Form, Header, Port, Type, header::HEADER_BYTES};
+use quorate_p4::Sources;
+
+pub use self::owner::Omitted;
+use self::owner::{Lead, Member, Proposer};
+use crate::{
+    Device, Event, Program,
+    device::Reference,
+    frames::{CELLS, ROOM, frame, plain, room, submit},
+    p4::Switch,
+};
+
+/// Events of a run: a dozen ballots or more, or some laps of a ring.
+pub const EVENTS: usize = 6_000;
+const MEMBERS: usize = 3;
+const QUORUM: usize = 2;
+const COORDINATORS: usize = 2;
+/// Frames on their way; more are lost.
+const FLYING_MAX: usize = 200;
+/// Calls of control that may come again.
+const LATE_MAX: usize = 40;
+
+type Slot = u64;
+type Ballot = u64;
+
+/// Where a frame flies to.
+#[derive(Clone, Copy, Debug)]
+enum Station {
+    Acceptor(usize),
+    Coordinator(usize),
+}
+
+/// A run of events. An error is a rule that does not hold.
+pub struct Group {
+    dice: Dice,
+    /// Leaders stay, so that rings go round.
+    calm: bool,
+    omitted: Option<Omitted>,
+    members: Vec<Member>,
+    proposers: Vec<Proposer>,
+    lead: Lead,
+    flying: Vec<(Station, Vec<u8>)>,
+    /// Whose frames are lost, or late.
+    cut: Option<usize>,
+    /// Calls of control that were made.
+    late: Vec<(Station, Vec<u8>)>,
+    submitted: u64,
+    /// Every vote that was ever cast: who, for what.
+    cast: BTreeMap<(Ballot, Slot), BTreeMap<usize, u64>>,
+    chosen: BTreeMap<Slot, u64>,
+    /// The first slot that is not chosen.
+    decided_to: Slot,
+    /// Decisions that devices sent.
+    pub decisions: u64,
+    /// Ballots that began.
+    pub ballots: u64,
+}
+
+impl Group {
+    /// Devices in the order of their positions; the first ballot begins. `omitted`: a rule that owners do not keep.
+    pub fn new(
+        seed: u64,
+        acceptors: [Box<dyn Device>; MEMBERS],
+        coordinators: [Box<dyn Device>; COORDINATORS],
+        omitted: Option<Omitted>,
+    ) -> Result<Self, String> {
+        let mut dice = Dice::new(seed);
+        let mut group = Self {
+            calm: dice.chance(1, 3),
+            dice,
+            omitted,
+            members: acceptors.into_iter().map(Member::new).collect(),
+            proposers: coordinators.into_iter().map(Proposer::new).collect(),
+            lead: Lead::default(),
+            flying: Vec::new(),
+            cut: None,
+            late: Vec::new(),
+            submitted: 0,
+            cast: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            decided_to: 0,
+            decisions: 0,
+            ballots: 0,
+        };
+        group.boot_all()?;
+        group.begin_ballot()?;
+        Ok(group)
+    }
+
+    /// A mixed one: two acceptors and a coordinator are switches with these programs, the others references.
+    pub fn mixed(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Self, String> {
+        let reference = |program| -> Box<dyn Device> { Box::new(Reference::new(program)) };
+        let switch = |program| -> Result<Box<dyn Device>, String> {
+            Ok(Box::new(Switch::new(sources, program)?))
+        };
+        let acceptors = [
+            switch(Program::Acceptor)?,
+            reference(Program::Acceptor),
+            switch(Program::Acceptor)?,
+        ];
+        let coordinators = [
+            switch(Program::Coordinator)?,
+            reference(Program::Coordinator),
+        ];
+        Self::new(seed, acceptors, coordinators, omitted)
+    }
+
+    /// So many events in any order.
+    pub fn run(&mut self, events: usize) -> Result<(), String> {
+        for _ in 0..events {
+            let leaders = if self.calm && self.lead.is_leading() {
+                2
+            } else {
+                20
+            };
+            if self.dice.chance(leaders, 1000) {
+                self.leaders()?;
+                continue;
+            }
+            match self.dice.below(1000) {
+                0..8 => self.go_on()?,
+                8..28 => self.raise_floors()?,
+                28..88 => self.submit()?,
+                88..108 => self.tick()?,
+                108..118 => self.late_call()?,
+                118..120 => self.strangers()?,
+                120..124 => self.cut = Some(self.dice.index(MEMBERS + 1)),
+                _ => self.deliver()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What happens to leaders.
+    fn leaders(&mut self) -> Result<(), String> {
+        match self.dice.below(10) {
+            0..3 => self.begin_ballot(),
+            3..5 => self.take_back(),
+            5..8 => self.arm_another(),
+            _ => self.power_goes(),
+        }
+    }
+
+    /// Slots that a value was chosen for, without a hole.
+    pub fn decided_to(&self) -> u64 {
+        self.decided_to
+    }
+
+    fn fly(&mut self, to: Station, bytes: &[u8]) {
+        if self.flying.len() < FLYING_MAX {
+            self.flying.push((to, to_device(bytes)));
+        }
+    }
+
+    /// Any frame that flies: delivered and gone, delivered and still there, or lost.
+    fn deliver(&mut self) -> Result<(), String> {
+        if self.flying.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.index(self.flying.len());
+        let is_cut =
+            matches!(self.flying[at].0, Station::Acceptor(member) if self.cut == Some(member));
+        if is_cut && self.dice.chance(3, 4) {
+            return Ok(());
+        }
+        let (to, bytes) = match self.dice.below(10) {
+            _ if is_cut => {
+                self.flying.swap_remove(at);
+                return Ok(());
+            }
+            0 => self.flying[at].clone(),
+            1 => {
+                self.flying.swap_remove(at);
+                return Ok(());
+            }
+            _ => self.flying.swap_remove(at),
+        };
+        self.arrive(to, &Event::Frame(Port::Network, bytes))
+    }
+
+    fn device(&mut self, station: Station) -> &mut dyn Device {
+        match station {
+            Station::Acceptor(member) => &mut *self.members[member].device,
+            Station::Coordinator(proposer) => &mut *self.proposers[proposer].device,
+        }
+    }
+
+    /// One frame at a device, and where what it sends goes.
+    fn arrive(&mut self, at: Station, event: &Event) -> Result<(), String> {
+        for (port, bytes) in self.device(at).step(event)? {
+            let header = read(&bytes)?;
+            match (at, header.kind, port) {
+                (Station::Acceptor(member), Type::Phase2b, Port::Owner) => {
+                    self.note(member, header.ballot.0, header.slot, header.value.counter)?;
+                }
+                (Station::Acceptor(_), Type::Phase2b, Port::Network) => {
+                    for proposer in 0..COORDINATORS {
+                        self.fly(Station::Coordinator(proposer), &bytes);
+                    }
+                }
+                (Station::Coordinator(_), Type::Phase2a, Port::Network) => {
+                    for member in 0..MEMBERS {
+                        self.fly(Station::Acceptor(member), &bytes);
+                    }
+                }
+                (Station::Coordinator(_), Type::Decided, Port::Network) => {
+                    self.decisions += 1;
+                    let (slot, number) = (header.slot, header.value.counter);
+                    let chosen = self.chosen.get(&slot);
+                    if chosen != Some(&number) {
+                        return Err(format!("slot {slot}: decided {number}, chosen {chosen:?}"));
+                    }
+                    same_bytes(&bytes, &header)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A vote was cast: by a device, or by its owner. Two of a quorum make a choice, which nothing changes.
+    fn note(
+        &mut self,
+        member: usize,
+        ballot: Ballot,
+        slot: Slot,
+        number: u64,
+    ) -> Result<(), String> {
+        let votes = self.cast.entry((ballot, slot)).or_default();
+        let before = votes.insert(member, number);
+        if before.is_some_and(|before| before != number) {
+            return Err(format!("{member} voted twice in {ballot} for slot {slot}"));
+        }
+        let agreed = votes.values().filter(|voted| **voted == number).count();
+        if agreed >= QUORUM {
+            let before = *self.chosen.entry(slot).or_insert(number);
+            if before != number {
+                return Err(format!(
+                    "slot {slot}: chosen {before}, then {number} in {ballot}"
+                ));
+            }
+            while self.chosen.contains_key(&self.decided_to) {
+                self.decided_to += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mostly to who leads. Clients that heard nothing say it again.
+    fn submit(&mut self) -> Result<(), String> {
+        let again = self.submitted > 0 && self.dice.chance(1, 2);
+        let number = if again {
+            self.submitted - self.dice.below(self.submitted.min(3))
+        } else {
+            self.submitted + 1
+        };
+        self.submitted = self.submitted.max(number);
+        let bytes = frame(Form::Udp, &submit(number), &room(number));
+        let to = self.mostly_the_leader();
+        self.arrive(
+            Station::Coordinator(to),
+            &Event::Frame(Port::Network, bytes),
+        )
+    }
+
+    /// A slot of those that may be undecided.
+    fn tick(&mut self) -> Result<(), String> {
+        let mut header = plain(Type::Tick);
+        header.slot = self.decided_to + self.dice.below(8);
+        let bytes = frame(Form::Udp, &header, &[0; ROOM]);
+        let to = self.mostly_the_leader();
+        self.arrive(Station::Coordinator(to), &Event::Frame(Port::Owner, bytes))
+    }
+
+    /// Who led before may think that it still does.
+    fn mostly_the_leader(&mut self) -> usize {
+        if self.dice.chance(3, 4) {
+            self.lead.node
+        } else {
+            self.dice.index(COORDINATORS)
+        }
+    }
+
+    /// [offload-17] A call of before comes again; whoever made it does not wait for the answer.
+    fn late_call(&mut self) -> Result<(), String> {
+        if self.late.is_empty() {
+            return Ok(());
+        }
+        let (to, bytes) = self.late[self.dice.index(self.late.len())].clone();
+        self.arrive(to, &Event::Frame(Port::Owner, bytes))
+    }
+
+    /// [offload-16] Frames of others on the same wire, some in a row; each goes on as it came.
+    fn strangers(&mut self) -> Result<(), String> {
+        let mut bytes = frame(Form::Udp, &submit(1), &room(1));
+        bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+        for _ in 0..self.dice.between(1, 6) {
+            for member in 0..MEMBERS {
+                let event = Event::Frame(Port::Network, bytes.clone());
+                let sent = self.members[member].device.step(&event)?;
+                if sent != [(Port::Owner, bytes.clone())] {
+                    return Err(format!("{member} keeps a frame of others, or changes it"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Header, String> {
+    let header: Option<&[u8; HEADER_BYTES]> = bytes[Form::Udp.header_at()..].first_chunk();
+    header
+        .and_then(Header::read)
+        .ok_or_else(|| "a frame without a header".to_owned())
+}
+
+/// Whether a frame has the bytes of the value that it names.
+fn same_bytes(bytes: &[u8], header: &Header) -> Result<(), String> {
+    let (slot, number) = (header.slot, header.value.counter);
+    if bytes[Form::Udp.room_at()..] == room(number) {
+        Ok(())
+    } else {
+        Err(format!("slot {slot}: the bytes are not those of {number}"))
+    }
+}
+
+/// As a fabric would: to the station of a device, whichever address the group of stations has.
+fn to_device(bytes: &[u8]) -> Vec<u8> {
+    let header = read(bytes).expect("a device sent it");
+    frame(Form::Udp, &header, &bytes[Form::Udp.room_at()..])
+}
+
+/// Slots above a floor that a ring has room for.
+const WINDOW: u64 = CELLS as u64;

@@ -1,0 +1,415 @@
+//! Owners of devices in a few lines: they fence, read out, import, promise, propose again, arm, start; they take an
+//! allocation back and go on by themselves.
+
+use std::collections::BTreeMap;
+
+use quorate_offload::{Form, Header, PackedBallot, Port, Type};
+
+use super::{Ballot, Group, LATE_MAX, MEMBERS, QUORUM, Slot, Station, WINDOW, read, same_bytes};
+use crate::{
+    Device, Event,
+    frames::{ROOM, call, frame, of_coordinator, plain},
+};
+
+/// What fills holes: no client submits it.
+const NO_OP: u64 = u64::MAX;
+
+/// A rule of owners that is left out, to see that it is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Omitted {
+    /// [offload-8] A promise without a fence: the device votes on below it.
+    Fence,
+    /// [offload-8] A promise without what the device voted for.
+    ReadOut,
+    /// [offload-8] The first hole ends what is read out.
+    Holes,
+    /// [offload-12] Taken back from a coordinator that goes on.
+    Stop,
+    /// [offload-12] What was given out is filled with no-ops.
+    Adoption,
+    /// [offload-9] A coordinator that forgot is started again in its ballot.
+    StepDown,
+    /// [offload-9] A device that forgot keeps its name: old calls are obeyed.
+    Boot,
+}
+
+impl Omitted {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Fence,
+        Self::ReadOut,
+        Self::Holes,
+        Self::Stop,
+        Self::Adoption,
+        Self::StepDown,
+        Self::Boot,
+    ];
+}
+
+/// A node that votes, and its device.
+pub(super) struct Member {
+    pub(super) device: Box<dyn Device>,
+    calls: u64,
+    promised: Ballot,
+    /// What its device voted for and was read out, and what it voted for itself.
+    votes: BTreeMap<Slot, (Ballot, u64)>,
+    floor: Slot,
+}
+
+impl Member {
+    pub(super) fn new(device: Box<dyn Device>) -> Self {
+        Self {
+            device,
+            calls: 0,
+            promised: 0,
+            votes: BTreeMap::new(),
+            floor: 0,
+        }
+    }
+}
+
+/// A coordinator, as its owner knows it.
+pub(super) struct Proposer {
+    pub(super) device: Box<dyn Device>,
+    boot: u32,
+    calls: u64,
+    floor: Slot,
+    limit: Slot,
+}
+
+impl Proposer {
+    pub(super) fn new(device: Box<dyn Device>) -> Self {
+        Self {
+            device,
+            boot: 1,
+            calls: 0,
+            floor: 0,
+            limit: 0,
+        }
+    }
+}
+
+/// The latest leader.
+#[derive(Debug, Default)]
+pub(super) struct Lead {
+    pub(super) node: usize,
+    ballot: Ballot,
+    /// Who promised and is armed; none: it died before it could propose, or stepped down.
+    armed: Vec<usize>,
+    /// One past its own last proposal.
+    next: Slot,
+    /// Whether its coordinator gives out slots.
+    started: bool,
+}
+
+impl Lead {
+    pub(super) fn is_leading(&self) -> bool {
+        !self.armed.is_empty()
+    }
+}
+
+impl Group {
+    pub(super) fn boot_all(&mut self) -> Result<(), String> {
+        for member in 0..MEMBERS {
+            self.tell(member, plain(Type::Boot))?;
+        }
+        for proposer in 0..self.proposers.len() {
+            self.command(proposer, plain(Type::Boot))?;
+        }
+        Ok(())
+    }
+
+    /// A call of a member's owner; the answer.
+    fn tell(&mut self, member: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
+        self.members[member].calls += 1;
+        let calls = self.members[member].calls;
+        self.ask(Station::Acceptor(member), header, 1, calls)
+    }
+
+    /// A call of a coordinator's owner.
+    fn command(&mut self, proposer: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
+        self.proposers[proposer].calls += 1;
+        let (boot, calls) = (
+            self.proposers[proposer].boot,
+            self.proposers[proposer].calls,
+        );
+        self.ask(
+            Station::Coordinator(proposer),
+            of_coordinator(header),
+            boot,
+            calls,
+        )
+    }
+
+    /// A call with its number; the answer, and its bytes.
+    fn ask(
+        &mut self,
+        station: Station,
+        header: Header,
+        boot: u32,
+        counter: u64,
+    ) -> Result<(Header, Vec<u8>), String> {
+        let mut header = header;
+        if header.kind != Type::Read {
+            (header.boot, header.value.origin_boot) = (boot, 1);
+        }
+        if !matches!(header.kind, Type::Read | Type::Ask) {
+            header.value.counter = counter;
+        }
+        let bytes = frame(Form::Udp, &header, &[0; ROOM]);
+        if matches!(header.kind, Type::Boot | Type::Arm | Type::Fence) {
+            self.late.push((station, bytes.clone()));
+            if self.late.len() > LATE_MAX {
+                self.late.remove(0);
+            }
+        }
+        let sent = self
+            .device(station)
+            .step(&Event::Frame(Port::Owner, bytes))?;
+        match <[_; 1]>::try_from(sent) {
+            Ok([(Port::Owner, bytes)]) => Ok((read(&bytes)?, bytes)),
+            other => Err(format!("a call was answered by {other:?}")),
+        }
+    }
+
+    /// [offload-8] Fence, read out from the floor on, holes too, import; then promise.
+    fn promise(&mut self, member: usize, ballot: Ballot) -> Result<(), String> {
+        if self.omitted != Some(Omitted::Fence) {
+            let (done, _) = self.tell(member, call(Type::Fence, 0))?;
+            is_done(&done)?;
+        }
+        let floor = self.members[member].floor;
+        for slot in floor..floor + WINDOW {
+            let mut header = plain(Type::Read);
+            header.slot = slot;
+            let (cell, bytes) = self.tell(member, header)?;
+            match self.omitted {
+                Some(Omitted::ReadOut) => break,
+                Some(Omitted::Holes) if cell.voted == 0 => break,
+                _ if cell.voted == 0 => continue,
+                _ => same_bytes(&bytes, &cell)?,
+            }
+            let vote = self.members[member].votes.entry(slot).or_default();
+            *vote = (*vote).max((cell.voted, cell.value.counter));
+        }
+        self.members[member].promised = ballot;
+        Ok(())
+    }
+
+    /// The owner votes itself, over TCP as it were.
+    fn vote(&mut self, member: usize, slot: Slot, number: u64) -> Result<(), String> {
+        let ballot = self.lead.ballot;
+        assert!(
+            self.members[member].promised <= ballot,
+            "a leader asks who promised"
+        );
+        self.members[member].votes.insert(slot, (ballot, number));
+        self.note(member, ballot, slot, number)
+    }
+
+    /// Somebody leads: phase 1 with a quorum, what was found is proposed again, then devices are armed and started. The
+    /// leader before need not know: its coordinator goes on, unless it is the same node. Some die on the way.
+    pub(super) fn begin_ballot(&mut self) -> Result<(), String> {
+        self.ballots += 1;
+        let ballot = self.lead.ballot + 1 + self.dice.below(3);
+        let node = self.dice.index(self.proposers.len());
+        self.command(node, call(Type::Fence, 0))?;
+        self.lead = Lead {
+            node,
+            ballot,
+            ..Lead::default()
+        };
+        let mut asked: Vec<usize> = (0..MEMBERS).collect();
+        self.dice.shuffle(&mut asked);
+        if self.dice.chance(1, 2) {
+            asked.sort_by_key(|member| self.cut == Some(*member));
+        }
+        asked.truncate(if self.dice.chance(1, 2) {
+            QUORUM
+        } else {
+            MEMBERS
+        });
+        for member in &asked {
+            self.promise(*member, ballot)?;
+        }
+        let members = || asked.iter().map(|member| &self.members[*member]);
+        // What is below the highest floor is decided, and its owner has it.
+        let floor = members().map(|member| member.floor).max().unwrap_or(0);
+        let last = members().filter_map(|member| member.votes.keys().next_back());
+        let next = last.max().map_or(floor, |slot| floor.max(slot + 1));
+        let again: Vec<(Slot, u64)> = (floor..next)
+            .map(|slot| {
+                let reports = members().filter_map(|member| member.votes.get(&slot));
+                (slot, reports.max().map_or(NO_OP, |(_, number)| *number))
+            })
+            .collect();
+        let dies = self.dice.chance(1, 6);
+        for (slot, number) in again {
+            for member in &asked {
+                if dies && self.dice.chance(1, 4) {
+                    return Ok(());
+                }
+                self.vote(*member, slot, number)?;
+            }
+        }
+        self.lead.armed = asked;
+        self.lead.next = next;
+        for member in self.lead.armed.clone() {
+            self.arm(member)?;
+        }
+        self.start()
+    }
+
+    /// [offload-5]
+    fn arm(&mut self, member: usize) -> Result<(), String> {
+        let floor = self.members[member].floor;
+        let mut arm = call(Type::Arm, 0);
+        arm.ballot = PackedBallot(self.lead.ballot);
+        // All below the next slot is decided.
+        arm.slot = self.dice.between(floor, floor.max(self.lead.next));
+        arm.position = u8::try_from(member).expect("three members");
+        let (done, _) = self.tell(member, arm)?;
+        if self.omitted == Some(Omitted::Fence) && done.kind == Type::Refused {
+            return Ok(());
+        }
+        is_done(&done)?;
+        self.members[member].floor = arm.slot;
+        Ok(())
+    }
+
+    /// A member that was left out promises and is armed, too.
+    pub(super) fn arm_another(&mut self) -> Result<(), String> {
+        let mut others = (0..MEMBERS).filter(|member| !self.lead.armed.contains(member));
+        let (true, Some(member)) = (self.lead.is_leading(), others.next()) else {
+            return Ok(());
+        };
+        self.promise(member, self.lead.ballot)?;
+        self.lead.armed.push(member);
+        self.arm(member)
+    }
+
+    /// [offload-14] As far as a quorum of those that are armed, and the coordinator itself, have room.
+    fn limit(&self, own_floor: Slot) -> Slot {
+        let mut floors: Vec<Slot> = self
+            .lead
+            .armed
+            .iter()
+            .map(|member| self.members[*member].floor)
+            .collect();
+        floors.sort_unstable_by(|a, b| b.cmp(a));
+        own_floor.min(floors[QUORUM - 1]) + WINDOW
+    }
+
+    /// [offload-5] From its own next slot on, all below being decided, only the device gives out slots of the ballot.
+    fn start(&mut self) -> Result<(), String> {
+        let (node, next) = (self.lead.node, self.lead.next);
+        let mut start = call(Type::Arm, 0);
+        start.ballot = PackedBallot(self.lead.ballot);
+        start.slot = next;
+        start.voted = self.limit(next);
+        start.value.kind = u8::try_from(QUORUM).expect("small");
+        start.value.origin = u32::try_from(MEMBERS).expect("small");
+        let (done, _) = self.command(node, start)?;
+        is_done(&done)?;
+        (self.proposers[node].floor, self.proposers[node].limit) = (next, start.voted);
+        self.lead.started = true;
+        Ok(())
+    }
+
+    /// [offload-12] Stop, read `next` and every cell, adopt all.
+    pub(super) fn take_back(&mut self) -> Result<(), String> {
+        if !self.lead.started {
+            return Ok(());
+        }
+        let node = self.lead.node;
+        if self.omitted != Some(Omitted::Stop) {
+            let (done, _) = self.command(node, call(Type::Fence, 0))?;
+            is_done(&done)?;
+        }
+        let (state, _) = self.command(node, plain(Type::Ask))?;
+        for slot in self.proposers[node].floor..state.voted {
+            let mut header = plain(Type::Read);
+            header.slot = slot;
+            let (cell, bytes) = self.command(node, header)?;
+            // A cell that is empty never left.
+            let mut number = NO_OP;
+            if cell.voted == self.lead.ballot && self.omitted != Some(Omitted::Adoption) {
+                same_bytes(&bytes, &cell)?;
+                number = cell.value.counter;
+            }
+            for member in self.lead.armed.clone() {
+                self.vote(member, slot, number)?;
+            }
+        }
+        self.lead.next = state.voted.max(self.lead.next);
+        self.lead.started = false;
+        Ok(())
+    }
+
+    /// A leader whose coordinator does not work proposes by itself, or lets it work again.
+    pub(super) fn go_on(&mut self) -> Result<(), String> {
+        if self.lead.started || !self.lead.is_leading() {
+            return Ok(());
+        }
+        if self.dice.chance(1, 3) {
+            if self.omitted == Some(Omitted::Stop) {
+                self.command(self.lead.node, call(Type::Fence, 0))?;
+            }
+            return self.start();
+        }
+        self.submitted += 1;
+        let (slot, number) = (self.lead.next, self.submitted);
+        self.lead.next += 1;
+        for member in self.lead.armed.clone() {
+            self.vote(member, slot, number)?;
+        }
+        Ok(())
+    }
+
+    /// [offload-14] Any member's floor, and the coordinator's floor and limit, up to what is decided.
+    pub(super) fn raise_floors(&mut self) -> Result<(), String> {
+        let member = self.dice.index(MEMBERS);
+        let from = self.members[member].floor;
+        let mut floor = call(Type::Floor, 0);
+        floor.slot = self.dice.between(from, from.max(self.decided_to));
+        let (done, _) = self.tell(member, floor)?;
+        is_done(&done)?;
+        self.members[member].floor = floor.slot;
+        if self.lead.started {
+            let node = self.lead.node;
+            let from = self.proposers[node].floor;
+            floor.slot = self.dice.between(from, from.max(self.decided_to));
+            floor.voted = self.limit(floor.slot).max(self.proposers[node].limit);
+            let (done, _) = self.command(node, floor)?;
+            is_done(&done)?;
+            (self.proposers[node].floor, self.proposers[node].limit) = (floor.slot, floor.voted);
+        }
+        Ok(())
+    }
+
+    /// A coordinator loses its memory, and has another name from then on; who leads with it steps down ([offload-9]).
+    pub(super) fn power_goes(&mut self) -> Result<(), String> {
+        let node = self.dice.index(self.proposers.len());
+        self.proposers[node].device.step(&Event::Power)?;
+        if self.omitted != Some(Omitted::Boot) {
+            self.proposers[node].boot += 1;
+        }
+        self.command(node, plain(Type::Boot))?;
+        if node != self.lead.node || !self.lead.started {
+            return Ok(());
+        }
+        if self.omitted == Some(Omitted::StepDown) {
+            return self.start();
+        }
+        self.lead.armed.clear();
+        self.lead.started = false;
+        Ok(())
+    }
+}
+
+fn is_done(answer: &Header) -> Result<(), String> {
+    if answer.kind == Type::Done {
+        return Ok(());
+    }
+    Err(format!("an owner is refused: {}", answer.reason))
+}

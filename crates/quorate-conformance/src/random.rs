@@ -1,0 +1,251 @@
+//! Random frames, seeded: near the state of the device, so that they matter, and mostly whole.
+
+use quorate_dice::Dice;
+use quorate_offload::{Descriptor, Form, Header, PackedBallot, Port, Reason, Type};
+
+use crate::{
+    Device as _, Event, Program,
+    device::Reference,
+    frames::{
+        BOOT, CELLS, CLIENT, about, address, call, frame_from, of_coordinator, phase2a, phase2b,
+        plain, room, seal, submit,
+    },
+    vectors::Sent,
+};
+
+/// Makes events while it watches a reference device that lives through them.
+pub struct Maker {
+    program: Program,
+    dice: Dice,
+    reference: Reference,
+    counter: u64,
+    owner_boot: u32,
+    /// Calls that were refused as old.
+    orders: u64,
+    /// Frames of others still to come in a row.
+    others: u64,
+}
+
+impl Maker {
+    /// Always the same for a program and a seed.
+    pub fn new(program: Program, seed: u64) -> Self {
+        Self {
+            program,
+            dice: Dice::new(seed),
+            reference: Reference::new(program),
+            counter: 0,
+            owner_boot: 1,
+            orders: 0,
+            others: 0,
+        }
+    }
+
+    /// An event, and what must come of it.
+    pub fn make(&mut self) -> (Event, Vec<Sent>) {
+        let event = self.event();
+        let sent = self
+            .reference
+            .step(&event)
+            .expect("the reference has no faults");
+        // A number that was spoiled on its way upwards would close the door until power goes.
+        let orders = self.reference.counters().of(Reason::Order);
+        if orders != self.orders && self.dice.chance(1, 3) {
+            self.owner_boot += 1;
+            self.counter = 0;
+        }
+        self.orders = orders;
+        (event, sent)
+    }
+
+    fn event(&mut self) -> Event {
+        if self.dice.chance(1, 2000) {
+            return Event::Power;
+        }
+        if self.others == 0 && self.dice.chance(1, 200) {
+            self.others = self.dice.between(1, 8);
+        }
+        let (port, header) = self.header();
+        let mut from = address(CLIENT);
+        if self.dice.chance(1, 50) {
+            from.mac[0] = self.dice.pick(&[3, 0xff, 4]);
+            from.ip[0] = self.dice.pick(&[0, 127, 223, 224, 255]);
+        }
+        let form = if self.dice.chance(1, 3) {
+            Form::Raw
+        } else {
+            Form::Udp
+        };
+        let mut bytes = frame_from(&from, form, &header, &room(header.value.counter));
+        if self.others > 0 {
+            self.others -= 1;
+            let (at, to) = self.dice.pick(&[
+                (36, 0),
+                (12, 0x86),
+                (12, 0x81),
+                (14, 0x46),
+                (23, 6),
+                (44, 0xff),
+                (0, 6),
+            ]);
+            bytes[at] = to;
+            seal(&mut bytes);
+        } else if self.dice.chance(1, 12) {
+            self.spoil(&mut bytes);
+        }
+        Event::Frame(port, bytes)
+    }
+
+    /// Changes something, and mostly makes the sums right again.
+    fn spoil(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.dice.index(bytes.len());
+        match self.dice.below(10) {
+            0 => bytes.truncate(at.max(1)),
+            1 => bytes.extend_from_slice(&[0; 8][..1 + self.dice.index(8)]),
+            2..6 => bytes[at] ^= 1 << self.dice.below(8),
+            _ => {
+                let at = self.dice.index(bytes.len().min(104));
+                bytes[at] = self.dice.word().to_le_bytes()[0];
+            }
+        }
+        if self.dice.chance(4, 5) {
+            seal(bytes);
+        }
+    }
+
+    /// A slot near those that matter.
+    fn slot(&mut self) -> u64 {
+        let state = self.reference.state();
+        let cells = CELLS as u64;
+        match self.dice.below(20) {
+            0 => self.dice.word(),
+            1 => state.floor.wrapping_add(cells),
+            2 => state.floor.wrapping_sub(1),
+            3 => state.next,
+            _ => {
+                let reach = if state.next > 0 {
+                    state.next - state.floor
+                } else {
+                    cells
+                };
+                state
+                    .floor
+                    .wrapping_add(self.dice.below(reach.clamp(1, cells) + 1))
+            }
+        }
+    }
+
+    fn ballot(&mut self) -> u64 {
+        let ballot = self.reference.state().ballot.0;
+        match self.dice.below(24) {
+            0 => ballot + 1,
+            1 => ballot.saturating_sub(1),
+            2 => self.dice.below(1 << 20),
+            _ => ballot,
+        }
+    }
+
+    fn header(&mut self) -> (Port, Header) {
+        let network = if self.dice.chance(1, 30) {
+            Port::Owner
+        } else {
+            Port::Network
+        };
+        let armed = self.reference.state().ballot != PackedBallot::NONE;
+        // A device that sleeps is soon woken.
+        if self.dice.chance(if armed { 1 } else { 10 }, 16) {
+            return self.control();
+        }
+        let (slot, ballot) = (self.slot(), self.ballot());
+        let number = self.dice.below(200);
+        let header = match (self.program, self.dice.below(20)) {
+            (_, 0) => {
+                let mut header = phase2b(ballot, slot, number, 0);
+                header.kind = self.dice.pick(&Type::ALL);
+                header
+            }
+            (Program::Acceptor, 1..4) => about(Type::Phase1a, slot),
+            (Program::Acceptor, _) => phase2a(ballot, slot, number),
+            (Program::Coordinator, 1..8) => submit(number),
+            (Program::Coordinator, _) => {
+                let position = u8::try_from(self.dice.below(4)).expect("small");
+                let mut header = phase2b(ballot, slot, number, position);
+                let held = self.reference.held(slot);
+                if let Some(cell) = held.filter(|_| self.dice.chance(9, 10)) {
+                    header.value = cell.value;
+                }
+                header
+            }
+        };
+        (network, header)
+    }
+
+    fn control(&mut self) -> (Port, Header) {
+        let state = self.reference.state();
+        self.counter += 1;
+        let counter = match self.dice.below(12) {
+            0 => self.counter.saturating_sub(self.dice.below(5)),
+            _ => self.counter,
+        };
+        let slot = match self.dice.below(3) {
+            0 => state.floor + self.dice.below(CELLS as u64 / 2),
+            1 => self.slot().min(1 << 40),
+            _ => state.floor.max(state.next),
+        };
+        let limit = slot.saturating_add(self.dice.below(100));
+        let lives = state.boot != 0;
+        let mut header = match self.dice.below(if lives { 12 } else { 2 }) {
+            _ if !lives => plain(Type::Boot),
+            0 => plain(Type::Boot),
+            1..3 => about(Type::Read, slot),
+            3 => plain(Type::Ask),
+            4..7 => about(Type::Floor, slot),
+            7 => plain(Type::Fence),
+            8 if self.program == Program::Coordinator => about(Type::Tick, slot),
+            _ => about(Type::Arm, slot),
+        };
+        header.value = Descriptor {
+            origin: u32::try_from(self.dice.below(32)).expect("small"),
+            origin_boot: self.owner_boot,
+            ..call(Type::Ask, counter).value
+        };
+        header.boot = if self.dice.chance(1, 30) {
+            BOOT + 1
+        } else {
+            BOOT
+        };
+        if header.kind == Type::Arm {
+            let last = state.ballot.0.max(1 + self.counter / 16);
+            header.ballot = PackedBallot(last + self.dice.below(2));
+            if self.dice.chance(1, 40) {
+                header.ballot = PackedBallot::NONE;
+            }
+        }
+        if self.program == Program::Coordinator {
+            header = of_coordinator(header);
+            if header.kind == Type::Arm {
+                header.value.kind = u8::try_from(self.dice.below(4)).expect("small");
+                header.value.origin = 3 + u32::from(self.dice.chance(1, 20));
+                header.flags |= u16::from(self.dice.chance(1, 2));
+            }
+            header.voted = limit;
+        } else if header.kind == Type::Arm {
+            header.position = 1;
+        }
+        if self.dice.chance(1, 400) {
+            self.owner_boot += 1;
+            self.counter = 0;
+        }
+        let port = if self.dice.chance(1, 30) {
+            Port::Network
+        } else {
+            Port::Owner
+        };
+        (port, header)
+    }
+}
+
+/// So many events, and what must come of them.
+pub fn events(program: Program, seed: u64, count: usize) -> (Vec<Event>, Vec<Vec<Sent>>) {
+    let mut maker = Maker::new(program, seed);
+    (0..count).map(|_| maker.make()).unzip()
+}

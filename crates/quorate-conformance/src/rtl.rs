@@ -1,0 +1,84 @@
+//! The cores for FPGAs, as programs that Verilator makes of them.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    Event, Program,
+    vectors::{Sent, read_answer, write_event},
+};
+
+/// What makes a program of a core.
+const TOOLS: [&str; 3] = ["verilator", "make", "g++"];
+/// In the order in which they build on each other; the program's own comes last.
+const FILES: [&str; 3] = ["quorate.sv", "front64.sv", "leave64.sv"];
+
+/// The committed cores.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../offload/rtl")
+}
+
+/// A tool that is not there.
+pub fn missing() -> Option<&'static str> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = |tool: &str| env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    TOOLS.into_iter().find(|tool| !is_there(tool))
+}
+
+/// The program of a core, once it is built.
+pub fn simulator(folder: &Path, program: Program) -> PathBuf {
+    let name = program.name();
+    folder.join(name).join(format!("V{name}64"))
+}
+
+/// Builds it from sources; a warning is an error.
+pub fn build(sources: &Path, folder: &Path, program: Program) -> Result<PathBuf, String> {
+    if let Some(tool) = missing() {
+        return Err(format!("{tool} is not installed"));
+    }
+    let name = program.name();
+    let made = folder.join(name);
+    fs::create_dir_all(&made).map_err(|error| error.to_string())?;
+    let sources = sources.canonicalize().map_err(|error| error.to_string())?;
+    let output = Command::new("verilator")
+        .args(["--cc", "--exe", "--build", "-O3", "-Wall", "--Mdir"])
+        .arg(&made)
+        // Parts of words, and numbers that only the other program needs.
+        .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
+        .args(["--top-module", &format!("{name}64")])
+        .args(["-CFLAGS", &format!("-O2 -DCORE=V{name}64")])
+        .args(FILES.map(|file| sources.join(file)))
+        .arg(sources.join(format!("{name}64.sv")))
+        .arg(sources.join("bench.cpp"))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{name}64 is not built\n{said}"));
+    }
+    Ok(simulator(folder, program))
+}
+
+/// What a simulator makes of events; `None` if it gives up.
+pub fn run(simulator: &Path, events: &[Event]) -> Result<Option<Vec<Vec<Sent>>>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let input = simulator.with_extension("in");
+    let mut bytes = Vec::new();
+    for event in events {
+        write_event(&mut bytes, event).map_err(text)?;
+    }
+    fs::write(&input, &bytes).map_err(text)?;
+    let output = Command::new(simulator)
+        .stdin(fs::File::open(&input).map_err(text)?)
+        .output()
+        .map_err(text)?;
+    let mut answers = Vec::new();
+    let mut rest = &output.stdout[..];
+    while let Ok(Some(answer)) = read_answer(&mut rest) {
+        answers.push(answer);
+    }
+    Ok(output.status.success().then_some(answers))
+}

@@ -1,0 +1,187 @@
+//! Targets as processes, what they are given, and a table of what came of it.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, BufWriter, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use crate::{
+    Device, Event, Program,
+    compare::{Difference, describe},
+    device::Reference,
+    directed, random,
+    vectors::{read_answer, read_event, write_answer, write_event},
+};
+
+/// A set of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Each case by its name.
+    Directed,
+    /// Seeded, on a ring of 64 cells.
+    Random {
+        /// Another one makes other frames.
+        seed: u64,
+        /// How many.
+        count: usize,
+    },
+}
+
+impl Set {
+    /// For the table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Directed => "directed",
+            Self::Random { .. } => "random",
+        }
+    }
+
+    fn events(self, program: Program) -> Box<dyn Iterator<Item = Event>> {
+        match self {
+            Self::Directed => Box::new(directed::events(program).into_iter()),
+            Self::Random { seed, count } => {
+                let mut maker = random::Maker::new(program, seed);
+                Box::new((0..count).map(move |_| maker.make().0))
+            }
+        }
+    }
+}
+
+/// Something that maps a stream of frames to a stream of frames.
+pub struct Target {
+    /// For the table.
+    pub name: String,
+    /// The words of a command, to which the name of the program is added; or why there is none.
+    pub command: Result<Vec<String>, String>,
+}
+
+/// What came of one target, program and set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Equal, byte for byte.
+    Pass,
+    /// Not equal, or no answer; with the place.
+    Fail(String),
+    /// Not run. It never counts as passed.
+    Skipped(String),
+}
+
+/// Files of one program and set: what goes in, and what must come out.
+pub struct Vectors {
+    /// Which program.
+    pub program: Program,
+    /// Which set.
+    pub set: Set,
+    /// How many events.
+    pub count: usize,
+    input: PathBuf,
+    expected: PathBuf,
+}
+
+impl Vectors {
+    /// Made by the reference programs.
+    pub fn make(folder: &Path, program: Program, set: Set) -> io::Result<Self> {
+        let name = format!("{}-{}", program.name(), set.name());
+        let input = folder.join(format!("{name}.in"));
+        let expected = folder.join(format!("{name}.out"));
+        let mut reference = Reference::new(program);
+        let (mut into, mut out) = (
+            BufWriter::new(File::create(&input)?),
+            BufWriter::new(File::create(&expected)?),
+        );
+        let mut count = 0;
+        for event in set.events(program) {
+            write_event(&mut into, &event)?;
+            let sent = reference.step(&event).map_err(io::Error::other)?;
+            write_answer(&mut out, &sent)?;
+            count += 1;
+        }
+        into.flush()?;
+        out.flush()?;
+        Ok(Self {
+            program,
+            set,
+            count,
+            input,
+            expected,
+        })
+    }
+
+    /// Runs a target over them, and compares.
+    pub fn run(&self, target: &Target, folder: &Path) -> io::Result<(Outcome, f64)> {
+        let words = match &target.command {
+            Ok(words) => words,
+            Err(why) => return Ok((Outcome::Skipped(why.clone()), 0.0)),
+        };
+        let name = format!(
+            "{}-{}-{}",
+            target.name,
+            self.program.name(),
+            self.set.name()
+        );
+        let output = folder.join(format!("{name}.out"));
+        let begun = Instant::now();
+        let Some((first, rest)) = words.split_first() else {
+            return Ok((Outcome::Fail("a command without words".to_owned()), 0.0));
+        };
+        let status = Command::new(first)
+            .args(rest)
+            .arg(self.program.name())
+            .stdin(Stdio::from(File::open(&self.input)?))
+            .stdout(Stdio::from(File::create(&output)?))
+            .status();
+        let seconds = begun.elapsed().as_secs_f64();
+        // What came before an end is compared all the same: it tells more.
+        let compared = self.compare(&output)?;
+        let outcome = match (status, compared) {
+            (Err(error), _) => Outcome::Fail(format!("{}: {error}", words.join(" "))),
+            (Ok(_), Err(Difference { at, what })) => Outcome::Fail(format!("event {at}\n{what}")),
+            (Ok(status), Ok(())) if !status.success() => Outcome::Fail(status.to_string()),
+            (Ok(_), Ok(())) => Outcome::Pass,
+        };
+        Ok((outcome, seconds))
+    }
+
+    fn compare(&self, output: &Path) -> io::Result<Result<(), Difference>> {
+        let open = |path: &Path| Ok::<_, io::Error>(BufReader::new(File::open(path)?));
+        let (mut events, mut expected) = (open(&self.input)?, open(&self.expected)?);
+        let mut found = open(output)?;
+        let mut at = 0;
+        while let Some(event) = read_event(&mut events)? {
+            let expected = read_answer(&mut expected)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let found = match read_answer(&mut found) {
+                Ok(Some(found)) => Ok(found),
+                Ok(None) => Err("the target ended".to_owned()),
+                Err(error) => Err(format!("the target's answer: {error}")),
+            };
+            if found.as_ref() != Ok(&expected) {
+                let what = describe(&event, &expected, &found);
+                return Ok(Err(Difference { at, what }));
+            }
+            at += 1;
+        }
+        Ok(match read_answer(&mut found) {
+            Ok(None) => Ok(()),
+            _ => Err(Difference {
+                at,
+                what: "more answers than events".to_owned(),
+            }),
+        })
+    }
+}
+
+/// A device in this process becomes a target: events in, answers out, to the end.
+pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -> io::Result<()> {
+    let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
+    while let Some(event) = read_event(&mut from)? {
+        let sent = device.step(&event).map_err(io::Error::other);
+        if sent.is_err() {
+            to.flush()?;
+        }
+        write_answer(&mut to, &sent?)?;
+    }
+    to.flush()
+}

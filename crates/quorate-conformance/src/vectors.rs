@@ -1,0 +1,99 @@
+//! The format of vectors: a word of 16 bits, big-endian, and a frame, again and again.
+//!
+//! The word's upper four bits are the port (0 network, 1 owner), the lower twelve the length of the frame. Into a
+//! target, a word of zero without a frame means that power goes and comes: the device forgets. Out of a target come the
+//! frames that it sent for one frame that went in, and then a word of zero; so that a difference has its place.
+
+use std::io::{self, Read, Write};
+
+use quorate_offload::Port;
+
+/// Longest frame.
+pub const FRAME_BYTES_MAX: usize = 0xfff;
+
+/// What happens to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A frame arrives.
+    Frame(Port, Vec<u8>),
+    /// Power goes and comes.
+    Power,
+}
+
+/// A frame that was sent, and where.
+pub type Sent = (Port, Vec<u8>);
+
+/// Reads one event; `None` at the end.
+pub fn read_event(from: &mut impl Read) -> io::Result<Option<Event>> {
+    let Some((port, frame)) = read(from)? else {
+        return Ok(None);
+    };
+    Ok(Some(match frame {
+        Some(frame) => Event::Frame(port, frame),
+        None => Event::Power,
+    }))
+}
+
+/// Reads what was sent for one event; `None` at the end.
+pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
+    let mut sent = Vec::new();
+    loop {
+        match read(from)? {
+            None if sent.is_empty() => return Ok(None),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some((_, None)) => return Ok(Some(sent)),
+            Some((port, Some(frame))) => sent.push((port, frame)),
+        }
+    }
+}
+
+/// Port, and the frame if there is one.
+fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
+    let mut word = [0; 2];
+    match from.read_exact(&mut word[..1]) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    from.read_exact(&mut word[1..])?;
+    let word = u16::from_be_bytes(word);
+    let length = usize::from(word & 0xfff);
+    let port = match word >> 12 {
+        0 => Port::Network,
+        1 if length > 0 => Port::Owner,
+        _ => return Err(invalid("a port that is none")),
+    };
+    if length == 0 {
+        return Ok(Some((port, None)));
+    }
+    let mut frame = vec![0; length];
+    from.read_exact(&mut frame)?;
+    Ok(Some((port, Some(frame))))
+}
+
+/// Writes an event.
+pub fn write_event(to: &mut impl Write, event: &Event) -> io::Result<()> {
+    match event {
+        Event::Power => to.write_all(&[0, 0]),
+        Event::Frame(port, frame) => write(to, *port, frame),
+    }
+}
+
+/// Writes what was sent for one event.
+pub fn write_answer(to: &mut impl Write, sent: &[Sent]) -> io::Result<()> {
+    for (port, frame) in sent {
+        write(to, *port, frame)?;
+    }
+    to.write_all(&[0, 0])
+}
+
+fn write(to: &mut impl Write, port: Port, frame: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(frame.len()).ok();
+    let length = length.filter(|length| (1..=0xfff).contains(length));
+    let length = length.ok_or_else(|| invalid("a frame that is too long, or empty"))?;
+    to.write_all(&((port as u16) << 12 | length).to_be_bytes())?;
+    to.write_all(frame)
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}

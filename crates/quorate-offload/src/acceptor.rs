@@ -1,0 +1,271 @@
+//! The acceptor: votes in one ballot, keeps what it voted for, and promises nothing.
+
+use crate::{
+    Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
+    Type, Verdict,
+    admit::{Admitted, admit, is_for_coordinator},
+    device::Device,
+    header::REPEAT,
+};
+
+/// What an acceptor is armed with; changes as one ([offload-17]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// The only ballot that it votes in.
+    pub ballot: PackedBallot,
+    /// Its own, in the configuration of the ballot's era.
+    pub position: u8,
+    /// Lowest slot that it votes for.
+    pub floor: u64,
+    /// Where votes go.
+    pub votes: Routes,
+}
+
+/// Votes, and keeps votes and bytes.
+#[derive(Debug)]
+pub struct Acceptor<'a> {
+    device: Device<'a>,
+    /// Where votes go when a frame arms it.
+    votes: Routes,
+    armed: Option<Arm>,
+    /// Highest ballot that it was armed with.
+    last: PackedBallot,
+}
+
+impl<'a> Acceptor<'a> {
+    /// Without a boot, and not armed.
+    ///
+    /// # Panics
+    /// If the room is no multiple of 8, or above 1408 bytes.
+    pub fn new(setup: Setup, votes: Routes, cells: Cells<'a>) -> Self {
+        Self {
+            device: Device::new(setup, 0, cells),
+            votes,
+            armed: None,
+            last: PackedBallot::NONE,
+        }
+    }
+
+    /// Power went and came: everything is forgotten ([offload-9]).
+    pub fn forget(&mut self) {
+        self.device.forget();
+        self.armed = None;
+        self.last = PackedBallot::NONE;
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> State {
+        let armed = self.armed.as_ref();
+        State {
+            boot: self.device.order.boot(),
+            ballot: armed.map_or(PackedBallot::NONE, |arm| arm.ballot),
+            position: armed.map_or(0, |arm| arm.position),
+            floor: self.device.floor,
+            next: 0,
+            hint: false,
+        }
+    }
+
+    /// Frames, by what became of them.
+    pub fn counters(&self) -> &Counters {
+        &self.device.counters
+    }
+
+    /// The vote of a slot, in whatever ballot, also when disarmed ([offload-7], [offload-8]).
+    pub fn vote(&self, slot: u64) -> Option<(&Cell, &[u8])> {
+        self.device.held(slot)
+    }
+
+    /// The device's boot, if it has none yet.
+    pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
+        self.device.order.begin(boot)
+    }
+
+    /// [offload-5] Votes in this ballot from now on.
+    pub fn arm(&mut self, number: Number, arm: Arm) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        if arm.ballot == PackedBallot::NONE || arm.position >= 16 {
+            return Err(Reason::Range);
+        }
+        // [offload-17] Another record only while drained; the same one again is the answer to a lost answer.
+        let same = |armed: &Arm| armed.ballot == arm.ballot && armed.position == arm.position;
+        if !self.armed.as_ref().is_none_or(same) {
+            return Err(Reason::Armed);
+        }
+        // A lower ballot would overwrite votes of a higher one.
+        if arm.ballot < self.last {
+            return Err(Reason::Ballot);
+        }
+        // [offload-6] A cell never returns to a lower slot, whoever arms.
+        if arm.floor < self.device.floor {
+            return Err(Reason::Floor);
+        }
+        self.last = arm.ballot;
+        self.device.floor = arm.floor;
+        self.armed = Some(arm);
+        Ok(())
+    }
+
+    /// [offload-14] Forgets votes below.
+    pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        if floor < self.device.floor {
+            return Err(Reason::Floor);
+        }
+        self.device.floor = floor;
+        Ok(())
+    }
+
+    /// [offload-8] Votes no more. A step is whole, so nothing is left to drain; votes stay to be read out.
+    pub fn fence(&mut self, number: Number) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        self.armed = None;
+        Ok(())
+    }
+
+    /// One frame.
+    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
+        let asked = match admit(&self.device.setup, from, frame, takes) {
+            Ok(asked) => asked,
+            Err(reason) => return self.device.turn_away(reason),
+        };
+        let done = match asked.header.kind {
+            Type::Phase1a => self.on_phase1a(&asked, out),
+            Type::Phase2a => self.on_phase2a(&asked, out),
+            Type::Read => self.on_read(&asked, out),
+            Type::Ask => return self.on_ask(&asked, out),
+            _ => self.on_control(&asked, out),
+        };
+        let reason = done.err().unwrap_or(Reason::None);
+        self.device.finish(&asked, reason, &self.state(), out)
+    }
+
+    /// [offload-6] Votes, once for each slot.
+    fn on_phase2a(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let armed = self.armed.as_ref().ok_or(Reason::Disarmed)?;
+        let slot = asked.header.slot;
+        if asked.header.ballot != armed.ballot {
+            return Err(Reason::Ballot);
+        }
+        if slot < self.device.floor {
+            return Err(Reason::Floor);
+        }
+        if !self.device.cells.is_within(self.device.floor, slot) {
+            return Err(Reason::Full);
+        }
+        let cell = self.device.cells.at(slot);
+        if cell.holds(armed.ballot, slot) {
+            // What is stored, whatever was asked: another descriptor is seen by who compares ([count-1]).
+            let (header, room) = self.device.shown(Header {
+                flags: REPEAT,
+                ..self.answer(Type::Phase2b, armed, &asked.header)
+            });
+            self.device
+                .send_all(asked, &armed.votes, &header, Some(room), out);
+            return Ok(());
+        }
+        // One step: nobody sees a cell between check and write.
+        let cell = Cell {
+            ballot: armed.ballot,
+            slot,
+            value: asked.header.value,
+            sum: asked.header.sum,
+            voters: 0,
+        };
+        self.device.cells.put(cell, asked.room);
+        let header = self.answer(Type::Phase2b, armed, &asked.header);
+        self.device
+            .send_all(asked, &armed.votes, &header, None, out);
+        // To the tap, from where the owner logs it.
+        let owner = &self.device.setup.owner;
+        self.device
+            .send(asked, Port::Owner, owner, &header, None, out);
+        Ok(())
+    }
+
+    /// [offload-7] Writes nothing, promises nothing.
+    fn on_phase1a(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let armed = self.armed.as_ref().ok_or(Reason::Disarmed)?;
+        let header = self.answer(Type::Phase1b, armed, &asked.header);
+        let (header, room) = self.device.shown(header);
+        self.device
+            .send_all(asked, &armed.votes, &header, Some(room), out);
+        Ok(())
+    }
+
+    /// [offload-7] [offload-8] The owner reads out what it fenced, so it is answered when disarmed, too.
+    fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let state = self.state();
+        let header = Header {
+            kind: Type::Cell,
+            position: state.position,
+            ballot: state.ballot,
+            reason: 0,
+            flags: 0,
+            boot: state.boot,
+            ..asked.header
+        };
+        let (header, room) = self.device.shown(header);
+        let owner = &self.device.setup.owner;
+        self.device
+            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        Ok(())
+    }
+
+    fn on_ask(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
+        self.device.done(asked, &self.state(), out);
+        Verdict::Taken
+    }
+
+    /// [offload-17]
+    fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let header = &asked.header;
+        let number = header.number();
+        match header.kind {
+            Type::Arm => {
+                let arm = Arm {
+                    ballot: header.ballot,
+                    position: header.position,
+                    floor: header.slot,
+                    votes: self.votes,
+                };
+                self.arm(number, arm)?;
+            }
+            Type::Floor => self.raise_floor(number, header.slot)?,
+            Type::Fence => self.fence(number)?,
+            _ => self.begin(header.boot)?,
+        }
+        self.device.done(asked, &self.state(), out);
+        Ok(())
+    }
+
+    fn answer(&self, kind: Type, armed: &Arm, asked: &Header) -> Header {
+        Header {
+            kind,
+            position: armed.position,
+            ballot: armed.ballot,
+            voted: armed.ballot.0,
+            reason: 0,
+            flags: 0,
+            boot: self.device.order.boot(),
+            ..*asked
+        }
+    }
+}
+
+fn takes(header: &Header) -> bool {
+    match header.kind {
+        Type::Phase1a | Type::Phase2a => true,
+        Type::Read | Type::Arm | Type::Floor | Type::Fence | Type::Ask | Type::Boot => {
+            !is_for_coordinator(header)
+        }
+        Type::Submit
+        | Type::Phase1b
+        | Type::Phase2b
+        | Type::Decided
+        | Type::Refused
+        | Type::Tick
+        | Type::Cell
+        | Type::Done => false,
+    }
+}

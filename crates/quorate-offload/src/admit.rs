@@ -1,0 +1,110 @@
+//! What every program asks of a frame before it looks at what it says, in this order; all devices have the same one.
+
+use crate::{
+    Form, Header, Port, Reason, Setup, Type,
+    checksum::sum,
+    header::{COORDINATOR, FLAGS, HEADER_BYTES},
+};
+
+/// A frame of the group that is whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Admitted<'a> {
+    /// Where it arrived.
+    pub from: Port,
+    /// What is around the header.
+    pub form: Form,
+    /// All of it.
+    pub frame: &'a [u8],
+    /// What it says.
+    pub header: Header,
+    /// The value's room.
+    pub room: &'a [u8],
+}
+
+/// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such frames.
+pub fn admit<'a>(
+    setup: &Setup,
+    from: Port,
+    frame: &'a [u8],
+    takes: fn(&Header) -> bool,
+) -> Result<Admitted<'a>, Reason> {
+    let form = Form::of(frame, setup.own.port)?;
+    let header: &[u8; HEADER_BYTES] = frame[form.header_at()..]
+        .first_chunk()
+        .expect("a header was seen");
+    let header = Header::read(header).ok_or(Reason::Foreign)?;
+    if header.group != setup.group {
+        return Err(Reason::Group);
+    }
+    let to = Form::to(frame);
+    if to != setup.own.mac && to != setup.heard {
+        return Err(Reason::Elsewhere);
+    }
+    if !form.has_room(frame, setup.room) {
+        return Err(Reason::Length);
+    }
+    // [offload-6] [offload-16] Before anything is written: a frame that changed on its way votes for nothing.
+    let room = &frame[form.room_at()..];
+    form.is_whole(frame)?;
+    if sum(0, room) != header.sum {
+        return Err(Reason::Checksum);
+    }
+    if !takes(&header) {
+        return Err(Reason::Other);
+    }
+    if from == Port::Network && is_control(header.kind) {
+        return Err(Reason::Port);
+    }
+    if !is_plain(&header) {
+        return Err(Reason::Reserved);
+    }
+    if has_value(header.kind) {
+        let fits = usize::from(header.value.length) <= setup.room;
+        if !fits || !header.value.is_carried() {
+            return Err(Reason::Value);
+        }
+    }
+    Ok(Admitted {
+        from,
+        form,
+        frame,
+        header,
+        room,
+    })
+}
+
+/// Whether it is for the coordinator, where the type does not tell.
+pub(crate) const fn is_for_coordinator(header: &Header) -> bool {
+    header.flags & COORDINATOR != 0
+}
+
+/// [offload-17] Only the owner asks this.
+pub(crate) const fn is_control(kind: Type) -> bool {
+    matches!(
+        kind,
+        Type::Tick | Type::Read | Type::Arm | Type::Floor | Type::Fence | Type::Ask | Type::Boot
+    )
+}
+
+const fn has_value(kind: Type) -> bool {
+    matches!(
+        kind,
+        Type::Submit | Type::Phase2a | Type::Phase2b | Type::Decided
+    )
+}
+
+/// Fields that have no meaning in such a frame are zero.
+const fn is_plain(header: &Header) -> bool {
+    if header.flags & !FLAGS != 0 || header.reason != 0 {
+        return false;
+    }
+    if header.position != 0 && !matches!(header.kind, Type::Phase2b | Type::Arm) {
+        return false;
+    }
+    match header.kind {
+        Type::Submit => header.slot == 0 && header.ballot.0 == 0 && header.voted == 0,
+        Type::Phase2a => header.voted == 0,
+        Type::Phase2b => header.voted == header.ballot.0,
+        _ => true,
+    }
+}

@@ -1,0 +1,71 @@
+//! Ballots in 64 bits: era 16, round 32, node 16. They compare as the numbers that they are.
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    node_id::NodeId,
+};
+
+/// A ballot that fits into a frame. Zero is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackedBallot(pub u64);
+
+impl PackedBallot {
+    /// No ballot: a device that is not armed, a cell without a vote.
+    pub const NONE: Self = Self(0);
+
+    /// `None` if it does not fit: such a ballot is not offloaded, and never cut ([offload-5]).
+    pub fn of(ballot: Ballot) -> Option<Self> {
+        let era = u16::try_from(ballot.era.0).ok()?;
+        let node = u16::try_from(ballot.node.0).ok()?;
+        Some(Self(
+            u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node),
+        ))
+    }
+
+    /// The same ballot, as the core has it.
+    pub fn ballot(self) -> Ballot {
+        let [a, b, c, d, e, f, g, h] = self.0.to_be_bytes();
+        Ballot {
+            era: Era(u16::from_be_bytes([a, b]).into()),
+            round: u32::from_be_bytes([c, d, e, f]),
+            node: NodeId(u16::from_be_bytes([g, h]).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ballot(era: u32, round: u32, node: u32) -> Ballot {
+        Ballot {
+            era: Era(era),
+            round,
+            node: NodeId(node),
+        }
+    }
+
+    #[test]
+    fn what_fits_comes_back_in_the_same_order() {
+        let mut last = PackedBallot::NONE;
+        for ballot in [
+            ballot(0, 1, 1),
+            ballot(0, 1, 0xffff),
+            ballot(0, u32::MAX, 0),
+            ballot(1, 0, 1),
+            ballot(0xffff, u32::MAX, 0xffff),
+        ] {
+            let packed = PackedBallot::of(ballot).unwrap();
+            assert_eq!(packed.ballot(), ballot);
+            assert!(packed > last, "{ballot}");
+            last = packed;
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_never_wrapped() {
+        for ballot in [ballot(0x1_0000, 1, 1), ballot(0, 1, 0x1_0000)] {
+            assert_eq!(PackedBallot::of(ballot), None, "{ballot}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A ring of cells in the caller's memory: slot i lives in cell i modulo N ([offload-14]).
+
+use crate::{Descriptor, PackedBallot};
+
+/// What a device knows of one slot, but for the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Of the vote, or of the proposal; none: never used.
+    pub ballot: PackedBallot,
+    /// Which slot it is about.
+    pub slot: u64,
+    /// Which value.
+    pub value: Descriptor,
+    /// One's-complement sum of the room.
+    pub sum: u16,
+    /// Positions that voted, one bit each. Only those who count use it.
+    pub voters: u16,
+}
+
+impl Cell {
+    /// Never used.
+    pub const EMPTY: Self = Self {
+        ballot: PackedBallot::NONE,
+        slot: 0,
+        value: Descriptor::NONE,
+        sum: 0,
+        voters: 0,
+    };
+
+    /// Whether it holds this slot, as it is in this ballot.
+    pub fn holds(&self, ballot: PackedBallot, slot: u64) -> bool {
+        self.ballot == ballot && self.slot == slot
+    }
+}
+
+/// N cells and their rooms, N a power of two.
+#[derive(Debug)]
+pub struct Cells<'a> {
+    cells: &'a mut [Cell],
+    rooms: &'a mut [u8],
+    room: usize,
+}
+
+impl<'a> Cells<'a> {
+    /// All empty. `rooms` has one room for each cell.
+    ///
+    /// # Panics
+    /// If the number of cells is no power of two below 2^32, or the rooms are not as many.
+    pub fn new(cells: &'a mut [Cell], rooms: &'a mut [u8], room: usize) -> Self {
+        assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
+        assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());
+        assert_eq!(rooms.len(), cells.len() * room, "bytes of rooms");
+        let mut this = Self { cells, rooms, room };
+        this.clear();
+        this
+    }
+
+    /// As after power came back.
+    pub(crate) fn clear(&mut self) {
+        self.cells.fill(Cell::EMPTY);
+        self.rooms.fill(0);
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.cells.len()).expect("checked when made")
+    }
+
+    /// Whether a slot lies within the ring above this floor.
+    pub(crate) fn is_within(&self, floor: u64, slot: u64) -> bool {
+        // Not `floor + N`, which may not be a number ([offload-6]).
+        slot >= floor && slot - floor < u64::from(self.count())
+    }
+
+    fn index(&self, slot: u64) -> usize {
+        let mask = u64::from(self.count() - 1);
+        usize::try_from(slot & mask).expect("an index of 32 bits")
+    }
+
+    /// The cell that this slot lives in, whatever it holds.
+    pub(crate) fn at(&self, slot: u64) -> &Cell {
+        &self.cells[self.index(slot)]
+    }
+
+    pub(crate) fn at_mut(&mut self, slot: u64) -> &mut Cell {
+        let index = self.index(slot);
+        &mut self.cells[index]
+    }
+
+    /// The bytes of that cell.
+    pub(crate) fn room(&self, slot: u64) -> &[u8] {
+        let index = self.index(slot);
+        &self.rooms[index * self.room..][..self.room]
+    }
+
+    /// Cell and bytes, at once: nobody sees one without the other.
+    pub(crate) fn put(&mut self, cell: Cell, room: &[u8]) {
+        let index = self.index(cell.slot);
+        self.cells[index] = cell;
+        self.rooms[index * self.room..][..self.room].copy_from_slice(room);
+    }
+}

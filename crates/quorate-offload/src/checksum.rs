@@ -1,0 +1,81 @@
+//! One's-complement sums, as IP and UDP have them, and the CRC-32C of values.
+
+/// The one's-complement sum of bytes as big-endian words of 16 bits, added to one before it. Zero only if everything is.
+pub fn sum(before: u16, bytes: &[u8]) -> u16 {
+    let mut wide = u64::from(before);
+    let (words, rest) = bytes.as_chunks::<2>();
+    for word in words {
+        wide += u64::from(u16::from_be_bytes(*word));
+    }
+    if let [last] = rest {
+        wide += u64::from(u16::from_be_bytes([*last, 0]));
+    }
+    fold(wide)
+}
+
+/// The sum of words that were added without carry.
+const fn fold(wide: u64) -> u16 {
+    let mut wide = wide;
+    while wide > 0xffff {
+        wide = (wide & 0xffff) + (wide >> 16);
+    }
+    (wide & 0xffff) as u16
+}
+
+/// What a UDP header says of this sum: the complement, and all ones for zero, which would mean none.
+pub const fn udp(sum: u16) -> u16 {
+    match !sum {
+        0 => 0xffff,
+        complement => complement,
+    }
+}
+
+/// CRC-32C of a value, made by its origin and looked at by who learns it.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        crc >> 8 ^ TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)]
+    })
+}
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0_u32;
+    while at < 256 {
+        let mut crc = at;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 1 {
+                crc >> 1 ^ 0x82f6_3b78
+            } else {
+                crc >> 1
+            };
+            bit += 1;
+        }
+        table[at as usize] = crc;
+        at += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_the_internet() {
+        // The example of RFC 1071, section 3.
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(sum(0, &bytes), 0xddf2);
+        assert_eq!(sum(sum(0, &bytes[..4]), &bytes[4..]), 0xddf2);
+        assert_eq!(sum(0, &[0x12]), 0x1200);
+        assert_eq!(sum(0, &[0; 64]), 0);
+        assert_eq!(sum(0, &[0xff; 1408]), 0xffff);
+        assert_eq!((udp(0xffff), udp(0), udp(1)), (0xffff, 0xffff, 0xfffe));
+    }
+
+    #[test]
+    fn the_crc_is_castagnolis() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(b""), 0);
+    }
+}

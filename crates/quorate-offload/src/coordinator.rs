@@ -1,0 +1,334 @@
+//! The coordinator: gives out slots of one ballot, proposes values in them, counts votes.
+
+use crate::{
+    Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
+    Type, Verdict,
+    admit::{Admitted, admit, is_for_coordinator},
+    device::Device,
+    header::{COORDINATOR, HINT, REPEAT},
+};
+
+/// What a coordinator is started with; changes as one ([offload-17]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The only ballot that it gives out slots of.
+    pub ballot: PackedBallot,
+    /// One past the leader's last proposal ([offload-5]).
+    pub first: u64,
+    /// The first slot that it does not give out.
+    pub limit: u64,
+    /// Any so many of the members decide ([offload-10]).
+    pub quorum: u8,
+    /// How many positions there are.
+    pub members: u8,
+    /// Whether votes are volatile where durable ones are wanted: decisions are hints.
+    pub hint: bool,
+    /// Where proposals go.
+    pub proposals: Routes,
+    /// Where decisions go.
+    pub decisions: Routes,
+}
+
+/// Proposes, counts, and keeps values until it is told to forget.
+#[derive(Debug)]
+pub struct Coordinator<'a> {
+    device: Device<'a>,
+    /// Where frames go when a frame starts it.
+    proposals: Routes,
+    decisions: Routes,
+    started: Option<Start>,
+    /// Next slot; stays when it is stopped ([offload-12]).
+    next: u64,
+    /// Highest ballot that it was started with.
+    last: PackedBallot,
+}
+
+impl<'a> Coordinator<'a> {
+    /// Without a boot, and stopped.
+    ///
+    /// # Panics
+    /// If the room is no multiple of 8, or above 1408 bytes.
+    pub fn new(setup: Setup, proposals: Routes, decisions: Routes, cells: Cells<'a>) -> Self {
+        Self {
+            device: Device::new(setup, COORDINATOR, cells),
+            proposals,
+            decisions,
+            started: None,
+            next: 0,
+            last: PackedBallot::NONE,
+        }
+    }
+
+    /// Power went and came: everything is forgotten ([offload-9]).
+    pub fn forget(&mut self) {
+        self.device.forget();
+        self.started = None;
+        self.next = 0;
+        self.last = PackedBallot::NONE;
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> State {
+        let started = self.started.as_ref();
+        State {
+            boot: self.device.order.boot(),
+            ballot: started.map_or(PackedBallot::NONE, |start| start.ballot),
+            position: 0,
+            floor: self.device.floor,
+            next: self.next,
+            hint: started.is_some_and(|start| start.hint),
+        }
+    }
+
+    /// Frames, by what became of them.
+    pub fn counters(&self) -> &Counters {
+        &self.device.counters
+    }
+
+    /// [offload-18] One past the last slot that was given out: the index of reads that arrived before.
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// [offload-12] What was proposed in a slot, also when stopped. Who takes back adopts it; if there is nothing,
+    /// nothing ever left, since values are stored before frames leave.
+    pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
+        self.device.held(slot)
+    }
+
+    /// The device's boot, if it has none yet.
+    pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
+        self.device.order.begin(boot)
+    }
+
+    /// [offload-5] Gives out slots of this ballot from now on.
+    pub fn start(&mut self, number: Number, start: Start) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        let counts = 1 <= start.quorum && start.quorum <= start.members && start.members <= 16;
+        if start.ballot == PackedBallot::NONE || !counts {
+            return Err(Reason::Range);
+        }
+        // [offload-17] Drained, and not merely told otherwise.
+        if self.started.is_some() {
+            return Err(Reason::Armed);
+        }
+        if start.ballot < self.last {
+            return Err(Reason::Ballot);
+        }
+        // [offload-12] A slot that it gave out in this ballot has a value already.
+        if start.first < self.device.floor || (start.ballot == self.last && start.first < self.next)
+        {
+            return Err(Reason::Floor);
+        }
+        self.last = start.ballot;
+        self.next = start.first;
+        // What was given out before was adopted, or it would not be started again: its cells are free.
+        self.device.floor = start.first;
+        self.started = Some(start);
+        Ok(())
+    }
+
+    /// [offload-14] Forgets proposals below, and gives out slots up to this limit. Neither falls.
+    pub fn raise_floor(&mut self, number: Number, floor: u64, limit: u64) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        let start = self.started.as_mut().ok_or(Reason::Disarmed)?;
+        // What is above the next slot was not given out, so it is not decided.
+        if floor < self.device.floor || floor > self.next || limit < start.limit {
+            return Err(Reason::Floor);
+        }
+        self.device.floor = floor;
+        start.limit = limit;
+        Ok(())
+    }
+
+    /// [offload-12] Gives out no more slots and counts nothing; `next` and cells stay to be read.
+    pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        self.started = None;
+        Ok(())
+    }
+
+    /// One frame.
+    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
+        let asked = match admit(&self.device.setup, from, frame, takes) {
+            Ok(asked) => asked,
+            Err(reason) => return self.device.turn_away(reason),
+        };
+        let done = match asked.header.kind {
+            Type::Submit => self.on_submit(&asked, out),
+            Type::Phase2b => self.on_phase2b(&asked, out),
+            Type::Tick => self.on_tick(&asked, out),
+            Type::Read => self.on_read(&asked, out),
+            Type::Ask => return self.on_ask(&asked, out),
+            _ => self.on_control(&asked, out),
+        };
+        let reason = done.err().unwrap_or(Reason::None);
+        self.device.finish(&asked, reason, &self.state(), out)
+    }
+
+    /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the sender is told.
+    fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
+        let slot = self.next;
+        if slot >= start.limit || !self.device.cells.is_within(self.device.floor, slot) {
+            return Err(Reason::Full);
+        }
+        let cell = Cell {
+            ballot: start.ballot,
+            slot,
+            value: asked.header.value,
+            sum: asked.header.sum,
+            // Its own proposal is nobody's vote ([offload-10]).
+            voters: 0,
+        };
+        // Stored before it leaves ([offload-12]).
+        self.device.cells.put(cell, asked.room);
+        self.next = slot + 1;
+        let header = Header {
+            slot,
+            ..self.proposal_header(start, &asked.header)
+        };
+        self.device
+            .send_all(asked, &start.proposals, &header, None, out);
+        Ok(())
+    }
+
+    /// [offload-10] Counts a position once, for a slot of this start, in exactly this ballot.
+    fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let start = self.started.as_ref().ok_or(Reason::Stale)?;
+        let (slot, position) = (asked.header.slot, asked.header.position);
+        // The cell of a slot below the first one may be an earlier start's; its floor is above that.
+        let given_out = self.device.floor <= slot && slot < self.next;
+        let cell = self.device.cells.at(slot);
+        let counts = asked.header.ballot == start.ballot && position < start.members;
+        if !given_out || !counts || !cell.holds(start.ballot, slot) {
+            return Err(Reason::Stale);
+        }
+        if cell.value != asked.header.value {
+            return Err(Reason::Conflict);
+        }
+        let voters = cell.voters | 1 << position;
+        if voters == cell.voters {
+            return Err(Reason::Stale);
+        }
+        self.device.cells.at_mut(slot).voters = voters;
+        // Crossed once: more votes later are no second decision.
+        if voters.count_ones() != u32::from(start.quorum) {
+            return Ok(());
+        }
+        let hint = if start.hint { HINT } else { 0 };
+        let header = Header {
+            kind: Type::Decided,
+            position: 0,
+            flags: hint | COORDINATOR,
+            boot: self.device.order.boot(),
+            ..asked.header
+        };
+        let (header, room) = self.device.shown(header);
+        self.device
+            .send_all(asked, &start.decisions, &header, Some(room), out);
+        let owner = &self.device.setup.owner;
+        self.device
+            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        Ok(())
+    }
+
+    /// [offload-19] The owner names the oldest undecided slot; it is proposed again, as it was.
+    fn on_tick(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
+        let slot = asked.header.slot;
+        let given_out = self.device.floor <= slot && slot < self.next;
+        if !given_out || !self.device.cells.at(slot).holds(start.ballot, slot) {
+            return Err(Reason::Stale);
+        }
+        let header = self.proposal_header(start, &asked.header);
+        let (header, room) = self.device.shown(header);
+        let header = Header {
+            voted: 0,
+            flags: COORDINATOR | REPEAT,
+            ..header
+        };
+        self.device
+            .send_all(asked, &start.proposals, &header, Some(room), out);
+        Ok(())
+    }
+
+    /// [offload-7] [offload-12]
+    fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let state = self.state();
+        let header = Header {
+            kind: Type::Cell,
+            position: 0,
+            ballot: state.ballot,
+            reason: 0,
+            flags: COORDINATOR,
+            boot: state.boot,
+            ..asked.header
+        };
+        let (header, room) = self.device.shown(header);
+        let owner = &self.device.setup.owner;
+        self.device
+            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        Ok(())
+    }
+
+    fn on_ask(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
+        self.device.done(asked, &self.state(), out);
+        Verdict::Taken
+    }
+
+    /// [offload-17]
+    fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let header = &asked.header;
+        let number = header.number();
+        match header.kind {
+            Type::Arm => {
+                let start = Start {
+                    ballot: header.ballot,
+                    first: header.slot,
+                    limit: header.voted,
+                    quorum: header.value.kind,
+                    members: u8::try_from(header.value.origin).unwrap_or(u8::MAX),
+                    hint: header.flags & HINT != 0,
+                    proposals: self.proposals,
+                    decisions: self.decisions,
+                };
+                self.start(number, start)?;
+            }
+            Type::Floor => self.raise_floor(number, header.slot, header.voted)?,
+            Type::Fence => self.stop(number)?,
+            _ => self.begin(header.boot)?,
+        }
+        self.device.done(asked, &self.state(), out);
+        Ok(())
+    }
+
+    fn proposal_header(&self, start: &Start, asked: &Header) -> Header {
+        Header {
+            kind: Type::Phase2a,
+            position: 0,
+            ballot: start.ballot,
+            voted: 0,
+            reason: 0,
+            flags: COORDINATOR,
+            boot: self.device.order.boot(),
+            ..*asked
+        }
+    }
+}
+
+fn takes(header: &Header) -> bool {
+    match header.kind {
+        Type::Submit | Type::Phase2b | Type::Tick => true,
+        Type::Read | Type::Arm | Type::Floor | Type::Fence | Type::Ask | Type::Boot => {
+            is_for_coordinator(header)
+        }
+        Type::Phase1a
+        | Type::Phase1b
+        | Type::Phase2a
+        | Type::Decided
+        | Type::Refused
+        | Type::Cell
+        | Type::Done => false,
+    }
+}

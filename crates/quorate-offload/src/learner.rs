@@ -1,0 +1,213 @@
+//! The learner: counts votes by ballot, descriptor and position, and hands each decided value on once.
+//!
+//! It belongs to an owner, or to a client outside. What it hands on is a *decided* frame for the owner's port: the
+//! tap. Order, and what was lost on the way, are the owner's: it asks an acceptor, or a peer over TCP.
+
+use crate::{
+    Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Setup, State, Type,
+    Verdict,
+    admit::{Admitted, admit},
+    checksum::crc32c,
+    device::Device,
+    header::HINT,
+};
+
+/// What a learner is told to count; changes as one ([offload-17]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The only ballot whose votes count.
+    pub ballot: PackedBallot,
+    /// Lowest slot that is wanted.
+    pub floor: u64,
+    /// Any so many of the members decide.
+    pub quorum: u8,
+    /// How many positions there are.
+    pub members: u8,
+    /// Whether devices' votes are volatile where durable ones are wanted ([offload-10]).
+    pub hint: bool,
+}
+
+/// Counts, and hands on.
+#[derive(Debug)]
+pub struct Learner<'a> {
+    device: Device<'a>,
+    counting: Option<Count>,
+}
+
+/// Stands in `voters` of what was handed on; a full set, if there are as many members, was handed on, too.
+const HANDED_ON: u16 = u16::MAX;
+
+impl<'a> Learner<'a> {
+    /// Counts nothing.
+    ///
+    /// # Panics
+    /// If the room is no multiple of 8, or above 1408 bytes.
+    pub fn new(setup: Setup, cells: Cells<'a>) -> Self {
+        Self {
+            device: Device::new(setup, 0, cells),
+            counting: None,
+        }
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> State {
+        let counting = self.counting.as_ref();
+        State {
+            boot: self.device.order.boot(),
+            ballot: counting.map_or(PackedBallot::NONE, |count| count.ballot),
+            position: 0,
+            floor: self.device.floor,
+            next: 0,
+            hint: counting.is_some_and(|count| count.hint),
+        }
+    }
+
+    /// Frames, by what became of them.
+    pub fn counters(&self) -> &Counters {
+        &self.device.counters
+    }
+
+    /// What is known of a slot, decided or not.
+    pub fn seen(&self, slot: u64) -> Option<(&Cell, &[u8])> {
+        self.device.held(slot)
+    }
+
+    /// Its boot, if it has none yet.
+    pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
+        self.device.order.begin(boot)
+    }
+
+    /// [offload-11] Counts in this ballot from now on; another one's votes are forgotten.
+    pub fn count(&mut self, number: Number, count: Count) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        let counts = 1 <= count.quorum && count.quorum <= count.members && count.members <= 16;
+        if count.ballot == PackedBallot::NONE || !counts {
+            return Err(Reason::Range);
+        }
+        if count.floor < self.device.floor {
+            return Err(Reason::Floor);
+        }
+        self.device.floor = count.floor;
+        self.counting = Some(count);
+        Ok(())
+    }
+
+    /// [offload-14] What is below is known otherwise.
+    pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        if floor < self.device.floor {
+            return Err(Reason::Floor);
+        }
+        self.device.floor = floor;
+        Ok(())
+    }
+
+    /// [offload-8] Nothing is handed on any more: what comes later is below the promise.
+    pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
+        self.device.order.admit(number)?;
+        self.counting = None;
+        Ok(())
+    }
+
+    /// One frame.
+    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
+        let asked = match admit(&self.device.setup, from, frame, takes) {
+            Ok(asked) => asked,
+            Err(reason) => return self.device.turn_away(reason),
+        };
+        let done = match asked.header.kind {
+            Type::Phase2b => self.on_phase2b(&asked, out),
+            _ => self.on_decided(&asked, out),
+        };
+        self.device
+            .counters
+            .count(done.err().unwrap_or(Reason::None));
+        Verdict::Taken
+    }
+
+    fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let count = self.counting.ok_or(Reason::Disarmed)?;
+        if asked.header.position >= count.members {
+            return Err(Reason::Stale);
+        }
+        self.hear(&count, asked)?;
+        let bit = 1_u16 << asked.header.position;
+        let cell = self.device.cells.at_mut(asked.header.slot);
+        if cell.voters & bit != 0 {
+            return Err(Reason::Stale);
+        }
+        cell.voters |= bit;
+        if cell.voters.count_ones() >= u32::from(count.quorum) {
+            self.hand_on(asked, count.hint, out);
+        }
+        Ok(())
+    }
+
+    /// [offload-11] Somebody counted: it suffices where that count decides, and nowhere else.
+    fn on_decided(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+        let count = self.counting.ok_or(Reason::Disarmed)?;
+        if count.hint || asked.header.flags & HINT != 0 {
+            return Err(Reason::Hint);
+        }
+        self.hear(&count, asked)?;
+        self.hand_on(asked, false, out);
+        Ok(())
+    }
+
+    /// Whether a frame speaks of what is counted. The first one of a slot whose bytes are the value's is kept, and its
+    /// bytes are those that are handed on.
+    fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
+        let (slot, value) = (asked.header.slot, asked.header.value);
+        let within = self.device.cells.is_within(self.device.floor, slot);
+        if asked.header.ballot != count.ballot || !within {
+            return Err(Reason::Stale);
+        }
+        let cell = self.device.cells.at(slot);
+        if cell.holds(count.ballot, slot) {
+            // [count-1] Neither is counted, and somebody is told.
+            if cell.value != value {
+                return Err(Reason::Conflict);
+            }
+            if cell.voters == HANDED_ON {
+                return Err(Reason::Stale);
+            }
+            return Ok(());
+        }
+        // The origin's own sum: devices on the way looked at no byte.
+        let bytes = asked
+            .room
+            .get(..usize::from(value.length))
+            .ok_or(Reason::Value)?;
+        if crc32c(bytes) != value.crc {
+            return Err(Reason::Checksum);
+        }
+        let cell = Cell {
+            ballot: count.ballot,
+            slot,
+            value,
+            sum: asked.header.sum,
+            voters: 0,
+        };
+        self.device.cells.put(cell, asked.room);
+        Ok(())
+    }
+
+    fn hand_on(&mut self, asked: &Admitted<'_>, hint: bool, out: &mut Out<'_>) {
+        self.device.cells.at_mut(asked.header.slot).voters = HANDED_ON;
+        let header = Header {
+            kind: Type::Decided,
+            position: 0,
+            flags: if hint { HINT } else { 0 },
+            boot: self.device.order.boot(),
+            ..asked.header
+        };
+        let (header, room) = self.device.shown(header);
+        let owner = &self.device.setup.owner;
+        self.device
+            .send(asked, Port::Owner, owner, &header, Some(room), out);
+    }
+}
+
+fn takes(header: &Header) -> bool {
+    matches!(header.kind, Type::Phase2b | Type::Decided)
+}

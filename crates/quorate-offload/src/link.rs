@@ -1,0 +1,225 @@
+//! What is around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes.
+//!
+//! In both forms the header begins at the same place of a word of 64 bits: byte 42 behind UDP, byte 18 in a raw frame.
+
+use crate::{
+    Header, Reason,
+    checksum::{sum, udp},
+    header::HEADER_BYTES,
+};
+
+/// The EtherType *local experimental 2* of IEEE 802, for raw frames; experimental 1 has the plane of packets.
+pub const ETHER_TYPE: u16 = 0x88b6;
+const ETHER_TYPE_IP: u16 = 0x0800;
+/// Tags of one VLAN, and of one within another.
+const ETHER_TYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
+const PROTOCOL_UDP: u8 = 17;
+/// Version 4, five words.
+const IP_FIRST: u8 = 0x45;
+const IP_AT: usize = 14;
+const UDP_AT: usize = 34;
+/// Fragments: more to come, or not the first. The bit that says "do not" may be set.
+const FRAGMENT: u16 = 0xbfff;
+
+/// Where a frame comes from, or goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// The station, or a group of them.
+    pub mac: [u8; 6],
+    /// Not used in raw frames.
+    pub ip: [u8; 4],
+    /// Not used in raw frames.
+    pub port: u16,
+}
+
+impl Address {
+    /// Whether it is of one station: what may be answered ([offload-16]).
+    const fn is_single(&self, form: Form) -> bool {
+        let mac = self.mac[0] & 1 == 0;
+        match form {
+            Form::Udp => mac && self.ip[0] != 0 && self.ip[0] < 224,
+            Form::Raw => mac,
+        }
+    }
+}
+
+/// What is around the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Ethernet, IPv4, UDP.
+    Udp,
+    /// Ethernet, the length in two bytes, two zeros.
+    Raw,
+}
+
+impl Form {
+    /// Where the header begins.
+    pub const fn header_at(self) -> usize {
+        match self {
+            Self::Udp => 42,
+            Self::Raw => 18,
+        }
+    }
+
+    /// Where the value's room begins.
+    pub const fn room_at(self) -> usize {
+        self.header_at() + HEADER_BYTES
+    }
+
+    /// Which of both it is. A frame whose header is not whole is too short; its room was not looked at.
+    pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
+        let form = match word(frame, 12)? {
+            ETHER_TYPE_IP => {
+                Self::is_udp(frame, port)?;
+                Self::Udp
+            }
+            ETHER_TYPE => Self::Raw,
+            tag if ETHER_TYPES_VLAN.contains(&tag) => return Err(Reason::Vlan),
+            _ => return Err(Reason::Foreign),
+        };
+        if frame.len() < form.room_at() {
+            return Err(Reason::Length);
+        }
+        Ok(form)
+    }
+
+    /// In the order of the headers: a fragment behind the first has no ports.
+    fn is_udp(frame: &[u8], port: u16) -> Result<(), Reason> {
+        let ip: &[u8] = frame.get(IP_AT..UDP_AT).ok_or(Reason::Length)?;
+        match ip[0] {
+            IP_FIRST => {}
+            0x46..=0x4f => return Err(Reason::Options),
+            _ => return Err(Reason::Foreign),
+        }
+        if ip[9] != PROTOCOL_UDP {
+            return Err(Reason::Foreign);
+        }
+        if word(ip, 6)? & FRAGMENT != 0 {
+            return Err(Reason::Fragment);
+        }
+        if frame.len() < Self::Udp.header_at() {
+            return Err(Reason::Length);
+        }
+        if word(frame, UDP_AT + 2)? != port {
+            return Err(Reason::Foreign);
+        }
+        Ok(())
+    }
+
+    /// Every length says what the frame has: nothing is behind the room.
+    pub(crate) fn has_room(self, frame: &[u8], room: usize) -> bool {
+        let payload = HEADER_BYTES + room;
+        let says = |at, length| word(frame, at).is_ok_and(|said| usize::from(said) == length);
+        frame.len() == self.room_at() + room
+            && match self {
+                Self::Udp => says(IP_AT + 2, 28 + payload) && says(UDP_AT + 4, 8 + payload),
+                Self::Raw => says(14, payload),
+            }
+    }
+
+    /// Checksums of IP and UDP, which must be there; the shim's zeros.
+    pub(crate) fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
+        match self {
+            Self::Udp => {
+                let header = sum(0, &frame[IP_AT..UDP_AT]) == 0xffff;
+                let length = (frame.len() - UDP_AT).to_be_bytes();
+                let pseudo = sum(sum(0, &frame[IP_AT + 12..UDP_AT]), &length);
+                let pseudo = sum(pseudo, &[0, PROTOCOL_UDP]);
+                let whole = sum(pseudo, &frame[UDP_AT..]) == 0xffff;
+                let there = frame[UDP_AT + 6..UDP_AT + 8] != [0, 0];
+                (header && whole && there)
+                    .then_some(())
+                    .ok_or(Reason::Checksum)
+            }
+            Self::Raw if frame[16..18] != [0, 0] => Err(Reason::Reserved),
+            Self::Raw => Ok(()),
+        }
+    }
+
+    /// Whom it is for.
+    pub(crate) fn to(frame: &[u8]) -> [u8; 6] {
+        core::array::from_fn(|at| frame[at])
+    }
+
+    /// Who sent it; `None` if that is nobody's own address.
+    pub(crate) fn from(self, frame: &[u8]) -> Option<Address> {
+        let mut from = Address {
+            mac: core::array::from_fn(|at| frame[6 + at]),
+            ..Address::default()
+        };
+        if self == Self::Udp {
+            from.ip = core::array::from_fn(|at| frame[IP_AT + 12 + at]);
+            from.port = u16::from_be_bytes([frame[UDP_AT], frame[UDP_AT + 1]]);
+        }
+        from.is_single(self).then_some(from)
+    }
+
+    /// Rewrites a frame of this form in place: addresses, header, checksums. The room is in it already, and has the
+    /// sum that the header says: it is not summed again.
+    pub(crate) fn rewrite(self, frame: &mut [u8], from: &Address, to: &Address, header: &Header) {
+        frame[..6].copy_from_slice(&to.mac);
+        frame[6..12].copy_from_slice(&from.mac);
+        let (at, bytes) = (self.header_at(), header.bytes());
+        frame[at..at + HEADER_BYTES].copy_from_slice(&bytes);
+        if self == Self::Raw {
+            return;
+        }
+        frame[26..30].copy_from_slice(&from.ip);
+        frame[30..34].copy_from_slice(&to.ip);
+        frame[24..26].fill(0);
+        let ip = !sum(0, &frame[IP_AT..UDP_AT]);
+        frame[24..26].copy_from_slice(&ip.to_be_bytes());
+
+        frame[34..36].copy_from_slice(&from.port.to_be_bytes());
+        frame[36..38].copy_from_slice(&to.port.to_be_bytes());
+        let pseudo = sum(header.sum, &frame[26..34]);
+        let pseudo = sum(sum(pseudo, &frame[38..40]), &[0, PROTOCOL_UDP]);
+        let ports = sum(pseudo, &frame[34..40]);
+        let whole = udp(sum(ports, &bytes));
+        frame[40..42].copy_from_slice(&whole.to_be_bytes());
+    }
+
+    /// Writes a whole frame: what a client or an owner sends. `None` if the room is too long, or no whole words, or
+    /// the buffer too short.
+    pub fn write<'a>(
+        self,
+        buffer: &'a mut [u8],
+        from: &Address,
+        to: &Address,
+        header: &Header,
+        room: &[u8],
+    ) -> Option<&'a mut [u8]> {
+        if room.len() > crate::header::ROOM_BYTES_MAX || !room.len().is_multiple_of(8) {
+            return None;
+        }
+        let frame = buffer.get_mut(..self.room_at() + room.len())?;
+        let payload = u16::try_from(HEADER_BYTES + room.len()).ok()?;
+        match self {
+            Self::Udp => {
+                frame[12..14].copy_from_slice(&ETHER_TYPE_IP.to_be_bytes());
+                frame[14..24].copy_from_slice(&[IP_FIRST, 0, 0, 0, 0, 0, 0x40, 0, 64, 17]);
+                frame[16..18].copy_from_slice(&(28 + payload).to_be_bytes());
+                frame[38..40].copy_from_slice(&(8 + payload).to_be_bytes());
+            }
+            Self::Raw => {
+                frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+                frame[14..16].copy_from_slice(&payload.to_be_bytes());
+                frame[16..18].fill(0);
+            }
+        }
+        frame[self.room_at()..].copy_from_slice(room);
+        let header = Header {
+            sum: sum(0, room),
+            ..*header
+        };
+        self.rewrite(frame, from, to, &header);
+        Some(frame)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u16, Reason> {
+    match bytes.get(at..at + 2) {
+        Some([high, low]) => Ok(u16::from_be_bytes([*high, *low])),
+        _ => Err(Reason::Length),
+    }
+}

@@ -1,0 +1,79 @@
+//! Frames that a step sends, in the caller's buffer.
+
+use crate::Routes;
+
+/// The two sides of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Port {
+    /// Everybody.
+    #[default]
+    Network,
+    /// The node that the device belongs to, and nobody else.
+    Owner,
+}
+
+impl Port {
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Network => Self::Owner,
+            Self::Owner => Self::Network,
+        }
+    }
+}
+
+/// One for each route, and one for the owner.
+pub const FRAMES_MAX: usize = Routes::MAX + 1;
+
+/// At most [`FRAMES_MAX`] frames, one behind the other.
+#[derive(Debug)]
+pub struct Out<'a> {
+    bytes: &'a mut [u8],
+    used: usize,
+    frames: [(Port, usize); FRAMES_MAX],
+    count: usize,
+}
+
+impl<'a> Out<'a> {
+    /// Empty. The buffer has room for [`FRAMES_MAX`] frames of the group.
+    pub const fn new(bytes: &'a mut [u8]) -> Self {
+        Self {
+            bytes,
+            used: 0,
+            frames: [(Port::Network, 0); FRAMES_MAX],
+            count: 0,
+        }
+    }
+
+    /// Forgets the frames.
+    pub const fn clear(&mut self) {
+        (self.used, self.count) = (0, 0);
+    }
+
+    /// The frames, and where each goes.
+    pub fn frames(&self) -> impl Iterator<Item = (Port, &[u8])> {
+        let mut at = 0;
+        self.frames[..self.count].iter().map(move |(port, length)| {
+            let frame = &self.bytes[at..at + length];
+            at += length;
+            (*port, frame)
+        })
+    }
+
+    /// A place for one more frame.
+    ///
+    /// # Panics
+    /// If the caller's buffer is too small.
+    pub(crate) fn push(&mut self, port: Port, length: usize) -> &mut [u8] {
+        let from = self.used;
+        assert!(
+            self.bytes.len() - from >= length && self.count < FRAMES_MAX,
+            "a buffer of {} bytes is too small for {FRAMES_MAX} frames of {length}",
+            self.bytes.len()
+        );
+        self.frames[self.count] = (port, length);
+        self.count += 1;
+        self.used += length;
+        &mut self.bytes[from..from + length]
+    }
+}

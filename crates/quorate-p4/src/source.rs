@@ -1,0 +1,71 @@
+//! Files of a program, and places in them.
+
+use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
+
+/// Where something stands: file, line and column, from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the file.
+    pub file: Arc<str>,
+    /// From 1.
+    pub line: u32,
+    /// In characters, from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// Why a program is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// Where it goes wrong.
+    pub place: Place,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Texts by the names that `#include "…"` has for them.
+#[derive(Clone, Debug, Default)]
+pub struct Sources(BTreeMap<String, String>);
+
+impl Sources {
+    /// All files of a folder that end in `.p4`.
+    pub fn folder(path: &Path) -> io::Result<Self> {
+        let mut sources = Self::default();
+        for entry in fs::read_dir(path)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|ending| ending == "p4") {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                sources.put(&name, fs::read_to_string(&path)?);
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Adds or replaces a text.
+    pub fn put(&mut self, name: &str, text: String) {
+        self.0.insert(name.to_owned(), text);
+    }
+
+    /// The text of this name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}

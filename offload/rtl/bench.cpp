@@ -1,0 +1,183 @@
+// A target of conformance: events on standard input, answers on standard output, frames as close as they may be.
+//
+// It is compiled for one core: CORE is the class that Verilator makes.
+//
+// The format is that of crates/quorate-conformance/src/vectors.rs. The core is simulated; nothing here knows what frames mean.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#define TEXT_OF(name) #name
+#define TEXT(name) TEXT_OF(name)
+#define HEADER(core) TEXT(core.h)
+#include HEADER(CORE)
+#include "verilated.h"
+
+namespace {
+
+using Frame = std::vector<uint8_t>;
+
+// Words between the beginnings of two frames: the shortest frame of Ethernet.
+constexpr unsigned kApart = 8;
+// Cycles until everything that is on its way has left.
+constexpr unsigned kDrain = 40;
+// From the first word in to the first word out; anything else is a fault.
+constexpr uint64_t kLatency = 11;
+
+class Bench {
+  public:
+    Bench() { reset(0, {}); }
+
+    // Power goes and comes while a frame arrives: in another word of it each time, and nothing of it may count.
+    void reset(unsigned port, const Frame &frame) {
+        for (unsigned i = 0; i < kDrain; i++) idle();
+        unsigned words = frame.size() / 8;
+        unsigned cut = words == 0 ? 0 : resets_++ % words;
+        for (unsigned at = 0; at < cut; at++) put(kNobodys, port, frame, 8 * at);
+        core_.rst = 1;
+        idle();
+        core_.rst = 0;
+        open_[0].clear();
+        open_[1].clear();
+    }
+
+    void send(uint32_t tag, unsigned port, const Frame &frame) {
+        unsigned words = 0;
+        begun_[tag] = cycle_;
+        for (size_t at = 0; at < frame.size(); at += 8, words++) put(tag, port, frame, at);
+        core_.s_valid = 0;
+        for (; words < kApart; words++) idle();
+    }
+
+    void drain() {
+        for (unsigned i = 0; i < kDrain; i++) idle();
+    }
+
+    // What was sent for an event: first by the network's port, then by the owner's.
+    std::vector<std::pair<unsigned, Frame>> take(uint32_t tag) {
+        std::vector<std::pair<unsigned, Frame>> sent;
+        for (unsigned port = 0; port < 2; port++) {
+            auto found = done_.find({tag, port});
+            if (found == done_.end()) continue;
+            sent.emplace_back(port, found->second);
+            done_.erase(found);
+        }
+        begun_.erase(tag);
+        return sent;
+    }
+
+  private:
+    // What leaves of a frame that never ended is nobody's.
+    static constexpr uint32_t kNobodys = 0xffffffff;
+
+    void put(uint32_t tag, unsigned port, const Frame &frame, size_t at) {
+        unsigned bytes = frame.size() - at < 8 ? frame.size() - at : 8;
+        uint64_t word = 0;
+        for (unsigned i = 0; i < 8; i++) word = word << 8 | (i < bytes ? frame[at + i] : 0x5a);
+        core_.s_valid = 1;
+        core_.s_last = at + bytes == frame.size();
+        core_.s_bytes = bytes;
+        core_.s_data = word;
+        core_.s_port = port;
+        core_.s_tag = tag;
+        step();
+    }
+
+    void idle() {
+        core_.s_valid = 0;
+        step();
+    }
+
+    void step() {
+        core_.clk = 0;
+        core_.eval();
+        core_.clk = 1;
+        core_.eval();
+        cycle_++;
+        for (unsigned port = 0; port < 2; port++) {
+            if (!(core_.m_valid >> port & 1) || core_.m_tag == kNobodys) continue;
+            Frame &frame = open_[port];
+            uint64_t begun = begun_[core_.m_tag];
+            if (frame.empty() && cycle_ - begun != kLatency) {
+                fprintf(stderr, "frame %u left after %llu cycles\n", core_.m_tag,
+                        static_cast<unsigned long long>(cycle_ - begun));
+                exit(1);
+            }
+            uint64_t word = port ? core_.m_data1 : core_.m_data0;
+            for (unsigned i = 0; i < core_.m_bytes; i++) frame.push_back(word >> (56 - 8 * i));
+            if (!core_.m_last) continue;
+            if (!core_.m_abort) done_[{core_.m_tag, port}] = frame;
+            frame.clear();
+        }
+    }
+
+    CORE core_;
+    uint64_t cycle_ = 0;
+    unsigned resets_ = 0;
+    std::map<uint32_t, uint64_t> begun_;
+    Frame open_[2];
+    std::map<std::pair<uint32_t, unsigned>, Frame> done_;
+};
+
+// False at the end of the input.
+bool read_event(unsigned &port, Frame &frame) {
+    uint8_t word[2];
+    size_t got = fread(word, 1, 2, stdin);
+    if (got == 0) return false;
+    port = word[0] >> 4;
+    size_t length = (word[0] & 15) << 8 | word[1];
+    frame.resize(length);
+    if (got != 2 || port > 1 || fread(frame.data(), 1, length, stdin) != length) {
+        fprintf(stderr, "the input is no stream of events\n");
+        exit(1);
+    }
+    return true;
+}
+
+void write_answer(const std::vector<std::pair<unsigned, Frame>> &sent) {
+    for (const auto &[port, frame] : sent) {
+        uint8_t word[2] = {static_cast<uint8_t>(port << 4 | frame.size() >> 8), static_cast<uint8_t>(frame.size())};
+        fwrite(word, 1, 2, stdout);
+        fwrite(frame.data(), 1, frame.size(), stdout);
+    }
+    uint8_t end[2] = {0, 0};
+    fwrite(end, 1, 2, stdout);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    // The program's name is the last word.
+    const char *core = TEXT(CORE);
+    if (argc > 1 && strncmp(argv[argc - 1], core + 1, strlen(argv[argc - 1])) != 0) {
+        fprintf(stderr, "this core is %s\n", core + 1);
+        return 1;
+    }
+    Bench bench;
+    unsigned port = 0;
+    Frame frame, last;
+    unsigned last_port = 0;
+    // Answers are written when a frame has surely left.
+    constexpr uint32_t kBehind = 64;
+    uint32_t next = 0, written = 0;
+    auto write_to = [&](uint32_t to) {
+        for (; written < to; written++) write_answer(bench.take(written));
+    };
+    while (read_event(port, frame)) {
+        if (frame.empty()) {
+            bench.reset(last_port, last);
+        } else {
+            bench.send(next, port, frame);
+            last_port = port;
+            last = frame;
+        }
+        next++;
+        if (next > kBehind) write_to(next - kBehind);
+    }
+    bench.drain();
+    write_to(next);
+    return 0;
+}

@@ -1,0 +1,131 @@
+// What leaves: the delayed words of a frame, with addresses, header, room and checksums of the answer in their places.
+module leave64
+    import quorate::*;
+#(
+    parameter logic [15:0] UDP_PORT = 0,
+    parameter logic [47:0] OWN_MAC = 0,
+    parameter logic [31:0] OWN_IP = 0,
+    parameter logic [47:0] OWNER_MAC = 0,
+    parameter logic [31:0] OWNER_IP = 0
+) (
+    input  logic         clk,
+    input  logic         rst,
+    input  word_t        now,
+    input  word_t        leaving,
+    input  logic [4:1][63:0] words,
+    input  logic         decides,
+    input  logic         finishes,
+    input  logic         ends,
+    // Without checksums of IP: they are made here.
+    input  way_t         decided,
+    // At the end: nothing of it may count.
+    input  logic         bad,
+    input  logic [12:5][63:0] made,
+    input  logic [255:0] made_room,
+    input  logic         shows,
+    output logic [1:0]   m_valid,
+    output logic         m_last,
+    output logic         m_abort,
+    output logic [3:0]   m_bytes,
+    output logic [63:0]  m_data0,
+    output logic [63:0]  m_data1,
+    output logic [31:0]  m_tag
+);
+    way_t way, chosen;
+    way_t [1:0] ways;
+    logic [12:5][63:0] answer;
+    logic [255:0] room;
+    logic showing, finished, finished_frame;
+    logic [15:0] sum0, sum1;
+    logic [31:0] ip_fixed, udp_fixed;
+
+    function automatic logic [15:0] udp_check(input logic [31:0] fixed, input logic [31:0] ip, input logic [15:0] port);
+        logic [15:0] check;
+        check = ~fold(fixed + halves(ip) + {16'd0, port});
+        // Zero would mean none.
+        return check == 0 ? 16'hffff : check;
+    endfunction
+
+    always_comb begin
+        ip_fixed = {16'd0, words[1][15:0]} + lanes(words[2]) + halves(OWN_IP);
+        way = decided;
+        way.check0 = ~fold(ip_fixed + halves(decided.ip));
+        way.check1 = decided.back ? way.check0 : ~fold(ip_fixed + halves(OWNER_IP));
+        // Length twice, in the pseudo header too; the sum of the room for the room, beside itself.
+        udp_fixed = 32'd17 + {15'd0, 16'd70 + ROOM, 1'b0} + {16'd0, UDP_PORT} + halves(OWN_IP)
+            + {16'd0, answer[12][47:32]};
+        for (int i = 5; i <= 12; i++) udp_fixed = udp_fixed + lanes(answer[i]);
+    end
+
+    always_ff @(posedge clk) begin
+        if (decides) ways[now.frame] <= way;
+        if (ends) ways[now.frame].bad <= bad;
+        if (finishes) begin
+            answer <= made;
+            room <= made_room;
+            showing <= shows;
+        end
+        finished <= finishes;
+        finished_frame <= now.frame;
+        if (finished) begin
+            sum0 <= udp_check(udp_fixed, ways[finished_frame].ip, ways[finished_frame].port);
+            sum1 <= ways[finished_frame].back
+                ? udp_check(udp_fixed, ways[finished_frame].ip, ways[finished_frame].port)
+                : udp_check(udp_fixed, OWNER_IP, UDP_PORT);
+        end
+    end
+
+    logic [4:0] header_at;
+    logic [63:0] data0, data1;
+    always_comb begin
+        // The first word of a long frame leaves in the cycle in which its way is found.
+        chosen = decides && leaving.at == 0 && now.frame == leaving.frame ? way : ways[leaving.frame];
+        header_at = chosen.raw ? leaving.at + 3 : leaving.at;
+        data0 = leaving.data;
+        data1 = leaving.data;
+        if (chosen.answers) begin
+            case (leaving.at)
+                0: begin
+                    data0 = {chosen.mac, OWN_MAC[47:32]};
+                    data1 = {chosen.back ? chosen.mac : OWNER_MAC, OWN_MAC[47:32]};
+                end
+                1: begin
+                    data0[63:32] = OWN_MAC[31:0];
+                    data1[63:32] = OWN_MAC[31:0];
+                end
+                3: if (!chosen.raw) begin
+                    data0 = {chosen.check0, OWN_IP, chosen.ip[31:16]};
+                    data1 = {chosen.check1, OWN_IP, chosen.back ? chosen.ip[31:16] : OWNER_IP[31:16]};
+                end
+                4: if (!chosen.raw) begin
+                    data0 = {chosen.ip[15:0], UDP_PORT, chosen.port, leaving.data[15:0]};
+                    data1 = {chosen.back ? chosen.ip[15:0] : OWNER_IP[15:0], UDP_PORT,
+                             chosen.back ? chosen.port : UDP_PORT, leaving.data[15:0]};
+                end
+                default: ;
+            endcase
+            if (header_at >= 5 && header_at <= 12 && leaving.at > 1) begin
+                data0 = answer[int'(header_at)];
+                data1 = answer[int'(header_at)];
+                if (header_at == 5 && !chosen.raw) begin
+                    data0[63:48] = sum0;
+                    data1[63:48] = sum1;
+                end
+            end else if (header_at >= 13 && header_at <= 16 && showing) begin
+                data0 = room[(16 - int'(header_at)) * 64 +: 64];
+                data1 = data0;
+            end
+        end
+    end
+
+    always_ff @(posedge clk) begin
+        m_valid <= leaving.valid ? chosen.to : 2'b00;
+        m_last <= leaving.last;
+        m_abort <= chosen.bad;
+        m_bytes <= leaving.bytes;
+        m_data0 <= data0;
+        m_data1 <= data1;
+        m_tag <= leaving.tag;
+        if (rst) m_valid <= 0;
+    end
+endmodule

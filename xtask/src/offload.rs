@@ -1,0 +1,31 @@
+//! Devices against the reference programs, and groups of them under faults: `cargo xtask offload`.
+
+use crate::shell::{Failed, cargo};
+
+const PLACE: [&str; 8] = [
+    "run",
+    "--release",
+    "--quiet",
+    "--package",
+    "quorate-conformance",
+    "--bin",
+    "conformance",
+    "--",
+];
+
+/// Runs every target over every set, or mixed groups.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    match words {
+        ["conformance", rest @ ..] => cargo(&[&PLACE[..], &["run"], rest].concat()),
+        ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
+        _ => Err(Failed(
+            "offload conformance …, or offload groups [N]".to_owned(),
+        )),
+    }
+}
+
+/// Plants faults, one at a time; all, or those with these names.
+pub(crate) fn mutants(check: bool, names: &[&str]) -> Result<(), Failed> {
+    let flag: &[&str] = if check { &["--check"] } else { &[] };
+    cargo(&[&PLACE[..], &["mutants"], flag, names].concat())
+}
