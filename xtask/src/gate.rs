@@ -12,6 +12,8 @@ use crate::{
 };
 
 const USAGE: &str = "gate [--bless REASON]";
+/// Runs of which the one with the fewest system calls counts.
+const CALL_RUNS: u32 = 5;
 /// How far instructions and system calls may be from the baseline.
 const NEAR: f64 = 0.03;
 /// Largest difference between counts that are equal, as they are written with four digits.
@@ -146,9 +148,14 @@ fn instructions(
 }
 
 fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<(), Failed> {
+    // A busy machine wakes a waiting thread more often, never less.
     let count = |driver: &str, records: &str| {
         let words = ["--driver", driver, "--depth", "1", "--records", records];
-        counter.count(commit, &words).map(float)
+        let mut least = f64::INFINITY;
+        for _ in 0..CALL_RUNS {
+            least = least.min(float(counter.count(commit, &words)?));
+        }
+        Ok::<_, Failed>(least)
     };
     // The other driver has threads: how often they wait is chance.
     let has_uring = counts.contains_key("exact log.uring.writes_per_commit");
