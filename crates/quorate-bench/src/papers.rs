@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use table::{Cell, CellMetric, Table};
 
 use crate::{
+    lan::Lan,
     row::{Row, round},
     wan::Profile,
 };
@@ -87,6 +88,15 @@ pub struct Run {
     /// The emulated network between the nodes; empty for none.
     #[serde(default)]
     pub wan: String,
+    /// Links of an emulated segment, such as `1gbit`; empty for none.
+    #[serde(default)]
+    pub lan: String,
+    /// Nodes that vote, each of these numbers.
+    #[serde(default)]
+    pub voters: Vec<u32>,
+    /// Learners beside them, each of these numbers.
+    #[serde(default)]
+    pub learners: Vec<u32>,
     /// Bytes of values in a batch at most, each of these.
     #[serde(default)]
     pub batches: Vec<u64>,
@@ -159,6 +169,8 @@ pub enum Kind {
     BestWindow,
     /// A row for each target rate and size of a write: the cells of a table.
     Rates,
+    /// A row for each number of voters, of learners, of clients and each size, by multicast on a segment.
+    Segment,
 }
 
 impl Kind {
@@ -309,10 +321,16 @@ fn check(paper: &Paper) -> Result<(), String> {
                 && run.batches.is_empty() == (run.kind != Kind::Grid);
             let points = scenario.point.is_empty() == (run.kind != Kind::BestWindow);
             let compared = scenario.table.iter().any(|table| table.metric.is_some());
+            let segment = [
+                Lan::named(&run.lan).is_some(),
+                !run.voters.is_empty(),
+                !run.learners.is_empty(),
+            ];
+            let segment = segment == [run.kind == Kind::Segment; 3];
             let streams = run.service == Service::Streams;
             let rates = [compared, streams, !run.short_rates.is_empty()];
             let rates = rates == [run.kind == Kind::Rates; 3];
-            if !known || !grid || !points || !rates {
+            if !known || !grid || !points || !rates || !segment {
                 return Err(format!(
                     "{name}: network, batches, windows, points or rates are wrong"
                 ));

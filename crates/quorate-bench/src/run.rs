@@ -18,6 +18,7 @@ mod pin;
 pub mod probe;
 mod rates;
 mod readings;
+mod segment;
 pub mod series;
 mod session;
 pub mod stream;

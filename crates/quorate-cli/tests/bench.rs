@@ -459,7 +459,7 @@ fn refusals_are_clear() {
             2,
             "bad_configuration",
         ),
-        (&["bench", "paper", "ring-paxos-fig4"], 1, "not_ready"),
+        (&["bench", "paper", "ring-paxos-fig7"], 1, "not_ready"),
         (
             &["bench", "paper", "zcp-table1", "--quick", "--full"],
             2,

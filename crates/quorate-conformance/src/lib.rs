@@ -4,7 +4,9 @@
 //! ([`directed`], [`random`]), what must come out by the reference programs ([`device`]); then both are compared, byte
 //! by byte ([`compare`]). [`mutant`] has faults that are planted on purpose, each of which must be found.
 //!
-//! `cargo xtask offload conformance` runs every target that is there, `cargo xtask offload mutants` plants the faults.
+//! Equal answers do not show that what is chosen stays chosen: [`group`] does, for small groups under faults.
+//!
+//! `cargo xtask offload conformance` runs every target that is there, `cargo xtask mutants` plants the faults.
 #![forbid(unsafe_code)]
 
 pub mod compare;

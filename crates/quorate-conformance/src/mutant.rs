@@ -318,7 +318,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
 mod tests {
     use super::*;
 
-    /// That every one finds its place; whether each is found takes `cargo xtask offload mutants`.
+    /// That every one finds its place; whether each is found takes `cargo xtask mutants`.
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     emulated::Emulated,
     environment::Environment,
+    lan::Lan,
     load::Offer,
     papers::{Paper, Run, Scenario, Service as Asked},
     problem::{Kind as Why, Problem},
@@ -89,7 +90,10 @@ impl<'a> Experiment<'a> {
             paper,
             scenario,
             run,
-            network: wish.wan.or(own).map(Emulated::Wan),
+            network: match Lan::named(&run.lan) {
+                Some(lan) => Some(Emulated::Lan(lan)),
+                None => wish.wan.or(own).map(Emulated::Wan),
+            },
         })
     }
 
@@ -137,7 +141,7 @@ impl<'a> Experiment<'a> {
         self.wish.disk_flush.as_secs_f64() * 1000.0
     }
 
-    const fn store(&self) -> &'static str {
+    pub(super) const fn store(&self) -> &'static str {
         match self.run.service {
             Asked::Log => crate::log_service::STORE,
             Asked::KvMemory | Asked::Streams => "memory",

@@ -14,9 +14,9 @@ use super::{
     ceilings::Ceilings,
     failure, grid,
     measure::Bench,
-    rates,
+    rates, segment,
     series::{SHARES_PERCENT, greatest, share},
-    session::Session,
+    session::{NODES, Session},
 };
 use crate::problem::Problem;
 
@@ -31,7 +31,9 @@ impl Experiment<'_> {
 
     /// Measures; rows that were measured before something failed stay in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
-        let mut session = Session::over(self.network, 0)?;
+        let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
+        let voters = most(&self.run.voters).max(NODES);
+        let mut session = Session::with_room(self.network, voters + most(&self.run.learners))?;
         let measured = self.measure(&mut session, document);
         measured.map_err(|problem| session.with_last_words(problem))?;
         document.published = self.scenario.beside(self.paper, &document.rows);
@@ -56,6 +58,9 @@ impl Experiment<'_> {
         }
         if self.run.kind == Kind::Rates {
             return rates::run(self, session, document);
+        }
+        if self.run.kind == Kind::Segment {
+            return segment::run(self, session, document);
         }
         if self.run.kind.fixes_batches() {
             return grid::run(self, session, document);

@@ -15,6 +15,7 @@ use super::session::Cluster;
 pub(super) const LEADER: &str = "leader";
 pub(super) const FOLLOWERS: &str = "followers";
 pub(super) const AUXILIARY: &str = "auxiliary";
+pub(super) const LEARNERS: &str = "learners";
 
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
@@ -35,6 +36,7 @@ pub(super) struct Readings {
 struct Node {
     node: u32,
     auxiliary: bool,
+    learner: bool,
     usage: Usage,
     counts: Counts,
     /// When that was counted.
@@ -77,6 +79,7 @@ impl Readings {
         let nodes = members.iter().zip(usages).map(|(place, usage)| Node {
             node: place.node,
             auxiliary: place.auxiliary,
+            learner: place.learner,
             usage,
             counts: client::get(&place.admin, "/metrics", WAIT)
                 .map_or_else(|_| Counts::default(), |answer| Counts::of(&answer.body)),
@@ -156,12 +159,16 @@ impl Spent {
             nodes.map(since).fold(Usage::default(), Usage::plus)
         };
         let leading = together(&mut before.nodes.iter().filter(leads));
-        let follows = |node: &&Node| !leads(node) && !node.auxiliary;
+        let follows = |node: &&Node| !leads(node) && !node.auxiliary && !node.learner;
         let following = together(&mut before.nodes.iter().filter(follows));
         let mut roles = vec![(LEADER, leading), (FOLLOWERS, following)];
         if before.nodes.iter().any(|node| node.auxiliary) {
             let auxiliary = together(&mut before.nodes.iter().filter(|node| node.auxiliary));
             roles.push((AUXILIARY, auxiliary));
+        }
+        if before.nodes.iter().any(|node| node.learner) {
+            let learners = together(&mut before.nodes.iter().filter(|node| node.learner));
+            roles.push((LEARNERS, learners));
         }
         Self {
             counted: after.completed.saturating_sub(before.completed),
@@ -260,6 +267,7 @@ mod tests {
         let node = |&(node, user_s, count): &(u32, f64, u64)| Node {
             node,
             auxiliary: node == 4,
+            learner: node == 5,
             usage: Usage {
                 user_s,
                 ..Usage::default()

@@ -3,15 +3,13 @@
 use std::{net::SocketAddr, time::Duration};
 
 use quorate_core::record::Class;
-use quorate_testbed::progress;
 
 use crate::{
     emulated::Emulated,
     environment::{Commit, Environment},
     load::Offer,
-    probe::Ceiling,
     report::Document,
-    row::{Row, Setting, round},
+    row::{Row, Setting},
 };
 
 use super::{
@@ -19,14 +17,11 @@ use super::{
     ceilings::Ceilings,
     info::Info,
     measure::{Bench, Service, processes},
-    network::lan,
+    segment,
     session::{Session, resolve},
 };
 use crate::problem::Problem;
 
-/// A bare program on a segment is steady at once.
-const SEGMENT_MAX: Duration = Duration::from_secs(3);
-const BITS_PER_BYTE: f64 = 8.0;
 /// Commands outstanding in the series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
@@ -135,7 +130,7 @@ impl Series {
             learners,
             ..
         } = self.load;
-        let mut session = Session::with_room(network, nodes, learners)?;
+        let mut session = Session::with_room(network, nodes + learners)?;
         let measured = self.measure(&mut session, document);
         let measured = measured.map_err(|problem| session.with_last_words(problem));
         session.end();
@@ -173,29 +168,16 @@ impl Series {
 
     /// What one sender gets to all other nodes of a segment.
     fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
-        let Some(Emulated::Lan(_)) = self.load.network else {
-            return Ok(());
-        };
-        let receivers = self.load.nodes + self.load.learners - 1;
-        let mut rates = Vec::new();
-        for _ in 0..self.time.repeat {
-            let rate = lan::measure(receivers, self.time.duration.min(SEGMENT_MAX))?;
-            progress(&format!(
-                "bare multicast to {receivers}: {:.1} Mbit/s of datagrams",
-                rate * BITS_PER_BYTE / 1e6
-            ));
-            rates.push(rate);
+        if let Some(Emulated::Lan(_)) = self.load.network {
+            let ceiling = segment::ceiling(self.receivers(), &self.time)?;
+            document.ceilings.push(ceiling);
         }
-        rates.sort_by(f64::total_cmp);
-        document.ceilings.push(Ceiling {
-            name: segment_name(receivers),
-            value: round(rates[rates.len() / 2] * BITS_PER_BYTE / 1e6),
-            unit: "Mbit/s".to_owned(),
-            p50_us: None,
-            p99_us: None,
-            cpu_us_per_op: None,
-        });
         Ok(())
+    }
+
+    /// Nodes that one of them sends to.
+    const fn receivers(&self) -> u32 {
+        self.load.nodes + self.load.learners - 1
     }
 
     fn rows(
@@ -262,14 +244,9 @@ impl Series {
         let mut measured = Ok(());
         let here = self.is_own() || are_here(&bench.addresses);
         let durable = is_durable(self.durability());
-        let segment = document
-            .ceilings
-            .iter()
-            .find(|one| one.name == segment_name(self.load.nodes + self.load.learners - 1));
-        if let Some(segment) = segment {
-            #[expect(clippy::cast_precision_loss, reason = "a size")]
-            let value_bytes = row.value_bytes.max(1) as f64;
-            row.set_ceiling_of_delivery(segment.value * 1e6 / BITS_PER_BYTE / value_bytes);
+        let segment = segment::found(document, self.receivers());
+        if let Some(payload_bits) = segment {
+            segment::put_beside(&mut row, payload_bits);
         } else if let (true, Some(window), Some(durable)) = (here, window, durable) {
             let flush = if self.is_own() {
                 self.load.disk_flush
@@ -378,11 +355,6 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     let durability = load.durability.map(Class::name);
     Info::check("durability", durability, info.durability.as_deref())?;
     Ok(info)
-}
-
-/// What is called so in a report.
-fn segment_name(receivers: u32) -> String {
-    format!("bare multicast, payload of datagrams at the slowest of {receivers} receivers")
 }
 
 /// What [`greatest`] finds.

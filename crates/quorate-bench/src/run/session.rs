@@ -33,6 +33,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Session {
     nodes: Nodes,
     booted: u32,
+    /// Nodes of the present cluster that vote.
+    voters: u32,
     /// Between the nodes, if they are not on loopback.
     network: Option<Arc<Network>>,
 }
@@ -49,6 +51,7 @@ pub(super) struct Place {
     pub(super) node: u32,
     pub(super) process: u32,
     pub(super) auxiliary: bool,
+    pub(super) learner: bool,
     pub(super) client: SocketAddr,
     /// For writers of byte streams, framed.
     pub(super) stream: String,
@@ -60,27 +63,23 @@ pub(super) struct Place {
 impl Session {
     /// Nodes on loopback.
     pub(super) fn new() -> Result<Self, Problem> {
-        Self::over(None, 0)
+        Self::over(None)
     }
 
-    /// Nodes with an emulated network between them; [`super::network::enter`] was called. There is room for three
-    /// nodes that vote, and as many learners.
-    pub(super) fn over(kind: Option<Emulated>, learners: u32) -> Result<Self, Problem> {
-        Self::with_room(kind, NODES, learners)
+    /// Three nodes with an emulated network between them; [`super::network::enter`] was called.
+    pub(super) fn over(kind: Option<Emulated>) -> Result<Self, Problem> {
+        Self::with_room(kind, NODES)
     }
 
-    /// The same for as many that vote.
-    pub(super) fn with_room(
-        kind: Option<Emulated>,
-        voters: u32,
-        learners: u32,
-    ) -> Result<Self, Problem> {
+    /// The same for as many nodes, learners included.
+    pub(super) fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
-        let network = kind.map(|kind| Network::new(kind, voters, learners));
+        let network = kind.map(|kind| Network::new(kind, room));
         Ok(Self {
             nodes,
             booted: 0,
+            voters: 0,
             network: network.transpose()?.map(Arc::new),
         })
     }
@@ -104,8 +103,7 @@ impl Session {
         self.boot_some(NODES, None, flags)
     }
 
-    /// The same with as many nodes, one of them an auxiliary. Over an emulated network there are as many as it has room
-    /// for.
+    /// The same with as many nodes, one of them an auxiliary.
     pub(super) fn boot_some(
         &mut self,
         nodes: u32,
@@ -123,11 +121,12 @@ impl Session {
         fs::create_dir_all(&folder).map_err(|error| Problem::io("make a folder", &error))?;
         let program = Self::program()?;
         let specs = match &self.network {
-            Some(network) => network.specs(&program, &folder, &flags),
+            Some(network) => network.specs(nodes, &program, &folder, &flags),
             None => cluster(&program, &folder, nodes, &flags),
         };
         let started = specs.and_then(|specs| self.nodes.start(specs));
         started.map_err(|error| not_started(&error))?;
+        self.voters = nodes;
         let cluster = self.cluster(auxiliary)?;
         cluster.leader()?;
         Ok(cluster)
@@ -138,7 +137,10 @@ impl Session {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         let program = Self::program()?;
         let specs = match &self.network {
-            Some(network) => network.learners((&program, &folder), count, flags),
+            Some(network) => {
+                let first = self.voters + 1;
+                network.learners((&program, &folder), first..first + count, flags)
+            }
             None => replace::newcomers(&self.nodes, &program, count as usize, flags),
         };
         let joined = specs.and_then(|specs| replace::learners(&mut self.nodes, specs));
@@ -153,6 +155,7 @@ impl Session {
                 node: node.ready.node,
                 process: node.id(),
                 auxiliary: Some(node.ready.node) == auxiliary,
+                learner: node.ready.node > self.voters,
                 stream: node.ready.stream.clone(),
                 stream_raw: node.ready.stream_raw.clone(),
                 client: resolve(&node.ready.client)?,

@@ -9,7 +9,7 @@
 pub(super) mod lan;
 mod wan;
 
-use std::{fs, io, net::Ipv4Addr, path::Path};
+use std::{fs, io, net::Ipv4Addr, ops::Range, path::Path};
 
 use quorate_relay::{relay::Relay, wire::Counts};
 
@@ -70,7 +70,7 @@ fn missing() -> Option<String> {
 
 /// Makes the network, and lets bare programs find out what it carries; [`enter`] was called.
 pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
-    let session = Session::over(Some(Emulated::Wan(profile)), 0)?;
+    let session = Session::over(Some(Emulated::Wan(profile)))?;
     if let Some(network) = session.network() {
         document.ceilings.extend(ceilings(network.measure_links()?));
         document.notes.push(network.kind().to_string());
@@ -87,22 +87,21 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
 /// Namespaces of the nodes 1, 2, 3 …, and what is between them.
 #[derive(Debug)]
 pub(super) struct Network {
-    voters: u32,
     kind: Emulated,
     /// Of a wide-area network.
     relay: Option<Relay>,
 }
 
 impl Network {
-    /// Makes it, with room for learners beside the nodes that vote; this process must be inside.
-    pub(super) fn new(kind: Emulated, voters: u32, learners: u32) -> Result<Self, Problem> {
-        Self::make(kind, voters, voters + learners).map_err(|error| {
+    /// Makes it, for as many nodes; this process must be inside.
+    pub(super) fn new(kind: Emulated, nodes: u32) -> Result<Self, Problem> {
+        Self::make(kind, nodes).map_err(|error| {
             let what = format_args!("make an emulated network: {error}");
             Problem::new(Kind::Failed, "not_possible", what)
         })
     }
 
-    fn make(kind: Emulated, voters: u32, nodes: u32) -> io::Result<Self> {
+    fn make(kind: Emulated, nodes: u32) -> io::Result<Self> {
         namespace::prepare()?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         for node in 1..=nodes {
@@ -133,11 +132,7 @@ impl Network {
                 None
             }
         };
-        Ok(Self {
-            voters,
-            kind,
-            relay,
-        })
+        Ok(Self { kind, relay })
     }
 
     pub(super) const fn kind(&self) -> Emulated {
@@ -154,14 +149,15 @@ impl Network {
         self.relay.as_ref().map(Relay::counts)
     }
 
-    /// How nodes are started, each in its namespace.
+    /// How the first nodes are started, each in its namespace.
     pub(super) fn specs(
         &self,
+        nodes: u32,
         program: &Path,
         folder: &Path,
         flags: &[&str],
     ) -> io::Result<Vec<Spec>> {
-        let places: Vec<Places> = (1..=self.voters).map(places).collect();
+        let places: Vec<Places> = (1..=nodes).map(places).collect();
         let own = self.flags();
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
         Spec::members(program, folder, &places, &[&own, flags].concat())
@@ -170,16 +166,16 @@ impl Network {
             .collect()
     }
 
-    /// How as many learners are started, once there is somebody to join.
+    /// How these are started as learners, once there is somebody to join.
     pub(super) fn learners(
         &self,
         (program, folder): (&Path, &Path),
-        count: u32,
+        nodes: Range<u32>,
         flags: &[&str],
     ) -> io::Result<Vec<Spec>> {
         let own = self.flags();
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        (self.voters + 1..=self.voters + count)
+        nodes
             .map(|node| {
                 let flags = [&own, flags].concat();
                 newcomer(program, folder, node as usize, &places(node), &flags)
