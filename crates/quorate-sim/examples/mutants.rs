@@ -119,6 +119,7 @@ fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
 /// Copies what a build needs; leaves alone what is equal, so that little is compiled again.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
+    remove_what_is_gone(from, to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -136,6 +137,22 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             if fs::read(&target).ok().as_deref() != Some(&bytes) {
                 fs::write(&target, bytes)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// The copy is from an earlier state: a module that moved would be there twice.
+fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if from.join(entry.file_name()).exists() {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
         }
     }
     Ok(())
