@@ -495,7 +495,8 @@ fn experiments_are_listed_with_what_they_wait_for() {
         found.unwrap_or_else(|| panic!("{name}: {list}"))
     };
     assert!(line("kernel-paxos-table2").contains("ready"));
-    assert!(line("ring-paxos-fig4").contains("waits for the multicast ring"));
+    assert!(line("ring-paxos-fig4").contains("ready"));
+    assert!(line("ring-paxos-fig7").contains("waits for a setting of socket buffers"));
 }
 
 #[test]
