@@ -1,32 +1,38 @@
 //! Devices that run in this process, and the reference programs as one of them.
 
 use quorate_offload::{
-    Acceptor, Cell, Cells, Coordinator, Counters, Out, Port, State, Verdict, out::FRAMES_MAX,
+    Acceptor, Cell, Cells, Coordinator, Counters, Host, Out, Port, Reason, State, Verdict,
+    out::FRAMES_MAX,
 };
 
 use crate::{
-    frames::{CELLS, FIRST_ROUTE, ROOM, SECOND_ROUTE, route, setup},
+    frames::{CELLS, ROOM, Ways, setup},
     vectors::{Event, FRAME_BYTES_MAX, Sent},
 };
 
-/// Which of both programs.
+/// Which program, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// Votes.
     Acceptor,
     /// Proposes and counts.
     Coordinator,
+    /// Both, at one interface.
+    Host,
 }
 
 impl Program {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Acceptor, Self::Coordinator];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
+    /// Those that every device has.
+    pub const APART: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 
     /// As commands and files have it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acceptor => "acceptor",
             Self::Coordinator => "coordinator",
+            Self::Host => "host",
         }
     }
 
@@ -45,57 +51,81 @@ pub trait Device {
 enum Running {
     Acceptor(Box<Acceptor<'static>>),
     Coordinator(Box<Coordinator<'static>>),
+    Host(Box<Host<'static>>),
 }
 
 /// A reference program on a ring of 64 cells.
 pub struct Reference {
     running: Running,
-    buffer: Vec<u8>,
+    /// For what it sends, and for what a host says inside.
+    buffers: [Vec<u8>; 3],
 }
 
 impl Reference {
     /// Without a boot. Its memory is never given back: there are few of them in a process.
     pub fn new(program: Program) -> Self {
-        let cells = Cells::new(
-            Vec::leak(vec![Cell::EMPTY; CELLS]),
-            Vec::leak(vec![0; CELLS * ROOM]),
-            ROOM,
-        );
-        let (first, second) = (route(FIRST_ROUTE), route(SECOND_ROUTE));
+        let cells = || {
+            Cells::new(
+                Vec::leak(vec![Cell::EMPTY; CELLS]),
+                Vec::leak(vec![0; CELLS * ROOM]),
+                ROOM,
+            )
+        };
+        let ways = Ways::of(program);
+        let acceptor = || Acceptor::new(setup(), ways.votes, cells());
+        let coordinator = || Coordinator::new(setup(), ways.proposals, ways.decisions, cells());
         Self {
             running: match program {
-                Program::Acceptor => {
-                    Running::Acceptor(Box::new(Acceptor::new(setup(), first, cells)))
-                }
-                Program::Coordinator => {
-                    Running::Coordinator(Box::new(Coordinator::new(setup(), first, second, cells)))
-                }
+                Program::Acceptor => Running::Acceptor(Box::new(acceptor())),
+                Program::Coordinator => Running::Coordinator(Box::new(coordinator())),
+                Program::Host => Running::Host(Box::new(Host::new(coordinator(), acceptor()))),
             },
-            buffer: vec![0; FRAMES_MAX * FRAME_BYTES_MAX],
+            buffers: [(); 3].map(|()| vec![0; FRAMES_MAX * FRAME_BYTES_MAX]),
         }
     }
 
-    /// How it stands; the makers of frames look at it.
-    pub fn state(&self) -> State {
+    fn acceptor(&self) -> Option<&Acceptor<'static>> {
         match &self.running {
-            Running::Acceptor(acceptor) => acceptor.state(),
-            Running::Coordinator(coordinator) => coordinator.state(),
+            Running::Acceptor(acceptor) => Some(acceptor),
+            Running::Host(host) => Some(host.acceptor()),
+            Running::Coordinator(_) => None,
         }
     }
 
-    /// Frames, by what became of them.
-    pub fn counters(&self) -> &Counters {
+    fn coordinator(&self) -> Option<&Coordinator<'static>> {
         match &self.running {
-            Running::Acceptor(acceptor) => acceptor.counters(),
-            Running::Coordinator(coordinator) => coordinator.counters(),
+            Running::Coordinator(coordinator) => Some(coordinator),
+            Running::Host(host) => Some(host.coordinator()),
+            Running::Acceptor(_) => None,
         }
     }
 
-    /// What a cell holds of a slot.
+    /// How one of its programs stands; the makers of frames look at it.
+    ///
+    /// # Panics
+    /// If it has no such program.
+    pub fn state(&self, program: Program) -> State {
+        let state = match program {
+            Program::Acceptor => self.acceptor().map(Acceptor::state),
+            Program::Coordinator => self.coordinator().map(Coordinator::state),
+            Program::Host => None,
+        };
+        state.expect("a program of it")
+    }
+
+    /// Frames that had this end, of all its programs.
+    pub fn counted(&self, reason: Reason) -> u64 {
+        let acceptor = self.acceptor().map(Acceptor::counters);
+        let counters = [acceptor, self.coordinator().map(Coordinator::counters)];
+        let counters: [Option<&Counters>; 2] = counters;
+        counters.iter().flatten().map(|all| all.of(reason)).sum()
+    }
+
+    /// What a cell holds of a slot, of the coordinator if it has one.
     pub fn held(&self, slot: u64) -> Option<Cell> {
-        let held = match &self.running {
-            Running::Acceptor(acceptor) => acceptor.vote(slot),
-            Running::Coordinator(coordinator) => coordinator.proposal(slot),
+        let held = match self.coordinator() {
+            Some(coordinator) => coordinator.proposal(slot),
+            None => self.acceptor()?.vote(slot),
         };
         held.map(|(cell, _)| *cell)
     }
@@ -107,13 +137,16 @@ impl Device for Reference {
             match &mut self.running {
                 Running::Acceptor(acceptor) => acceptor.forget(),
                 Running::Coordinator(coordinator) => coordinator.forget(),
+                Running::Host(host) => host.forget(),
             }
             return Ok(Vec::new());
         };
-        let mut out = Out::new(&mut self.buffer);
+        let [mut out, mut asked, mut answered] =
+            self.buffers.each_mut().map(|bytes| Out::new(bytes));
         let verdict = match &mut self.running {
             Running::Acceptor(acceptor) => acceptor.step(*port, frame, &mut out),
             Running::Coordinator(coordinator) => coordinator.step(*port, frame, &mut out),
+            Running::Host(host) => host.step(*port, frame, &mut out, &mut asked, &mut answered),
         };
         if verdict == Verdict::Pass {
             return Ok(vec![(port.other(), frame.clone())]);

@@ -2,6 +2,7 @@
 
 mod acceptor;
 mod coordinator;
+mod host;
 mod strangers;
 
 use quorate_offload::{Descriptor, Form, Header, Port, Type, header::HINT};
@@ -24,12 +25,14 @@ const LAST: u64 = FIRST + CELLS as u64 - 1;
 
 /// All cases of a program.
 pub fn cases(program: Program) -> Vec<Case> {
-    let mut cases = match program {
-        Program::Acceptor => acceptor::acceptor(),
-        Program::Coordinator => coordinator::coordinator(),
+    let apart = |program| match program {
+        Program::Acceptor => [acceptor::acceptor(), strangers::strangers(program)].concat(),
+        _ => [coordinator::coordinator(), strangers::strangers(program)].concat(),
     };
-    cases.extend(strangers::strangers(program));
-    cases
+    match program {
+        Program::Acceptor | Program::Coordinator => apart(program),
+        Program::Host => [Program::APART.map(apart).concat(), host::host()].concat(),
+    }
 }
 
 /// All events of all cases, one behind the other.
@@ -50,7 +53,7 @@ fn boot(program: Program) -> Event {
 
 const fn of(program: Program, header: Header) -> Header {
     match program {
-        Program::Acceptor => header,
+        Program::Acceptor | Program::Host => header,
         Program::Coordinator => of_coordinator(header),
     }
 }
@@ -86,6 +89,7 @@ fn ready(program: Program) -> Vec<Event> {
     let arm = match program {
         Program::Acceptor => arm(1, BALLOT, FIRST),
         Program::Coordinator => start(1, BALLOT, FIRST),
+        Program::Host => return Program::APART.map(ready).concat(),
     };
     vec![boot(program), owner(&arm)]
 }

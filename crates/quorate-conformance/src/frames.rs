@@ -6,7 +6,7 @@ use quorate_offload::{
     header::COORDINATOR,
 };
 
-use crate::Event;
+use crate::{Event, Program};
 
 /// The group.
 pub const GROUP: u32 = 0x0a0b_0c0d;
@@ -51,6 +51,31 @@ const fn multicast(last: u8) -> Address {
 /// One address, that of a group of stations.
 pub fn route(last: u8) -> Routes {
     Routes::of(&[multicast(last)]).expect("one is not too many")
+}
+
+/// Where a program's frames go.
+pub struct Ways {
+    /// Of an acceptor.
+    pub votes: Routes,
+    /// Of a coordinator.
+    pub proposals: Routes,
+    /// Of a coordinator.
+    pub decisions: Routes,
+}
+
+impl Ways {
+    /// A host's are all to the group that it is in itself.
+    pub fn of(program: Program) -> Self {
+        let [first, second] = match program {
+            Program::Acceptor | Program::Coordinator => [FIRST_ROUTE, SECOND_ROUTE],
+            Program::Host => [HEARD[5]; 2],
+        };
+        Self {
+            votes: route(first),
+            proposals: route(first),
+            decisions: route(second),
+        }
+    }
 }
 
 /// As in the table of `offload/p4/frame.p4`.

@@ -20,6 +20,7 @@ pub mod random;
 pub mod rtl;
 pub mod targets;
 pub mod vectors;
+pub mod xdp;
 
 pub use device::{Device, Program};
 pub use vectors::Event;

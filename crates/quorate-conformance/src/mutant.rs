@@ -1,6 +1,6 @@
 //! Faults that are planted on purpose, one at a time, and must be found.
 //!
-//! One in a P4 program or a core is found by the vectors; one in a reference program by the tests of its crate, since
+//! One in a P4 program, a core or a program for kernels is found by the vectors; one in a reference program by the tests of its crate, since
 //! the reference itself is what vectors are made from.
 
 use std::{
@@ -10,6 +10,7 @@ use std::{
 };
 
 use quorate_p4::Sources;
+use quorate_xdp::{Entry, compile};
 use serde::Deserialize;
 
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
     directed,
     p4::{Switch, sources},
     random, rtl,
+    xdp::{self, Kernel},
 };
 
 /// Where a fault is planted.
@@ -31,6 +33,8 @@ pub enum Where {
     P4,
     /// In `offload/rtl`.
     Rtl,
+    /// In `offload/xdp/bpf`.
+    Xdp,
 }
 
 /// A change of a text.
@@ -130,6 +134,7 @@ impl Mutant {
         match self.target {
             Where::P4 => self.judge_p4(check),
             Where::Rtl => self.judge_core(&folder.join("rtl"), check),
+            Where::Xdp => self.judge_kernel(&folder.join("xdp"), check),
             Where::Reference => self.judge_reference(folder, check),
         }
     }
@@ -146,23 +151,34 @@ impl Mutant {
     fn judge_p4(&self, check: bool) -> Result<Option<String>, String> {
         let sources = self.sources()?;
         let program = self.program()?;
-        let mut switch = Switch::new(&sources, program)?;
         if check {
+            Switch::new(&sources, program)?;
             return Ok(Some("it compiles".to_owned()));
         }
-        let events = directed::events(program);
-        let mut reference = Reference::new(program);
-        let expected = events
-            .iter()
-            .map(|event| crate::Device::step(&mut reference, event));
-        let expected = expected.collect::<Result<Vec<_>, _>>()?;
-        if let Err(difference) = run(&mut switch, &events, &expected) {
-            return Ok(Some(format!("directed, event {}", difference.at)));
+        find(program, || Switch::new(&sources, program))
+    }
+
+    /// In a copy of the sources, which stays for the next one.
+    fn judge_kernel(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
+        let text = |error: io::Error| error.to_string();
+        let program = self.program()?;
+        let clang = compile::clang().ok_or("clang is not installed")?;
+        let copied = folder.join("bpf");
+        fs::create_dir_all(&copied).map_err(text)?;
+        copy(&xdp::sources(), &copied).map_err(text)?;
+        let read = |file: &str| fs::read_to_string(xdp::sources().join(file)).ok();
+        for (file, changed) in self.change(read)? {
+            fs::write(copied.join(file), changed).map_err(text)?;
         }
-        let mut switch = Switch::new(&sources, program)?;
-        let (events, expected) = random::events(program, 1, RANDOM);
-        let found = run(&mut switch, &events, &expected).err();
-        Ok(found.map(|difference| format!("random, event {}", difference.at)))
+        let made = folder.join(format!("{}.o", program.name()));
+        compile::compile(&clang, &copied, program.name(), &made)?;
+        let object = fs::read(&made).map_err(text)?;
+        let device = || Kernel::new(program, Entry::Network, Some(object.clone()));
+        if check {
+            device()?;
+            return Ok(Some("it compiles, and the kernel takes it".to_owned()));
+        }
+        find(program, device)
     }
 
     fn program(&self) -> Result<Program, String> {
@@ -234,6 +250,25 @@ impl Mutant {
             [one, rest @ ..] => format!("{one}, and {} more", rest.len()),
         }))
     }
+}
+
+/// Where a device first differs from the reference: in the directed set, or in a fresh one, in the random set.
+fn find<D: crate::Device>(
+    program: Program,
+    device: impl Fn() -> Result<D, String>,
+) -> Result<Option<String>, String> {
+    let events = directed::events(program);
+    let mut reference = Reference::new(program);
+    let expected = events
+        .iter()
+        .map(|event| crate::Device::step(&mut reference, event));
+    let expected = expected.collect::<Result<Vec<_>, _>>()?;
+    if let Err(difference) = run(&mut device()?, &events, &expected) {
+        return Ok(Some(format!("directed, event {}", difference.at)));
+    }
+    let (events, expected) = random::events(program, 1, RANDOM);
+    let found = run(&mut device()?, &events, &expected).err();
+    Ok(found.map(|difference| format!("random, event {}", difference.at)))
 }
 
 const COPIED: [&str; 3] = ["quorate-offload", "quorate-core", "quorate-dice"];
@@ -322,7 +357,7 @@ mod tests {
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();
-        for target in [Where::P4, Where::Rtl, Where::Reference] {
+        for target in [Where::P4, Where::Rtl, Where::Xdp, Where::Reference] {
             let count = mutants
                 .iter()
                 .filter(|mutant| mutant.target == target)
@@ -336,6 +371,9 @@ mod tests {
                 Where::P4 => mutant.change(|file| sources.get(file).map(str::to_owned)),
                 Where::Rtl => {
                     mutant.change(|file| fs::read_to_string(rtl::sources().join(file)).ok())
+                }
+                Where::Xdp => {
+                    mutant.change(|file| fs::read_to_string(xdp::sources().join(file)).ok())
                 }
                 Where::Reference => {
                     mutant.change(|file| fs::read_to_string(reference.join(file)).ok())

@@ -16,6 +16,8 @@ use crate::{
 /// Makes events while it watches a reference device that lives through them.
 pub struct Maker {
     program: Program,
+    /// The one that the next frame is for: of a host, now one, now the other.
+    turn: Program,
     dice: Dice,
     reference: Reference,
     counter: u64,
@@ -31,6 +33,7 @@ impl Maker {
     pub fn new(program: Program, seed: u64) -> Self {
         Self {
             program,
+            turn: program,
             dice: Dice::new(seed),
             reference: Reference::new(program),
             counter: 0,
@@ -48,7 +51,7 @@ impl Maker {
             .step(&event)
             .expect("the reference has no faults");
         // A number that was spoiled on its way upwards would close the door until power goes.
-        let orders = self.reference.counters().of(Reason::Order);
+        let orders = self.reference.counted(Reason::Order);
         if orders != self.orders && self.dice.chance(1, 3) {
             self.owner_boot += 1;
             self.counter = 0;
@@ -58,6 +61,9 @@ impl Maker {
     }
 
     fn event(&mut self) -> Event {
+        if self.program == Program::Host {
+            self.turn = self.dice.pick(&Program::APART);
+        }
         if self.dice.chance(1, 2000) {
             return Event::Power;
         }
@@ -114,7 +120,7 @@ impl Maker {
 
     /// A slot near those that matter.
     fn slot(&mut self) -> u64 {
-        let state = self.reference.state();
+        let state = self.reference.state(self.turn);
         let cells = CELLS as u64;
         match self.dice.below(20) {
             0 => self.dice.word(),
@@ -135,7 +141,7 @@ impl Maker {
     }
 
     fn ballot(&mut self) -> u64 {
-        let ballot = self.reference.state().ballot.0;
+        let ballot = self.reference.state(self.turn).ballot.0;
         match self.dice.below(24) {
             0 => ballot + 1,
             1 => ballot.saturating_sub(1),
@@ -150,21 +156,24 @@ impl Maker {
         } else {
             Port::Network
         };
-        let armed = self.reference.state().ballot != PackedBallot::NONE;
+        let armed = self.reference.state(self.turn).ballot != PackedBallot::NONE;
         // A device that sleeps is soon woken.
         if self.dice.chance(if armed { 1 } else { 10 }, 16) {
             return self.control();
         }
-        let (slot, ballot) = (self.slot(), self.ballot());
-        let number = self.dice.below(200);
-        let header = match (self.program, self.dice.below(20)) {
+        let (mut slot, ballot) = (self.slot(), self.ballot());
+        let mut number = self.dice.below(200);
+        if self.program == Program::Host {
+            (slot, number) = self.meet(slot, number);
+        }
+        let header = match (self.turn, self.dice.below(20)) {
             (_, 0) => {
                 let mut header = phase2b(ballot, slot, number, 0);
                 header.kind = self.dice.pick(&Type::ALL);
                 header
             }
-            (Program::Acceptor, 1..4) => about(Type::Phase1a, slot),
-            (Program::Acceptor, _) => phase2a(ballot, slot, number),
+            (Program::Acceptor | Program::Host, 1..4) => about(Type::Phase1a, slot),
+            (Program::Acceptor | Program::Host, _) => phase2a(ballot, slot, number),
             (Program::Coordinator, 1..8) => submit(number),
             (Program::Coordinator, _) => {
                 let position = u8::try_from(self.dice.below(4)).expect("small");
@@ -179,8 +188,41 @@ impl Maker {
         (network, header)
     }
 
+    /// What arrives at a host is often about the slots that it gives out itself, and mostly for the same values.
+    fn meet(&mut self, slot: u64, number: u64) -> (u64, u64) {
+        let state = self.reference.state(Program::Coordinator);
+        let given_out = state.next - state.floor.min(state.next);
+        let mut slot = slot;
+        if self.turn == Program::Acceptor && self.dice.chance(1, 2) {
+            slot = state.next - self.dice.below(given_out.min(CELLS as u64) + 1);
+        }
+        let of = if self.turn == Program::Acceptor {
+            slot
+        } else {
+            state.next
+        };
+        let other = self.dice.chance(1, 16);
+        (slot, if other { number } else { of % 8 })
+    }
+
+    /// Both programs of a host in one ballot and near the same slots, mostly: otherwise neither hears what it likes.
+    fn join(&mut self, header: &mut Header) {
+        let other = match self.turn {
+            Program::Coordinator => Program::Acceptor,
+            Program::Acceptor | Program::Host => Program::Coordinator,
+        };
+        let (own, other) = (self.reference.state(self.turn), self.reference.state(other));
+        let joins = header.kind == Type::Arm && other.ballot != PackedBallot::NONE;
+        if joins && self.dice.chance(15, 16) {
+            header.ballot = other.ballot;
+        }
+        if matches!(header.kind, Type::Arm | Type::Floor) && self.dice.chance(31, 32) {
+            header.slot = own.floor.max(own.next).max(other.floor);
+        }
+    }
+
     fn control(&mut self) -> (Port, Header) {
-        let state = self.reference.state();
+        let state = self.reference.state(self.turn);
         self.counter += 1;
         let counter = match self.dice.below(12) {
             0 => self.counter.saturating_sub(self.dice.below(5)),
@@ -200,7 +242,7 @@ impl Maker {
             3 => plain(Type::Ask),
             4..7 => about(Type::Floor, slot),
             7 => plain(Type::Fence),
-            8 if self.program == Program::Coordinator => about(Type::Tick, slot),
+            8 if self.turn == Program::Coordinator => about(Type::Tick, slot),
             _ => about(Type::Arm, slot),
         };
         header.value = Descriptor {
@@ -220,14 +262,17 @@ impl Maker {
                 header.ballot = PackedBallot::NONE;
             }
         }
-        if self.program == Program::Coordinator {
+        if self.program == Program::Host {
+            self.join(&mut header);
+        }
+        if self.turn == Program::Coordinator {
             header = of_coordinator(header);
             if header.kind == Type::Arm {
                 header.value.kind = u8::try_from(self.dice.below(4)).expect("small");
                 header.value.origin = 3 + u32::from(self.dice.chance(1, 20));
                 header.flags |= u16::from(self.dice.chance(1, 2));
             }
-            header.voted = limit;
+            header.voted = limit.max(header.slot);
         } else if header.kind == Type::Arm {
             header.position = 1;
         }

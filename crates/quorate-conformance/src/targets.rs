@@ -56,6 +56,8 @@ pub struct Target {
     pub name: String,
     /// The words of a command, to which the name of the program is added; or why there is none.
     pub command: Result<Vec<String>, String>,
+    /// Which it has.
+    pub programs: &'static [Program],
 }
 
 /// What came of one target, program and set.

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use quorate_conformance::{
     Device, Event, Program, device::Reference, directed, frames::setup, random, vectors::Sent,
 };
-use quorate_offload::{Form, Header, Reason, Type};
+use quorate_offload::{Form, Header, Port, Reason, Type};
 
 /// Reasons that one program alone can have.
 fn reachable(program: Program, reason: Reason) -> bool {
     match reason {
         Reason::Busy | Reason::Hint => false,
-        Reason::Stale | Reason::Conflict => program == Program::Coordinator,
+        Reason::Stale | Reason::Conflict => program != Program::Acceptor,
         _ => true,
     }
 }
@@ -23,6 +23,7 @@ fn answers(program: Program) -> &'static [Type] {
     match program {
         Program::Acceptor => &[Phase1b, Phase2b, Refused, Cell, Done],
         Program::Coordinator => &[Phase2a, Decided, Refused, Cell, Done],
+        Program::Host => &[Phase1b, Phase2a, Phase2b, Decided, Refused, Cell, Done],
     }
 }
 
@@ -70,7 +71,7 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
 
 fn tally(reference: &Reference, reasons: &mut BTreeMap<Reason, u64>) {
     for reason in Reason::ALL {
-        let times = reference.counters().of(reason);
+        let times = reference.counted(reason);
         if times > 0 {
             *reasons.entry(reason).or_default() += times;
         }
@@ -82,5 +83,41 @@ fn both_sets_reach_every_reason_and_every_answer() {
     for program in Program::ALL {
         check(program, "directed", &directed::events(program), 1);
         check(program, "random", &random::events(program, 1, 50_000).0, 3);
+    }
+}
+
+/// What a host says for one frame: its own votes and decisions beside what leaves.
+#[test]
+fn both_sets_reach_what_a_host_hears_inside() {
+    let directed = directed::events(Program::Host);
+    let random = random::events(Program::Host, 1, 50_000).0;
+    for (set, events, least) in [("directed", directed, 1), ("random", random, 5)] {
+        let mut reference = Reference::new(Program::Host);
+        let mut said: BTreeMap<Vec<(Port, Type)>, u64> = BTreeMap::new();
+        for event in &events {
+            let sent = reference.step(event).unwrap();
+            let types = sent.iter().filter_map(|(port, frame)| {
+                let form = Form::of(frame, setup().own.port).ok()?;
+                let header = frame.get(form.header_at()..)?.first_chunk()?;
+                Some((*port, Header::read(header)?.kind))
+            });
+            *said.entry(types.collect()).or_default() += 1;
+        }
+        let left = |kind| (Port::Network, kind);
+        let (vote, decision) = ((Port::Owner, Type::Phase2b), (Port::Owner, Type::Decided));
+        for wanted in [
+            vec![left(Type::Phase2a)],
+            vec![left(Type::Phase2a), vote],
+            vec![left(Type::Phase2a), decision],
+            vec![left(Type::Phase2a), vote, decision],
+            vec![left(Type::Phase2b)],
+            vec![left(Type::Phase2b), vote],
+            vec![left(Type::Phase2b), decision],
+            vec![left(Type::Phase2b), vote, decision],
+            vec![left(Type::Decided), decision],
+        ] {
+            let times = said.get(&wanted).copied().unwrap_or(0);
+            assert!(times >= least, "{set}: {wanted:?} {times}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
     Type, Verdict,
-    admit::{Admitted, admit, is_for_coordinator},
+    admit::{Admitted, accept, arrive, is_for_coordinator},
     device::Device,
     header::REPEAT,
 };
@@ -66,6 +66,11 @@ impl<'a> Acceptor<'a> {
         }
     }
 
+    /// What it was told when it was made.
+    pub(crate) const fn setup(&self) -> &Setup {
+        &self.device.setup
+    }
+
     /// Frames, by what became of them.
     pub fn counters(&self) -> &Counters {
         &self.device.counters
@@ -125,19 +130,31 @@ impl<'a> Acceptor<'a> {
 
     /// One frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
-        let asked = match admit(&self.device.setup, from, frame, takes) {
-            Ok(asked) => asked,
-            Err(reason) => return self.device.turn_away(reason),
-        };
+        match arrive(&self.device.setup, from, frame) {
+            Ok(asked) => self.on_arrival(&asked, out),
+            Err(reason) => self.turn_away(reason),
+        }
+    }
+
+    /// One frame that is none, or none of the group.
+    pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
+        self.device.turn_away(reason)
+    }
+
+    /// One frame that is whole, and of the group.
+    pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
+        if let Err(reason) = accept(asked, takes) {
+            return self.device.turn_away(reason);
+        }
         let done = match asked.header.kind {
-            Type::Phase1a => self.on_phase1a(&asked, out),
-            Type::Phase2a => self.on_phase2a(&asked, out),
-            Type::Read => self.on_read(&asked, out),
-            Type::Ask => return self.on_ask(&asked, out),
-            _ => self.on_control(&asked, out),
+            Type::Phase1a => self.on_phase1a(asked, out),
+            Type::Phase2a => self.on_phase2a(asked, out),
+            Type::Read => self.on_read(asked, out),
+            Type::Ask => return self.on_ask(asked, out),
+            _ => self.on_control(asked, out),
         };
         let reason = done.err().unwrap_or(Reason::None);
-        self.device.finish(&asked, reason, &self.state(), out)
+        self.device.finish(asked, reason, &self.state(), out)
     }
 
     /// [offload-6] Votes, once for each slot.
@@ -253,7 +270,7 @@ impl<'a> Acceptor<'a> {
     }
 }
 
-fn takes(header: &Header) -> bool {
+pub(crate) fn takes(header: &Header) -> bool {
     match header.kind {
         Type::Phase1a | Type::Phase2a => true,
         Type::Read | Type::Arm | Type::Floor | Type::Fence | Type::Ask | Type::Boot => {

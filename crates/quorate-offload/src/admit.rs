@@ -1,7 +1,7 @@
 //! What every program asks of a frame before it looks at what it says, in this order; all devices have the same one.
 
 use crate::{
-    Form, Header, Port, Reason, Setup, Type,
+    Address, Form, Header, Port, Reason, Setup, Type,
     checksum::sum,
     header::{COORDINATOR, FLAGS, HEADER_BYTES},
 };
@@ -21,13 +21,15 @@ pub struct Admitted<'a> {
     pub room: &'a [u8],
 }
 
-/// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such frames.
-pub fn admit<'a>(
-    setup: &Setup,
-    from: Port,
-    frame: &'a [u8],
-    takes: fn(&Header) -> bool,
-) -> Result<Admitted<'a>, Reason> {
+impl Admitted<'_> {
+    /// Who sent it; `None` if that is no single station's address. Not more than the frame says.
+    pub fn source(&self) -> Option<Address> {
+        self.form.from(self.frame)
+    }
+}
+
+/// A whole frame of the group for this station, whatever it asks or says; or why it is none ([offload-16]).
+pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
     let header: &[u8; HEADER_BYTES] = frame[form.header_at()..]
         .first_chunk()
@@ -49,21 +51,6 @@ pub fn admit<'a>(
     if sum(0, room) != header.sum {
         return Err(Reason::Checksum);
     }
-    if !takes(&header) {
-        return Err(Reason::Other);
-    }
-    if from == Port::Network && is_control(header.kind) {
-        return Err(Reason::Port);
-    }
-    if !is_plain(&header) {
-        return Err(Reason::Reserved);
-    }
-    if has_value(header.kind) {
-        let fits = usize::from(header.value.length) <= setup.room;
-        if !fits || !header.value.is_carried() {
-            return Err(Reason::Value);
-        }
-    }
     Ok(Admitted {
         from,
         form,
@@ -71,6 +58,39 @@ pub fn admit<'a>(
         header,
         room,
     })
+}
+
+/// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such frames.
+pub fn admit<'a>(
+    setup: &Setup,
+    from: Port,
+    frame: &'a [u8],
+    takes: fn(&Header) -> bool,
+) -> Result<Admitted<'a>, Reason> {
+    let arrived = arrive(setup, from, frame)?;
+    accept(&arrived, takes)?;
+    Ok(arrived)
+}
+
+/// The second half of it, of a frame that arrived whole.
+pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Result<(), Reason> {
+    let header = &arrived.header;
+    if !takes(header) {
+        return Err(Reason::Other);
+    }
+    if arrived.from == Port::Network && is_control(header.kind) {
+        return Err(Reason::Port);
+    }
+    if !is_plain(header) {
+        return Err(Reason::Reserved);
+    }
+    if has_value(header.kind) {
+        let fits = usize::from(header.value.length) <= arrived.room.len();
+        if !fits || !header.value.is_carried() {
+            return Err(Reason::Value);
+        }
+    }
+    Ok(())
 }
 
 /// Whether it is for the coordinator, where the type does not tell.

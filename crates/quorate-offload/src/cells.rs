@@ -1,4 +1,7 @@
-//! A ring of cells in the caller's memory: slot i lives in cell i modulo N ([offload-14]).
+//! A ring of cells, in the caller's memory or their own: slot i lives in cell i modulo N ([offload-14]).
+
+use alloc::{vec, vec::Vec};
+use core::ops::{Deref, DerefMut};
 
 use crate::{Descriptor, PackedBallot};
 
@@ -33,12 +36,55 @@ impl Cell {
     }
 }
 
+/// Whose memory it is.
+#[derive(Debug)]
+enum Memory<'a, T> {
+    Lent(&'a mut [T]),
+    Own(Vec<T>),
+}
+
+impl<T> Deref for Memory<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Lent(memory) => memory,
+            Self::Own(memory) => memory,
+        }
+    }
+}
+
+impl<T> DerefMut for Memory<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::Lent(memory) => memory,
+            Self::Own(memory) => memory,
+        }
+    }
+}
+
 /// N cells and their rooms, N a power of two.
 #[derive(Debug)]
 pub struct Cells<'a> {
-    cells: &'a mut [Cell],
-    rooms: &'a mut [u8],
+    cells: Memory<'a, Cell>,
+    rooms: Memory<'a, u8>,
     room: usize,
+}
+
+impl Cells<'static> {
+    /// All empty, in memory of their own; allocated here, and never again.
+    ///
+    /// # Panics
+    /// If the number of cells is no power of two below 2^32.
+    pub fn owned(count: u32, room: usize) -> Self {
+        assert!(count.is_power_of_two(), "{count} cells");
+        let cells = usize::try_from(count).expect("a count of 32 bits");
+        Self {
+            cells: Memory::Own(vec![Cell::EMPTY; cells]),
+            rooms: Memory::Own(vec![0; cells * room]),
+            room,
+        }
+    }
 }
 
 impl<'a> Cells<'a> {
@@ -50,7 +96,11 @@ impl<'a> Cells<'a> {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
         assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());
         assert_eq!(rooms.len(), cells.len() * room, "bytes of rooms");
-        let mut this = Self { cells, rooms, room };
+        let mut this = Self {
+            cells: Memory::Lent(cells),
+            rooms: Memory::Lent(rooms),
+            room,
+        };
         this.clear();
         this
     }

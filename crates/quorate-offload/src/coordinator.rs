@@ -3,7 +3,7 @@
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
     Type, Verdict,
-    admit::{Admitted, admit, is_for_coordinator},
+    admit::{Admitted, accept, arrive, is_for_coordinator},
     device::Device,
     header::{COORDINATOR, HINT, REPEAT},
 };
@@ -80,6 +80,11 @@ impl<'a> Coordinator<'a> {
         }
     }
 
+    /// What it was told when it was made.
+    pub(crate) const fn setup(&self) -> &Setup {
+        &self.device.setup
+    }
+
     /// Frames, by what became of them.
     pub fn counters(&self) -> &Counters {
         &self.device.counters
@@ -150,20 +155,27 @@ impl<'a> Coordinator<'a> {
 
     /// One frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
-        let asked = match admit(&self.device.setup, from, frame, takes) {
-            Ok(asked) => asked,
-            Err(reason) => return self.device.turn_away(reason),
-        };
+        match arrive(&self.device.setup, from, frame) {
+            Ok(asked) => self.on_arrival(&asked, out),
+            Err(reason) => self.device.turn_away(reason),
+        }
+    }
+
+    /// One frame that is whole, and of the group.
+    pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
+        if let Err(reason) = accept(asked, takes) {
+            return self.device.turn_away(reason);
+        }
         let done = match asked.header.kind {
-            Type::Submit => self.on_submit(&asked, out),
-            Type::Phase2b => self.on_phase2b(&asked, out),
-            Type::Tick => self.on_tick(&asked, out),
-            Type::Read => self.on_read(&asked, out),
-            Type::Ask => return self.on_ask(&asked, out),
-            _ => self.on_control(&asked, out),
+            Type::Submit => self.on_submit(asked, out),
+            Type::Phase2b => self.on_phase2b(asked, out),
+            Type::Tick => self.on_tick(asked, out),
+            Type::Read => self.on_read(asked, out),
+            Type::Ask => return self.on_ask(asked, out),
+            _ => self.on_control(asked, out),
         };
         let reason = done.err().unwrap_or(Reason::None);
-        self.device.finish(&asked, reason, &self.state(), out)
+        self.device.finish(asked, reason, &self.state(), out)
     }
 
     /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the sender is told.
@@ -317,7 +329,7 @@ impl<'a> Coordinator<'a> {
     }
 }
 
-fn takes(header: &Header) -> bool {
+pub(crate) fn takes(header: &Header) -> bool {
     match header.kind {
         Type::Submit | Type::Phase2b | Type::Tick => true,
         Type::Read | Type::Arm | Type::Floor | Type::Fence | Type::Ask | Type::Boot => {

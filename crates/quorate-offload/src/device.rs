@@ -66,7 +66,7 @@ impl<'a> Device<'a> {
             let to = if is_control(asked.header.kind) {
                 Some(self.setup.owner)
             } else {
-                asked.form.from(asked.frame)
+                asked.source()
             };
             match to {
                 Some(to) => self.refuse(asked, &to, reason, state, out),

@@ -6,11 +6,13 @@
 //! runs them. A [`Learner`] counts votes for an owner. `docs/spec/offload.md` has the rules and the byte table.
 //!
 //! Reading order: [`header`] (the bytes), [`link`] (Ethernet and UDP around them), [`admit`] (what every program
-//! asks of a frame, in order), [`cells`] (a ring of slots), [`control`] (what only an owner may ask), then the
-//! programs. No program allocates, reads a clock, or panics on what a frame says.
+//! asks of a frame, in order), [`cells`] (a ring of slots), [`control`] (what only an owner may ask), the
+//! programs, [`host`] (both at one interface), and [`port`] (a device as its owner has it). No program allocates, reads a clock, or panics on what a frame says.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+
+extern crate alloc;
 
 pub mod acceptor;
 pub mod admit;
@@ -21,9 +23,11 @@ pub mod control;
 pub mod coordinator;
 mod device;
 pub mod header;
+pub mod host;
 pub mod learner;
 pub mod link;
 pub mod out;
+pub mod port;
 pub mod reason;
 pub mod setup;
 
@@ -33,6 +37,7 @@ pub use cells::{Cell, Cells};
 pub use control::{Number, State};
 pub use coordinator::Coordinator;
 pub use header::{Descriptor, Header, Type};
+pub use host::Host;
 pub use learner::Learner;
 pub use link::{Address, Form};
 pub use out::{Out, Port};

@@ -22,8 +22,8 @@ impl Port {
     }
 }
 
-/// One for each route, and one for the owner.
-pub const FRAMES_MAX: usize = Routes::MAX + 1;
+/// One for each route, and for the owner a vote and a decision: a host that decides by its own vote has both.
+pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
 /// At most [`FRAMES_MAX`] frames, one behind the other.
 #[derive(Debug)]
@@ -58,6 +58,23 @@ impl<'a> Out<'a> {
             at += length;
             (*port, frame)
         })
+    }
+
+    /// The first frame that leaves for this group of stations.
+    pub(crate) fn left_for(&self, group: [u8; 6]) -> Option<&[u8]> {
+        let mut left = self.frames().filter(|(port, frame)| {
+            *port == Port::Network && frame.first_chunk::<6>() == Some(&group)
+        });
+        left.next().map(|(_, frame)| frame)
+    }
+
+    /// What another step said to the owner.
+    pub(crate) fn take_over(&mut self, other: &Out<'_>) {
+        for (port, frame) in other.frames() {
+            if port == Port::Owner {
+                self.push(port, frame.len()).copy_from_slice(frame);
+            }
+        }
     }
 
     /// A place for one more frame.

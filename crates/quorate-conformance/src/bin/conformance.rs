@@ -9,30 +9,33 @@ use std::{
 };
 
 use quorate_conformance::{
-    Device, Program,
+    Device, Program, compare,
     device::Reference,
     group::{EVENTS, Group},
     mutant,
     p4::{Switch, sources},
-    rtl,
+    random, rtl,
     targets::{Outcome, Set, Target, Vectors, serve},
+    xdp::{self, Kernel},
 };
-
+use quorate_xdp::{Entry, compile};
 const HELP: &str = "conformance
   run [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
                    every target over every set; a target that must not be skipped; one more
                    target: words of a command, to which the program's name is added
-  target reference|p4|rtl-64 acceptor|coordinator
+  target reference|p4|rtl-64|xdp|tc acceptor|coordinator|host
                    events on standard input, answers on standard output
-  generate acceptor|coordinator directed|random FOLDER
+  generate acceptor|coordinator|host directed|random FOLDER
                    writes what goes in and what must come out
+  kernel [N]       programs for the kernel, in this one and this process, over N random frames each
   groups [N]       mixed groups of devices under faults, judged by what is chosen
+  object           compiles the programs for kernels and writes what is committed of them
   mutants [--check] [NAME…]
                    plants faults, one at a time, and demands that each is found, or compiles";
 
 const COUNT: usize = 200_000;
 /// What is in this repository; the last one needs tools that a machine may lack.
-const OURS: [&str; 3] = ["reference", "p4", "rtl-64"];
+const OURS: [&str; 5] = ["reference", "p4", "rtl-64", "xdp", "tc"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -41,8 +44,10 @@ fn main() -> ExitCode {
         ["run", rest @ ..] => run(rest),
         ["target", kind, program] => target(kind, program),
         ["generate", program, set, folder] => generate(program, set, folder),
+        ["kernel", rest @ ..] => kernel(rest),
         ["groups", rest @ ..] => groups(rest),
         ["mutants", rest @ ..] => mutants(rest),
+        ["object"] => object(),
         _ => {
             println!("{HELP}");
             Ok(false)
@@ -68,7 +73,7 @@ fn text(error: io::Error) -> String {
 }
 
 fn program(name: &str) -> Result<Program, String> {
-    Program::of(name).ok_or_else(|| format!("{name} is neither acceptor nor coordinator"))
+    Program::of(name).ok_or_else(|| format!("{name} is neither acceptor nor coordinator nor host"))
 }
 
 fn target(kind: &str, name: &str) -> Result<bool, String> {
@@ -81,6 +86,8 @@ fn target(kind: &str, name: &str) -> Result<bool, String> {
     }
     let mut device: Box<dyn Device> = match kind {
         "reference" => Box::new(Reference::new(program)),
+        "xdp" => Box::new(Kernel::new(program, Entry::Network, None)?),
+        "tc" => Box::new(Kernel::new(program, Entry::Traffic, None)?),
         "p4" => Box::new(Switch::new(&sources().map_err(text)?, program)?),
         _ => return Err(format!("there is no target {kind}")),
     };
@@ -117,6 +124,10 @@ fn targets() -> Result<Vec<Target>, String> {
     let mine = |kind: &str| Target {
         name: kind.to_owned(),
         command: Ok(vec![own.clone(), "target".to_owned(), kind.to_owned()]),
+        programs: match kind {
+            "p4" | "rtl-64" => &Program::APART,
+            _ => &Program::ALL,
+        },
     };
     let path = env::var_os("PATH").unwrap_or_default();
     let missing = ["p4c-bm2-ss", "simple_switch"]
@@ -128,9 +139,10 @@ fn targets() -> Result<Vec<Target>, String> {
             Some(tool) => format!("{tool} is not installed"),
             None => "frames are not sent to it yet".to_owned(),
         }),
+        programs: &Program::APART,
     };
     let mut cores = mine("rtl-64");
-    for program in Program::ALL {
+    for program in Program::APART {
         if let Err(why) = rtl::build(&rtl::sources(), &workplace("rtl"), program) {
             // A tool that lacks is a skip; a core that does not build is none.
             if rtl::missing().is_none() {
@@ -139,7 +151,19 @@ fn targets() -> Result<Vec<Target>, String> {
             cores.command = Err(why);
         }
     }
-    Ok(vec![mine("reference"), mine("p4"), cores, bmv2])
+    let (mut kernel, mut traffic) = (mine("xdp"), mine("tc"));
+    if let Some(why) = xdp::missing() {
+        kernel.command = Err(why.clone());
+        traffic.command = Err(why);
+    }
+    Ok(vec![
+        mine("reference"),
+        mine("p4"),
+        cores,
+        kernel,
+        traffic,
+        bmv2,
+    ])
 }
 
 fn run(words: &[&str]) -> Result<bool, String> {
@@ -168,6 +192,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
                 targets.push(Target {
                     name: name.to_owned(),
                     command: Ok(command.split_whitespace().map(str::to_owned).collect()),
+                    programs: &Program::APART,
                 });
             }
             _ => return Err(format!("{flag} is no option")),
@@ -189,7 +214,8 @@ fn run(words: &[&str]) -> Result<bool, String> {
     for program in Program::ALL {
         for set in [Set::Directed, Set::Random { seed, count }] {
             let vectors = Vectors::make(&folder, program, set).map_err(text)?;
-            for target in &targets {
+            let have = |target: &&Target| target.programs.contains(&program);
+            for target in targets.iter().filter(have) {
                 let (outcome, seconds) = vectors.run(target, &folder).map_err(text)?;
                 let must = required.contains(&target.name);
                 let result = match &outcome {
@@ -222,6 +248,34 @@ fn run(words: &[&str]) -> Result<bool, String> {
     Ok(well)
 }
 
+/// For machines that have nothing but this program: what it cannot load here is an error.
+fn kernel(words: &[&str]) -> Result<bool, String> {
+    let count = match words {
+        [] => COUNT,
+        [count] => count.parse().map_err(|_| format!("{count} is no number"))?,
+        _ => return Err("kernel [N]".to_owned()),
+    };
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(text)?;
+    println!("kernel {}", release.trim());
+    let mut well = true;
+    for program in Program::ALL {
+        let (events, expected) = random::events(program, 1, count);
+        for (name, hook) in [("xdp", Entry::Network), ("tc", Entry::Traffic)] {
+            let mut device = Kernel::new(program, hook, None)?;
+            let begun = Instant::now();
+            let result = match compare::run(&mut device, &events, &expected) {
+                Ok(()) => format!("PASS in {:.1} s", begun.elapsed().as_secs_f64()),
+                Err(difference) => {
+                    well = false;
+                    format!("FAIL, event {}\n{}", difference.at, difference.what)
+                }
+            };
+            println!("{:<12} {name:<4} {count:>8}  {result}", program.name());
+        }
+    }
+    Ok(well)
+}
+
 /// Mixed groups, each another seed.
 fn groups(words: &[&str]) -> Result<bool, String> {
     let count = match words {
@@ -247,6 +301,22 @@ fn groups(words: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
+/// Objects for machines without clang, and the hash of what they are made of.
+fn object() -> Result<bool, String> {
+    let clang = compile::clang().ok_or("clang is not installed")?;
+    let sources = xdp::sources().canonicalize().map_err(text)?;
+    let folder = sources.join("../object");
+    for program in compile::PROGRAMS {
+        let object = folder.join(format!("{program}.o"));
+        compile::compile(&clang, &sources, program, &object)?;
+        compile::strip(&object)?;
+    }
+    let hash = compile::hash(&sources).map_err(text)?;
+    fs::write(folder.join("sources.sha1"), format!("{hash}\n")).map_err(text)?;
+    println!("sources {hash}");
+    Ok(true)
+}
+
 fn mutants(words: &[&str]) -> Result<bool, String> {
     let check = words.contains(&"--check");
     let names: Vec<&str> = words
@@ -268,12 +338,17 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         .iter()
         .filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
     {
-        if let (mutant::Where::Rtl, Some(tool)) = (mutant.target, rtl::missing()) {
+        let lacking = match mutant.target {
+            mutant::Where::Rtl => rtl::missing().map(|tool| format!("{tool} is not installed")),
+            mutant::Where::Xdp => xdp::missing().or_else(|| {
+                let lacks = compile::clang().is_none();
+                lacks.then(|| "clang is not installed".to_owned())
+            }),
+            mutant::Where::P4 | mutant::Where::Reference => None,
+        };
+        if let Some(why) = lacking {
             let rules = mutant.rules.join(" ");
-            println!(
-                "| {} | {rules} | SKIPPED({tool} is not installed) |",
-                mutant.name
-            );
+            println!("| {} | {rules} | SKIPPED({why}) |", mutant.name);
             well &= !no_skips();
             continue;
         }

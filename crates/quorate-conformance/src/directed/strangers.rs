@@ -6,7 +6,7 @@ use super::*;
 pub(super) fn strangers(program: Program) -> Vec<Case> {
     let read = |slot| owner(&of(program, about(Type::Read, slot)));
     let good = match program {
-        Program::Acceptor => phase2a(BALLOT, FIRST, 33),
+        Program::Acceptor | Program::Host => phase2a(BALLOT, FIRST, 33),
         Program::Coordinator => submit(33),
     };
     let form = |form| frame(form, &good, &room(33));
@@ -190,7 +190,7 @@ fn frame_sealed_but_for_its_sum(mut bytes: Vec<u8>) -> Vec<u8> {
 /// A frame whose answer has a sum without a complement: the origin is chosen so.
 fn whose_checksum_is_zero(program: Program) -> Event {
     let mut header = match program {
-        Program::Acceptor => phase2a(BALLOT, FIRST + 1, 33),
+        Program::Acceptor | Program::Host => phase2a(BALLOT, FIRST + 1, 33),
         Program::Coordinator => submit(33),
     };
     header.value.origin = 0;

@@ -1,8 +1,8 @@
 //! A desk for a device: frames are made, go in, and what comes out is read.
 
 use quorate_offload::{
-    Acceptor, Address, Cell, Cells, Coordinator, Descriptor, Form, Header, Learner, Number, Out,
-    PackedBallot, Port, Reason, Routes, Setup, Type, Verdict,
+    Acceptor, Address, Cell, Cells, Coordinator, Descriptor, Form, Header, Host, Learner, Number,
+    Out, PackedBallot, Port, Reason, Routes, Setup, Type, Verdict,
     checksum::{crc32c, sum},
     header::{COORDINATOR, HEADER_BYTES},
     out::FRAMES_MAX,
@@ -44,6 +44,15 @@ pub(crate) fn routes(last: u8) -> Routes {
     Routes::of(&[address(last)]).unwrap()
 }
 
+/// The group of stations that the device is in.
+pub(crate) fn heard() -> Address {
+    Address {
+        mac: setup().heard,
+        ip: [239, 0, 0, 0x55],
+        ..address(0)
+    }
+}
+
 pub(crate) fn cells(count: u64) -> Cells<'static> {
     let count = usize::try_from(count).unwrap();
     Cells::new(
@@ -75,6 +84,18 @@ program!(Acceptor);
 program!(Coordinator);
 program!(Learner);
 
+impl Program for Host<'_> {
+    fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
+        let bytes = || vec![0; FRAMES_MAX * frame.len().max(1)];
+        let (mut asked, mut answered) = (bytes(), bytes());
+        let (mut asked, mut answered) = (Out::new(&mut asked), Out::new(&mut answered));
+        self.step(from, frame, out, &mut asked, &mut answered)
+    }
+    fn counted(&self, reason: Reason) -> u64 {
+        self.coordinator().counters().of(reason) + self.acceptor().counters().of(reason)
+    }
+}
+
 /// What a device sent, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
@@ -96,7 +117,10 @@ pub(crate) fn take_apart(port: Port, frame: &[u8]) -> Sent {
         mac: frame[..6].try_into().unwrap(),
         ..address(0)
     };
-    to.ip = [10, 0, 0, to.mac[5]];
+    to.ip = match to.mac[0] & 1 {
+        0 => [10, 0, 0, to.mac[5]],
+        _ => [239, 0, 0, to.mac[5]],
+    };
     if form == Form::Udp {
         assert_eq!(sum(0, &frame[14..34]), 0xffff, "the checksum of IP");
         let pseudo = sum(sum(0, &frame[26..34]), &[0, 17]);

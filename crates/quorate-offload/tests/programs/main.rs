@@ -6,5 +6,6 @@ mod acceptor;
 mod coordinator;
 mod desk;
 mod frames;
+mod host;
 mod learner;
 mod random;

@@ -1,0 +1,119 @@
+//! Both programs of a host at one interface: each frame goes to the one that takes it, and what leaves for the group is heard inside.
+//!
+//! A station does not hear what it sends to a group that it is in. So, in the same step, the own acceptor hears what the
+//! own coordinator proposes, and the own coordinator hears how the own acceptor votes. What is said in answer stays
+//! inside, but for what is for the owner: so no more frames leave than one program alone would send, and a device that
+//! can rewrite one frame and no more, as programs for kernels do, has no second one to send. What a decision is that
+//! the own vote completed, others hear of as of all that is lost: by a heartbeat ([offload-19]).
+
+use crate::{
+    Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
+    admit::{Admitted, arrive},
+    coordinator,
+    port::Program,
+};
+
+/// A coordinator and an acceptor with one setup.
+///
+/// The acceptor counts what neither takes.
+#[derive(Debug)]
+pub struct Host<'a> {
+    setup: Setup,
+    coordinator: Coordinator<'a>,
+    acceptor: Acceptor<'a>,
+}
+
+impl<'a> Host<'a> {
+    /// Both as they are.
+    ///
+    /// # Panics
+    /// If they are not at the same place of the same group.
+    pub fn new(coordinator: Coordinator<'a>, acceptor: Acceptor<'a>) -> Self {
+        let setup = *coordinator.setup();
+        assert_eq!(setup, *acceptor.setup(), "two places");
+        Self {
+            setup,
+            coordinator,
+            acceptor,
+        }
+    }
+
+    /// The one that proposes and counts.
+    pub const fn coordinator(&self) -> &Coordinator<'a> {
+        &self.coordinator
+    }
+
+    /// The same, for calls of its owner that are no frames.
+    pub const fn coordinator_mut(&mut self) -> &mut Coordinator<'a> {
+        &mut self.coordinator
+    }
+
+    /// The one that votes.
+    pub const fn acceptor(&self) -> &Acceptor<'a> {
+        &self.acceptor
+    }
+
+    /// The same, for calls of its owner that are no frames.
+    pub const fn acceptor_mut(&mut self) -> &mut Acceptor<'a> {
+        &mut self.acceptor
+    }
+
+    /// Power went and came: both forget everything ([offload-9]).
+    pub fn forget(&mut self) {
+        self.coordinator.forget();
+        self.acceptor.forget();
+    }
+
+    /// One frame. `asked` and `answered` are for what is said inside, and are like `out`; what was in them is gone.
+    pub fn step(
+        &mut self,
+        from: Port,
+        frame: &[u8],
+        out: &mut Out<'_>,
+        asked: &mut Out<'_>,
+        answered: &mut Out<'_>,
+    ) -> Verdict {
+        let arrived = match arrive(&self.setup, from, frame) {
+            Ok(arrived) => arrived,
+            Err(reason) => return self.acceptor.turn_away(reason),
+        };
+        let first = taker(&arrived).unwrap_or(Program::Acceptor);
+        let verdict = self.one(first, &arrived, out);
+        self.hear_inside(out, asked);
+        self.hear_inside(asked, answered);
+        out.take_over(asked);
+        out.take_over(answered);
+        verdict
+    }
+
+    fn one(&mut self, program: Program, arrived: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
+        match program {
+            Program::Acceptor => self.acceptor.on_arrival(arrived, out),
+            Program::Coordinator => self.coordinator.on_arrival(arrived, out),
+        }
+    }
+
+    /// What one program says to the group, heard by the one that takes it; nobody takes a decision.
+    fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
+        out.clear();
+        let Some(frame) = said.left_for(self.setup.heard) else {
+            return;
+        };
+        if let Ok(arrived) = arrive(&self.setup, Port::Network, frame)
+            && let Some(program) = taker(&arrived)
+        {
+            self.one(program, &arrived, out);
+        }
+    }
+}
+
+/// Which program takes it: no frame is both's.
+fn taker(arrived: &Admitted<'_>) -> Option<Program> {
+    if coordinator::takes(&arrived.header) {
+        Some(Program::Coordinator)
+    } else if acceptor::takes(&arrived.header) {
+        Some(Program::Acceptor)
+    } else {
+        None
+    }
+}

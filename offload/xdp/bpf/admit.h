@@ -1,0 +1,130 @@
+/* What all programs ask of a frame before they look at what it says, in the order of docs/spec/offload.md, section 7.
+ * [offload-16] */
+#pragma once
+#include "device.h"
+
+INLINE int is_mac(const volatile u16 *mac, const volatile u16 *other) {
+    return mac[0] == other[0] && mac[1] == other[1] && mac[2] == other[2];
+}
+
+/* Which form it has. NONE, and the frame's parts are found; or why not. */
+INLINE enum reason find(void *data, void *end, struct frame *frame) {
+    struct link *link = data;
+    if (data + 14 > end)
+        return WHY_LENGTH;
+    frame->link = link;
+    frame->end = end;
+    if (link->ether == be16(ETHER_IP)) {
+        if (data + 34 > end)
+            return WHY_LENGTH;
+        if (link->version != 0x45)
+            return link->version > 0x45 && link->version <= 0x4f ? WHY_OPTIONS : WHY_FOREIGN;
+        if (link->protocol != PROTOCOL_UDP)
+            return WHY_FOREIGN;
+        /* The bit that says "do not" may be set, and no other. */
+        if (link->fragment & be16(0xbfff))
+            return WHY_FRAGMENT;
+        if (data + 42 > end)
+            return WHY_LENGTH;
+        if (link->port_to != setup.own.port)
+            return WHY_FOREIGN;
+        if (data + ROOM_UDP > end)
+            return WHY_LENGTH;
+        frame->head = data + HEAD_UDP;
+        frame->room = data + ROOM_UDP;
+        frame->udp = 1;
+        return NONE;
+    }
+    if (link->ether == be16(ETHER_OURS)) {
+        if (data + ROOM_RAW > end)
+            return WHY_LENGTH;
+        frame->head = data + HEAD_RAW;
+        frame->room = data + ROOM_RAW;
+        frame->udp = 0;
+        return NONE;
+    }
+    return link->ether == be16(ETHER_VLAN) || link->ether == be16(ETHER_VLANS) ? WHY_VLAN : WHY_FOREIGN;
+}
+
+/* Every length says what the frame has: nothing is behind the room. */
+INLINE int has_room(const struct frame *frame, void *end) {
+    u32 room = setup.room, payload = HEADER_BYTES + room;
+    if (frame->room + room != end)
+        return 0;
+    if (frame->udp)
+        return frame->link->total == be16(28 + payload) && frame->link->udp_length == be16(8 + payload);
+    return *(u16 *)&frame->link->version == be16(payload);
+}
+
+/* [offload-6] Before anything is written: a frame that changed on its way votes for nothing. */
+INLINE enum reason is_whole(const struct frame *frame) {
+    struct head *head = frame->head;
+    u16 room = fold(sum_room(frame->room, setup.room));
+    if (frame->udp) {
+        if (fold(sum_ip(frame->link)) != 0xffff || !head->before)
+            return WHY_CHECKSUM;
+        if (fold(sum_pseudo(frame->link) + sum_head(head) + room) != 0xffff)
+            return WHY_CHECKSUM;
+    } else if (head->before) {
+        return WHY_RESERVED;
+    }
+    return room == head->sum ? NONE : WHY_CHECKSUM;
+}
+
+/* Fields that have no meaning in such a frame are zero. */
+INLINE int is_plain(const struct head *head) {
+    u8 type = type_of(head);
+    if (head->flags & ~be16(FLAGS) || head->reason)
+        return 0;
+    if (position_of(head) && !(OF(type) & WITH_POSITION))
+        return 0;
+    switch (type) {
+    case SUBMIT:
+        return !head->slot && !head->ballot && !head->voted;
+    case PHASE2A:
+        return !head->voted;
+    case PHASE2B:
+        return head->voted == head->ballot;
+    default:
+        return 1;
+    }
+}
+
+/* A whole frame of the group for this station, whatever it asks or says; or why it is none. */
+INLINE enum reason arrive(void *data, void *end, struct frame *frame) {
+    enum reason why = find(data, end, frame);
+    if (why)
+        return why;
+    struct head *head = frame->head;
+    if (head->magic != MAGIC)
+        return WHY_FOREIGN;
+    if (head->group != setup.group)
+        return WHY_GROUP;
+    if (!is_mac(frame->link->to, setup.own.mac) && !is_mac(frame->link->to, setup.heard))
+        return WHY_ELSEWHERE;
+    /* The second line is what the first one says, as the verifier wants to hear it. */
+    if (!has_room(frame, end) || frame->room + setup.room > end)
+        return WHY_LENGTH;
+    return is_whole(frame);
+}
+
+/* `mine`: the types that a program handles by themselves; of SHARED, those with its role. */
+INLINE int takes(const struct head *head, u32 mine, u16 role) {
+    u32 shared = (head->flags & be16(COORDINATOR)) == be16(role) ? SHARED : 0;
+    return !!(OF(type_of(head)) & (mine | shared));
+}
+
+/* What is asked of a frame that a program takes. */
+INLINE enum reason accept(const struct head *head, enum port from) {
+    u32 type = OF(type_of(head));
+    if (from == NETWORK && type & CONTROL)
+        return WHY_PORT;
+    if (!is_plain(head))
+        return WHY_RESERVED;
+    if (type & WITH_VALUE) {
+        int carried = head->kind <= 8 && CARRIED >> head->kind & 1;
+        if (be16(head->length) > setup.room || !carried)
+            return WHY_VALUE;
+    }
+    return NONE;
+}
