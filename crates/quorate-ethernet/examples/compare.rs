@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_ethernet::{ETHER_TYPE, Ethernet, Mac, Sent};
+use quorate_ethernet::{ETHER_TYPE, Ethernet, Mac, Sent, Ways};
 use quorate_packets::socket::Udp;
 use quorate_testbed::{
     namespace::{self, ip},
@@ -25,7 +25,7 @@ use quorate_testbed::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fd::BorrowedFd,
+    fd::{AsFd as _, BorrowedFd},
     thread::{CpuSet, sched_setaffinity},
 };
 
@@ -33,6 +33,8 @@ const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
 const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const INTERFACES: [&str; 2] = ["left", "right"];
 const RECEIVE_BYTES: usize = 4 << 20;
+/// By UDP; by packet sockets; by AF_XDP.
+const KINDS: [&str; 3] = ["udp", "ethernet", "xdp"];
 const ROUNDS: usize = 6;
 /// How long each measurement goes on.
 const LASTS: Duration = Duration::from_millis(500);
@@ -58,11 +60,19 @@ impl Wire {
             let udp = Udp::bind(address(end), RECEIVE_BYTES).unwrap();
             return Self::Udp(udp, address(1 - end));
         }
-        let ethernet = Ethernet::bind(INTERFACES[end], ETHER_TYPE, None, RECEIVE_BYTES).unwrap();
+        let mut ethernet =
+            Ethernet::bind(INTERFACES[end], ETHER_TYPE, None, RECEIVE_BYTES).unwrap();
+        if kind != "ethernet" {
+            // A socket that is closed keeps its queue for a moment.
+            while let Err(why) = ethernet.use_xdp(RECEIVE_BYTES, Ways::Any) {
+                assert!(why.passes(), "{why}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
         Self::Ethernet(ethernet, MACS[1 - end])
     }
 
-    fn send(&self, bytes: &[u8], segment_bytes: usize) -> Sent {
+    fn send(&mut self, bytes: &[u8], segment_bytes: usize) -> Sent {
         match self {
             Self::Udp(udp, to) => udp.send(*to, bytes, segment_bytes).unwrap(),
             Self::Ethernet(ethernet, to) => ethernet.send(*to, bytes, segment_bytes).unwrap(),
@@ -91,16 +101,24 @@ impl Wire {
 
     /// Whether something came.
     fn wait(&self, spin: bool) -> bool {
-        let ready = |fd: BorrowedFd<'_>| {
-            let second = Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            };
-            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second)).unwrap() > 0
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let ready = |sockets: &[BorrowedFd<'_>]| {
+            let mut polled: Vec<_> = sockets
+                .iter()
+                .map(|fd| PollFd::new(fd, PollFlags::IN))
+                .collect();
+            poll(&mut polled, Some(&second)).unwrap() > 0
         };
         spin || match self {
-            Self::Udp(udp, _) => ready(rustix::fd::AsFd::as_fd(udp)),
-            Self::Ethernet(ethernet, _) => ready(rustix::fd::AsFd::as_fd(ethernet)),
+            Self::Udp(udp, _) => ready(&[udp.as_fd()]),
+            Self::Ethernet(ethernet, _) => {
+                let mut all = vec![ethernet.as_fd()];
+                all.extend(ethernet.more_sockets());
+                ready(&all)
+            }
         }
     }
 }
@@ -272,13 +290,13 @@ fn main() {
         ),
     ];
     for (name, measure) in measures {
-        let mut udp = Vec::new();
-        let mut ethernet = Vec::new();
+        let mut all = KINDS.map(|_| Vec::new());
         for _ in 0..ROUNDS {
-            udp.push(measure("udp"));
-            ethernet.push(measure("ethernet"));
+            for (kind, rounds) in KINDS.iter().zip(&mut all) {
+                rounds.push(measure(kind));
+            }
         }
-        for (kind, rounds) in [("udp", &udp), ("ethernet", &ethernet)] {
+        for (kind, rounds) in KINDS.iter().zip(&all) {
             let [first, second, third] = best(rounds);
             println!(
                 "{kind:<8} {name}: {:.2}, {second:.2}, {third:.2}",

@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use crate::{
-    Buffered, Failed, Mac, Refusals,
+    Buffered, Failed, Mac, Refusal, Refusals,
     frame::{self, ETHER_TYPE_MIN, LENGTH_BYTES},
     interface::Interface,
     mapped::Ring,
@@ -18,10 +18,13 @@ use crate::{
     shape::Shape,
     slot::{self, Hears},
     system::{self, Place},
+    xdp::{Mode, NoXdp, Ways, Xdp},
 };
 
 /// Frames of one [`Ethernet::receive`]: others have a turn, too.
 const BATCH: usize = 256;
+/// Looks that found nothing, from one question whether AF_XDP is still there to the next.
+const QUIET: u32 = 1024;
 
 /// A socket on one interface. It never blocks.
 pub struct Ethernet {
@@ -33,6 +36,10 @@ pub struct Ethernet {
     buffered: Buffered,
     refusals: Refusals,
     lost: u64,
+    /// The way past the network stack, if there is one.
+    xdp: Option<Xdp>,
+    /// How often in a row nothing was found.
+    quiet: u32,
 }
 
 impl Ethernet {
@@ -73,7 +80,35 @@ impl Ethernet {
             buffered,
             refusals: Refusals::default(),
             lost: 0,
+            xdp: None,
+            quiet: 0,
         })
+    }
+
+    /// Takes frames by AF_XDP from now on, with room for about so many bytes in each queue of the interface; what comes
+    /// by no queue of these is heard as before. One socket of an interface can. The program at the interface is gone with
+    /// this socket, however its process ends.
+    pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, NoXdp> {
+        let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
+        let mode = xdp.mode();
+        self.xdp = Some(xdp);
+        Ok(mode)
+    }
+
+    /// How frames get here now.
+    pub fn mode(&self) -> Mode {
+        self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
+    }
+
+    /// The sockets beside this one that are ready when a frame waits; [`Ethernet::receive`] takes from all.
+    pub fn more_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.xdp.iter().flat_map(Xdp::sockets)
+    }
+
+    /// The program may have been taken away, or the interface: then frames come as before.
+    fn look_at_xdp(&mut self) {
+        self.xdp
+            .take_if(|xdp| !xdp.is_attached() || xdp.is_broken());
     }
 
     /// The address of the interface when this was bound.
@@ -108,12 +143,15 @@ impl Ethernet {
         let option = "PACKET_STATISTICS";
         let more = taken.map_err(|source| Failed::Option { option, source })?;
         self.lost += u64::from(more);
-        Ok(self.lost)
+        let option = "XDP_STATISTICS";
+        let by_xdp = self.xdp.as_ref().map_or(Ok(0), Xdp::lost);
+        let by_xdp = by_xdp.map_err(|source| Failed::Option { option, source })?;
+        Ok(self.lost + by_xdp)
     }
 
     /// Sends datagrams that lie one behind the other, all of one length but for the last, which may be
     /// shorter; each in a frame of its own. To a group, as to a single interface. They do not come back.
-    pub fn send(&self, to: Mac, bytes: &[u8], segment_bytes: usize) -> Result<Sent, Failed> {
+    pub fn send(&mut self, to: Mac, bytes: &[u8], segment_bytes: usize) -> Result<Sent, Failed> {
         let segment_bytes = segment_bytes.clamp(1, bytes.len().max(1));
         let last_bytes = match bytes.len() % segment_bytes {
             0 => segment_bytes,
@@ -134,7 +172,25 @@ impl Ethernet {
             header,
             last_header,
         };
-        self.send_run(&run)
+        match self.xdp {
+            Some(_) if segment_bytes > self.datagram_bytes_max() => Ok(Sent::TooLong),
+            Some(_) => self.send_by_xdp(&run),
+            None => self.send_run(&run),
+        }
+    }
+
+    /// Past the interface's queue, which AF_XDP does not know: what shapes there does not hold.
+    fn send_by_xdp(&mut self, run: &Run<'_>) -> Result<Sent, Failed> {
+        let datagrams = run.datagrams();
+        let frames = (0..datagrams).map(|at| run.frame(at));
+        let sent = self.xdp.as_mut().map_or(Ok(0), |xdp| xdp.send(frames));
+        match sent {
+            Ok(sent) if sent == datagrams => Ok(Sent::All),
+            // [rate-2] The device does not keep up.
+            Ok(sent) => Ok(Sent::Dropped(datagrams - sent)),
+            Err(Errno::MSGSIZE) => Ok(Sent::TooLong),
+            Err(error) => Err(self.interface.failed(error, self.socket.as_fd())),
+        }
     }
 
     fn send_run(&self, run: &Run<'_>) -> Result<Sent, Failed> {
@@ -158,19 +214,56 @@ impl Ethernet {
     ///
     /// That the interface is down or gone is said once, behind what arrived before.
     pub fn receive(&mut self, mut take: impl FnMut(Mac, &[u8])) -> Result<usize, Failed> {
-        for frames in 0..BATCH {
+        let mut frames = self.receive_xdp(&mut take);
+        let by_xdp = frames;
+        while frames < BATCH {
             let Some(slot) = self.ring.next() else {
-                if frames == 0 {
-                    self.check()?;
-                }
-                return Ok(frames);
+                break;
             };
+            frames += 1;
             match slot::read(slot.bytes(), &self.hears) {
                 Ok(frame) => take(frame.from, frame.datagram),
                 Err(refusal) => self.refusals.count(refusal),
             }
         }
-        Ok(BATCH)
+        // What comes the usual way did not pass the program, or passed it by a queue without a socket. Whoever is woken
+        // by nothing finds nothing twice; who never sleeps does so all the time, and need not ask the kernel each time.
+        self.quiet = match frames {
+            0 => self.quiet.wrapping_add(1),
+            _ => 0,
+        };
+        let looks = frames > by_xdp || self.quiet % QUIET == 2;
+        if self.xdp.is_some() && looks {
+            self.look_at_xdp();
+        }
+        if frames == 0 {
+            self.check()?;
+        }
+        Ok(frames)
+    }
+
+    fn receive_xdp(&mut self, mut take: impl FnMut(Mac, &[u8])) -> usize {
+        let Self {
+            xdp: Some(xdp),
+            hears,
+            interface,
+            refusals,
+            ..
+        } = self
+        else {
+            return 0;
+        };
+        xdp.receive(BATCH, |bytes| {
+            let frame = bytes.ok_or(Refusal::Slot);
+            let frame = frame.and_then(|bytes| frame::read(bytes, hears.ether_type));
+            // Nobody has looked yet whom it is for.
+            let is_for_me = |to: Mac| to == interface.mac || hears.group == Some(to);
+            match frame {
+                Ok(frame) if is_for_me(frame.to) => take(frame.from, frame.datagram),
+                Ok(_) => refusals.count(Refusal::Elsewhere),
+                Err(refusal) => refusals.count(refusal),
+            }
+        })
     }
 
     /// What became of the interface; until it is asked, the socket is always ready.
@@ -190,16 +283,19 @@ impl AsFd for Ethernet {
 
 fn open() -> Result<OwnedFd, Failed> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|error| {
-        let source = io::Error::from(error);
-        match error {
-            Errno::PERM | Errno::ACCESS => Failed::Rights { source },
-            _ => Failed::Option {
-                option: "AF_PACKET",
-                source,
-            },
-        }
-    })
+    net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(refused)
+}
+
+/// Why there is no packet socket.
+pub(crate) fn refused(error: Errno) -> Failed {
+    let source = io::Error::from(error);
+    match error {
+        Errno::PERM | Errno::ACCESS => Failed::Rights { source },
+        _ => Failed::Option {
+            option: "AF_PACKET",
+            source,
+        },
+    }
 }
 
 /// A ring of this size, or the largest one that there is memory for.

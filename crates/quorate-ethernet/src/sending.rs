@@ -51,6 +51,11 @@ impl Run<'_> {
 
     /// A frame; behind the end of the run an empty one, which is not sent.
     fn parts(&self, at: usize) -> [IoSlice<'_>; 2] {
+        self.frame(at).map(IoSlice::new)
+    }
+
+    /// The same as bytes.
+    pub(crate) fn frame(&self, at: usize) -> [&[u8]; 2] {
         let begin = (at * self.segment_bytes).min(self.bytes.len());
         let rest = &self.bytes[begin..];
         let header = if rest.len() > self.segment_bytes {
@@ -59,7 +64,7 @@ impl Run<'_> {
             &self.last_header
         };
         let datagram = &rest[..rest.len().min(self.segment_bytes)];
-        [IoSlice::new(header), IoSlice::new(datagram)]
+        [header, datagram]
     }
 }
 

@@ -25,8 +25,15 @@ const NAME_BYTES: usize = 16;
 /// `SIOCGIFMTU` and `SIOCGIFHWADDR` of linux/sockios.h.
 const GET_MTU: Opcode = 0x8921;
 const GET_HARDWARE: Opcode = 0x8927;
+/// `SIOCGIFFLAGS`.
+const GET_FLAGS: Opcode = 0x8913;
+/// `SIOCETHTOOL` of linux/sockios.h, and its question about the driver (`ETHTOOL_GDRVINFO` of linux/ethtool.h).
+const ETHTOOL: Opcode = 0x8946;
+const GET_DRIVER: u32 = 3;
 /// `PACKET_MR_MULTICAST`, as wide as its field.
 const MULTICAST: u16 = 0;
+/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
+const IGNORE_OUTGOING: c_int = 23;
 const _: () = assert!(MULTICAST as c_int == libc::PACKET_MR_MULTICAST);
 
 /// The name of an interface, with zeros behind it.
@@ -56,12 +63,12 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
 /// What the system says of an interface.
 fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
-    const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE) };
+    const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
     let mut request = Request {
         name: name.0,
         said: [0; 24],
     };
-    // SAFETY: both operations read a `struct ifreq` from their argument and write one back; `request` is as long as one,
+    // SAFETY: each of these operations reads a `struct ifreq` from their argument and writes one back; `request` is as long as one,
     // is of bytes only, so that anything is valid in it, and outlives the call.
     unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
     Ok(request.said)
@@ -71,6 +78,12 @@ fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
     let [a, b, c, d, ..] = ask::<GET_MTU>(socket, name)?;
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
+}
+
+/// Whether it is switched on; a cable may lack all the same.
+pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
+    let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
+    Ok(c_int::from(low) & libc::IFF_UP != 0)
 }
 
 /// The hardware type, and the address.
@@ -97,6 +110,44 @@ pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, M
         _,
     ] = ask::<GET_HARDWARE>(socket, name)?;
     Ok((u16::from_ne_bytes([a, b]), Mac(mac)))
+}
+
+/// `struct ethtool_drvinfo` of linux/ethtool.h.
+#[repr(C)]
+struct Driver {
+    command: u32,
+    name: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// `struct ifreq` with a pointer to a question.
+#[repr(C)]
+struct Question {
+    name: [u8; NAME_BYTES],
+    about: *mut Driver,
+    rest: [u8; 16],
+}
+
+const _: () = assert!(size_of::<Driver>() == 196);
+const _: () = assert!(size_of::<Question>() == size_of::<libc::ifreq>());
+
+/// The name of the driver behind an interface; not every one tells.
+pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
+    let mut driver = Driver {
+        command: GET_DRIVER,
+        name: [0; 32],
+        rest: [0; 160],
+    };
+    let mut question = Question {
+        name: name.0,
+        about: &raw mut driver,
+        rest: [0; 16],
+    };
+    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_drvinfo` to where that points;
+    // both are as long as those, are valid whatever is written, and outlive the call.
+    unsafe { ioctl(socket, Updater::<ETHTOOL, Question>::new(&mut question)) }?;
+    let name = driver.name.split(|byte| *byte == 0).next();
+    Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
 /// Where a packet socket is bound: an interface and an EtherType.
@@ -155,6 +206,12 @@ pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result
         mr_address: [a, b, c, d, e, f, 0, 0],
     };
     set(socket, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
+/// The socket does not hear what this machine sends.
+pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let yes: c_int = 1;
+    set(socket, IGNORE_OUTGOING, &yes)
 }
 
 #[allow(

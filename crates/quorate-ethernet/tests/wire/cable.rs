@@ -94,10 +94,10 @@ pub(crate) fn meet(a: &mut Ethernet, b: &mut Ethernet) {
 }
 
 /// Sends until it is heard.
-fn reach(from: &Ethernet, to: &mut Ethernet) {
+fn reach(from: &mut Ethernet, to: &mut Ethernet) {
     for _ in 0..1000 {
         assert_ne!(from.send(to.local(), b"hello", 5).unwrap(), Sent::TooLong);
-        wait(to, 10);
+        wait_any(to, 10);
         let mut heard = 0;
         drain(to, |_, datagram| heard += usize::from(datagram == b"hello"));
         if heard > 0 {
@@ -118,6 +118,18 @@ pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
     polled[0].revents()
 }
 
+/// The same at any of its sockets.
+pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
+    let more: Vec<_> = socket.more_sockets().collect();
+    let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
+    polled.extend(more.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: ms * 1_000_000,
+    };
+    poll(&mut polled, Some(&timeout)).unwrap();
+}
+
 /// Takes all that is there; a ring has an end.
 pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
     let ended = (0..1000).any(|_| socket.receive(&mut take).unwrap() == 0);
@@ -134,7 +146,7 @@ pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> 
         if heard.len() >= wanted {
             break;
         }
-        wait(socket, 10);
+        wait_any(socket, 10);
     }
     heard
 }

@@ -30,7 +30,7 @@ fn datagrams_of_every_length_go_both_ways() {
 #[test]
 fn a_run_arrives_as_its_datagrams() {
     alone("frames::a_run_arrives_as_its_datagrams", || {
-        let (a, mut b) = pair();
+        let (mut a, mut b) = pair();
         for (segments, last) in [(1, 1), (2, 1400), (64, 1400), (64, 77), (65, 1), (200, 9)] {
             let bytes = pattern((segments - 1) * 1400 + last);
             assert_eq!(a.send(B, &bytes, 1400).unwrap(), Sent::All);
@@ -55,7 +55,7 @@ fn a_run_arrives_as_its_datagrams() {
 #[test]
 fn what_is_too_long_is_refused() {
     alone("frames::what_is_too_long_is_refused", || {
-        let (a, mut b) = pair();
+        let (mut a, mut b) = pair();
         let bytes = pattern(1499);
         assert_eq!(a.send(B, &bytes, 1499).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &pattern(70_000), 70_000).unwrap(), Sent::TooLong);
@@ -74,7 +74,7 @@ fn longer_frames_need_a_longer_mtu() {
         let (mut old_a, mut old_b) = pair();
         ip("link set left mtu 9000").unwrap();
         ip("link set right mtu 9000").unwrap();
-        let (a, mut b) = (bind("left"), bind("right"));
+        let (mut a, mut b) = (bind("left"), bind("right"));
         assert_eq!((a.mtu(), a.datagram_bytes_max()), (9000, 8998));
         meet(&mut old_a, &mut old_b);
         hear(&mut b, 1);
@@ -155,9 +155,9 @@ fn a_group_is_joined_as_long_as_its_socket_is_open() {
 #[test]
 fn what_is_for_others_is_not_heard() {
     alone("frames::what_is_for_others_is_not_heard", || {
-        let (a, mut b) = pair();
+        let (mut a, mut b) = pair();
         ip("link set right promisc on").unwrap();
-        let neighbour = Ethernet::bind("left", ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
+        let mut neighbour = Ethernet::bind("left", ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
         assert_eq!(neighbour.send(B, b"type", 4).unwrap(), Sent::All);
         assert_eq!(
             a.send(Mac([2, 0, 0, 0, 0, 0xc]), b"c", 1).unwrap(),
@@ -181,8 +181,8 @@ fn hostile_frames_are_refused_and_priorities_taken() {
         "frames::hostile_frames_are_refused_and_priorities_taken",
         || {
             let (_, mut b) = pair();
-            let tagged = Ethernet::bind("left", 0x8100, None, RECEIVE_BYTES).unwrap();
-            let send = |length: u16, data: &[u8], frame_bytes: usize| {
+            let mut tagged = Ethernet::bind("left", 0x8100, None, RECEIVE_BYTES).unwrap();
+            let mut send = |length: u16, data: &[u8], frame_bytes: usize| {
                 let (kind, length) = (ETHER_TYPE.to_be_bytes(), length.to_le_bytes());
                 let mut frame = [&kind[..], &length, data].concat();
                 frame.resize(frame_bytes, 0);

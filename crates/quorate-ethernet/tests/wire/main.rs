@@ -6,4 +6,6 @@
 mod cable;
 mod failures;
 mod frames;
+mod raw;
 mod rings;
+mod xdp;

@@ -42,7 +42,7 @@ fn a_full_ring_loses_what_is_newest_and_counts_it() {
 #[test]
 fn a_full_queue_drops_the_rest_of_a_run() {
     alone("rings::a_full_queue_drops_the_rest_of_a_run", || {
-        let (a, mut b) = pair();
+        let (mut a, mut b) = pair();
         // Some frames at once, then 8 Mbit/s.
         let shape = "qdisc add dev left root tbf rate 8mbit burst 3000 limit 9000";
         let tc = read(std::process::Command::new("tc").args(shape.split(' ')));
@@ -66,7 +66,7 @@ fn a_full_queue_drops_the_rest_of_a_run() {
 #[test]
 fn a_frame_wakes_who_waits_for_it() {
     alone("rings::a_frame_wakes_who_waits_for_it", || {
-        let (a, mut b) = pair();
+        let (mut a, mut b) = pair();
         for _ in 0..2000 {
             assert!(wait(&b, 0).is_empty());
             assert_eq!(a.send(B, b"wake", 4).unwrap(), Sent::All);
@@ -113,7 +113,7 @@ fn a_ring_is_as_large_as_memory_allows() {
 #[test]
 fn two_sockets_of_an_interface_hear_everything() {
     alone("rings::two_sockets_of_an_interface_hear_everything", || {
-        let (a, mut b) = pair();
+        let (mut a, mut b) = pair();
         let mut too = bind("right");
         assert_eq!(a.send(B, b"both", 4).unwrap(), Sent::All);
         let all = vec![(A, b"both".to_vec())];

@@ -1,0 +1,280 @@
+//! Coordinator and acceptor of one machine, joined: what one sends to itself or to everybody, the other hears, too.
+
+use std::collections::VecDeque;
+
+use quorate_offload::{
+    Acceptor, Address, Cell, Cells, Coordinator, Counters, Form, Header, Out, Port, Setup, Type,
+    admit::arrive, header::HEADER_BYTES, out::FRAMES_MAX, port::Program,
+};
+
+use crate::settings::Settings;
+
+/// Where frames go that leave the programs.
+pub trait Sink {
+    /// For the owner, from one of the programs.
+    fn owner(&mut self, program: Program, frame: &[u8]);
+    /// For others.
+    fn network(&mut self, frame: &[u8]);
+}
+
+/// Memory of both programs.
+#[derive(Debug)]
+pub struct Memory {
+    cells: [Vec<Cell>; 2],
+    rooms: [Vec<u8>; 2],
+}
+
+impl Memory {
+    /// Empty.
+    pub fn new(settings: &Settings) -> Self {
+        let count = settings.cells as usize;
+        Self {
+            cells: [(); 2].map(|()| vec![Cell::EMPTY; count]),
+            rooms: [(); 2].map(|()| vec![0; count * settings.room]),
+        }
+    }
+}
+
+/// Both programs. A step is whole when its call returns.
+#[derive(Debug)]
+pub struct Host<'a> {
+    settings: Settings,
+    acceptor: Acceptor<'a>,
+    coordinator: Coordinator<'a>,
+    /// What the programs sent to each other.
+    inside: VecDeque<Vec<u8>>,
+    /// Frames that were used up.
+    spare: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Host<'a> {
+    /// Without a boot, not armed, stopped.
+    ///
+    /// # Panics
+    /// If the cells are no power of two, or the room is no room.
+    pub fn new(settings: Settings, memory: &'a mut Memory) -> Self {
+        let (setup, routes) = (settings.setup(), settings.routes());
+        let [first, second] = &mut memory.cells;
+        let [first_rooms, second_rooms] = &mut memory.rooms;
+        let cells = Cells::new(first, first_rooms, settings.room);
+        let acceptor = Acceptor::new(setup, routes, cells);
+        let cells = Cells::new(second, second_rooms, settings.room);
+        Self {
+            settings,
+            acceptor,
+            coordinator: Coordinator::new(setup, routes, settings.decisions(), cells),
+            inside: VecDeque::new(),
+            spare: Vec::new(),
+            buffer: vec![0; settings.frame_bytes() * FRAMES_MAX],
+        }
+    }
+
+    /// Power went and came: everything is forgotten ([offload-9]).
+    pub fn forget(&mut self) {
+        self.acceptor.forget();
+        self.coordinator.forget();
+    }
+
+    /// What became of frames, by reason: the acceptor's, the coordinator's.
+    pub fn counters(&self) -> [&Counters; 2] {
+        [self.acceptor.counters(), self.coordinator.counters()]
+    }
+
+    /// A frame of the owner.
+    pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
+        self.step(program, Port::Owner, frame, sink);
+        self.go_on(sink);
+    }
+
+    /// A frame of others.
+    pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
+        self.hear(frame, sink);
+        self.go_on(sink);
+    }
+
+    /// What the programs sent to each other, until nothing is left: a submit makes a proposal, that a vote, that a decision.
+    fn go_on(&mut self, sink: &mut impl Sink) {
+        while let Some(frame) = self.inside.pop_front() {
+            self.hear(&frame, sink);
+            self.spare.push(frame);
+        }
+    }
+
+    /// The program that handles it. What neither does is counted by the acceptor, and dropped.
+    fn hear(&mut self, frame: &[u8], sink: &mut impl Sink) {
+        match kind(frame, self.settings.own.port) {
+            Some(Type::Submit | Type::Phase2b) => {
+                self.step(Program::Coordinator, Port::Network, frame, sink);
+            }
+            // For a learner: the owner.
+            Some(Type::Decided) => {
+                let setup = self.settings.setup();
+                let decisions = Setup {
+                    heard: self.settings.decisions.mac,
+                    ..setup
+                };
+                if [setup, decisions].map(|setup| arrive(&setup, Port::Network, frame).is_ok())
+                    != [false; 2]
+                {
+                    sink.owner(Program::Acceptor, frame);
+                }
+            }
+            _ => self.step(Program::Acceptor, Port::Network, frame, sink),
+        }
+    }
+
+    fn step(&mut self, program: Program, from: Port, frame: &[u8], sink: &mut impl Sink) {
+        // No frame of another length is answered, so the buffer is long enough.
+        let mut out = Out::new(&mut self.buffer);
+        match program {
+            Program::Acceptor => self.acceptor.step(from, frame, &mut out),
+            Program::Coordinator => self.coordinator.step(from, frame, &mut out),
+        };
+        for (port, frame) in out.frames() {
+            if port == Port::Owner {
+                sink.owner(program, frame);
+                continue;
+            }
+            let to_all = frame.starts_with(&self.settings.everybody.mac);
+            if to_all || is_to(frame, self.settings.form, &self.settings.own) {
+                let mut copy = self.spare.pop().unwrap_or_default();
+                copy.clear();
+                copy.extend_from_slice(frame);
+                self.inside.push_back(copy);
+            }
+            if to_all || !is_to(frame, self.settings.form, &self.settings.own) {
+                sink.network(frame);
+            }
+        }
+    }
+}
+
+/// What a frame says that it is; the program looks at the rest.
+fn kind(frame: &[u8], port: u16) -> Option<Type> {
+    let form = Form::of(frame, port).ok()?;
+    let header: &[u8; HEADER_BYTES] = frame.get(form.header_at()..)?.first_chunk()?;
+    Header::read(header).map(|header| header.kind)
+}
+
+/// Whether a frame that a program made is for this station.
+fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
+    let mac = frame.starts_with(&own.mac);
+    match form {
+        Form::Raw => mac,
+        Form::Udp => mac && frame[30..34] == own.ip && frame[36..38] == own.port.to_be_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_offload::{Descriptor, PackedBallot, header::COORDINATOR};
+
+    use super::*;
+
+    fn address(last: u8) -> Address {
+        Address {
+            mac: [2, 0, 0, 0, 0, last],
+            ip: [10, 0, 0, last],
+            port: 47_100,
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            group: 7,
+            cells: 8,
+            room: 32,
+            form: Form::Udp,
+            own: address(1),
+            everybody: Address {
+                mac: [3, 0, 0, 0, 0, 9],
+                ..address(9)
+            },
+            decisions: Address {
+                mac: [3, 0, 0, 0, 0, 9],
+                ..address(9)
+            },
+            tap_frames: 8,
+        }
+    }
+
+    /// Types of what left: for the owner, for others.
+    #[derive(Default)]
+    struct Left {
+        owner: Vec<(Program, Type)>,
+        network: Vec<Type>,
+    }
+
+    impl Sink for Left {
+        fn owner(&mut self, program: Program, frame: &[u8]) {
+            // To the owner, or to the device and passed on.
+            self.owner.push((program, kind(frame, 47_100).unwrap()));
+        }
+        fn network(&mut self, frame: &[u8]) {
+            self.network.push(kind(frame, 47_100).unwrap());
+        }
+    }
+
+    fn call(program: Program, kind: Type, counter: u64) -> Header {
+        let mut header = Header::submit(7, Descriptor::NONE, 0);
+        (header.kind, header.boot) = (kind, 5);
+        (header.value.origin_boot, header.value.counter) = (1, counter);
+        if program == Program::Coordinator {
+            header.flags = COORDINATOR;
+        }
+        header
+    }
+
+    fn put(host: &mut Host<'_>, program: Program, header: &Header) -> Left {
+        let mut buffer = [0; 200];
+        let (owner, own) = (settings().owner(), address(1));
+        let frame = Form::Udp.write(&mut buffer, &owner, &own, header, &[0; 32]);
+        let mut left = Left::default();
+        host.put(program, frame.unwrap(), &mut left);
+        left
+    }
+
+    /// One submit: proposal, vote and decision go to others, and each is heard inside, too.
+    #[test]
+    fn what_is_for_everybody_is_heard_inside_and_outside() {
+        let mut memory = Memory::new(&settings());
+        let mut host = Host::new(settings(), &mut memory);
+        let [voter, giver] = Program::ALL;
+        for program in Program::ALL {
+            put(&mut host, program, &call(program, Type::Boot, 1));
+        }
+        let mut arm = call(voter, Type::Arm, 2);
+        (arm.ballot, arm.slot) = (PackedBallot(9), 1);
+        assert_eq!(put(&mut host, voter, &arm).owner, [(voter, Type::Done)]);
+        let mut start = call(giver, Type::Arm, 3);
+        (start.ballot, start.slot, start.voted) = (PackedBallot(9), 1, 9);
+        (start.value.kind, start.value.origin) = (1, 1);
+        assert_eq!(put(&mut host, giver, &start).owner, [(giver, Type::Done)]);
+        let mut submit = Header::submit(7, Descriptor::NONE, 0);
+        submit.value.kind = 1;
+        let left = put(&mut host, giver, &submit);
+        let all = [Type::Phase2a, Type::Phase2b, Type::Decided];
+        assert_eq!(left.network, all);
+        let told = [
+            (voter, Type::Phase2b),
+            (giver, Type::Decided),
+            (voter, Type::Decided),
+        ];
+        assert_eq!(left.owner, told);
+    }
+
+    #[test]
+    fn power_takes_the_memory_of_both() {
+        let mut memory = Memory::new(&settings());
+        let mut host = Host::new(settings(), &mut memory);
+        for program in Program::ALL {
+            put(&mut host, program, &call(program, Type::Boot, 1));
+        }
+        host.forget();
+        for program in Program::ALL {
+            let left = put(&mut host, program, &call(program, Type::Fence, 2));
+            assert_eq!(left.owner, [(program, Type::Refused)]);
+        }
+    }
+}

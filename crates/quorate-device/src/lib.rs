@@ -1,0 +1,28 @@
+//! A device in user space: both reference programs of phase 2, run by a thread over UDP, raw frames or memory.
+//!
+//! A [`Software`] is a [`quorate_offload::port::Device`] like any other: what its owner asks are frames. Its thread holds a
+//! [`Host`] (coordinator and acceptor of one machine, joined) and a [`Wire`] (where frames of others come from and go to).
+//!
+//! Reading order: [`settings`] (what a device is told), [`host`] (the programs joined, without threads), [`wire`] and its
+//! kinds [`udp`], [`packet`] and [`loopback`], [`software`] (the owner's handle), and inside `work` (the thread).
+#![forbid(unsafe_code)]
+
+pub mod host;
+pub mod loopback;
+pub mod packet;
+pub mod settings;
+pub mod software;
+mod tap;
+pub mod udp;
+mod wake;
+pub mod wire;
+mod work;
+
+pub use host::Host;
+pub use loopback::{Loopback, Network};
+pub use packet::Packet;
+pub use settings::Settings;
+pub use software::Software;
+pub use udp::{Members, Udp};
+pub use wire::Wire;
+pub use work::Counted;

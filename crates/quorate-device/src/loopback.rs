@@ -1,0 +1,128 @@
+//! Devices of one process on a network in memory, which loses, repeats and reorders as its seed has it: for tests.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use quorate_dice::Dice;
+
+use crate::{
+    wake::Wake,
+    wire::{Arrived, Wire},
+};
+
+/// Frames that wait at a station at most.
+const QUEUE_MAX: usize = 4096;
+
+/// Where frames wait.
+#[derive(Debug)]
+struct Station {
+    mac: [u8; 6],
+    frames: Vec<Vec<u8>>,
+    wake: Arc<Wake>,
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    lost: u64,
+    repeated: u64,
+    reordered: u64,
+    stations: Vec<Station>,
+}
+
+/// The network: clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Network(Arc<Mutex<State>>);
+
+impl Network {
+    /// Of 100 frames to a station, so many are lost, so many arrive twice, so many overtake others.
+    pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            dice: Dice::new(seed),
+            lost,
+            repeated,
+            reordered,
+            stations: Vec::new(),
+        })))
+    }
+
+    /// One more station, which hears what is for this address, and what is for a group.
+    pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
+        let wake = Arc::new(Wake::new()?);
+        let station = self.lock().stations.len();
+        self.lock().stations.push(Station {
+            mac,
+            frames: Vec::new(),
+            wake: Arc::clone(&wake),
+        });
+        Ok(Loopback {
+            network: self.clone(),
+            station,
+            wake,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One station.
+#[derive(Debug)]
+pub struct Loopback {
+    network: Network,
+    station: usize,
+    wake: Arc<Wake>,
+}
+
+impl Wire for Loopback {
+    fn send(&mut self, frame: &[u8]) {
+        let Some(to) = frame.first_chunk::<6>() else {
+            return;
+        };
+        let mut state = self.network.lock();
+        let State {
+            dice,
+            lost,
+            repeated,
+            reordered,
+            stations,
+        } = &mut *state;
+        for (number, station) in stations.iter_mut().enumerate() {
+            let is_for = station.mac == *to || to[0] & 1 == 1;
+            if number == self.station || !is_for || dice.chance(*lost, 100) {
+                continue;
+            }
+            for _ in 0..1 + u64::from(dice.chance(*repeated, 100)) {
+                if station.frames.len() < QUEUE_MAX {
+                    station.frames.push(frame.to_vec());
+                }
+                let last = station.frames.len() - 1;
+                if dice.chance(*reordered, 100) {
+                    station.frames.swap(last, dice.index(last + 1));
+                }
+            }
+            station.wake.signal();
+        }
+    }
+
+    fn receive(&mut self, arrived: &mut Arrived) {
+        let mut state = self.network.lock();
+        let frames = &mut state.stations[self.station].frames;
+        let count = frames.len().min(Arrived::MAX);
+        for frame in frames.drain(..count) {
+            *arrived.push() = frame;
+        }
+        // Under the lock: what is sent later signals again.
+        if frames.is_empty() {
+            self.wake.drain();
+        }
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

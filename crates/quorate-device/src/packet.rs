@@ -1,0 +1,66 @@
+//! Devices that talk by raw frames on one interface, through a packet socket: a frame for all is sent once.
+//!
+//! For machines where no program may be loaded into the kernel; what such a program answers, this understands, and the
+//! other way round.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+};
+
+use quorate_ethernet::{Failed, Mac, Raw, raw::Hears};
+use quorate_offload::{Form, header::ROOM_BYTES_MAX, link::ETHER_TYPE};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
+use crate::wire::{Arrived, Wire};
+
+/// What the kernel shall keep of frames that were not taken yet.
+const RECEIVE_BYTES: usize = 4 << 20;
+
+/// A socket of an interface.
+#[derive(Debug)]
+pub struct Packet {
+    socket: Raw,
+    bytes: Box<[u8]>,
+}
+
+impl Packet {
+    /// Hears what arrives at this interface for it, and for these groups of stations.
+    pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
+        let socket = Raw::open(interface, Hears::EtherType(ETHER_TYPE), None)?;
+        for group in groups {
+            socket.join(*group)?;
+        }
+        // Without the right to it, the machine's default has to do: what finds no room is lost, and repeated.
+        let _: io::Result<()> =
+            set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES).map_err(Into::into);
+        Ok(Self {
+            socket,
+            bytes: vec![0; Form::Raw.room_at() + ROOM_BYTES_MAX + 1].into(),
+        })
+    }
+
+    /// The address of the interface.
+    pub const fn own(&self) -> Mac {
+        self.socket.local()
+    }
+}
+
+impl Wire for Packet {
+    fn send(&mut self, frame: &[u8]) {
+        // What finds no room, or no interface, is lost as on any wire.
+        let _ = self.socket.send(frame);
+    }
+
+    fn receive(&mut self, arrived: &mut Arrived) {
+        while !arrived.is_full()
+            && let Ok(Some(frame)) = self.socket.try_receive(&mut self.bytes)
+        {
+            arrived.push().extend_from_slice(frame);
+        }
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

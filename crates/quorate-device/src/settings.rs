@@ -1,0 +1,72 @@
+//! What a device in user space is told once.
+
+use quorate_offload::{Address, Form, Routes, Setup, port::Shape};
+
+/// Fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Hash of cluster, generation and number.
+    pub group: u32,
+    /// Cells of each program: a power of two.
+    pub cells: u32,
+    /// Bytes of a value's room: whole words, at most [`quorate_offload::header::ROOM_BYTES_MAX`].
+    pub room: usize,
+    /// What is around the header.
+    pub form: Form,
+    /// Where it hears others, and its owner.
+    pub own: Address,
+    /// Reaches every device of the group, this one included: a group of stations.
+    pub everybody: Address,
+    /// Where decisions go: everybody, or a group that clients are in, too.
+    pub decisions: Address,
+    /// Frames of each program that wait for the owner at most; more votes and decisions are lost, and counted.
+    pub tap_frames: usize,
+}
+
+impl Settings {
+    /// Where the owner hears it. Nothing is sent there: such frames end in the owner's queue.
+    pub fn owner(&self) -> Address {
+        let mut owner = self.own;
+        // Locally administered, one station, and not the device's.
+        owner.mac[0] ^= 4;
+        owner
+    }
+
+    /// As its owner sees it.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            group: self.group,
+            cells: self.cells,
+            room: self.room,
+            form: self.form,
+            own: self.own,
+            owner: self.owner(),
+        }
+    }
+
+    /// As its programs see it.
+    pub(crate) fn setup(&self) -> Setup {
+        Setup {
+            group: self.group,
+            room: self.room,
+            own: self.own,
+            heard: self.everybody.mac,
+            owner: self.owner(),
+        }
+    }
+
+    /// Proposals and votes go to everybody: any of them may lead next.
+    pub(crate) fn routes(&self) -> Routes {
+        Routes::of(&[self.everybody]).expect("one route")
+    }
+
+    /// Where decisions go.
+    pub(crate) fn decisions(&self) -> Routes {
+        Routes::of(&[self.decisions]).expect("one route")
+    }
+
+    /// Bytes of a frame.
+    pub fn frame_bytes(&self) -> usize {
+        self.form.room_at() + self.room
+    }
+}

@@ -1,0 +1,141 @@
+//! The owner's handle of a device that a thread runs.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{SyncSender, TrySendError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+use quorate_offload::port::{Device, Drained, Program, Shape};
+
+use crate::{
+    settings::Settings,
+    tap::{Taker, tap},
+    wake::Wake,
+    wire::Wire,
+    work::{Counted, Said, Shared, work},
+};
+
+/// Calls that wait for the thread at most; more are lost, and repeated by the owner.
+const CALLS_MAX: usize = 4096;
+
+/// A device in user space. Its thread ends with it.
+pub struct Software {
+    settings: Settings,
+    /// Gone when the thread shall end.
+    said: Option<SyncSender<Said>>,
+    tap: Taker,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// The last drain that was asked for, and whether the thread was told.
+    drain: (u64, bool),
+}
+
+impl Software {
+    /// Starts the thread. `wake_owner` is called by it when there is something to take, or a drain is over.
+    ///
+    /// # Panics
+    /// If the settings have cells that are no power of two, or a room that is none.
+    pub fn start(
+        settings: Settings,
+        wire: impl Wire,
+        wake_owner: Arc<dyn Fn() + Send + Sync>,
+    ) -> io::Result<Self> {
+        let room = settings.room;
+        let fits = room <= quorate_offload::header::ROOM_BYTES_MAX && room.is_multiple_of(8);
+        assert!(fits, "a room of {room} bytes");
+        assert!(settings.cells.is_power_of_two(), "{} cells", settings.cells);
+        let (said, hears) = sync_channel(CALLS_MAX);
+        let (filler, taker) = tap(settings.tap_frames);
+        let shared = Arc::new(Shared {
+            wake: Wake::new()?,
+            drained: AtomicU64::new(0),
+            counted: Mutex::default(),
+        });
+        let seen = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("device".to_owned());
+        let thread =
+            thread.spawn(move || work(&settings, wire, &hears, filler, &seen, &wake_owner))?;
+        Ok(Self {
+            settings,
+            said: Some(said),
+            tap: taker,
+            shared,
+            thread: Some(thread),
+            drain: (0, true),
+        })
+    }
+
+    /// What became of frames, by reason, as of the last time that the device had nothing to do.
+    pub fn counted(&self) -> Counted {
+        let counted = self.shared.counted.lock();
+        counted.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Power goes and comes: everything is forgotten, as devices do that are boxes of their own.
+    pub fn forget(&mut self) {
+        self.say(Said::Forget);
+    }
+
+    /// Whether the thread was told.
+    fn say(&self, said: Said) -> bool {
+        let told = match self.said.as_ref().map(|to| to.try_send(said)) {
+            Some(Ok(())) => true,
+            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => false,
+        };
+        self.shared.wake.signal();
+        told
+    }
+}
+
+impl Device for Software {
+    fn shape(&self) -> Shape {
+        self.settings.shape()
+    }
+
+    fn put(&mut self, program: Program, frame: &[u8]) {
+        self.say(Said::Frame(program, frame.to_vec()));
+    }
+
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+        self.tap.take(frame)
+    }
+
+    fn drain(&mut self) {
+        let number = self.drain.0 + 1;
+        self.drain = (number, self.say(Said::Drain(number)));
+    }
+
+    fn drained(&mut self) -> Drained {
+        // Acquire: what the thread put before is there to be taken.
+        if self.shared.drained.load(Ordering::Acquire) >= self.drain.0 {
+            return Drained::Over;
+        }
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            return Drained::Unknown;
+        }
+        if !self.drain.1 {
+            self.drain.1 = self.say(Said::Drain(self.drain.0));
+        }
+        Drained::NotYet
+    }
+
+    fn lost(&self) -> u64 {
+        self.tap.lost()
+    }
+}
+
+impl Drop for Software {
+    fn drop(&mut self) {
+        self.said = None;
+        self.shared.wake.signal();
+        if let Some(thread) = self.thread.take() {
+            // It panicked: there is nobody left to be told.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The queue to the owner: bounded for each program, and what it had no room for is counted ([offload-14]).
+//!
+//! A channel of the standard library and, for each program, a number of frames in it: the thread counts up before it
+//! sends, the owner down after it took, so the number is never below what is there.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+    mpsc::{Receiver, Sender, channel},
+};
+
+use quorate_offload::port::Program;
+
+/// Room that votes and decisions leave to answers: an owner that is behind still controls its device.
+const ANSWERS: usize = 256;
+
+/// What both ends count.
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: [AtomicUsize; 2],
+    lost: AtomicU64,
+}
+
+/// The thread's end.
+#[derive(Debug)]
+pub(crate) struct Filler {
+    frames: Sender<(Program, Vec<u8>)>,
+    /// Frames that the owner took and gives back.
+    spare: Receiver<Vec<u8>>,
+    shared: Arc<Shared>,
+    most: usize,
+    /// Whether something was put since the owner was woken.
+    filled: bool,
+}
+
+/// The owner's end.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    frames: Receiver<(Program, Vec<u8>)>,
+    spare: Sender<Vec<u8>>,
+    shared: Arc<Shared>,
+}
+
+/// A queue of as many frames for each program.
+pub(crate) fn tap(most: usize) -> (Filler, Taker) {
+    let ((frames, taken), (spare, given)) = (channel(), channel());
+    let shared = Arc::<Shared>::default();
+    let filler = Filler {
+        frames,
+        spare: given,
+        shared: Arc::clone(&shared),
+        most,
+        filled: false,
+    };
+    let taker = Taker {
+        frames: taken,
+        spare,
+        shared,
+    };
+    (filler, taker)
+}
+
+const fn place(program: Program) -> usize {
+    match program {
+        Program::Acceptor => 0,
+        Program::Coordinator => 1,
+    }
+}
+
+impl Filler {
+    /// `is_answer`: the owner asked for it.
+    pub(crate) fn put(&mut self, program: Program, frame: &[u8], is_answer: bool) {
+        let waiting = &self.shared.waiting[place(program)];
+        let most = self.most + if is_answer { ANSWERS } else { 0 };
+        if waiting.load(Ordering::Relaxed) >= most {
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        } else {
+            waiting.fetch_add(1, Ordering::Relaxed);
+            let mut copy = self.spare.try_recv().unwrap_or_default();
+            copy.clear();
+            copy.extend_from_slice(frame);
+            // An owner that is gone takes nothing.
+            let _ = self.frames.send((program, copy));
+        }
+        // Also if it was lost: the owner looks for it.
+        self.filled = true;
+    }
+
+    /// There is something to look at that is no frame.
+    pub(crate) const fn fill(&mut self) {
+        self.filled = true;
+    }
+
+    /// Whether the owner is to be woken.
+    pub(crate) fn take_filled(&mut self) -> bool {
+        std::mem::take(&mut self.filled)
+    }
+}
+
+impl Taker {
+    pub(crate) fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+        let (program, taken) = self.frames.try_recv().ok()?;
+        self.shared.waiting[place(program)].fetch_sub(1, Ordering::Relaxed);
+        let before = std::mem::replace(frame, taken);
+        let _ = self.spare.send(before);
+        Some(program)
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_room_is_counted_and_answers_have_room_of_their_own() {
+        let (mut filler, mut taker) = tap(2);
+        for number in 0..4 {
+            filler.put(Program::Acceptor, &[number], false);
+        }
+        filler.put(Program::Coordinator, &[7], false);
+        filler.put(Program::Acceptor, &[9], true);
+        assert!(filler.take_filled() && !filler.take_filled());
+        assert_eq!(taker.lost(), 2);
+        let mut frame = Vec::new();
+        let mut taken = Vec::new();
+        while let Some(program) = taker.take(&mut frame) {
+            taken.push((program, frame.clone()));
+        }
+        let [a, c] = Program::ALL;
+        assert_eq!(
+            taken,
+            [(a, vec![0]), (a, vec![1]), (c, vec![7]), (a, vec![9])]
+        );
+        filler.put(Program::Acceptor, &[5], false);
+        assert_eq!(taker.take(&mut frame), Some(a));
+        assert_eq!(taker.lost(), 2);
+    }
+}

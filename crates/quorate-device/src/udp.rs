@@ -1,0 +1,153 @@
+//! Devices that talk by UDP, each datagram to one of them: no multicast is needed, and no rights.
+//!
+//! A datagram is what is behind the headers of a frame; the 42 bytes before it are made where it arrives, so that the
+//! programs see whole frames ([`Form::Udp`]). The kernel looked at its checksum.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket},
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use quorate_offload::{
+    Address, Form, Header,
+    header::{HEADER_BYTES, ROOM_BYTES_MAX},
+};
+
+use crate::wire::{Arrived, Wire};
+
+/// The address of a device that hears datagrams there.
+pub fn address(at: SocketAddrV4) -> Address {
+    let (ip, port) = (at.ip().octets(), at.port());
+    let [high, low] = port.to_be_bytes();
+    Address {
+        // Locally administered. Two that differ only in the first byte of an IP address differ in that.
+        mac: [2, ip[1], ip[2], ip[3], high, low],
+        ip,
+        port,
+    }
+}
+
+/// Everybody of a group, whoever that is: see [`Members`].
+pub const fn everybody(port: u16) -> Address {
+    Address {
+        mac: [3, 0, 0, 0, 0, 1],
+        ip: [224, 0, 0, 1],
+        port,
+    }
+}
+
+/// Who is reached by what is for everybody; may be set at any time. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Members(Arc<Mutex<Vec<SocketAddrV4>>>);
+
+impl Members {
+    /// From now on these. The device itself may be among them, and gets nothing by the wire.
+    pub fn set(&self, members: Vec<SocketAddrV4>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
+    }
+}
+
+/// A socket.
+#[derive(Debug)]
+pub struct Udp {
+    socket: UdpSocket,
+    own: SocketAddrV4,
+    members: Members,
+    bytes: Box<[u8]>,
+}
+
+impl Udp {
+    /// Hears datagrams at this address; port 0 is any free one.
+    pub fn bind(at: SocketAddrV4, members: Members) -> io::Result<Self> {
+        let socket = UdpSocket::bind(at)?;
+        socket.set_nonblocking(true)?;
+        let SocketAddr::V4(own) = socket.local_addr()? else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        Ok(Self {
+            socket,
+            own,
+            members,
+            bytes: vec![0; HEADER_BYTES + ROOM_BYTES_MAX + 1].into(),
+        })
+    }
+
+    /// Where others reach it.
+    pub const fn own(&self) -> SocketAddrV4 {
+        self.own
+    }
+
+    /// One datagram; `None`: nothing is there.
+    fn take(&mut self) -> Option<(usize, SocketAddr)> {
+        loop {
+            match self.socket.recv_from(&mut self.bytes) {
+                Ok(taken) => return Some(taken),
+                // What an earlier datagram met somewhere, or a signal: the next one may be fine.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error)
+                    if [
+                        io::ErrorKind::ConnectionRefused,
+                        io::ErrorKind::Interrupted,
+                        io::ErrorKind::HostUnreachable,
+                        io::ErrorKind::NetworkUnreachable,
+                    ]
+                    .contains(&error.kind()) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Wire for Udp {
+    fn send(&mut self, frame: &[u8]) {
+        let (Some(to), Some(datagram)) = (frame.get(30..38), frame.get(Form::Udp.header_at()..))
+        else {
+            return;
+        };
+        // What the kernel does not take is lost, as on any network.
+        if frame[0] & 1 == 0 {
+            let at = SocketAddrV4::new(
+                Ipv4Addr::new(to[0], to[1], to[2], to[3]),
+                u16::from_be_bytes([to[6], to[7]]),
+            );
+            let _ = self.socket.send_to(datagram, at);
+            return;
+        }
+        let members = self.members.0.lock();
+        for member in members.unwrap_or_else(PoisonError::into_inner).iter() {
+            if *member != self.own {
+                let _ = self.socket.send_to(datagram, member);
+            }
+        }
+    }
+
+    fn receive(&mut self, arrived: &mut Arrived) {
+        let own = address(self.own);
+        while !arrived.is_full()
+            && let Some((length, from)) = self.take()
+        {
+            let (SocketAddr::V4(from), Some((header, room))) =
+                (from, self.bytes[..length].split_first_chunk())
+            else {
+                continue;
+            };
+            let Some(header) = Header::read(header) else {
+                continue;
+            };
+            let frame = arrived.push();
+            frame.resize(Form::Udp.room_at() + room.len(), 0);
+            if Form::Udp
+                .write(frame, &address(from), &own, &header, room)
+                .is_none()
+            {
+                arrived.drop_last();
+            }
+        }
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

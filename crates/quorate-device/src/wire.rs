@@ -1,0 +1,58 @@
+//! A wire: where frames of other devices come from and go to.
+
+use std::os::fd::BorrowedFd;
+
+/// Frames of one wait, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct Arrived {
+    frames: Vec<Vec<u8>>,
+    count: usize,
+}
+
+impl Arrived {
+    /// Most that are taken before the owner has its turn.
+    pub const MAX: usize = 32;
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether there is no room for one more.
+    pub fn is_full(&self) -> bool {
+        self.count == Self::MAX
+    }
+
+    /// One more, empty, to be filled.
+    pub fn push(&mut self) -> &mut Vec<u8> {
+        if self.frames.len() == self.count {
+            self.frames.push(Vec::new());
+        }
+        let frame = &mut self.frames[self.count];
+        frame.clear();
+        self.count += 1;
+        frame
+    }
+
+    /// The last one was none.
+    pub fn drop_last(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.frames[..self.count].iter().map(Vec::as_slice)
+    }
+}
+
+/// Carries whole frames. What cannot be carried is lost: devices repeat nothing, their owners do.
+pub trait Wire: Send + 'static {
+    /// Sends a frame that a program made, to the stations that it names.
+    fn send(&mut self, frame: &[u8]);
+
+    /// Takes what arrived, as much as there is room for; never waits.
+    fn receive(&mut self, arrived: &mut Arrived);
+
+    /// Readable while something is there to be received.
+    fn socket(&self) -> BorrowedFd<'_>;
+}

@@ -1,0 +1,131 @@
+//! The thread of a device: the owner's calls first, then a few frames of others, then the next.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+    mpsc::{Receiver, TryRecvError},
+};
+
+use quorate_offload::{Counters, Form, Type, header::HEADER_BYTES, port::Program};
+
+use crate::{
+    host::{Host, Memory, Sink},
+    settings::Settings,
+    tap::Filler,
+    wake::Wake,
+    wire::{Arrived, Wire},
+};
+
+/// Calls of the owner that are carried out before others have a turn.
+const CALLS_MAX: usize = 256;
+
+/// What the owner's handle says to the thread.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Frame(Program, Vec<u8>),
+    /// Tell this number: no step runs that began before.
+    Drain(u64),
+    /// Power goes and comes.
+    Forget,
+}
+
+/// What became of frames, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// In the acceptor.
+    pub acceptor: Counters,
+    /// In the coordinator.
+    pub coordinator: Counters,
+}
+
+/// What thread and handle share beside their queues.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) wake: Wake,
+    /// The last drain that is over. It is stored after everything that steps before it answered was put.
+    pub(crate) drained: AtomicU64,
+    /// As of the last time that the thread had nothing to do.
+    pub(crate) counted: Mutex<Counted>,
+}
+
+/// Where the host's frames go.
+struct Ways<'a, W> {
+    wire: &'a mut W,
+    tap: &'a mut Filler,
+    form: Form,
+}
+
+impl<W: Wire> Sink for Ways<'_, W> {
+    fn owner(&mut self, program: Program, frame: &[u8]) {
+        let header = frame.get(self.form.header_at()..self.form.header_at() + HEADER_BYTES);
+        // The upper half of the second byte is the type.
+        let kind = header.map_or(0, |header| header[1] >> 4);
+        let news = [Type::Phase2b as u8, Type::Decided as u8].contains(&kind);
+        self.tap.put(program, frame, !news);
+    }
+
+    fn network(&mut self, frame: &[u8]) {
+        self.wire.send(frame);
+    }
+}
+
+/// Until the handle is gone.
+pub(crate) fn work(
+    settings: &Settings,
+    mut wire: impl Wire,
+    said: &Receiver<Said>,
+    mut tap: Filler,
+    shared: &Shared,
+    wake_owner: &Arc<dyn Fn() + Send + Sync>,
+) {
+    let mut memory = Memory::new(settings);
+    let mut host = Host::new(*settings, &mut memory);
+    let mut arrived = Arrived::default();
+    loop {
+        shared.wake.drain();
+        let mut worked = false;
+        let mut ways = Ways {
+            wire: &mut wire,
+            tap: &mut tap,
+            form: settings.form,
+        };
+        for _ in 0..CALLS_MAX {
+            match said.try_recv() {
+                Ok(Said::Frame(program, frame)) => host.put(program, &frame, &mut ways),
+                Ok(Said::Forget) => host.forget(),
+                Ok(Said::Drain(number)) => {
+                    shared.drained.store(number, Ordering::Release);
+                    ways.tap.fill();
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
+            worked = true;
+        }
+        arrived.clear();
+        ways.wire.receive(&mut arrived);
+        for frame in arrived.iter() {
+            host.arrive(frame, &mut ways);
+            worked = true;
+        }
+        if tap.take_filled() {
+            wake_owner();
+        }
+        if !worked {
+            publish(&host, shared);
+            shared.wake.wait(wire.socket());
+        }
+    }
+}
+
+fn publish(host: &Host<'_>, shared: &Shared) {
+    let [acceptor, coordinator] = host.counters().map(Clone::clone);
+    let mut counted = shared
+        .counted
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    *counted = Counted {
+        acceptor,
+        coordinator,
+    };
+}

@@ -1,0 +1,153 @@
+//! Calls of bpf(2): a map of sockets, a program, and its place at an interface.
+//!
+//! The rest of the crate may rely on this: each function here is safe for all arguments. What they make is gone with
+//! its descriptor; so a program leaves its interface when its process ends, however that happens.
+#![allow(unsafe_code, reason = "no safe library has bpf(2)")]
+
+use std::{io, ptr};
+
+use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+
+use super::program::Instruction;
+
+/// Commands of linux/bpf.h.
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE: libc::c_int = 2;
+const PROGRAM_LOAD: libc::c_int = 5;
+const INFO: libc::c_int = 15;
+const LINK_CREATE: libc::c_int = 28;
+/// `BPF_MAP_TYPE_XSKMAP`.
+const MAP_OF_SOCKETS: u32 = 17;
+/// `BPF_PROG_TYPE_XDP`, and `BPF_XDP` of attachments.
+const PROGRAM_XDP: u32 = 6;
+const AT_XDP: u32 = 37;
+/// Before buffers are made of a frame, by the driver; or after, by the kernel.
+const BY_DRIVER: u32 = 1 << 2;
+const BY_KERNEL: u32 = 1 << 1;
+/// Neither helper needs another one.
+const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
+
+/// Where a program looks at frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The driver calls it.
+    Driver,
+    /// The kernel does, for drivers that cannot.
+    Kernel,
+}
+
+/// The argument of bpf(2), as long as any of the commands above reads: fields one behind the other, all else zero.
+#[repr(C, align(8))]
+struct Argument([u32; 32]);
+
+impl Argument {
+    fn new(words: &[u32]) -> Self {
+        let mut all = [0; 32];
+        all[..words.len()].copy_from_slice(words);
+        Self(all)
+    }
+}
+
+/// The halves of a pointer, as two words of this machine.
+fn pointer<T>(at: *const T) -> [u32; 2] {
+    let bytes = (at as u64).to_ne_bytes();
+    let [a, b, c, d, e, f, g, h] = bytes;
+    [
+        u32::from_ne_bytes([a, b, c, d]),
+        u32::from_ne_bytes([e, f, g, h]),
+    ]
+}
+
+/// # Safety
+///
+/// What the argument points to must be as long as the command expects of it, and live until this returns.
+unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd> {
+    // SAFETY: the kernel reads, and may write, the bytes of `argument`, which are initialised and outlive the call; what
+    // it points to is the caller's promise.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            ptr::from_mut(argument),
+            size_of::<Argument>(),
+        )
+    };
+    match RawFd::try_from(answer) {
+        Ok(answer) if answer >= 0 => Ok(answer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// # Safety
+///
+/// As [`bpf`]; the command makes a descriptor.
+unsafe fn made(command: libc::c_int, argument: &mut Argument) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { bpf(command, argument) }?;
+    // SAFETY: the kernel made this descriptor just now, for this call alone, and it is not an error.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn word(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+/// A map with a place for the socket of each queue.
+pub(crate) struct Map(OwnedFd);
+
+impl Map {
+    /// With places for so many.
+    pub(crate) fn new(queues: u32) -> io::Result<Self> {
+        let mut argument = Argument::new(&[MAP_OF_SOCKETS, 4, 4, queues]);
+        // SAFETY: this argument has no pointer.
+        unsafe { made(MAP_CREATE, &mut argument) }.map(Self)
+    }
+
+    /// For a program that looks into it.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// What comes by this queue is for this socket.
+    pub(crate) fn put(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let socket = socket.as_raw_fd();
+        let ([a, b], [c, d]) = (pointer(&raw const queue), pointer(&raw const socket));
+        let mut argument = Argument::new(&[word(self.0.as_fd()), 0, a, b, c, d]);
+        // SAFETY: key and value of this map are numbers of four bytes (`new`), as `queue` and `socket` are; both
+        // outlive the call, and the kernel only reads them.
+        unsafe { bpf(MAP_UPDATE, &mut argument) }.map(|_| ())
+    }
+}
+
+/// A program for frames that arrive, as the kernel has checked it.
+pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+    let ([a, b], [c, d]) = (pointer(instructions.as_ptr()), pointer(LICENSE.as_ptr()));
+    let mut argument = Argument::new(&[PROGRAM_XDP, count, a, b, c, d]);
+    // SAFETY: `count` instructions lie there, each as long as the kernel's; the license ends with a zero. Both outlive
+    // the call, and the kernel only reads them.
+    unsafe { made(PROGRAM_LOAD, &mut argument) }
+}
+
+/// Puts a program at an interface until the descriptor that is given back is closed.
+pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Result<OwnedFd> {
+    let flags = match at {
+        At::Driver => BY_DRIVER,
+        At::Kernel => BY_KERNEL,
+    };
+    let mut argument = Argument::new(&[word(program), interface, AT_XDP, flags]);
+    // SAFETY: this argument has no pointer.
+    unsafe { made(LINK_CREATE, &mut argument) }
+}
+
+/// Whether a program is still where [`attach`] put it: its interface may be gone, and an operator may have taken it away.
+pub(crate) fn is_attached(link: &OwnedFd) -> bool {
+    // `struct bpf_link_info`: kind, id, id of the program, padding, and the interface's number.
+    let mut info = [0_u32; 32];
+    let [a, b] = pointer(&raw mut info);
+    let length = u32::try_from(size_of_val(&info)).unwrap_or(0);
+    let mut argument = Argument::new(&[word(link.as_fd()), length, a, b]);
+    // SAFETY: the kernel writes at most `length` bytes of what it knows of the link at `info`, which has as many.
+    let known = unsafe { bpf(INFO, &mut argument) };
+    known.is_ok() && info[4] != 0
+}

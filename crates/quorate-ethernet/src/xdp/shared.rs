@@ -1,0 +1,278 @@
+//! Memory that is shared with the kernel: the rings of a socket, and the chunks that frames lie in.
+//!
+//! The rest of the crate may rely on this: nothing outside of a mapping is ever touched, whatever the kernel writes
+//! into the rings; and a chunk's bytes are looked at only by [`Chunks::bytes`] and [`Chunks::bytes_mut`], whose
+//! callers hold the chunk.
+#![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
+
+use std::{
+    io,
+    marker::PhantomData,
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use rustix::{
+    fd::BorrowedFd,
+    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
+};
+
+/// Whole pages of this process, unmapped when dropped.
+struct Mapping {
+    memory: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and only this value has its address. Every access to plain
+// bytes goes through `&mut` of what owns it; words are atomic. It is not `Sync` and need not be.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// A part of what a socket shares.
+    fn of(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced; and it refuses a length
+        // beyond what there is at that offset, so that all of it is backed.
+        let memory = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, socket, offset) }?;
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { memory, bytes })
+    }
+
+    /// Memory of zeros.
+    fn anonymous(bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced.
+        let memory =
+            unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { memory, bytes })
+    }
+
+    /// Where `length` bytes from here lie, all of them within.
+    fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.bytes), "{offset}");
+        // SAFETY: `offset` is within the mapping (asserted), which is one allocation of less than `isize::MAX` bytes.
+        unsafe { self.memory.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole mapping, unmapped once; every borrow of it borrowed this value, which nobody has any
+        // more. An error would mean that it is not mapped: there is nothing to do about it.
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// What a ring has places for: a chunk, or a frame in one.
+pub(crate) trait Entry: Copy + sealed::Plain {}
+
+mod sealed {
+    /// Numbers only, so that any bytes are one.
+    pub(crate) trait Plain {}
+    impl Plain for u64 {}
+    impl Plain for libc::xdp_desc {}
+}
+
+impl Entry for u64 {}
+impl Entry for libc::xdp_desc {}
+
+/// Where the parts of a ring are in its mapping, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offsets {
+    pub(crate) producer: usize,
+    pub(crate) consumer: usize,
+    pub(crate) flags: usize,
+    pub(crate) entries: usize,
+}
+
+/// A ring of one writer and one reader, one of whom is the kernel.
+pub(crate) struct Ring<T> {
+    memory: Mapping,
+    offsets: Offsets,
+    /// A power of two.
+    places: u32,
+    /// How many this side has written, or read.
+    mine: u32,
+    entries: PhantomData<T>,
+}
+
+impl<T: Entry> Ring<T> {
+    /// A socket's ring that lies at this offset of what it shares, with so many places.
+    pub(crate) fn map(
+        socket: BorrowedFd<'_>,
+        at: u64,
+        offsets: Offsets,
+        places: u32,
+    ) -> io::Result<Self> {
+        assert!(places.is_power_of_two());
+        let bytes = offsets.entries + places as usize * size_of::<T>();
+        let memory = Mapping::of(socket, bytes, at)?;
+        // The kernel's word is not taken for where words may be read.
+        for word in [offsets.producer, offsets.consumer, offsets.flags] {
+            if word % align_of::<u32>() != 0 || word + size_of::<u32>() > bytes {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        if !offsets.entries.is_multiple_of(align_of::<T>()) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Self {
+            memory,
+            offsets,
+            places,
+            mine: 0,
+            entries: PhantomData,
+        })
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        let at = self.memory.at(offset, size_of::<u32>()).cast::<u32>();
+        // SAFETY: the word is within the mapping, which lives as long as `self`, and aligned (`map`; a mapping begins at
+        // a page). Both sides touch it as an atomic only.
+        unsafe { AtomicU32::from_ptr(at.as_ptr()) }
+    }
+
+    fn entry(&self, number: u32) -> NonNull<T> {
+        let place = (number & (self.places - 1)) as usize;
+        let offset = self.offsets.entries + place * size_of::<T>();
+        self.memory.at(offset, size_of::<T>()).cast()
+    }
+
+    /// Whether the kernel wants to be woken for what this side has written.
+    pub(crate) fn wants_a_call(&self) -> bool {
+        let flags = self.word(self.offsets.flags).load(Ordering::Relaxed);
+        flags & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// For a ring that this side writes: how many places are free.
+    pub(crate) fn room(&self) -> u32 {
+        let read = self.word(self.offsets.consumer).load(Ordering::Acquire);
+        // What cannot be is no room.
+        self.places.saturating_sub(self.mine.wrapping_sub(read))
+    }
+
+    /// Writes one; the caller has seen that there is [`Self::room`]. The kernel sees it after [`Self::publish`].
+    pub(crate) fn write(&mut self, entry: T) {
+        let at = self.entry(self.mine);
+        // SAFETY: the place is within the mapping and aligned (`entry`, `map`). It is free: the kernel does not read
+        // it until it is published. `T` is plain numbers.
+        unsafe { at.write(entry) };
+        self.mine = self.mine.wrapping_add(1);
+    }
+
+    /// What was written is the kernel's.
+    pub(crate) fn publish(&self) {
+        let word = self.word(self.offsets.producer);
+        word.store(self.mine, Ordering::Release);
+    }
+
+    /// For a ring that this side reads: the next one, if one waits. Its place is given back by [`Self::release`].
+    pub(crate) fn read(&mut self) -> Option<T> {
+        // Pairs with the kernel's barrier before it moves the word: the entry, and the frame, are seen.
+        let written = self.word(self.offsets.producer).load(Ordering::Acquire);
+        let waiting = written.wrapping_sub(self.mine);
+        if waiting == 0 || waiting > self.places {
+            return None;
+        }
+        let at = self.entry(self.mine);
+        // SAFETY: the place is within the mapping and aligned; the kernel wrote it, and does not write it again until it
+        // is released. `T` is plain numbers: any bytes are one.
+        let entry = unsafe { at.read() };
+        self.mine = self.mine.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// The places of what was read are the kernel's again.
+    pub(crate) fn release(&self) {
+        let word = self.word(self.offsets.consumer);
+        word.store(self.mine, Ordering::Release);
+    }
+}
+
+/// Memory in chunks of one length. A chunk is the kernel's while its address is in a ring that the kernel reads, and
+/// this side's from when it comes back: callers keep to that.
+pub(crate) struct Chunks {
+    memory: Mapping,
+    chunk_bytes: usize,
+}
+
+impl Chunks {
+    /// So many of this length, a power of two.
+    pub(crate) fn new(count: usize, chunk_bytes: usize) -> io::Result<Self> {
+        assert!(chunk_bytes.is_power_of_two());
+        let memory = Mapping::anonymous(count * chunk_bytes)?;
+        Ok(Self {
+            memory,
+            chunk_bytes,
+        })
+    }
+
+    /// For the kernel: where they begin, and their bytes.
+    pub(crate) fn whole(&self) -> (*mut u8, usize) {
+        (self.memory.memory.as_ptr(), self.memory.bytes)
+    }
+
+    /// The chunk that an address is in; `None` if it is in none.
+    pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
+        let address = usize::try_from(address).ok()?;
+        let chunk = address & !(self.chunk_bytes - 1);
+        (chunk < self.memory.bytes).then_some(chunk as u64)
+    }
+
+    /// A frame in a chunk that this side has; `None` if it does not lie in one chunk.
+    pub(crate) fn bytes(&mut self, address: u64, length: u32) -> Option<&[u8]> {
+        let (offset, length) = self.place(address, length)?;
+        let first = self.memory.at(offset, length);
+        // SAFETY: the bytes are within the mapping (`at`) and were initialised by the kernel, which maps zeroed pages. The
+        // borrow is of `&mut self`: no other slice of this memory is alive in this process. The kernel writes into
+        // chunks that were given to it alone, and this one came back (the caller's care, `queue.rs`).
+        Some(unsafe { slice::from_raw_parts(first.as_ptr(), length) })
+    }
+
+    /// The same to be written.
+    pub(crate) fn bytes_mut(&mut self, address: u64, length: u32) -> Option<&mut [u8]> {
+        let (offset, length) = self.place(address, length)?;
+        let first = self.memory.at(offset, length);
+        // SAFETY: as `bytes`.
+        Some(unsafe { slice::from_raw_parts_mut(first.as_ptr(), length) })
+    }
+
+    fn place(&self, address: u64, length: u32) -> Option<(usize, usize)> {
+        let chunk = usize::try_from(self.chunk_of(address)?).ok()?;
+        let offset = usize::try_from(address).ok()?;
+        let length = usize::try_from(length).ok()?;
+        let within = offset.checked_add(length)? <= chunk + self.chunk_bytes;
+        within.then_some((offset, length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_outside_of_its_chunk_is_none() {
+        let mut chunks = Chunks::new(4, 2048).unwrap();
+        assert_eq!(chunks.bytes(0, 2048).unwrap().len(), 2048);
+        assert_eq!(chunks.bytes(2048 + 256, 1792).unwrap().len(), 1792);
+        for (address, length) in [
+            (0, 2049),
+            (2048 + 256, 1793),
+            (4 * 2048, 1),
+            (4 * 2048 - 1, 2),
+            (u64::MAX, 1),
+            (0, u32::MAX),
+        ] {
+            assert!(chunks.bytes(address, length).is_none(), "{address}");
+            assert!(chunks.bytes_mut(address, length).is_none(), "{address}");
+        }
+        assert_eq!(chunks.chunk_of(2048 + 256), Some(2048));
+        assert_eq!(chunks.chunk_of(4 * 2048), None);
+        chunks.bytes_mut(2048, 4).unwrap().copy_from_slice(b"data");
+        assert_eq!(chunks.bytes(2048, 4).unwrap(), b"data");
+    }
+}

@@ -1,0 +1,230 @@
+//! Calls of the system for sockets of AF_XDP: options, their address, and waking the kernel.
+//!
+//! The rest of the crate may rely on this: each function here is safe for all arguments, except that [`register`]
+//! gives memory to the kernel, which its caller has to keep.
+#![allow(
+    unsafe_code,
+    reason = "rustix has neither all options nor the rings of these sockets"
+)]
+
+use std::{io, mem::zeroed, ptr};
+
+use libc::{
+    c_int, c_void, sockaddr_xdp, socklen_t, xdp_mmap_offsets, xdp_options, xdp_statistics,
+    xdp_umem_reg,
+};
+use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use super::shared::{Chunks, Offsets};
+
+/// `AF_XDP`, as wide as its field.
+const FAMILY: u16 = 44;
+const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
+
+/// Whether the device itself reads and writes the chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// The kernel copies each frame.
+    Yes,
+    /// The device is given the chunks.
+    No,
+}
+
+/// Which ring of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Receive,
+    Send,
+    Fill,
+    Completion,
+}
+
+impl Which {
+    const fn option(self) -> c_int {
+        match self {
+            Self::Receive => libc::XDP_RX_RING,
+            Self::Send => libc::XDP_TX_RING,
+            Self::Fill => libc::XDP_UMEM_FILL_RING,
+            Self::Completion => libc::XDP_UMEM_COMPLETION_RING,
+        }
+    }
+
+    /// Where it is in what the socket shares.
+    pub(crate) const fn at(self) -> u64 {
+        match self {
+            Self::Receive => libc::XDP_PGOFF_RX_RING.cast_unsigned(),
+            Self::Send => libc::XDP_PGOFF_TX_RING.cast_unsigned(),
+            Self::Fill => libc::XDP_UMEM_PGOFF_FILL_RING,
+            Self::Completion => libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+        }
+    }
+}
+
+/// Structures of linux/if_xdp.h: numbers without pointers, any bytes are one.
+trait Numbers: Copy {}
+impl Numbers for u32 {}
+impl Numbers for xdp_mmap_offsets {}
+impl Numbers for xdp_options {}
+impl Numbers for xdp_statistics {}
+
+#[allow(clippy::cast_possible_truncation, reason = "less than 200 bytes")]
+const fn length_of<T>() -> socklen_t {
+    assert!(size_of::<T>() < 200);
+    size_of::<T>() as socklen_t
+}
+
+fn done(answer: c_int) -> io::Result<()> {
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
+    // SAFETY: zeros are a `Numbers`.
+    let mut value: T = unsafe { zeroed() };
+    let mut length = length_of::<T>();
+    // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and how many at `length`; both outlive
+    // the call. Less than all leaves zeros, which are a `T`, too.
+    done(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            ptr::from_mut(&mut value).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(value)
+}
+
+/// A new one, not bound.
+pub(crate) fn open() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no argument is a pointer.
+    let fd = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made this descriptor just now, for this call alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The socket's frames lie in these chunks. The kernel pins the pages: it never writes elsewhere, whatever becomes of the
+/// mapping; but what it writes is seen only while that lives.
+pub(crate) fn register(
+    socket: BorrowedFd<'_>,
+    chunks: &Chunks,
+    chunk_bytes: u32,
+) -> io::Result<()> {
+    let (first, bytes) = chunks.whole();
+    let request = xdp_umem_reg {
+        addr: first as u64,
+        len: bytes as u64,
+        chunk_size: chunk_bytes,
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    // SAFETY: the kernel reads a whole structure. The memory that it names is a mapping of its own that is used only by
+    // way of `Chunks`, which hands out no chunk that the kernel has (its callers' care).
+    done(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            libc::XDP_UMEM_REG,
+            ptr::from_ref(&request).cast(),
+            length_of::<xdp_umem_reg>(),
+        )
+    })
+}
+
+/// The socket gets such a ring, with so many places.
+pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads a number of four bytes that outlives the call.
+    done(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            which.option(),
+            ptr::from_ref(&places).cast(),
+            length_of::<u32>(),
+        )
+    })
+}
+
+/// Where the parts of its rings are.
+pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Offsets + use<>> {
+    let all: xdp_mmap_offsets = get(socket, libc::XDP_MMAP_OFFSETS)?;
+    // More than a page is no offset of a ring's words: the sum of it and a ring does not run over.
+    let small = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(1 << 16);
+    Ok(move |which| {
+        let ring = match which {
+            Which::Receive => &all.rx,
+            Which::Send => &all.tx,
+            Which::Fill => &all.fr,
+            Which::Completion => &all.cr,
+        };
+        Offsets {
+            producer: small(ring.producer),
+            consumer: small(ring.consumer),
+            flags: small(ring.flags),
+            entries: small(ring.desc),
+        }
+    })
+}
+
+/// Its frames are those of this queue.
+pub(crate) fn bind(
+    socket: BorrowedFd<'_>,
+    interface: u32,
+    queue: u32,
+    copies: Copies,
+) -> io::Result<()> {
+    let flags = match copies {
+        Copies::Yes => libc::XDP_COPY,
+        Copies::No => libc::XDP_ZEROCOPY,
+    };
+    let address = sockaddr_xdp {
+        sxdp_family: FAMILY,
+        sxdp_flags: flags | libc::XDP_USE_NEED_WAKEUP,
+        sxdp_ifindex: interface,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: 0,
+    };
+    // SAFETY: the kernel reads a whole address of this family.
+    done(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            ptr::from_ref(&address).cast(),
+            length_of::<sockaddr_xdp>(),
+        )
+    })
+}
+
+/// Frames that found no room, or no chunk, until now.
+pub(crate) fn lost(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let counts: xdp_statistics = get(socket, libc::XDP_STATISTICS)?;
+    // A frame without a chunk is counted as dropped, too.
+    Ok(counts.rx_dropped.saturating_add(counts.rx_ring_full))
+}
+
+/// Wakes the kernel to send what was put into the ring: some dozens at a time.
+pub(crate) fn wake_to_send(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let (none, flags) = (ptr::null::<c_void>(), libc::MSG_DONTWAIT);
+    // SAFETY: no bytes and no address are given.
+    let sent = unsafe { libc::sendto(socket.as_raw_fd(), none, 0, flags, ptr::null(), 0) };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Wakes the kernel to receive into the chunks that it was given.
+pub(crate) fn wake_to_receive(socket: BorrowedFd<'_>) {
+    let (none, flags) = (ptr::null_mut::<c_void>(), libc::MSG_DONTWAIT);
+    let (from, length) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: there is no room for bytes or an address, so nothing is written.
+    let _ = unsafe { libc::recvfrom(socket.as_raw_fd(), none, 0, flags, from, length) };
+}
