@@ -164,6 +164,22 @@ impl Configuration {
             .fold(MemberSet::default(), MemberSet::with)
     }
 
+    /// [offload-10] `(q, n)` if any q of the n members decide, and all of them are sent what is proposed; `None`: it is
+    /// not of that form.
+    pub fn any_of(&self) -> Option<(u8, u8)> {
+        let weight = self.members.first()?.weight;
+        let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
+        if matches!(self.rule, QuorumRule::Grid { .. }) || !self.members.iter().all(alike) {
+            return None;
+        }
+        let members = u8::try_from(self.members.len()).ok()?;
+        let first = |count: &u8| {
+            let set = (0..usize::from(*count)).fold(MemberSet::default(), MemberSet::with);
+            self.is_quorum(Phase::Two, set)
+        };
+        (1..=members).find(first).map(|quorum| (quorum, members))
+    }
+
     /// Whether this member is an auxiliary.
     pub fn is_auxiliary(&self, member: Member) -> bool {
         self.position(member)

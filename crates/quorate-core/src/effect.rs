@@ -5,6 +5,7 @@ use core::fmt;
 
 use crate::{
     ballot::Ballot,
+    device::Order,
     durable::statement::{Durable, Statement},
     explanation::Explanation,
     input::ReadToken,
@@ -173,6 +174,8 @@ pub enum Effect {
         /// Which.
         token: ReadToken,
     },
+    /// The device of this node is to do something. There is none unless [`crate::input::Input::Offload`] said so.
+    Device(Order),
     /// A proposal was not taken.
     Refused {
         /// Which.

@@ -63,6 +63,18 @@ pub enum Explanation {
         /// The first slot that was not decided.
         slot: Slot,
     },
+    /// [offload-5] Devices vote and count in this ballot from now on.
+    Offloads {
+        /// The ballot that this node leads in.
+        ballot: Ballot,
+    },
+    /// [offload-12] They do so no more.
+    TakesBack {
+        /// The ballot that this node leads in.
+        ballot: Ballot,
+    },
+    /// [offload-9] The device of this member forgot votes that counted: it votes no more until it is started anew.
+    DeviceForgot,
     /// This node led in this ballot, and leads no more.
     StepsDown {
         /// The ballot.
@@ -133,6 +145,8 @@ pub enum End {
     },
     /// The log failed ([disk-9]).
     StorageFailed,
+    /// Its device cannot tell what it gave out ([offload-12]).
+    DeviceLost,
     /// This node is no member that may lead ([aux-3]), or the ballot's era counts no more.
     NoMember,
     /// A rule was broken: an alarm says which.
@@ -182,6 +196,7 @@ impl fmt::Display for End {
                 write!(f, "a snapshot of everything below slot {to} was installed")
             }
             Self::StorageFailed => f.write_str("the log failed"),
+            Self::DeviceLost => f.write_str("its device cannot tell what it proposed"),
             Self::NoMember => f.write_str("this node is no member that may lead"),
             Self::Alarm => f.write_str("a rule of the protocol was broken"),
         }

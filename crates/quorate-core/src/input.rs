@@ -1,6 +1,7 @@
 //! Everything that can happen to a node.
 
 use crate::{
+    device::Word,
     laying::Route,
     message::Message,
     node_id::{Member, NodeId},
@@ -76,6 +77,14 @@ pub enum Input {
     Read(ReadToken),
     /// How votes should come from now on, while this node leads.
     Route(Route),
+    /// Whether there is a device to be used, and how many slots each of its programs holds, a power of two; 0: there
+    /// is none, or it is to be left alone. What it does is taken back, and it is fenced, before a clean stop ([offload-8]).
+    Offload {
+        /// Slots.
+        cells: u64,
+    },
+    /// This node's device says something.
+    Device(Word),
     /// Hand leadership to this node, or to the most advanced follower ([live-4]).
     Transfer {
         /// To whom.

@@ -10,6 +10,7 @@ use crate::{
     ballot::Ballot,
     class::Class,
     configuration::{Configuration, MEMBERS_MAX},
+    counted::Counted,
     lost::Lost,
     message::Phase2b,
     node_id::Member,
@@ -49,6 +50,8 @@ pub struct Tally {
     next: Slot,
     prefix: u64,
     votes: Vec<Votes>,
+    /// [offload-10] Slots that a device counted a quorum for, in this ballot.
+    counted: Counted,
 }
 
 /// A vote that does not match what was proposed.
@@ -68,6 +71,7 @@ impl Tally {
             next,
             prefix: 0,
             votes: Vec::with_capacity(MEMBERS_MAX),
+            counted: Counted::default(),
         }
     }
 
@@ -120,7 +124,7 @@ impl Tally {
 
     /// The sum over everything proposed below `slot`; `None` where that is no longer, or not yet,
     /// known.
-    fn prefix_at(&self, slot: Slot) -> Option<u64> {
+    pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
             return Some(self.prefix);
         }
@@ -181,6 +185,11 @@ impl Tally {
         Ok(())
     }
 
+    /// [offload-10] A device counted a quorum for each of these slots.
+    pub fn note_counted(&mut self, range: SlotRange) {
+        self.counted.add(range);
+    }
+
     /// How far slots from `from` on have a phase-2 quorum of `configuration` in this ballot.
     fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
         // Members by how far their votes go, farthest first; a handful, so insertion is enough.
@@ -213,6 +222,7 @@ impl Tally {
 
     /// Slots below are decided: their proposals have served.
     pub fn drop_below(&mut self, slot: Slot) {
+        self.counted.drop_below(slot);
         while let Some(first) = self.proposals.front_mut() {
             if first.range.to > slot {
                 if first.range.from < slot {
@@ -409,7 +419,12 @@ impl Learner {
         each: &mut impl FnMut(SlotRange, Value),
     ) {
         while self.eras.counts(tally.ballot) {
-            let quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
+            let mut quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
+            // [offload-11] By the configuration of the ballot's era, and of no other.
+            let same_era = self.eras.era() == tally.ballot.era;
+            if same_era {
+                quorum_to = quorum_to.max(tally.counted.reaches(self.decided_to));
+            }
             if quorum_to <= self.decided_to {
                 return;
             }

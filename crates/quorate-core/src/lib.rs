@@ -27,9 +27,9 @@
 //! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be spoken),
 //!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
-//!    [`quorum`] (who counts), [`lease`] (the one part that reads a clock, off by default).
+//!    [`quorum`] (who counts), [`fence`] with [`device`] and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads a clock, off by default).
 //! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the way of votes), [`catchup`],
-//!    [`reads`], [`transfer`], [`waiting`].
+//!    [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
 //!
@@ -90,11 +90,14 @@ pub mod ballot;
 pub mod catchup;
 pub mod class;
 pub mod configuration;
+pub mod counted;
+pub mod device;
 pub mod durable;
 pub mod effect;
 pub mod election;
 pub mod explanation;
 pub mod extents;
+pub mod fence;
 pub mod flow;
 pub mod input;
 pub mod invariants;
@@ -107,6 +110,7 @@ pub mod message;
 pub mod node;
 pub mod node_id;
 pub mod node_set;
+pub mod offload;
 pub mod quorum;
 pub mod reads;
 pub mod reconfigure;

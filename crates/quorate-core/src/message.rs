@@ -9,6 +9,8 @@
 //! | `Phase2b` | acceptor → leader | voted, cumulatively, up to here |
 //! | `Lay` | leader → everybody | votes of this ballot go along this ring |
 //! | `RingVote` | member of a ring → the next | these voted, cumulatively, up to here |
+//! | `Arm` | leader → member | let your device vote in this ballot |
+//! | `Armed` | member → leader | it does, from this slot on |
 //! | `Decided` | leader → everybody | all slots below are decided |
 //! | `Heartbeat`, `HeartbeatReply` | leader ↔ everybody | I lead; what is decided; still promised? |
 //! | `PreVote`, `PreVoteReply` | would-be candidate ↔ everybody | would you promise? |
@@ -268,6 +270,22 @@ pub enum Message {
     },
     /// Votes on their way around a ring.
     RingVote(RingVote),
+    /// "Let your device vote in this ballot" ([offload-5]); repeated with heartbeats.
+    Arm {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// A run of votes may begin here.
+        slot: Slot,
+        /// The ballot's sum before that slot.
+        prefix: u64,
+    },
+    /// It does. Repeated when its cells begin later ([offload-14]).
+    Armed {
+        /// The ballot.
+        ballot: Ballot,
+        /// Where its cells begin, at most.
+        floor: Slot,
+    },
     /// Slots below `decided_to` are decided; sent when no proposal is about to carry it.
     Decided {
         /// The leader's ballot ([decide-2]).

@@ -3,12 +3,13 @@
 //! What a step does is in the files below, sorted by whom this node is talking to:
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
-//! from a leader; `ringing` passes votes on to it, along the ring of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
+//! from a leader; `fencing` keeps a device's votes below the promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
 //! `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
 mod engaging;
 mod entering;
+mod fencing;
 mod following;
 mod handover;
 mod installing;
@@ -16,6 +17,7 @@ mod laying;
 mod leading;
 mod leasing;
 mod moving;
+mod offloading;
 mod phase1;
 mod proposing;
 mod reading;
@@ -38,6 +40,7 @@ use crate::{
     effect::{Alarm, Effect, Effects},
     election::Election,
     explanation::End,
+    fence::{Begin, Fence},
     flow::Peers,
     input::Input,
     laying::{Laying, Route},
@@ -46,6 +49,7 @@ use crate::{
     lease::{Granter, Holder, Leases},
     message::{Held, Message},
     node_id::Member,
+    offload::Offload,
     reads::{Asked, Reads},
     ring::Relay,
     rounds::Rounds,
@@ -93,6 +97,7 @@ pub struct Node {
     learner: Learner,
     voted: Voted,
     rounds: Rounds,
+    fence: Fence,
     phase1: Option<Phase1>,
     leading: Option<Leading>,
     granter: Granter,
@@ -104,6 +109,7 @@ pub struct Node {
     waiting: Waiting,
     relay: Relay,
     laying: Laying,
+    offload: Offload,
     reads: Reads,
     asked: Asked,
     transfer: Option<Transfer>,
@@ -163,6 +169,7 @@ impl Node {
             learner: Learner::new(log_start, decided_to, eras, lost, changes, hollow),
             voted: Voted::new(durable_to),
             rounds: Rounds::new(options.member, hard.spoken),
+            fence: Fence::default(),
             phase1: None,
             leading: None,
             granter: Granter::new(options.leases, options.silent_us),
@@ -174,6 +181,7 @@ impl Node {
             waiting: Waiting::default(),
             relay: Relay::default(),
             laying: Laying::new(options.route.clone()),
+            offload: Offload::default(),
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
@@ -213,6 +221,8 @@ impl Node {
             Input::Read(token) => self.on_read(now, token, effects),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
+            Input::Offload { cells } => self.on_offload(cells, effects),
+            Input::Device(word) => self.on_word(now, word, effects),
             Input::Tick => self.on_tick(now, effects),
         }
         self.settle(now, effects);
@@ -243,6 +253,19 @@ impl Node {
                 members,
             } => self.on_lay(from.node, ballot, number, &members, effects),
             Message::RingVote(vote) => self.on_ring_vote(now, &vote, effects),
+            Message::Arm {
+                ballot,
+                slot,
+                prefix,
+            } => {
+                let begin = Begin {
+                    ballot,
+                    slot,
+                    prefix,
+                };
+                self.on_arm(now, from.node, begin, effects);
+            }
+            Message::Armed { ballot, floor } => self.on_armed(from, ballot, floor),
             Message::Decided { ballot, decided_to } => {
                 self.on_decided(now, ballot, decided_to, effects);
             }
@@ -264,7 +287,7 @@ impl Node {
             Message::BelowStart { log_start } => {
                 self.on_below_start(now, from.node, log_start, effects);
             }
-            Message::ReadRequest { id } => self.on_read_request(from.node, id),
+            Message::ReadRequest { id } => self.on_read_request(from.node, id, effects),
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
         }
     }
@@ -278,11 +301,14 @@ impl Node {
             self.release(now, effects);
         }
         self.count(now, effects);
+        self.follow_counted(effects);
         self.follow_roles(now, effects);
         self.speak_up(effects);
         self.lay(now, effects);
         self.pass_on(now, effects);
         self.move_on(now, effects);
+        self.allow(effects);
+        self.raise_device_floor(effects);
         self.confirm_reads(now, effects);
         self.announce(effects);
         self.forget_held(effects);
@@ -310,6 +336,8 @@ impl Node {
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         self.pending.fail();
         self.waiting.clear();
+        // [offload-8] What it votes for from here on nobody would remember.
+        self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
     }
 }

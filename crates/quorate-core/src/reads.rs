@@ -11,7 +11,7 @@ use crate::{
 
 /// Most reads that gather at a leader, from this node's clients and from followers together. One
 /// of a follower's stands for many.
-const GATHERED_MAX: usize = 1024;
+pub const GATHERED_MAX: usize = 1024;
 
 /// Who waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

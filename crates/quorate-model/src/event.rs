@@ -158,6 +158,62 @@ pub enum Event {
         /// In which way.
         wish: Route,
     },
+    /// An order of a node to its device is carried out, or the rest of one.
+    Obey {
+        /// Where.
+        site: usize,
+        /// Whether what begins in it ends in it.
+        whole: bool,
+    },
+    /// A frame arrives at a device.
+    Hear {
+        /// Where.
+        site: usize,
+        /// Which.
+        frame: usize,
+        /// Whether the step ends at once.
+        whole: bool,
+    },
+    /// A step of a device ends that began before.
+    StepEnds {
+        /// Where.
+        site: usize,
+    },
+    /// A device gives a slot to a value that waits for one.
+    GiveSlot {
+        /// Where.
+        site: usize,
+        /// Whether the step ends at once.
+        whole: bool,
+        /// Whether it ends before it stores anything: the slot is nobody's.
+        hole: bool,
+    },
+    /// A node reads what its device gave out and counted.
+    Told {
+        /// Where.
+        site: usize,
+    },
+    /// A node reads what its device voted for, or that is lost.
+    Tap {
+        /// Where.
+        site: usize,
+        /// Which.
+        which: usize,
+        /// Whether it is lost.
+        lost: bool,
+    },
+    /// A device loses power.
+    Reset {
+        /// Where.
+        site: usize,
+    },
+    /// A device is to be used, or not any more.
+    Use {
+        /// Where.
+        site: usize,
+        /// Whether it is.
+        yes: bool,
+    },
     /// A client wants to write to a stream, through this owner; a leader may propose that from now on.
     Open {
         /// Where.

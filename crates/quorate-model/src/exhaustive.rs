@@ -287,6 +287,7 @@ impl Model for Bounds {
             rates_ppm: Vec::new(),
             holders: false,
             lag: false,
+            cells: 0,
             bare: false,
         };
         let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");

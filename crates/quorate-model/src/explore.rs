@@ -1,6 +1,7 @@
 //! The random explorer: one seed, one run. What happens next is rolled in `choose`.
 
 mod choose;
+mod devices;
 mod flow;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -39,6 +39,11 @@ pub fn describe(world: &World, event: &Event) -> String {
                 world.now.0, parcel.from, parcel.to, parcel.message
             )
         }
+        Event::Hear { site, frame, whole } => {
+            let (at, frame) = (site + 1, world.frames[*frame]);
+            let whole = if *whole { "" } else { " (begins)" };
+            format!("{:>8} device {at} hears {frame:?}{whole}", world.now.0)
+        }
         other => format!("{:>8} {other:?}", world.now.0),
     }
 }
@@ -51,6 +56,9 @@ pub fn heal(
     trace(&|| "--- the second act".to_owned());
     let mut act = Act {
         cursor: world.soup.len(),
+        heard: world.frames.len(),
+        // Half of the groups go on without devices: what was given out is taken back.
+        devices: world.soup.len().is_multiple_of(2),
         // Whatever it hangs on is drawn from the seed.
         absent: Some(world.soup.len() % (2 * world.sites.len())),
         world,
@@ -82,6 +90,9 @@ struct Act<'a> {
     world: &'a mut World,
     trace: &'a mut dyn FnMut(&dyn Fn() -> String),
     cursor: usize,
+    /// Frames before this one were heard, or are lost.
+    heard: usize,
+    devices: bool,
     deliveries: usize,
     /// A node that does not come back, if the others can do without it.
     absent: Option<usize>,
@@ -108,6 +119,8 @@ impl Act<'_> {
             if !absent {
                 let forget = false;
                 self.apply(&Event::Start { site, forget })?;
+                let yes = self.devices;
+                self.apply(&Event::Use { site, yes })?;
             }
         }
         for site in 0..self.world.sites.len() {
@@ -269,6 +282,7 @@ impl Act<'_> {
                 }
             }
             moved |= self.flow()?;
+            moved |= self.move_devices()?;
             while self.cursor < self.world.soup.len() {
                 let at = self.cursor;
                 self.cursor += 1;
@@ -285,6 +299,44 @@ impl Act<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Devices do what is ordered, hear what is said, and their owners hear of it.
+    fn move_devices(&mut self) -> Result<bool, Violation> {
+        let mut moved = false;
+        for site in 0..self.world.sites.len() {
+            let whole = true;
+            while self.world.sites[site].device.is_busy() {
+                moved = true;
+                self.apply(&Event::Obey { site, whole })?;
+                self.apply(&Event::StepEnds { site })?;
+            }
+            let frames = self.world.frames.len();
+            let hole = false;
+            self.apply(&Event::GiveSlot { site, whole, hole })?;
+            moved |= self.world.frames.len() > frames;
+        }
+        while self.heard < self.world.frames.len() {
+            let frame = self.heard;
+            self.heard += 1;
+            moved = true;
+            for site in 0..self.world.sites.len() {
+                let whole = true;
+                self.apply(&Event::Hear { site, frame, whole })?;
+            }
+        }
+        for site in 0..self.world.sites.len() {
+            if self.world.sites[site].device.has_news() {
+                moved = true;
+                self.apply(&Event::Told { site })?;
+            }
+            while !self.world.sites[site].device.tap.is_empty() {
+                moved = true;
+                let (which, lost) = (0, false);
+                self.apply(&Event::Tap { site, which, lost })?;
+            }
+        }
+        Ok(moved)
     }
 
     /// Everything that clients gave is everywhere, leaders offer it, and close what nobody owns any more.

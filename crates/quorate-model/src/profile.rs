@@ -48,6 +48,9 @@ pub enum Profile {
     Streams,
     /// Votes that take a ring, any ring: laid anew at any moment, through members, learners, strangers, or in a star.
     Ring,
+    /// Devices that vote, give out slots and count; steps under way when they are fenced or taken back, lost power,
+    /// owners that die, frames of before.
+    Devices,
 }
 
 /// How often a thing happens, relative to the others.
@@ -109,6 +112,10 @@ pub struct Rates {
     pub stream: u64,
     /// A leader's votes should come in another way.
     pub route: u64,
+    /// Something happens at devices.
+    pub device: u64,
+    /// Devices of some nodes do all that is ordered and heard, for a while.
+    pub devices: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -134,7 +141,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -149,6 +156,7 @@ impl Profile {
         Self::Years,
         Self::Streams,
         Self::Ring,
+        Self::Devices,
     ];
 
     /// The name on command lines.
@@ -168,6 +176,7 @@ impl Profile {
             Self::Years => "years",
             Self::Streams => "streams",
             Self::Ring => "ring",
+            Self::Devices => "devices",
         }
     }
 
@@ -185,6 +194,7 @@ impl Profile {
             Self::Volatile => Class::Volatile,
             Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => Class::Durable,
             Self::Ring if dice.percent(40) => Class::Volatile,
+            Self::Devices if dice.percent(65) => Class::Volatile,
             _ if dice.percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
@@ -194,6 +204,7 @@ impl Profile {
             Self::Lifecycle | Self::Years => 5,
             Self::Leases | Self::Streams => 3 + dice.below(2),
             Self::Auxiliary | Self::Ring => 3 + dice.below(3),
+            Self::Devices => 3 + dice.below(2),
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
@@ -203,6 +214,7 @@ impl Profile {
             Self::Years => (3 + dice.next() % 5, 3 + dice.next() % 8),
             Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
             Self::Ring => (4 + dice.next() % 8, dice.next() % 3),
+            Self::Devices => (6 + dice.next() % 10, dice.next() % 3),
             _ => (2 + dice.next() % 5, dice.next() % 3),
         };
         let events = match self {
@@ -210,7 +222,7 @@ impl Profile {
             Self::Lifecycle => 100 + dice.below(400),
             Self::Years => 100 + dice.below(500),
             Self::Auxiliary => 60 + dice.below(250),
-            Self::Streams => 100 + dice.below(400),
+            Self::Streams | Self::Devices => 100 + dice.below(400),
             _ => 60 + dice.below(340),
         };
         let setup = Setup {
@@ -234,6 +246,7 @@ impl Profile {
                         | Self::Years
                         | Self::Streams
                         | Self::Ring
+                        | Self::Devices
                 ) && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
@@ -248,6 +261,11 @@ impl Profile {
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
             lag: self == Self::Streams && dice.percent(40),
             bare: self == Self::Streams && dice.percent(60),
+            cells: if self == Self::Devices {
+                dice.pick(&[2, 4, 8])
+            } else {
+                0
+            },
             route: if self == Self::Ring && dice.percent(70) {
                 Route::Ring
             } else {
@@ -315,10 +333,11 @@ impl Profile {
             Self::Casting | Self::Damage | Self::Lifecycle | Self::Streams => nodes.min(3),
             Self::Leases => 2 + dice.below(2),
             Self::Ring => 3 + dice.below(nodes - 2),
+            Self::Devices => 3,
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
-            Self::Duel => 0,
+            Self::Duel | Self::Devices => 0,
             Self::Casting => 80,
             _ => 30,
         };
@@ -368,6 +387,8 @@ impl Profile {
             absence: 0,
             stream: 0,
             route: 0,
+            device: 0,
+            devices: 0,
             lose_bytes: 10,
         };
         match self {
@@ -465,6 +486,18 @@ impl Profile {
                 change: 15,
                 ..base
             },
+            Self::Devices => Rates {
+                device: 400,
+                devices: 120,
+                burst: 120,
+                tick: 60,
+                campaign: 25,
+                crash: 12,
+                stop: 4,
+                change: 10,
+                read: 20,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -530,6 +563,10 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     }
     if rates.route > 0 {
         turn(&mut rates.route, false);
+    }
+    if rates.device > 0 {
+        turn(&mut rates.device, false);
+        turn(&mut rates.devices, false);
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);

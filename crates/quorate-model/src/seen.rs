@@ -49,6 +49,18 @@ pub struct Seen {
     pub laid: u64,
     /// A ring got nowhere, and was given up.
     pub broke: u64,
+    /// A device voted.
+    pub device_votes: u64,
+    /// A device, or a node by one, counted a quorum.
+    pub device_counted: u64,
+    /// A leader heard what its device gave a slot to.
+    pub given: u64,
+    /// A leader took back what its device gave out.
+    pub taken_back: u64,
+    /// A device was read out behind a fence, and had voted.
+    pub fenced: u64,
+    /// A device that was in use lost power.
+    pub device_forgot: u64,
 }
 
 impl Seen {
@@ -79,6 +91,12 @@ impl Seen {
             relayed: self.relayed + other.relayed,
             laid: self.laid + other.laid,
             broke: self.broke + other.broke,
+            device_votes: self.device_votes + other.device_votes,
+            device_counted: self.device_counted + other.device_counted,
+            given: self.given + other.given,
+            taken_back: self.taken_back + other.taken_back,
+            fenced: self.fenced + other.fenced,
+            device_forgot: self.device_forgot + other.device_forgot,
         }
     }
 }

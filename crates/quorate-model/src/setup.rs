@@ -37,6 +37,8 @@ pub struct Setup {
     pub holders: bool,
     /// Whether nodes apply what they decide some time later; else at once.
     pub lag: bool,
+    /// How many slots each program of a node's device holds; 0: there are no devices.
+    pub cells: u64,
     /// Whether decided content is learned without bytes that did not come along ([snap-5]).
     pub bare: bool,
 }

@@ -15,6 +15,7 @@ use quorate_core::{
 };
 
 use crate::{
+    device::Device,
     disk::Disk,
     streams::{self, applied::Applied, offering::Offering},
 };
@@ -24,6 +25,12 @@ use crate::{
 pub struct Site {
     /// Who it is.
     pub member: Member,
+    /// Its device, which may live longer than its process.
+    pub device: Device,
+    /// Who the device votes for.
+    pub device_of: Member,
+    /// What it voted for as that.
+    pub(crate) device_cast: BTreeMap<Slot, (Ballot, Value)>,
     /// The process; `None` while it is down.
     pub node: Option<Node>,
     /// Its log.
@@ -71,6 +78,9 @@ impl Site {
     pub(crate) fn new(member: Member) -> Self {
         Self {
             member,
+            device: Device::default(),
+            device_of: member,
+            device_cast: BTreeMap::new(),
             node: None,
             disk: Disk::default(),
             process: 0,
@@ -182,6 +192,7 @@ impl Site {
     pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
+            device: Device::new(self.device.cells()),
             ..Self::new(Member::first(node.0))
         };
     }
@@ -435,6 +446,13 @@ impl Site {
                 for slot in range.from.0..range.to.0 {
                     cast.insert(Slot(slot), (ballot, value));
                 }
+            }
+        }
+        // [offload-8] What the device voted for is this member's vote.
+        for (slot, (ballot, value)) in &self.device_cast {
+            let known = cast.get(slot).map(|(ballot, _)| *ballot);
+            if self.device_of == self.member && known.is_none_or(|known| known < *ballot) {
+                cast.insert(*slot, (*ballot, *value));
             }
         }
         cast

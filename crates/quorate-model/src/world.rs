@@ -2,6 +2,7 @@
 //!
 //! Here: what happens to nodes. What they do about it, watched at every step, is in `effects`.
 
+mod devices;
 mod effects;
 mod flow;
 
@@ -21,6 +22,7 @@ use quorate_core::{
 };
 
 use crate::{
+    device::{Device, Frame},
     event::Event,
     observer::{Observer, Property, Violation, Watched},
     seen::Seen,
@@ -60,6 +62,8 @@ pub struct World {
     pub setup: Setup,
     /// The nodes' machines; node n at n − 1.
     pub sites: Vec<Site>,
+    /// All frames that devices ever sent.
+    pub frames: Vec<Frame>,
     /// All messages ever sent.
     pub soup: Vec<Parcel>,
     /// Who watches.
@@ -99,6 +103,7 @@ impl World {
             sites: (0..setup.nodes).map(site).collect(),
             setup,
             soup: Vec::new(),
+            frames: Vec::new(),
             observer,
             now: Time(1),
             in_order: false,
@@ -110,6 +115,7 @@ impl World {
             seen: Seen::default(),
         };
         for at in 0..world.sites.len() {
+            world.sites[at].device = Device::new(world.setup.cells);
             world.start(at, false)?;
         }
         Ok(world)
@@ -153,6 +159,9 @@ impl World {
             Event::Crash { site, kept } => self.crash(site, kept),
             Event::Stop { site } => {
                 if self.sites[site].node.is_some() && !self.sites[site].failed {
+                    // [offload-8] Before the mark of a clean stop.
+                    self.use_device(site, false)?;
+                    self.obey_all(site)?;
                     // What follows from one record being safe may be another record.
                     while self.sites[site].disk.waiting() > 0 {
                         self.persist(site, usize::MAX / 2)?;
@@ -223,6 +232,14 @@ impl World {
             Event::Install { site, from } => self.install(site, from),
             Event::Forget { site } => self.forget(site),
             Event::Wipe { site } => self.wipe(site),
+            Event::Obey { site, whole } => self.obey(site, whole),
+            Event::Hear { site, frame, whole } => self.hear(site, frame, whole),
+            Event::StepEnds { site } => self.step_ends(site),
+            Event::GiveSlot { site, whole, hole } => self.give_slot(site, whole, hole),
+            Event::Told { site } => self.tell_given(site),
+            Event::Tap { site, which, lost } => self.tap(site, which, lost),
+            Event::Reset { site } => self.reset_device(site),
+            Event::Use { site, yes } => self.use_device(site, yes),
             Event::Open {
                 site,
                 name,
@@ -487,6 +504,7 @@ impl World {
             return Ok(());
         }
         let kept = if site.failed { 0 } else { kept };
+        site.device.orphan();
         let records = site.disk.crash(kept);
         site.forget_process();
         self.on_stable(at, &records)
@@ -524,9 +542,15 @@ impl World {
         let (member, promised) = (self.sites[at].member, node.acceptor().promised());
         self.observer.restarted(member, promised)?;
         self.sites[at].wake = self.now;
+        self.leave_device(at)?;
+        if self.sites[at].device_of != member {
+            self.sites[at].device_of = member;
+            self.sites[at].device_cast.clear();
+        }
         self.sites[at].node = Some(node);
         self.tell(at)?;
         self.step(at, Input::Tick)?;
+        self.use_device(at, true)?;
         for peer in 0..self.sites.len() {
             if peer != at && self.sites[peer].node.is_some() {
                 self.connect(at, peer)?;

@@ -126,6 +126,19 @@ fn votes_take_any_ring() {
     assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
 }
 
+/// [offload-5]–[offload-19] Whatever devices vote, give out and count, and whenever they are fenced, taken back or lose power:
+/// what is chosen stays chosen, and the group gets somewhere, with devices or without.
+#[test]
+fn devices_vote_for_nothing_that_their_owners_would_not() {
+    let seen = explore(Profile::Devices, 6000);
+    assert!(seen.device_votes > 3000 && seen.given > 1000, "{seen:?}");
+    assert!(
+        seen.device_counted > 500 && seen.taken_back > 500,
+        "{seen:?}"
+    );
+    assert!(seen.fenced > 300 && seen.device_forgot > 50, "{seen:?}");
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

@@ -37,6 +37,12 @@ impl PerNode {
         }
     }
 
+    /// Every node that it is something for.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let known = |(node, _): &(NodeId, u64)| *node != NodeId(0);
+        self.nodes.iter().copied().filter(known)
+    }
+
     /// What it is for this node.
     pub fn to(&self, node: NodeId) -> u64 {
         let place = self.nodes.iter().find(|(known, _)| *known == node);
@@ -133,6 +139,12 @@ pub struct Counters {
     pub snapshot_bytes_received: u64,
     /// How often the log was made to begin later.
     pub trims: u64,
+    /// Rings of votes that this node laid as a leader ([ring-1]).
+    pub rings_laid: u64,
+    /// Of those, how many got nowhere: votes came straight for a while ([ring-7]).
+    pub rings_broken: u64,
+    /// How often each node was in a ring that got nowhere, and not in the next one.
+    pub ring_left_out: PerNode,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
     pub alarms: u64,
 }

@@ -3,7 +3,7 @@
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_disk::Disk;
 
-use crate::{protocol::Protocol, storing::Storing};
+use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 
 /// How long a stop waits for another node to lead. It is a courtesy to clients, not a matter of safety: a node
 /// that cannot hand over stops anyway.
@@ -18,6 +18,8 @@ enum Stop {
     Finishing(Time),
     /// Hands leadership to somebody, by then at the latest.
     HandingOver(Time),
+    /// [offload-8] Waits until its device votes no more and was read out, by then at the latest.
+    LeavingDevice(Time),
     /// Says nothing any more; the last records are on their way to the disk.
     Writing,
     /// All is written.
@@ -95,6 +97,7 @@ impl Ending {
         alone: bool,
         protocol: &mut Protocol,
         storing: &mut Storing<D>,
+        devices: &mut Devices,
     ) -> bool {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
@@ -106,17 +109,40 @@ impl Ending {
                     }
                     self.stop = Stop::HandingOver(now.plus_ms(HAND_OVER_MS));
                 } else {
-                    self.write_all(protocol, storing);
+                    self.leave_device(now, protocol, storing, devices);
                 }
                 return true;
             }
             Stop::HandingOver(deadline) if self.transfer_ended.is_some() || now >= deadline => {
+                self.leave_device(now, protocol, storing, devices);
+            }
+            Stop::LeavingDevice(_) if !protocol.node().uses_device() => {
                 self.write_all(protocol, storing);
+            }
+            Stop::LeavingDevice(deadline) if now >= deadline => {
+                // Without the mark of a clean stop: what the device votes for from here on nobody remembers.
+                self.stop = Stop::Writing;
+                protocol.clear_inputs();
             }
             Stop::Writing if storing.all_written() => self.stop = Stop::Done,
             _ => {}
         }
         false
+    }
+
+    fn leave_device<D: Disk>(
+        &mut self,
+        now: Time,
+        protocol: &mut Protocol,
+        storing: &mut Storing<D>,
+        devices: &mut Devices,
+    ) {
+        devices.close();
+        if protocol.node().uses_device() {
+            self.stop = Stop::LeavingDevice(now.plus_ms(HAND_OVER_MS));
+        } else {
+            self.write_all(protocol, storing);
+        }
     }
 
     fn write_all<D: Disk>(&mut self, protocol: &mut Protocol, storing: &mut Storing<D>) {
@@ -128,7 +154,7 @@ impl Ending {
     /// When the stop goes on at the latest, whatever else happens.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.stop {
-            Stop::Finishing(at) | Stop::HandingOver(at) => Some(at),
+            Stop::Finishing(at) | Stop::HandingOver(at) | Stop::LeavingDevice(at) => Some(at),
             Stop::Running | Stop::Writing | Stop::Done => None,
         }
     }

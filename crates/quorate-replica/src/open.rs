@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
     configuration::Configuration,
-    laying::Route,
     lease::Leases,
     node_id::{Member, NodeId},
 };
@@ -13,8 +12,8 @@ use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 
 use crate::{
-    applying::sessions::Unreadable, defaults, limits::Limits, snapshots::trimming::SnapshotOptions,
-    status::Addresses,
+    applying::sessions::Unreadable, defaults, limits::Limits, routing::Votes,
+    snapshots::trimming::SnapshotOptions, status::Addresses,
 };
 
 /// How long nodes wait for each other.
@@ -84,7 +83,7 @@ pub struct ReplicaOptions {
     /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
     pub thrifty: bool,
     /// How votes come to this node when it leads.
-    pub route: Route,
+    pub votes: Votes,
 }
 
 impl ReplicaOptions {
@@ -113,7 +112,7 @@ impl ReplicaOptions {
             stream_layout: Layout::USUAL,
             founding,
             thrifty: false,
-            route: Route::Star,
+            votes: Votes::default(),
         }
     }
 }

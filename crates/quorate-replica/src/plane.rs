@@ -4,6 +4,7 @@ use std::fmt;
 
 use quorate_core::{
     ballot::Ballot,
+    configuration::Configuration,
     node_id::{Member, NodeId},
     node_set::NodeSet,
     slot::Slot,
@@ -34,6 +35,11 @@ pub trait Plane {
     /// Values of this ballot's leader below this slot are decided. Said once a turn, before what is sent in it.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
+    }
+
+    /// Who votes from now on: they may be asked for what the others missed ([learn-1]).
+    fn voters(&mut self, configuration: &Configuration) {
+        let _ = configuration;
     }
 }
 

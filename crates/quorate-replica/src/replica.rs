@@ -19,12 +19,14 @@ mod start;
 mod streams;
 
 use quorate_core::{
-    effect::Refusal,
+    ballot::Era,
+    effect::{Refusal, Role},
     input::Input,
     node_id::{Member, NodeId},
     record::Class,
-    slot::Slot,
+    slot::{Slot, SlotRange},
     time::Time,
+    value::Value,
 };
 use quorate_disk::Disk;
 use quorate_tuner::Setting;
@@ -37,6 +39,7 @@ use crate::{
     completions::Completions,
     contents::Contents,
     counters::Counters,
+    devices::{Devices, Ladder, News},
     ending::Ending,
     front::{Failure, Front},
     observing::{Observing, events::Event, watch::Sight},
@@ -44,10 +47,12 @@ use crate::{
     peers::Peers,
     plane::Plane,
     pressure::Pressure,
-    proposing::{Proposing, origin::Offer},
+    proposing::{Proposing, batch, origin::Offer},
     protocol::Protocol,
     reading::{Reading, probe::Probed},
     replica::{requests::Requester, start::largest_command},
+    rings::Rings,
+    routing::Routing,
     service::StateMachine,
     snapshots::{Snapshots, turn::Around},
     status::{Addresses, Snapshot},
@@ -85,7 +90,14 @@ pub struct Replica<D: Disk, S: StateMachine> {
     ending: Ending,
     observing: Observing,
     tuning: Tuning,
+    /// Phase 2 elsewhere, if this node has a device.
+    devices: Devices,
+    /// Who chooses how votes come, if that is not said.
+    routing: Option<Routing>,
     counters: Counters,
+    rings: Rings,
+    /// The configuration that the plane knows.
+    voters_of: Option<Era>,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -122,6 +134,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         self.catching_up.begin_turn();
         self.tuning.begin_turn(now);
+        if let Some(routing) = &mut self.routing {
+            routing.begin_turn(now);
+        }
         self.poll_log(now, wall_ms, plane, front);
         if self.is_silent() {
             self.reading.settle_probe(now, self.applying.applied_to());
@@ -130,6 +145,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let node = self.protocol.node();
         plane.told(node.ballot(), node.decided_to());
+        if self.voters_of.replace(node.era()) != Some(node.era()) {
+            plane.voters(node.configuration());
+        }
+        self.turn_device(now);
         self.drain_inbox(now, plane);
         self.look_at_promise(now);
         self.tick(now, plane);
@@ -141,6 +160,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.offer_streams(now, wall_ms, plane);
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
+        self.turn_device(now);
         // A group of one in memory has decided what it just proposed.
         self.apply(now, wall_ms, front);
         self.release_reads_within(now);
@@ -161,6 +181,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
+        self.choose_route(now);
         let wake_by = self.wake_at(now);
         let origin = self.proposing.origin();
         for completed in origin.take_completed() {
@@ -171,12 +192,27 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let setting = self
             .tuning
             .end_turn(now, wake_by, totals, waiting, in_flight);
-        let changed = origin.set_batching(setting.batch_bytes, setting.window);
+        // [offload-15] A batch that fits into a frame need not be taken back for.
+        let room = self.devices.room().unwrap_or(usize::MAX) - batch::HEADER_BYTES;
+        let changed = origin.set_batching(setting.batch_bytes.min(room), setting.window);
         // There may be room now for what waits.
         if changed && waiting > 0 {
             return Some(now);
         }
         wake_by
+    }
+
+    /// [plane-3] How votes should come from now on.
+    fn choose_route(&mut self, now: Time) {
+        let node = self.protocol.node();
+        let leads = node.role() == Role::Leader;
+        let voters = node.configuration().members().len();
+        if let Some(routing) = &mut self.routing {
+            routing.end_turn(now);
+            if let Some(route) = routing.look(leads, voters, now) {
+                self.protocol.later(Input::Route(route));
+            }
+        }
     }
 
     /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there is
@@ -214,6 +250,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.snapshots.wake_at(now),
             self.steer_at(),
             self.ending.deadline(),
+            self.devices.wake_at(),
             self.streaming.wake_at(now),
             self.protocol
                 .leads()
@@ -410,7 +447,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn may_propose(&self, bytes: usize) -> bool {
         let node = self.protocol.node();
-        node.can_propose() && !self.is_overloaded() && self.contents.has_room(bytes)
+        node.can_propose()
+            && self.devices.has_room()
+            && !self.is_overloaded()
+            && self.contents.has_room(bytes)
     }
 
     fn propose_value(&mut self, now: Time, offer: Offer, plane: &mut dyn Plane) {
@@ -421,6 +461,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.found(now, value);
         }
         self.step(now, Input::Propose { value, slots: 1 }, plane);
+    }
+
+    /// This node owns a device from now on: phase 2 of its group may run there ([offload-5]), if one can be had.
+    pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
+        self.devices.lend(devices);
+    }
+
+    /// Takes what the device said, and lets its owner do what is due.
+    fn turn_device(&mut self, now: Time) {
+        let (contents, protocol) = (&mut self.contents, &mut self.protocol);
+        self.devices.turn(now, |news| match news {
+            News::Bytes(value, range, payload) => contents.insert(&value, range, payload),
+            News::Word(word) => protocol.later(Input::Device(word)),
+            News::Use(cells) => protocol.later(Input::Offload { cells }),
+            News::Back(value) => protocol.later(Input::Propose { value, slots: 1 }),
+        });
+    }
+
+    /// [offload-15] The core gives a value to the device; what that has no room for the core is asked for again.
+    fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
+        let slot = SlotRange::one(Slot(0));
+        let payload = self.contents.recent(&value, slot);
+        let bytes = payload.as_deref().unwrap_or_default();
+        if self.devices.submit(now, value, bytes).is_err() {
+            self.on_refused(now, value, Refusal::Busy, plane);
+        }
     }
 
     /// The clock to read where the time of the turn is too old. It is given before the first turn.
@@ -525,6 +591,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.peers.is_empty(),
             &mut self.protocol,
             &mut self.storing,
+            &mut self.devices,
         );
         if ends {
             self.end_requests();

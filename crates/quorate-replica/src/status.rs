@@ -11,6 +11,8 @@ use quorate_core::{
 };
 use quorate_tuner::{Report, Setting};
 
+use crate::devices::DeviceStatus;
+
 /// One member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -39,6 +41,8 @@ pub struct Peer {
 pub struct PeerPlane {
     /// Those of the protocol; bulk goes by connections.
     pub way: Way,
+    /// How raw frames get from the interface, if they do.
+    pub frames: Option<&'static str>,
     /// The round trip of the last probe, if there are probes.
     pub rtt_us: Option<u64>,
     /// Why not a better way that was wanted.
@@ -59,16 +63,19 @@ pub enum Way {
     Multicast,
     /// The same without IP: frames of our own EtherType on one interface.
     Ethernet,
+    /// Connections, datagrams to each, a chain or a group, whichever is predicted to be the fastest ([plane-3]).
+    Auto,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Tcp,
         Self::Udp,
         Self::Chain,
         Self::Multicast,
         Self::Ethernet,
+        Self::Auto,
     ];
 
     /// The one of this name.
@@ -84,6 +91,7 @@ impl Way {
             Self::Chain => "chain",
             Self::Multicast => "multicast",
             Self::Ethernet => "ethernet",
+            Self::Auto => "auto",
         }
     }
 }
@@ -331,6 +339,10 @@ pub struct Status {
     pub notices: Vec<String>,
     /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
     pub ring: Vec<NodeId>,
+    /// What it chose by itself, and why, a line each: how its frames travel, and how votes come to it ([plane-3]).
+    pub choices: Vec<String>,
+    /// Its device, if it was lent one.
+    pub device: Option<DeviceStatus>,
     /// Everybody that belongs to the group or is connected, itself included, in order of ids.
     pub peers: Vec<Peer>,
 }

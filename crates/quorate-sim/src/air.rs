@@ -32,6 +32,9 @@ pub struct Air {
     pub refused_of_1000: u64,
     /// Mean time between two times that the group falls silent for a node.
     pub deaf_us: Option<u64>,
+    /// Planes choose how frames travel, and in this mean time one of them takes another way, whatever that is good for
+    /// ([plane-3]).
+    pub changes_us: Option<u64>,
 }
 
 impl Air {
@@ -46,6 +49,7 @@ impl Air {
             cut_of_1000: 0,
             refused_of_1000: 0,
             deaf_us: None,
+            changes_us: None,
         }
     }
 
@@ -55,7 +59,7 @@ impl Air {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
         let group = dice.chance(2, 3);
-        let air = Self {
+        let mut air = Self {
             keyed: dice.chance(1, 2),
             window_bytes: dice.pick(&[4 << 10, 16 << 10, 512 << 10]),
             socket_bytes: dice.pick(&[16 << 10, 256 << 10]),
@@ -64,12 +68,16 @@ impl Air {
             cut_of_1000: dice.pick(&[0, 2, 20]),
             refused_of_1000: dice.pick(&[0, 0, 20]),
             deaf_us: dice.pick(&[None, Some(300_000), Some(1_500_000)]),
+            changes_us: None,
         };
         let reach = match (group, dice.chance(1, 3)) {
             (_, true) => Reach::Chain,
             (true, false) => Reach::Group,
             (false, false) => Reach::Each,
         };
+        if reach != Reach::Each {
+            air.changes_us = dice.pick(&[None, None, Some(50_000), Some(500_000)]);
+        }
         let carrier = if packets {
             Carrier::Packets { reach }
         } else {
@@ -84,6 +92,7 @@ impl Air {
             keyed: self.keyed,
             window_bytes: self.window_bytes,
             socket_bytes: self.socket_bytes,
+            changes_us: self.changes_us,
             ..Self::calm()
         };
     }
@@ -207,6 +216,7 @@ impl Counts {
             (&mut self.deaf, other.deaf),
             (&mut a.frames_to_group, b.frames_to_group),
             (&mut a.relayed, b.relayed),
+            (&mut a.changes, b.changes),
             (&mut a.frames_to_one, b.frames_to_one),
             (&mut a.frames_refused, b.frames_refused),
             (&mut a.frames_received, b.frames_received),

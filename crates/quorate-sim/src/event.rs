@@ -109,8 +109,20 @@ pub(crate) enum Event {
     StoreCalm(usize),
     /// A process stands still in the midst of a turn.
     Stall,
+    /// A frame arrives at a device.
+    Frame {
+        from: usize,
+        to: usize,
+        bytes: Vec<u8>,
+    },
+    /// A device loses power.
+    DeviceReset,
+    /// Somebody takes a device from its place in the network.
+    DeviceTaken,
     /// The group falls silent for a node.
     Deaf,
+    /// A plane takes another way.
+    Way,
     /// It hears the group again.
     Hears(usize),
 }

@@ -12,6 +12,7 @@ use quorate_replica::{
 
 use crate::{
     air::Air,
+    device,
     dice::Dice,
     network::{Carrier, Weather},
     workload::streams::Load,
@@ -167,6 +168,8 @@ pub struct Settings {
     pub thrifty: bool,
     /// How votes come to leaders.
     pub votes: Route,
+    /// Whether nodes have devices, and what goes wrong with them.
+    pub devices: Option<device::Faults>,
 }
 
 impl Settings {
@@ -231,6 +234,7 @@ impl Settings {
             } else {
                 Route::Star
             },
+            devices: device::Faults::draw(seed).filter(|_| nodes > 1),
         }
         .draw_leases()
         .draw_packets()
@@ -288,6 +292,7 @@ impl Settings {
             terms: Terms::default(),
             thrifty: false,
             votes: Route::Star,
+            devices: None,
         }
     }
 

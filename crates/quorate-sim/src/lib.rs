@@ -11,6 +11,7 @@
 pub mod air;
 pub mod check;
 pub mod clock;
+pub mod device;
 pub use quorate_dice as dice;
 pub mod disk;
 mod event;

@@ -50,6 +50,7 @@ use quorate_wire::{Join, RefusalCode};
 
 use crate::{
     clock::Clock,
+    device::Device,
     dice::Dice,
     faults::Settings,
     front::{Ask as StreamAsk, Fronts},
@@ -334,6 +335,8 @@ pub struct Seen {
     pub decided_to: Slot,
     /// How far its table of streams was looked at.
     pub streams_to: Slot,
+    /// Slots that its device gave out, decisions that it counted, times that it was taken back.
+    pub device: [u64; 3],
     /// What its replica counts.
     pub counters: Counters,
     /// Why it does not serve.
@@ -350,6 +353,8 @@ pub struct Node {
     pub clock: Clock,
     /// Counts process starts, for events that are meant for one of them.
     pub life: u64,
+    /// The device, if this run has any; it lives longer than the process.
+    pub device: Option<Device>,
     /// The process.
     pub running: Option<Running>,
     /// It was let in after the founding.
@@ -406,6 +411,7 @@ impl Node {
             disk,
             clock,
             life: 0,
+            device: None,
             running: None,
             joined: false,
             retired: false,
@@ -623,7 +629,7 @@ impl Starter for Simulated<'_> {
         options.client_timeout_ms = settings.client_timeout_ms;
         options.inflight_max = settings.inflight_max;
         options.thrifty = settings.thrifty;
-        options.route = settings.votes.clone();
+        options.votes = quorate_replica::routing::Votes::Set(settings.votes.clone());
         options.window_slots = settings.window_slots;
         options.limits = limits(settings);
         options.tuning = settings.tuning;

@@ -88,6 +88,7 @@ impl Side {
         let settings = quorate_plane::Settings {
             endpoint,
             reach,
+            chooses: air.changes_us.is_some(),
             nonces: Box::new(move || nonces.word()),
         };
         Self {
@@ -249,6 +250,7 @@ impl Side {
         sum.frames_received += now.frames_received - then.frames_received;
         sum.given_up += now.given_up - then.given_up;
         sum.relayed += now.relayed - then.relayed;
+        sum.changes += now.changes - then.changes;
         self.counted.planes = now;
     }
 }

@@ -106,6 +106,8 @@ fn message_words(message: &Message) -> String {
             let entries: Vec<String> = entries.collect();
             format!("ring vote ballot {}: {}", m.ballot, entries.join(", "))
         }
+        Message::Arm { ballot, slot, .. } => format!("arm in ballot {ballot} from slot {slot}"),
+        Message::Armed { ballot, floor } => format!("armed in ballot {ballot} from slot {floor}"),
         Message::Decided { ballot, decided_to } => {
             format!("decided below {decided_to} in ballot {ballot}")
         }

@@ -12,6 +12,7 @@ mod acts;
 mod chaos;
 mod clients;
 mod datagrams;
+mod devices;
 mod lives;
 mod operators;
 mod scene;
@@ -20,7 +21,9 @@ mod turn;
 
 use quorate_core::time::Time;
 
-use self::{chaos::Chaos, datagrams::Flights, operators::Operators, streams::Streaming};
+use self::{
+    chaos::Chaos, datagrams::Flights, devices::Frames, operators::Operators, streams::Streaming,
+};
 pub(crate) use crate::event::Event;
 use crate::{
     air,
@@ -91,6 +94,18 @@ pub struct Counts {
     pub stream_bytes_read: u64,
     /// Votes that members of a ring passed on for others.
     pub relayed: u64,
+    /// Frames that devices sent.
+    pub device_frames: u64,
+    /// Slots that devices gave out, and decisions that they counted, as their owners heard.
+    pub device_given: u64,
+    /// See above.
+    pub device_counted: u64,
+    /// Times that a leader took back what its device gave out.
+    pub taken_back: u64,
+    /// Devices that lost power.
+    pub device_resets: u64,
+    /// Devices that somebody took from their places.
+    pub devices_taken: u64,
     /// What planes of packets did and met.
     pub packets: air::Counts,
 }
@@ -120,6 +135,7 @@ pub struct World {
     wires: Wires,
     chaos: Chaos,
     flights: Flights,
+    frames: Frames,
     operators: Operators,
     streaming: Streaming,
     stream_check: Streams,
@@ -158,6 +174,7 @@ impl World {
             wires: Wires::default(),
             chaos,
             flights: Flights::new(settings.seed, total),
+            frames: Frames::new(settings.seed),
             operators: Operators::new(&settings),
             streamers: Vec::new(),
             streaming: Streaming::new(settings.seed),
@@ -185,7 +202,10 @@ impl World {
         world.plan_store_fault();
         world.plan_operator();
         world.plan_stall();
+        world.plan_reset();
+        world.plan_taking();
         world.plan_deaf();
+        world.plan_way();
         world.plan_streams();
         world
     }
@@ -301,7 +321,11 @@ impl World {
             }
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
+            Event::Frame { from, to, bytes } => self.device_hears(from, to, &bytes),
+            Event::DeviceReset => self.reset_device(),
+            Event::DeviceTaken => self.take_device(),
             Event::Deaf => self.deafen(),
+            Event::Way => self.take_another_way(),
             Event::Hears(node) => self.hears(node),
             Event::StoreCalm(node) => {
                 self.nodes[node].store.take();

@@ -116,6 +116,7 @@ fn fixed_seeds_reach_every_counter() {
         ("frames refused", planes.frames_refused),
         ("frames received", planes.frames_received),
         ("given up", planes.given_up),
+        ("ways changed", planes.changes),
     ] {
         assert!(count > 0, "{what} never happened: {all}");
     }

@@ -57,7 +57,7 @@ fn check_half(odd: bool) {
     );
     assert!(all.installs > 10, "{all:?}");
     assert!(
-        all.joins > 50 && all.plans > 50 && all.retired > 5,
+        all.joins > 50 && all.plans > 30 && all.retired > 5,
         "{all:?}"
     );
     // Leases let reads run, and a node stands still while it has one. That a lease ends between the look and the

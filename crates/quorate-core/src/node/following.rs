@@ -151,6 +151,13 @@ impl Node {
             return;
         }
         let mut range = range;
+        if let Some(leading) = &self.leading
+            && self.offload.is_out()
+            && range.from >= leading.tally.next()
+        {
+            // [offload-10] What the device gave out is told here soon.
+            return;
+        }
         if let Some(leading) = &self.leading {
             // What a leader says of its ballot is taken by others as true of their votes in it
             // ([decide-2]): a decision from elsewhere must be the value that it proposed itself.

@@ -65,6 +65,10 @@ impl Node {
 
     /// The token goes when the target has everything that this leader has.
     pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
+        if self.transfer.is_some() && self.offload.is_out() {
+            // [offload-13]
+            return self.take_back(effects);
+        }
         let (Some(leading), Some(transfer)) = (&self.leading, &mut self.transfer) else {
             return;
         };

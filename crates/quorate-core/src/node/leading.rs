@@ -54,6 +54,10 @@ impl Node {
         if let Some(message) = self.ring_said() {
             effects.send_all(self.peers.connected(), &message);
         }
+        // Reads may ask for heartbeats so often that none is ever due by time.
+        if self.offload.is_due(now, self.options.heartbeat_ms) {
+            self.offload(now, effects);
+        }
     }
 
     /// [trim-1] What auxiliaries may forget.
@@ -122,6 +126,7 @@ impl Node {
         };
         peer.sent_to = decided_to;
         peer.voted_to = Slot(0);
+        self.offload.disarmed(member);
         self.resend(member.node, effects);
         if let Some(leading) = &self.leading {
             let sent_to = leading.tally.next();
@@ -241,6 +246,7 @@ impl Node {
         let tried = self.phase1.is_some();
         self.end_phase1(why, effects);
         if let Some(ballot) = led {
+            self.stop_device(effects);
             effects.explain(Explanation::StepsDown { ballot, why });
         }
         if led.is_none() && !tried {

@@ -25,9 +25,10 @@ impl Node {
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
         let leading = self.leading.as_ref().filter(|_| self.holder.is_on())?;
         let ballot = leading.ballot();
-        // Transfer and the casting move end the lease first.
+        // Transfer and the casting move end the lease first. [offload-18] What a device gave out is not known here.
         let stays = self.transfer.is_none() && self.phase1.is_none();
-        if !stays || self.acceptor.promised() > ballot || self.pending.failed() {
+        let here = stays && !self.offload.is_out();
+        if !here || self.acceptor.promised() > ballot || self.pending.failed() {
             return None;
         }
         let own = self.options.member;

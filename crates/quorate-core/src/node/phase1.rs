@@ -34,6 +34,13 @@ impl Node {
         if self.pending.restates(decided_to) < decided_to {
             return;
         }
+        if self.offload.is_out() {
+            // [offload-12] What the device gave out must be known first, or it must have come to rest.
+            return self.take_back(effects);
+        }
+        if asked == Asked::Everybody && !self.is_fenced_for(ballot, effects) {
+            return self.fence.wait_to_campaign(asked, why);
+        }
         effects.slow.campaigns += 1;
         effects.explain(Explanation::Campaigns { ballot, why });
         self.rounds.speak(ballot);
@@ -151,10 +158,17 @@ impl Node {
     /// [cast-3] The casting vote: this node's own promise, last, by its own record. From that
     /// record on it casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
-        let Some(phase1) = self.phase1.as_mut() else {
+        let Some(phase1) = &self.phase1 else {
             return false;
         };
         let (ballot, from) = (phase1.ballot, phase1.from);
+        if !self.is_fenced_for(ballot, effects) {
+            // [offload-8] The casting vote is cast when the fence stands.
+            return false;
+        }
+        let Some(phase1) = self.phase1.as_mut() else {
+            return false;
+        };
         phase1.stage = Stage::Casting;
         if self.acceptor.may_promise(ballot) != Ok(true) {
             let promised = self.acceptor.promised();
@@ -245,6 +259,7 @@ impl Node {
         self.peers.restart(now, decided_to);
         self.begin_engaging(now, again);
         self.laying.begin(now, decided_to);
+        self.offload.restart(now, decided_to);
         self.election.lead(self.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
         for Inherited {

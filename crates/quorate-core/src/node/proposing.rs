@@ -12,6 +12,7 @@ use crate::{
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
     node_id::{Member, NodeId},
+    offload::Stage,
     quorum::MemberSet,
     slot::Slot,
     time::Time,
@@ -36,6 +37,11 @@ impl Node {
             .or_else(|| (!self.has_room(slots)).then_some(Refusal::Busy));
         match refusal {
             Some(why) => effects.push(Effect::Refused { value, why }),
+            None if self.offload.is_out() => {
+                if let Some(why) = self.submit(value, slots, effects) {
+                    effects.push(Effect::Refused { value, why });
+                }
+            }
             None => self.propose(now, value, slots, true, self.options.member.node, effects),
         }
     }
@@ -51,7 +57,12 @@ impl Node {
         // [cast-3] Between the casting promise and the new ballot this node casts no vote.
         let casting = self.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.options.inflight_max;
-        (casting || full).then_some(Refusal::Busy)
+        // [offload-12] Nobody gives out slots until the device was read out.
+        let away = matches!(
+            self.offload.stage,
+            Stage::TakingBack(_) | Stage::Stopping(_)
+        );
+        (casting || full || away).then_some(Refusal::Busy)
     }
 
     /// [p2-3] Whether acceptors that are level with this leader have room for `slots` more.
@@ -128,6 +139,7 @@ impl Node {
         let idle = self.engaging.idle();
         let level = self.peers.iter_mut().filter_map(|peer| {
             let asked = peer.connected && !idle.contains(peer.member.node);
+            let asked = asked && !self.offload.reaches(peer.member);
             let level = asked && peer.sent_to == proposal.range.from;
             level.then(|| {
                 peer.sent_to = proposal.range.to;
@@ -197,6 +209,10 @@ impl Node {
         let Some(tally) = leading.tally_of(vote.ballot) else {
             return;
         };
+        if self.offload.is_out() && vote.volatile_to > tally.next() {
+            // [offload-10] The device gave out more than was told so far.
+            return self.offload.keep_early(from, vote);
+        }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
             let alarm = Alarm::ConflictingVotes {
                 from: from.node,

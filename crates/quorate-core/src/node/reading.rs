@@ -15,7 +15,9 @@ use crate::{
 
 impl Node {
     pub(super) fn on_read(&mut self, now: Time, token: ReadToken, effects: &mut Effects) {
-        let taken = if let Some(leading) = &self.leading {
+        let taken = if self.leading.is_some() && self.offload.is_out() {
+            self.look_next(Reader::Local(token), effects)
+        } else if let Some(leading) = &self.leading {
             // [read-1] Followers acknowledge clients too, so all that was proposed may be known.
             self.reads
                 .gather(Reader::Local(token), leading.tally.next())
@@ -37,8 +39,10 @@ impl Node {
     }
 
     /// [read-3]
-    pub(super) fn on_read_request(&mut self, from: NodeId, id: u64) {
-        if let Some(leading) = &self.leading {
+    pub(super) fn on_read_request(&mut self, from: NodeId, id: u64, effects: &mut Effects) {
+        if self.leading.is_some() && self.offload.is_out() {
+            let _ = self.look_next(Reader::Remote(from, id), effects);
+        } else if let Some(leading) = &self.leading {
             // Without room the question is dropped, and asked again.
             let _ = self
                 .reads

@@ -68,6 +68,20 @@ impl Node {
             && self.phase1.as_ref().is_some_and(asks_everybody)
     }
 
+    /// Whether a device may vote for this node, or gives out slots for it.
+    pub fn uses_device(&self) -> bool {
+        self.fence.armed().is_some() || self.offload.is_out()
+    }
+
+    /// The ballot that this node's device votes in, by its own word; and whether it gives out slots.
+    pub fn device(&self) -> (Option<Ballot>, bool) {
+        let armed = self.fence.armed();
+        (
+            armed.filter(|ballot| self.fence.votes_in(*ballot)),
+            self.offload.is_out(),
+        )
+    }
+
     /// Whether this node leads, and hands that over.
     pub fn is_handing_over(&self) -> bool {
         self.transfer.is_some()

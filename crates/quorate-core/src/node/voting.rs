@@ -12,7 +12,7 @@ use crate::{
     record::{Record, RecordSeq},
     slot::Slot,
     time::Time,
-    voted::Step,
+    voted::{Run, Step},
 };
 
 impl Node {
@@ -40,6 +40,10 @@ impl Node {
         match self.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
+                if raises && !self.is_fenced_for(ballot, effects) {
+                    // [offload-8] It is answered when the device's votes are this acceptor's.
+                    return self.wait_for_fence(from, ballot, slot);
+                }
                 if raises && !self.may_enter(ballot, slot) {
                     // [ballot-5] It is asked again, and by then it may have learned that from who asks.
                     return self.wait_to_enter(from, ballot, slot);
@@ -139,6 +143,10 @@ impl Node {
             // [read-4] A vote is a promise too. The leader resumes from what was not voted for.
             return;
         }
+        if !self.is_fenced_for(m.ballot, effects) {
+            // [offload-8] As above.
+            return;
+        }
         let (wanted, mut run) = match self.voted.run().step(&m, self.learner.decided_to()) {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),
@@ -206,6 +214,17 @@ impl Node {
         };
         let record = self.pending.append(record, effects);
         effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
+        self.runs_to(now, run, record, effects);
+    }
+
+    /// The votes in the newest ballot are this run now, once its last record is on stable storage.
+    pub(super) fn runs_to(
+        &mut self,
+        now: Time,
+        run: Run,
+        record: RecordSeq,
+        effects: &mut Effects,
+    ) {
         if run.from > self.voted.durable_to() && run.from <= self.learner.decided_to() {
             // A run apart from what is known to be on stable storage: everything before it is decided
             // here, and once this record is there, so are those of all that.

@@ -94,6 +94,9 @@ fn describe_explanation(explanation: Explanation) -> String {
         Explanation::RingBreaks { slot, .. } => format!("(the ring breaks at slot {slot})"),
         Explanation::Engages { .. } => "(engages auxiliaries)".to_owned(),
         Explanation::Retires { .. } => "(retires auxiliaries)".to_owned(),
+        Explanation::Offloads { ballot } => format!("(hands {ballot} to devices)"),
+        Explanation::TakesBack { ballot } => format!("(takes {ballot} back from devices)"),
+        Explanation::DeviceForgot => "(its device forgot)".to_owned(),
         Explanation::StepsDown { ballot, why } => format!("(steps down from {ballot}: {why})"),
     }
 }
@@ -107,6 +110,8 @@ fn kind(message: &Message) -> &'static str {
         Message::Phase2b(_) => "2b",
         Message::Lay { .. } => "lay",
         Message::RingVote(_) => "ring-vote",
+        Message::Arm { .. } => "arm",
+        Message::Armed { .. } => "armed",
         Message::Decided { .. } => "decided",
         Message::Heartbeat(_) => "heartbeat",
         Message::HeartbeatReply(_) => "heartbeat-reply",
@@ -772,6 +777,7 @@ impl Stage {
                 format!("read {} waits for everything below {slot}", token.0)
             }
             Effect::ReadFailed { token } => format!("read {} failed", token.0),
+            Effect::Device(order) => format!("device: {order:?}"),
             Effect::Refused { value, why } => format!("refused {}: {why:?}", self.name(value)),
             Effect::TransferEnded(Ok(node)) => format!("transfer ended: {node} leads"),
             Effect::TransferEnded(Err(why)) => format!("transfer ended: {why:?}"),
@@ -847,6 +853,8 @@ impl Stage {
                 let entries: Vec<String> = entries.collect();
                 format!("{kind} {}: {}", m.ballot, entries.join("; "))
             }
+            Message::Arm { ballot, slot, .. } => format!("{kind} {ballot} from slot {slot}"),
+            Message::Armed { ballot, floor } => format!("{kind} {ballot} from slot {floor}"),
             Message::Decided { ballot, decided_to } => {
                 format!("{kind} to {decided_to} in {ballot}")
             }

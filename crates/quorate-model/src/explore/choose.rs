@@ -21,6 +21,7 @@ impl Run {
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
             r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream, r.route,
+            r.device, r.devices,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -79,6 +80,8 @@ impl Run {
             Some(23) => return self.absence(shared),
             Some(24) => return self.stream(shared),
             Some(25) => return self.route(shared),
+            Some(26) => self.device(site),
+            Some(27) => return self.devices(shared),
             _ => None,
         };
         match event {
@@ -217,7 +220,7 @@ impl Run {
     }
 
     /// What these say to each other from this place of the soup on, and what comes of it.
-    fn among(
+    pub(super) fn among(
         &mut self,
         inside: &[bool],
         mut next: usize,
@@ -455,7 +458,7 @@ impl Run {
         (!leaders.is_empty()).then(|| self.dice.pick(&leaders))
     }
 
-    fn propose(&mut self) -> Option<Event> {
+    pub(super) fn propose(&mut self) -> Option<Event> {
         if self.values >= self.plan.values {
             return None;
         }

@@ -124,6 +124,11 @@ impl World {
                 self.seen.broke += 1;
                 Ok(())
             }
+            Effect::Explain(Explanation::DeviceForgot) => {
+                // [volatile-1] It has no say any more, until it comes back as another member.
+                self.sites[at].failed = true;
+                Ok(())
+            }
             Effect::Explain(Explanation::Retires { .. }) => {
                 self.seen.retired += 1;
                 Ok(())
@@ -140,6 +145,10 @@ impl World {
                 ..
             } => {
                 self.sites[at].offering.refused(stream);
+                Ok(())
+            }
+            Effect::Device(order) => {
+                self.sites[at].device.order(order);
                 Ok(())
             }
             Effect::Refused { .. } | Effect::TransferEnded(_) | Effect::Explain(_) => Ok(()),

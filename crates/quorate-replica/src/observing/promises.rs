@@ -48,12 +48,14 @@ impl Promises {
             Message::Phase1a { ballot, .. }
             | Message::Phase2a(Phase2a { ballot, .. })
             | Message::Decided { ballot, .. }
+            | Message::Arm { ballot, .. }
             | Message::Heartbeat(Heartbeat { ballot, .. })
             | Message::Lay { ballot, .. }
             | Message::PreVote { ballot }
             | Message::Transfer { ballot } => ballot,
             Message::Phase1b(_)
             | Message::Preempted { .. }
+            | Message::Armed { .. }
             | Message::Phase2b(_)
             | Message::RingVote(_)
             | Message::HeartbeatReply(_)

@@ -2,6 +2,7 @@
 
 use quorate_core::{
     ballot::Ballot,
+    device::Order,
     effect::{Effect, Effects, Refusal, Role},
     input::Input,
     message::Message,
@@ -74,10 +75,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     }
                 }
                 Effect::ReadFailed { token } => self.reading.failed(now, token),
+                Effect::Device(Order::Submit { value }) => {
+                    self.submit_to_device(now, value, plane);
+                }
+                Effect::Device(order) => self.devices.order(&order),
                 Effect::Refused { value, why } => self.on_refused(now, value, why, plane),
                 Effect::TransferEnded(result) => self.ending.on_transfer_ended(result),
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
                 Effect::Explain(explanation) => {
+                    self.rings.note(&explanation, &mut self.counters);
                     self.observing.tell(Event::Leadership(explanation));
                 }
                 Effect::WakeAt(at) => self.protocol.set_wake(at),
@@ -284,7 +290,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn on_refused(&mut self, now: Time, value: Value, why: Refusal, plane: &mut dyn Plane) {
+    pub(super) fn on_refused(
+        &mut self,
+        now: Time,
+        value: Value,
+        why: Refusal,
+        plane: &mut dyn Plane,
+    ) {
         if let Value::Content { stream, .. } = value {
             return self.streaming.offering.refused(stream);
         }

@@ -151,6 +151,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let (now, message) = self.received_at(now, message);
         self.tuning.on_message(now, from.node, &message);
+        if let Some(routing) = &mut self.routing {
+            routing.on_message(&message);
+        }
         self.observing
             .heard(now, &message, self.protocol.node().era());
         let Some(held) = self.admit(now, &message, brought) else {

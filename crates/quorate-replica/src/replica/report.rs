@@ -17,7 +17,9 @@ use quorate_tuner::{Change, Setting};
 use super::Replica;
 use crate::{
     counters::Counters,
+    devices::DeviceStatus,
     observing::{events::Event, pursuit::Standing},
+    routing::Routing,
     service::{Metadata, StateMachine},
     status::{DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, TuningReport},
 };
@@ -47,6 +49,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             snapshot: self.snapshots.own(),
             snapshot_taking: self.snapshots.taking(),
             ring: self.protocol.node().ring(),
+            choices: self.choices(),
+            device: self.devices.status().cloned(),
             disk: self.disk_use(now),
             streams: self.stream_use(),
             progress: self.observing.progress(now, &self.standing()),
@@ -54,6 +58,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             notices: self.notices(now),
             peers: self.known_peers(now),
         }
+    }
+
+    /// This node's device, if it was lent one.
+    pub fn device(&self) -> Option<&DeviceStatus> {
+        self.devices.status()
     }
 
     /// Where this node stands.
@@ -289,6 +298,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             setting: self.tuning.setting(),
             held: self.tuning.is_held(),
         }
+    }
+
+    /// What was chosen by itself, and why.
+    fn choices(&self) -> Vec<String> {
+        let leads = self.protocol.node().role() == Role::Leader;
+        let routing = self.routing.iter().filter(|_| leads);
+        routing.map(Routing::why).collect()
     }
 
     /// Batch and window that are in force.

@@ -24,6 +24,7 @@ use crate::{
     completions::Completions,
     contents::{Contents, positions, runs::Runs},
     counters::Counters,
+    devices::Devices,
     ending::Ending,
     group::Group,
     limits::{Limits, OPEN_BATCHES_MAX},
@@ -33,6 +34,8 @@ use crate::{
     proposing::{Proposing, batch, origin::Origin},
     protocol::Protocol,
     reading::Reading,
+    rings::Rings,
+    routing::{Routing, Votes},
     service::StateMachine,
     snapshots::{self, Snapshots},
     steering::Steering,
@@ -114,7 +117,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leases: options.leases,
             silent_us: options.silent_us,
             thrifty: options.thrifty,
-            route: options.route.clone(),
+            route: options.votes.first(),
             seed: options.seed,
         };
         // Longer than an election usually takes: by then a new leader has heard of everything.
@@ -193,7 +196,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             ending: Ending::new(timeout_ms),
             observing: Observing::new(now, pursuit, election_ms),
             tuning: Tuning::new(tuning, possible, class),
+            routing: (options.votes == Votes::Auto).then(|| Routing::new(now)),
             counters: Counters::default(),
+            rings: Rings::default(),
+            devices: Devices::default(),
+            voters_of: None,
         })
     }
 }

@@ -482,6 +482,7 @@ impl World {
         self.chaos.goes_on = false;
         self.network.calm();
         self.calm_air();
+        self.calm_devices();
         let over = |event: &Event| {
             matches!(
                 event,
@@ -490,6 +491,7 @@ impl World {
                     | Event::StoreFault
                     | Event::Stall
                     | Event::Deaf
+                    | Event::Way
                     | Event::Start(_)
             )
         };

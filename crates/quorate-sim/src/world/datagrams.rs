@@ -5,7 +5,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::endpoint::To;
-use quorate_plane::{Reach, packets::Left};
+use quorate_plane::{Carrier as By, Reach, packets::Left};
 
 use super::{Event, World, name};
 use crate::{
@@ -136,6 +136,29 @@ impl World {
     pub(super) fn hears(&mut self, node: usize) {
         self.flights.deaf[node] = false;
         self.line(&name(node), "hears", format_args!("the group"));
+    }
+
+    /// The next time that a plane takes another way, if that happens in this run.
+    pub(super) fn plan_way(&mut self) {
+        if let Some(mean_us) = self.settings.air.changes_us {
+            let wait = self.flights.dice.interval(mean_us);
+            self.after(wait, Event::Way);
+        }
+    }
+
+    /// [plane-3] A plane changes its mind, for no reason.
+    pub(super) fn take_another_way(&mut self) {
+        self.plan_way();
+        let dice = &mut self.flights.dice;
+        let node = dice.index(self.nodes.len());
+        let by = dice.pick(&[By::Connections, By::Each, By::Group, By::Chain]);
+        let now = self.nodes[node].time(self.now);
+        let running = self.nodes[node].running.as_mut();
+        if let Some(side) = running.and_then(|running| running.packets.as_mut()) {
+            side.plane().force(by, now);
+            self.line(&name(node), "way", format_args!("{}", by.name()));
+            self.wake(node);
+        }
     }
 
     /// From now on datagrams arrive.

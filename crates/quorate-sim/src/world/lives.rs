@@ -96,6 +96,7 @@ impl World {
         let (member, boot) = (identity.member(), identity.boot());
         let cluster = identity.founding().cluster;
         self.open_packets(node, member, boot, cluster);
+        self.own_device(node, boot);
         let text = match member.incarnation.0 {
             0 => "",
             _ => ", as a learner: it may have forgotten votes",
@@ -376,6 +377,7 @@ impl World {
             self.break_connection(node, peer, late_us);
         }
         self.nodes[node].kill(&mut self.dice);
+        self.orphan_device(node);
         self.watch.ended(node);
         self.line(&name(node), "killed", format_args!(""));
         self.drop_clients(node);

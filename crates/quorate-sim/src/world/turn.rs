@@ -4,6 +4,7 @@ use std::mem::take;
 
 use quorate_core::{
     ballot::Ballot,
+    configuration::Configuration,
     effect::Role,
     node_id::{Member, NodeId},
     node_set::NodeSet,
@@ -108,6 +109,18 @@ impl Plane for Outgoing<'_> {
             packets.plane().decided(ballot, decided_to, self.now);
         }
     }
+
+    fn voters(&mut self, configuration: &Configuration) {
+        if let Some(packets) = &mut self.packets {
+            packets.plane().voters(
+                configuration
+                    .members()
+                    .iter()
+                    .map(|voter| voter.member.node)
+                    .collect(),
+            );
+        }
+    }
 }
 
 /// What a turn needs of the world.
@@ -162,6 +175,7 @@ impl World {
         self.make_room(node);
         self.send_frames(node)?;
         self.send_datagrams(node, now.time);
+        self.send_device_frames(node);
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
@@ -221,6 +235,7 @@ impl World {
             running.host.replica().stopped_cleanly() && running.host.finish().is_ok()
         });
         process.kill(&mut self.dice);
+        self.orphan_device(node);
         self.watch.ended(node);
         self.counts.stops += 1;
         self.line(
@@ -392,6 +407,13 @@ impl World {
         }
         let now = host.replica().counters();
         let before = std::mem::replace(&mut seen.counters, now);
+        if let Some(device) = host.replica().device() {
+            let told = [device.given, device.counted, device.taken_back];
+            let before = std::mem::replace(&mut seen.device, told);
+            self.counts.device_given += told[0] - before[0];
+            self.counts.device_counted += told[1] - before[1];
+            self.counts.taken_back += told[2] - before[2];
+        }
         let own = host.replica().snapshot().map_or(Slot(0), |own| own.at);
         let start = host.replica().log().start();
         let counts = &mut self.counts;

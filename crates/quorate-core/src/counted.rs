@@ -1,0 +1,71 @@
+//! Slots that devices counted a quorum for, in whatever order that was heard ([offload-10], [offload-11]).
+
+use alloc::vec::Vec;
+
+use crate::slot::{Slot, SlotRange};
+
+/// Most ranges that are kept; what lies beyond is decided by other ways.
+const RANGES_MAX: usize = 64;
+
+/// Ranges in slot order, apart from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counted {
+    ranges: Vec<SlotRange>,
+}
+
+impl Counted {
+    /// These were counted, too.
+    pub fn add(&mut self, range: SlotRange) {
+        if range.is_empty() {
+            return;
+        }
+        let from = self.ranges.partition_point(|known| known.to < range.from);
+        let to = self.ranges.partition_point(|known| known.from <= range.to);
+        let mut joined = range;
+        for known in &self.ranges[from..to] {
+            joined.from = joined.from.min(known.from);
+            joined.to = joined.to.max(known.to);
+        }
+        self.ranges.splice(from..to, [joined]);
+        self.ranges.truncate(RANGES_MAX);
+    }
+
+    /// How far slots from `slot` on were counted; `slot` itself, if it was not.
+    pub fn reaches(&self, slot: Slot) -> Slot {
+        let at = self.ranges.partition_point(|known| known.to <= slot);
+        let known = self.ranges.get(at).filter(|known| known.contains(slot));
+        known.map_or(slot, |known| known.to)
+    }
+
+    /// Slots below are decided.
+    pub fn drop_below(&mut self, slot: Slot) {
+        if self.ranges.first().is_some_and(|known| known.to <= slot) {
+            self.ranges.retain(|known| known.to > slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_join_in_any_order() {
+        let mut counted = Counted::default();
+        for slot in [7, 5, 9, 6, 2] {
+            counted.add(SlotRange::one(Slot(slot)));
+        }
+        counted.add(SlotRange::new(Slot(4), Slot(4)));
+        assert_eq!(counted.reaches(Slot(5)), Slot(8));
+        assert_eq!(counted.reaches(Slot(4)), Slot(4), "an empty range is none");
+        assert_eq!(counted.reaches(Slot(8)), Slot(8));
+        counted.add(SlotRange::new(Slot(3), Slot(9)));
+        assert_eq!(counted.reaches(Slot(2)), Slot(10));
+        counted.drop_below(Slot(10));
+        assert_eq!(counted, Counted::default());
+        for slot in (0..300).step_by(2) {
+            counted.add(SlotRange::one(Slot(slot)));
+        }
+        assert_eq!(counted.ranges.len(), RANGES_MAX);
+    }
+}

@@ -1,0 +1,146 @@
+//! What a node and its device say to each other: [`Order`]s go out, [`Word`]s come in ([offload-5]–[offload-19]).
+//!
+//! A device votes, gives out slots and counts in one ballot, outside of this node and faster. Everything else stays here:
+//! who leads, what was promised, what is decided in which order. A device may be taken away at any moment.
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::Ballot,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// What a device is to do. Orders are carried out in the order given; of one that changes nothing any more the device
+/// says so in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Vote in this ballot, and in no other, from this slot on. Answer: [`Word::Armed`].
+    Arm {
+        /// The ballot.
+        ballot: Ballot,
+        /// This member's place in the configuration of the ballot's era.
+        position: u8,
+        /// The first slot.
+        floor: Slot,
+    },
+    /// [offload-8] Vote no more; when nothing runs any more that began before, read out. Answer: [`Word::Fenced`].
+    Fence {
+        /// The ballot that it was armed with.
+        ballot: Ballot,
+    },
+    /// [offload-14] Votes below have served.
+    Floor {
+        /// The lowest slot that is kept.
+        to: Slot,
+    },
+    /// [offload-5] Give out slots of this ballot, and count. Answer: [`Word::Started`] or [`Word::Stopped`].
+    Start {
+        /// The ballot, which this node leads in.
+        ballot: Ballot,
+        /// The first slot.
+        first: Slot,
+        /// The first slot that is not given out yet.
+        limit: Slot,
+        /// Any so many of the members decide.
+        quorum: u8,
+        /// How many members there are.
+        members: u8,
+        /// Whether votes of devices are less than the group asks for: what is counted is a hint ([offload-10]).
+        hint: bool,
+    },
+    /// [offload-14] Slots below this limit may be given out, and proposals below the floor have served.
+    Allow {
+        /// The lowest slot that is kept.
+        floor: Slot,
+        /// The first slot that is not given out yet.
+        limit: Slot,
+    },
+    /// [offload-12] Give out no more; when nothing runs any more that began before, read out. Answer: [`Word::TakenBack`].
+    TakeBack {
+        /// The ballot that it was started with.
+        ballot: Ballot,
+    },
+    /// The same, and nobody needs what was given out. Answer: [`Word::Stopped`].
+    Stop {
+        /// The ballot that it was started with.
+        ballot: Ballot,
+    },
+    /// Give this value a slot. Its bytes are at hand.
+    Submit {
+        /// The value.
+        value: Value,
+    },
+    /// [offload-18] Which slot comes next? Answer: [`Word::Next`].
+    LookNext,
+}
+
+/// What a device says. Bytes of values that it names are at hand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// It votes in this ballot, and in no other.
+    Armed {
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// It voted. Once for each slot, in any order, or never: all votes are read out behind a fence.
+    Voted {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// For what.
+        value: Value,
+    },
+    /// It votes no more, nothing runs, and these are all votes that it cast in this ballot from its floor on.
+    Fenced {
+        /// The ballot.
+        ballot: Ballot,
+        /// In slot order, perhaps with holes.
+        votes: Vec<(Slot, Value)>,
+    },
+    /// It gives out slots of this ballot.
+    Started {
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// It gave a slot to this value: in slot order from the first on, each slot once.
+    Given {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// What it is proposed.
+        value: Value,
+    },
+    /// Each of these slots has votes of a quorum in this ballot, counted by this node's device or another one that this
+    /// ballot's leader started.
+    Counted {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slots.
+        range: SlotRange,
+    },
+    /// It gives out no more, nothing runs, and this is everything that it gave out from a slot on that is not below the
+    /// first one not told.
+    TakenBack {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot of the first entry.
+        from: Slot,
+        /// One for each slot; nothing ever left of an empty one.
+        rest: Vec<Option<Value>>,
+    },
+    /// It gives out no more, and nothing runs.
+    Stopped {
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// The slot that it gives out next, looked at after it was asked; `None`: it cannot be known.
+    Next {
+        /// The slot.
+        slot: Option<Slot>,
+    },
+    /// It has forgotten everything, or cannot be read ([offload-9]).
+    Lost,
+}

@@ -1,0 +1,298 @@
+//! A member's side of its device: armed by a leader's word, fenced before its promise rises ([offload-5], [offload-8]–[offload-11]).
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    class::Class,
+    device::Order,
+    effect::{Alarm, Effect, Effects},
+    explanation::{End, Explanation},
+    fence::{Begin, Promise},
+    message::Message,
+    node_id::NodeId,
+    record::Record,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{Value, range_check},
+    voted::Run,
+};
+
+/// A device's floor is raised when this part of its cells has served.
+pub(super) const FLOOR_PARTS: u64 = 8;
+
+impl Node {
+    /// The leader of `ballot` asks this member to let its device vote in it.
+    pub(super) fn on_arm(&mut self, now: Time, from: NodeId, begin: Begin, effects: &mut Effects) {
+        let ballot = begin.ballot;
+        if self.pending.failed() || ballot.node != from {
+            return;
+        }
+        self.saw(from, ballot);
+        let promised = self.acceptor.promised();
+        if ballot < promised {
+            return effects.send(from, Message::Preempted { ballot, promised });
+        }
+        self.follow_leader(now, ballot, effects);
+        self.fence.note_begin(begin);
+        // [offload-5] Positions are a function of the ballot: whoever is not in the ballot's era, or not as who it
+        // is now, has none.
+        let eras = self.learner.eras();
+        let known = eras.era() == ballot.era && !self.is_hollow();
+        let position = eras.current().position(self.options.member);
+        let Some(position) = position.filter(|_| known && self.offload.cells > 0) else {
+            return;
+        };
+        if self.fence.votes_in(ballot) {
+            self.extend_run(now, ballot, effects);
+            return self.say_armed(ballot, effects);
+        }
+        if self.fence.armed() == Some(ballot) || self.lease_refuses(now, ballot) {
+            return;
+        }
+        if self.fence.armed().is_some() {
+            // It is asked for again.
+            return self.fence_off(effects);
+        }
+        if ballot > promised {
+            self.promise(ballot, effects);
+        }
+        let floor = self.device_floor();
+        self.fence.arm(ballot, floor);
+        let position = u8::try_from(position).unwrap_or(u8::MAX);
+        effects.push(Effect::Device(Order::Arm {
+            ballot,
+            position,
+            floor,
+        }));
+    }
+
+    /// [offload-3], [offload-14] Below this slot no vote is needed here: decided, and held at the group's class.
+    pub(super) fn device_floor(&self) -> Slot {
+        self.learner.decided_to().min(self.held_to())
+    }
+
+    /// The device votes in this ballot.
+    pub(super) fn on_armed_here(&mut self, ballot: Ballot, effects: &mut Effects) {
+        if self.fence.confirm(ballot) {
+            self.say_armed(ballot, effects);
+        }
+    }
+
+    /// [offload-14] Its leader learns that, and where its cells begin.
+    fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
+        let floor = self.fence.floor();
+        if ballot.node == self.options.member.node {
+            return self.on_armed(self.options.member, ballot, floor);
+        }
+        effects.send(ballot.node, Message::Armed { ballot, floor });
+    }
+
+    /// [offload-14] Frees cells of the device whose votes have served.
+    pub(super) fn raise_device_floor(&mut self, effects: &mut Effects) {
+        let Some(ballot) = self.fence.armed() else {
+            return;
+        };
+        let floor = self.device_floor();
+        let step = (self.offload.cells / FLOOR_PARTS).max(1);
+        if self.fence.is_under_way() || floor < self.fence.floor().plus(step) {
+            return;
+        }
+        self.fence.raise_floor(floor);
+        effects.push(Effect::Device(Order::Floor { to: floor }));
+        if self.fence.votes_in(ballot) {
+            self.say_armed(ballot, effects);
+        }
+    }
+
+    /// [offload-1], [offload-8] The device votes no more, whatever is asked of it from now on; its votes are read out.
+    pub(super) fn fence_off(&mut self, effects: &mut Effects) {
+        if let Some(ballot) = self.fence.begin() {
+            effects.push(Effect::Device(Order::Fence { ballot }));
+            self.offload.disarmed(self.options.member);
+        }
+    }
+
+    /// [offload-8] Whether nothing outside of this node can vote below this ballot any more. If something might, it is
+    /// fenced, and what needs the promise waits.
+    pub(super) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
+        let holds = self.fence.holds_for(ballot);
+        if !holds {
+            self.fence_off(effects);
+        }
+        holds
+    }
+
+    /// [offload-8] A promise that waits for the fence.
+    pub(super) fn wait_for_fence(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
+        self.fence.wait_to_promise(Promise { to, ballot, from });
+    }
+
+    /// The device voted: what it voted for is this acceptor's vote.
+    pub(super) fn on_voted(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        slot: Slot,
+        value: Value,
+        effects: &mut Effects,
+    ) {
+        // What comes late is below the promise, or was read out. A leader votes itself for what is given out.
+        let own = self
+            .leading
+            .as_ref()
+            .is_some_and(|leading| leading.ballot() == ballot);
+        if self.fence.armed() != Some(ballot) || own {
+            return;
+        }
+        self.import(ballot, slot, value, effects);
+        self.extend_run(now, ballot, effects);
+    }
+
+    /// [offload-8] The device votes no more, and these are all votes that it cast in this ballot.
+    pub(super) fn on_fenced(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        votes: &[(Slot, Value)],
+        effects: &mut Effects,
+    ) {
+        if self.fence.armed() != Some(ballot) || !self.fence.is_under_way() {
+            return;
+        }
+        for (slot, value) in votes {
+            self.import(ballot, *slot, *value, effects);
+        }
+        self.extend_run(now, ballot, effects);
+        self.fence.end();
+        self.go_on(now, effects);
+    }
+
+    /// What waited for the fence.
+    fn go_on(&mut self, now: Time, effects: &mut Effects) {
+        let (promise, campaign) = self.fence.take_waiting();
+        if let Some(Promise { to, ballot, from }) = promise {
+            self.on_phase1a(now, to, ballot, from, effects);
+        }
+        // Somebody else may lead by now, or ask for promises.
+        let free = self.phase1.is_none() && promise.is_none();
+        let wanted = self.leading.is_some() || self.election.leader().is_none();
+        if let Some((asked, why)) = campaign
+            && free
+            && wanted
+            && self.may_lead()
+            && self.learner.is_whole()
+        {
+            self.campaign(asked, why, effects);
+        }
+    }
+
+    /// [offload-8] A vote of the device is recorded as this acceptor's: no window and no order limits it, since it was
+    /// cast.
+    fn import(&mut self, ballot: Ballot, slot: Slot, value: Value, effects: &mut Effects) {
+        let below = slot < self.acceptor.floor() || ballot < self.acceptor.promised();
+        if below || self.pending.failed() || slot == Slot(u64::MAX) {
+            return;
+        }
+        if let Some(vote) = self.acceptor.vote(slot).filter(|v| v.ballot == ballot) {
+            if vote.value != value {
+                self.alarm(Alarm::ConflictingProposals { ballot, slot }, effects);
+            }
+            return;
+        }
+        let range = SlotRange::one(slot);
+        let record = Record::Vote {
+            ballot,
+            range,
+            value,
+        };
+        let record = self.pending.append(record, effects);
+        self.acceptor.cast(ballot, range, value, record);
+    }
+
+    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, the run that is told grows by what the device voted
+    /// for, as far as there is no hole. Where they count, nobody has to be told.
+    fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
+        if self.pending.class() == Class::Volatile || self.pending.failed() {
+            return;
+        }
+        let mut run = *self.voted.run();
+        let vote_at = |slot| {
+            self.acceptor
+                .vote(slot)
+                .filter(|vote| vote.ballot == ballot)
+        };
+        let begun = run.ballot == ballot && run.from < run.to;
+        if !begun || vote_at(run.to).is_none() {
+            // As with a proposal: everything before it is decided.
+            let decided_to = self.learner.decided_to();
+            let begin = self.fence.begin_in(ballot);
+            let begin = begin.filter(|begin| begin.slot <= decided_to);
+            let Some(begin) = begin.filter(|begin| !begun || begin.slot > run.to) else {
+                return;
+            };
+            run = Run {
+                ballot,
+                from: begin.slot,
+                to: begin.slot,
+                check: begin.prefix,
+            };
+        }
+        let mut record = None;
+        while let Some(vote) = vote_at(run.to) {
+            let range = SlotRange::new(run.to, vote.range.to);
+            run.check = run.check.wrapping_add(range_check(range, &vote.value));
+            run.to = range.to;
+            record = record.max(Some(vote.record));
+        }
+        if let Some(record) = record {
+            self.runs_to(now, run, record, effects);
+        }
+    }
+
+    /// [offload-11] A coordinator counted a quorum for each of these slots, in this ballot.
+    pub(super) fn on_counted(&mut self, ballot: Ballot, range: SlotRange, effects: &mut Effects) {
+        if self.pending.class() == Class::Durable {
+            // [offload-10] What it counted may be forgotten.
+            return;
+        }
+        if let Some(leading) = self.leading.as_mut().filter(|l| l.ballot() == ballot) {
+            return leading.tally.note_counted(range);
+        }
+        self.fence.note_counted(ballot, range);
+        self.follow_counted(effects);
+    }
+
+    /// [offload-11] In slot order, and only while the configuration that was counted by is the one in force.
+    pub(super) fn follow_counted(&mut self, effects: &mut Effects) {
+        let decided_to = self.learner.decided_to();
+        self.fence.drop_counted_below(decided_to);
+        let Some((ballot, counted)) = self.fence.counted() else {
+            return;
+        };
+        let to = counted.reaches(decided_to);
+        if to > decided_to && self.learner.eras().era() == ballot.era {
+            self.follow(ballot, to, effects);
+        }
+    }
+
+    /// [offload-9] The device has forgotten, or cannot be read.
+    pub(super) fn on_device_lost(&mut self, now: Time, effects: &mut Effects) {
+        self.offload.cells = 0;
+        if self.offload.is_out() {
+            // [offload-12] What it gave out is not known.
+            self.step_down(now, End::DeviceLost, effects);
+            self.offload.stage = crate::offload::Stage::Here;
+        }
+        if self.fence.armed().is_none() {
+            return;
+        }
+        self.fence.end();
+        if self.pending.class() == Class::Volatile {
+            // [volatile-1] Votes that counted are forgotten: this member neither votes nor promises any more.
+            effects.explain(Explanation::DeviceForgot);
+            self.on_storage_failed(now, effects);
+        } else {
+            self.go_on(now, effects);
+        }
+    }
+}

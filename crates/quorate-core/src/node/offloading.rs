@@ -1,0 +1,391 @@
+//! A leader hands phase 2 of its ballot to devices, and takes it back ([offload-5], [offload-10]–[offload-15], [offload-18]).
+
+use alloc::vec::Vec;
+
+use super::{Node, fencing::FLOOR_PARTS};
+use crate::{
+    ballot::Ballot,
+    class::Class,
+    device::{Order, Word},
+    effect::{Effect, Effects, Refusal},
+    explanation::Explanation,
+    fence::Begin,
+    leader::{Leading, set_of},
+    message::Message,
+    node_id::Member,
+    offload::Stage,
+    quorum::Phase,
+    reads::Reader,
+    slot::Slot,
+    time::Time,
+    value::Value,
+};
+
+/// Nothing is decided for so many heartbeats although something is open: devices are not used for a while.
+const STUCK_HEARTBEATS: u64 = 3;
+/// For so many.
+const REST_HEARTBEATS: u64 = 25;
+
+impl Node {
+    /// What the device of this node says.
+    pub(super) fn on_word(&mut self, now: Time, word: Word, effects: &mut Effects) {
+        match word {
+            Word::Armed { ballot } => self.on_armed_here(ballot, effects),
+            Word::Voted {
+                ballot,
+                slot,
+                value,
+            } => self.on_voted(now, ballot, slot, value, effects),
+            Word::Fenced { ballot, votes } => self.on_fenced(now, ballot, &votes, effects),
+            Word::Started { ballot } => {
+                if self.offload.stage == Stage::Starting(ballot) {
+                    self.offload.stage = Stage::There(ballot);
+                }
+            }
+            Word::Given {
+                ballot,
+                slot,
+                value,
+            } => self.on_given(now, ballot, slot, value, effects),
+            Word::Counted { ballot, range } => self.on_counted(ballot, range, effects),
+            Word::TakenBack { ballot, from, rest } => {
+                self.on_taken_back(now, ballot, from, &rest, effects);
+            }
+            Word::Stopped { ballot } => self.on_stopped(now, ballot, effects),
+            Word::Next { slot } => self.on_next(slot, effects),
+            Word::Lost => self.on_device_lost(now, effects),
+        }
+    }
+
+    /// Whether there is a device to be used, and how many slots it holds; 0: none, and what it does ends.
+    pub(super) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
+        self.offload.cells = cells;
+        if cells == 0 {
+            self.take_back(effects);
+            self.fence_off(effects);
+        }
+    }
+
+    /// A member's device votes in a ballot of this node.
+    pub(super) fn on_armed(&mut self, from: Member, ballot: Ballot, floor: Slot) {
+        if self.leads_in(ballot) {
+            self.offload.note_armed(from, floor);
+        }
+    }
+
+    fn leads_in(&self, ballot: Ballot) -> bool {
+        self.leading.as_ref().map(Leading::ballot) == Some(ballot)
+    }
+
+    /// [offload-5] Whether devices may be used in the ballot at hand: one ballot means one configuration, of the form
+    /// "any q of n", and nothing is under way that ends it.
+    fn may_offload(&self) -> bool {
+        let Some(leading) = &self.leading else {
+            return false;
+        };
+        let ballot = leading.ballot();
+        let eras = self.learner.eras();
+        let change = |value: &Value| matches!(value, Value::Reconfigure { .. });
+        let steady = ballot.era == eras.era()
+            && leading.before.is_none()
+            && !leading.tally.proposals().any(|p| change(&p.value))
+            && self.phase1.is_none()
+            && self.transfer.is_none()
+            && self.acceptor.promised() == ballot;
+        // [offload-16] What a frame has no room for is refused, and never wrapped.
+        let fits = ballot.era.0 <= u16::MAX.into() && ballot.node.0 <= u16::MAX.into();
+        let plain = eras.current().any_of().is_some() && !self.options.thrifty;
+        self.offload.cells > 0 && steady && fits && plain && !self.pending.failed()
+    }
+
+    /// Whether members whose devices vote in this leader's ballot decide by themselves.
+    fn enough_armed(&self) -> bool {
+        let own = self.options.member;
+        let there = |member: &Member| {
+            *member == own
+                || self
+                    .peers
+                    .peer(member.node)
+                    .is_some_and(|peer| peer.connected && peer.member == *member)
+        };
+        let armed = self.offload.armed().iter().map(|(member, _)| *member);
+        let armed: Vec<Member> = armed.filter(there).collect();
+        let configuration = self.learner.eras().current();
+        configuration.is_quorum(Phase::Two, set_of(configuration, &armed))
+    }
+
+    /// With every heartbeat: asks members to let their devices vote, and starts the own one when enough do.
+    pub(super) fn offload(&mut self, now: Time, effects: &mut Effects) {
+        if self.offload.cells == 0 {
+            return;
+        }
+        let may = self.may_offload() && now >= self.offload.rests_until;
+        let decided_to = self.learner.decided_to();
+        let open = self
+            .leading
+            .as_ref()
+            .is_some_and(|leading| !leading.tally.is_empty());
+        // [offload-19] A device that gives nothing out gets nowhere, either.
+        let open = open || (self.offload.is_out() && self.offload.waiting > 0);
+        let stuck_us = STUCK_HEARTBEATS * self.options.heartbeat_ms * 1000;
+        let stuck = self.offload.is_stuck(now, decided_to, open, stuck_us);
+        match self.offload.stage {
+            Stage::Here if may && self.enough_armed() => self.start_device(effects),
+            Stage::There(_) | Stage::Starting(_) if !may || stuck || !self.enough_armed() => {
+                self.take_back(effects);
+            }
+            Stage::Here
+            | Stage::Starting(_)
+            | Stage::There(_)
+            | Stage::TakingBack(_)
+            | Stage::Stopping(_) => {}
+        }
+        if may {
+            self.ask_to_arm(now, effects);
+        }
+    }
+
+    fn ask_to_arm(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        let slot = self.learner.decided_to();
+        let Some(prefix) = leading.tally.prefix_at(slot) else {
+            return;
+        };
+        let begin = Begin {
+            ballot: leading.ballot(),
+            slot,
+            prefix,
+        };
+        let message = Message::Arm {
+            ballot: begin.ballot,
+            slot,
+            prefix,
+        };
+        effects.send_all(self.peers.connected(), &message);
+        self.on_arm(now, self.options.member.node, begin, effects);
+    }
+
+    /// [offload-5] From here until it was taken back only the device gives out slots of this ballot.
+    fn start_device(&mut self, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        let (ballot, first) = (leading.ballot(), leading.tally.next());
+        let Some((quorum, members)) = self.learner.eras().current().any_of() else {
+            return;
+        };
+        let limit = self.limit(first);
+        self.offload.limit = limit;
+        self.offload.waiting = 0;
+        self.offload.stage = Stage::Starting(ballot);
+        let hint = self.pending.class() == Class::Durable;
+        effects.push(Effect::Device(Order::Start {
+            ballot,
+            first,
+            limit,
+            quorum,
+            members,
+            hint,
+        }));
+        effects.explain(Explanation::Offloads { ballot });
+    }
+
+    /// [offload-14] The first slot that may not be given out yet: the cells of a quorum, those of the own device, the
+    /// window and what may be in flight end there.
+    fn limit(&self, floor: Slot) -> Slot {
+        let cells = self.offload.cells;
+        let armed = self.offload.armed();
+        let configuration = self.learner.eras().current();
+        let of_quorum = configuration.reached(Phase::Two, |voter| {
+            let armed = armed.iter().find(|(member, _)| *member == voter.member);
+            armed.map_or(Slot(0), |(_, floor)| floor.plus(cells))
+        });
+        let decided_to = self.learner.decided_to();
+        let bounds = [
+            floor.plus(cells),
+            decided_to.plus(self.options.window_slots),
+            decided_to.plus(self.options.inflight_max as u64),
+        ];
+        bounds.into_iter().fold(of_quorum, Slot::min)
+    }
+
+    /// [offload-14] Lets the device give out more.
+    pub(super) fn allow(&mut self, effects: &mut Effects) {
+        let (Stage::There(ballot), Some(leading)) = (self.offload.stage, &self.leading) else {
+            return;
+        };
+        if leading.ballot() != ballot {
+            return;
+        }
+        let floor = self.learner.decided_to().min(leading.tally.next());
+        let limit = self.limit(floor);
+        let step = (self.offload.cells / FLOOR_PARTS).max(1);
+        let short = leading.tally.next().plus(step) > self.offload.limit;
+        if limit >= self.offload.limit.plus(step) || (short && limit > self.offload.limit) {
+            self.offload.limit = limit;
+            effects.push(Effect::Device(Order::Allow { floor, limit }));
+        }
+    }
+
+    /// [offload-12] Back to this node, as soon as the device has been read out.
+    pub(super) fn take_back(&mut self, effects: &mut Effects) {
+        if let Stage::There(ballot) | Stage::Starting(ballot) = self.offload.stage {
+            self.offload.stage = Stage::TakingBack(ballot);
+            effects.push(Effect::Device(Order::TakeBack { ballot }));
+        }
+    }
+
+    /// [offload-12] This node leads no more: the device must come to rest before it does again.
+    pub(super) fn stop_device(&mut self, effects: &mut Effects) {
+        for reader in self.offload.take_looking() {
+            if let Reader::Local(token) = reader {
+                effects.push(Effect::ReadFailed { token });
+            }
+        }
+        if let Stage::There(ballot) | Stage::Starting(ballot) | Stage::TakingBack(ballot) =
+            self.offload.stage
+        {
+            self.offload.stage = Stage::Stopping(ballot);
+            effects.push(Effect::Device(Order::Stop { ballot }));
+        }
+    }
+
+    /// Whether a value goes to the device instead of being proposed here; or why it is not taken.
+    pub(super) fn submit(
+        &mut self,
+        value: Value,
+        slots: u64,
+        effects: &mut Effects,
+    ) -> Option<Refusal> {
+        match self.offload.stage {
+            Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
+            Stage::There(_) | Stage::Starting(_) => {
+                // [offload-13], [offload-15] What no device carries goes by this node, once it gives out slots again.
+                let carried = slots == 1
+                    && !matches!(value, Value::Reconfigure { .. } | Value::Content { .. });
+                if !carried {
+                    self.take_back(effects);
+                    return Some(Refusal::Busy);
+                }
+                self.offload.waiting += 1;
+                effects.push(Effect::Device(Order::Submit { value }));
+                None
+            }
+        }
+    }
+
+    /// [offload-10] What the device gave out is this leader's proposal.
+    fn on_given(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        slot: Slot,
+        value: Value,
+        effects: &mut Effects,
+    ) {
+        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        let out = matches!(self.offload.stage, Stage::There(b) | Stage::Starting(b) | Stage::TakingBack(b) if b == ballot);
+        if !self.leads_in(ballot) || !out || next != Some(slot) {
+            return;
+        }
+        self.offload.waiting = self.offload.waiting.saturating_sub(1);
+        self.adopt(now, value, effects);
+    }
+
+    fn adopt(&mut self, now: Time, value: Value, effects: &mut Effects) {
+        let own = self.options.member.node;
+        self.propose(now, value, 1, true, own, effects);
+        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        while let Some((from, vote)) = next.and_then(|next| self.offload.next_early(next)) {
+            self.on_phase2b(from, vote, effects);
+        }
+    }
+
+    /// [offload-12] The device gives out no more. Values were stored before frames left: of a slot without a value nothing
+    /// ever left.
+    fn on_taken_back(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        from: Slot,
+        rest: &[Option<Value>],
+        effects: &mut Effects,
+    ) {
+        if self.offload.stage != Stage::TakingBack(ballot) || !self.leads_in(ballot) {
+            return self.on_stopped(now, ballot, effects);
+        }
+        let mut at = from;
+        for value in rest {
+            let next = self.leading.as_ref().map(|leading| leading.tally.next());
+            if next == Some(at) {
+                self.adopt(now, value.unwrap_or(Value::NoOp), effects);
+            }
+            at = at.next();
+        }
+        effects.explain(Explanation::TakesBack { ballot });
+        // Whatever it was taken back for has its time.
+        self.offload.rests_until = now.plus_ms(REST_HEARTBEATS * self.options.heartbeat_ms);
+        self.come_back(effects);
+    }
+
+    /// This node gives out slots again. Members that heard proposals of the device only hear them now.
+    fn come_back(&mut self, effects: &mut Effects) {
+        self.offload.stage = Stage::Here;
+        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        let next = next.unwrap_or_default();
+        for reader in self.offload.take_looking() {
+            let _ = self.reads.gather(reader, next);
+        }
+        let decided_to = self.learner.decided_to();
+        let peers = self.peers.iter_mut().map(|peer| {
+            peer.sent_to = peer.sent_to.min(peer.voted_to.max(decided_to));
+            peer.member.node
+        });
+        let peers: Vec<_> = peers.collect();
+        for node in peers {
+            self.resend(node, effects);
+        }
+    }
+
+    fn on_stopped(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
+        match self.offload.stage {
+            Stage::Stopping(stopped) if stopped == ballot => self.offload.stage = Stage::Here,
+            // It could not start, or was taken back before it did: nothing was given out.
+            Stage::Starting(started) | Stage::TakingBack(started)
+                if started == ballot && self.leads_in(ballot) =>
+            {
+                self.offload.rests_until = now.plus_ms(REST_HEARTBEATS * self.options.heartbeat_ms);
+                self.come_back(effects);
+            }
+            Stage::Here
+            | Stage::Starting(_)
+            | Stage::There(_)
+            | Stage::TakingBack(_)
+            | Stage::Stopping(_) => {}
+        }
+    }
+
+    /// [offload-18] What a read must see is known to the device that gives out slots.
+    pub(super) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
+        if self.offload.looking() >= crate::reads::GATHERED_MAX {
+            return false;
+        }
+        if self.offload.look(reader) {
+            effects.push(Effect::Device(Order::LookNext));
+        }
+        true
+    }
+
+    fn on_next(&mut self, slot: Option<Slot>, effects: &mut Effects) {
+        let (readers, again) = self.offload.looked();
+        if again {
+            effects.push(Effect::Device(Order::LookNext));
+        }
+        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        for reader in readers {
+            let index = slot.zip(next).map(|(slot, next)| slot.max(next));
+            let taken = index.is_some_and(|index| self.reads.gather(reader, index));
+            if let (Reader::Local(token), false) = (reader, taken) {
+                effects.push(Effect::ReadFailed { token });
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! How far a leader has handed phase 2 of its ballot to devices ([offload-5], [offload-12]–[offload-14]). What it may hand over,
+//! and when, is in `node/offloading.rs`.
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::Ballot, message::Phase2b, node_id::Member, reads::Reader, slot::Slot, time::Time,
+};
+
+/// Who gives out slots of this leader's ballot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// This node.
+    #[default]
+    Here,
+    /// The device: it was told to, and has not answered.
+    Starting(Ballot),
+    /// The device.
+    There(Ballot),
+    /// Nobody, until the device was read out.
+    TakingBack(Ballot),
+    /// Nobody, until the device has come to rest: this node leads no more.
+    Stopping(Ballot),
+}
+
+/// Most votes of members that are kept because they came before their slots were told.
+const EARLY_MAX: usize = 32;
+
+/// Phase 2 outside of this node, as its leader knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Offload {
+    /// How many slots each program of this node's device holds; 0: there is no device to be used.
+    pub cells: u64,
+    /// Who gives out slots.
+    pub stage: Stage,
+    /// Members whose devices vote in the leader's ballot, and where their cells begin.
+    armed: Vec<(Member, Slot)>,
+    /// The first slot that may not be given out yet.
+    pub limit: Slot,
+    /// Not before, after it was taken back.
+    pub rests_until: Time,
+    /// What was decided when that was looked at last, and since when.
+    progress: (Slot, Time),
+    /// When it is looked at again whether devices are to be used.
+    look_at: Time,
+    /// Values that the device was given and has not given a slot to, as far as that is known.
+    pub waiting: u64,
+    /// Reads whose index the device is asked for.
+    looking: Vec<Reader>,
+    /// Whether it was asked after the last of them came.
+    asked: usize,
+    early: Vec<(Member, Phase2b)>,
+}
+
+impl Offload {
+    /// Whether somebody else gives out slots, or did and was not read out.
+    pub fn is_out(&self) -> bool {
+        self.stage != Stage::Here
+    }
+
+    /// Whether this node proposes to that member's device, and not to the member itself.
+    pub fn reaches(&self, member: Member) -> bool {
+        self.is_out() && self.armed.iter().any(|(armed, _)| *armed == member)
+    }
+
+    /// Nobody is armed in the ballot that begins.
+    pub fn restart(&mut self, now: Time, decided_to: Slot) {
+        self.armed.clear();
+        self.early.clear();
+        self.progress = (decided_to, now);
+        self.look_at = now;
+    }
+
+    /// Whether it is time to look at devices; once every `every_ms`.
+    pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
+        let due = now >= self.look_at;
+        if due {
+            self.look_at = now.plus_ms(every_ms);
+        }
+        due
+    }
+
+    /// The device of this member votes in the leader's ballot from this slot on.
+    pub fn note_armed(&mut self, member: Member, floor: Slot) {
+        self.armed
+            .retain(|(armed, _)| armed.node != member.node || *armed == member);
+        match self.armed.iter_mut().find(|(armed, _)| *armed == member) {
+            Some((_, known)) => *known = floor.max(*known),
+            None => self.armed.push((member, floor)),
+        }
+    }
+
+    /// That of this one does not any more.
+    pub fn disarmed(&mut self, member: Member) {
+        self.armed.retain(|(armed, _)| *armed != member);
+    }
+
+    /// Who is armed, and from where on.
+    pub fn armed(&self) -> &[(Member, Slot)] {
+        &self.armed
+    }
+
+    /// Whether something is open and nothing was decided for so long.
+    pub fn is_stuck(&mut self, now: Time, decided_to: Slot, open: bool, for_us: u64) -> bool {
+        if decided_to != self.progress.0 || !open {
+            self.progress = (decided_to, now);
+        }
+        now.since_us(self.progress.1) >= for_us
+    }
+
+    /// [offload-18] A read came; its index is not known here. Whether the device has to be asked.
+    pub fn look(&mut self, reader: Reader) -> bool {
+        self.looking.push(reader);
+        if self.asked > 0 {
+            return false;
+        }
+        self.asked = self.looking.len();
+        true
+    }
+
+    /// The device answered: the reads that came before it was asked, and whether it has to be asked again.
+    pub fn looked(&mut self) -> (Vec<Reader>, bool) {
+        let rest = self.looking.split_off(self.asked);
+        let answered = core::mem::replace(&mut self.looking, rest);
+        self.asked = self.looking.len();
+        (answered, self.asked > 0)
+    }
+
+    /// All reads that wait for the device.
+    pub fn take_looking(&mut self) -> Vec<Reader> {
+        self.asked = 0;
+        core::mem::take(&mut self.looking)
+    }
+
+    /// How many wait.
+    pub fn looking(&self) -> usize {
+        self.looking.len()
+    }
+
+    /// [offload-10] A vote for slots that were not told yet: it waits; of one member the newest.
+    pub fn keep_early(&mut self, from: Member, vote: Phase2b) {
+        self.early.retain(|(member, _)| *member != from);
+        if self.early.len() < EARLY_MAX {
+            self.early.push((from, vote));
+        }
+    }
+
+    /// A vote that waited, if all its slots were told by now.
+    pub fn next_early(&mut self, next: Slot) -> Option<(Member, Phase2b)> {
+        let at = self
+            .early
+            .iter()
+            .position(|(_, vote)| vote.volatile_to <= next)?;
+        Some(self.early.swap_remove(at))
+    }
+}

@@ -1,0 +1,490 @@
+//! A node's device in the model: both programs, cells in a ring, steps that are under way when orders come, and what its
+//! owner has yet to hear ([offload-6], [offload-8], [offload-12], [offload-14]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::{
+    ballot::Ballot,
+    device::{Order, Word},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// A frame between devices; it stays in the soup forever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Frame {
+    /// Vote for this.
+    Propose {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// The value.
+        value: Value,
+    },
+    /// The member at this position voted for it.
+    Vote {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// What is stored.
+        value: Value,
+        /// Who, in the configuration of the ballot's era.
+        position: u8,
+    },
+    /// A quorum did.
+    Decided {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+    },
+}
+
+/// What a coordinator knows of a slot that it gave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Given {
+    ballot: Ballot,
+    slot: Slot,
+    value: Value,
+    voters: u16,
+}
+
+/// What a coordinator was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Start {
+    ballot: Ballot,
+    limit: Slot,
+    quorum: u8,
+}
+
+/// What an owner waits for: an order that is carried out in two steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Draining {
+    Fence(Ballot),
+    TakeBack(Ballot),
+    Stop(Ballot),
+}
+
+/// A device, and what is between it and its owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Device {
+    cells: u64,
+    // The acceptor.
+    armed: Option<(Ballot, u8)>,
+    floor: Slot,
+    votes: BTreeMap<u64, (Ballot, Slot, Value)>,
+    /// A step that saw the device armed, and has not written yet.
+    voting: Option<(Frame, u8)>,
+    // The coordinator.
+    started: Option<Start>,
+    next: Slot,
+    given_floor: Slot,
+    given: BTreeMap<u64, Given>,
+    /// A step that saw it started, and has not given out a slot yet.
+    giving: Option<(Ballot, Value)>,
+    // Its owner.
+    orders: VecDeque<Order>,
+    draining: Option<Draining>,
+    /// What it voted for and was not told yet.
+    pub tap: Vec<Word>,
+    told_to: Slot,
+    first: Slot,
+    counted: BTreeSet<Slot>,
+    /// Values that were to be given out and were not.
+    submitted: Vec<Value>,
+    looks: usize,
+}
+
+/// What a step of a device brought about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// For all devices.
+    pub frames: Vec<Frame>,
+    /// For the owner.
+    pub words: Vec<Word>,
+    /// New votes: in which ballot, for which value.
+    pub votes: Vec<(Ballot, Slot, Value)>,
+    /// Two values for one slot of one ballot.
+    pub conflict: bool,
+}
+
+impl Device {
+    /// With so many cells in each of its programs; 0: none.
+    pub fn new(cells: u64) -> Self {
+        Self {
+            cells,
+            ..Self::default()
+        }
+    }
+
+    /// How many cells each of its programs has.
+    pub fn cells(&self) -> u64 {
+        self.cells
+    }
+
+    fn cell(&self, slot: Slot) -> u64 {
+        slot.0 % self.cells.max(1)
+    }
+
+    /// The owner's process is gone, or a new one fences before its first message ([offload-9]): nothing runs any more,
+    /// and what was ordered is void.
+    pub fn leave_owner(&mut self) -> Done {
+        let done = self.finish();
+        let cells = (self.cells, self.floor, self.given_floor, self.next);
+        let (votes, given) = (
+            std::mem::take(&mut self.votes),
+            std::mem::take(&mut self.given),
+        );
+        *self = Self::new(cells.0);
+        (self.votes, self.given) = (votes, given);
+        (self.floor, self.given_floor, self.next) = (cells.1, cells.2, cells.3);
+        done
+    }
+
+    /// The owner's process is gone: the device lives on, and what was ordered and not carried out is void.
+    pub fn orphan(&mut self) {
+        self.orders.clear();
+        self.tap.clear();
+        self.draining = None;
+        self.submitted.clear();
+        self.looks = 0;
+    }
+
+    /// Power goes and comes. Whether it had been used.
+    pub fn forget(&mut self) -> bool {
+        let used = self.armed.is_some() || self.started.is_some() || self.draining.is_some();
+        let ordered = !self.orders.is_empty();
+        *self = Self::new(self.cells);
+        used || ordered
+    }
+
+    /// The owner orders something.
+    pub fn order(&mut self, order: Order) {
+        self.orders.push_back(order);
+    }
+
+    /// Whether something is ordered, or runs.
+    pub fn is_busy(&self) -> bool {
+        !self.orders.is_empty() || self.draining.is_some() || self.giving.is_some()
+    }
+
+    /// Whether it votes.
+    pub fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
+    /// Carries out the next order, or the rest of one; `whole`: what begins in it ends in it.
+    pub fn obey(&mut self, whole: bool) -> Done {
+        if let Some(draining) = self.draining.take() {
+            return self.drained(draining);
+        }
+        let mut done = Done::default();
+        let Some(order) = self.orders.pop_front() else {
+            return done;
+        };
+        match order {
+            Order::Arm {
+                ballot,
+                position,
+                floor,
+            } => {
+                self.armed = Some((ballot, position));
+                self.floor = self.floor.max(floor);
+                done.words.push(Word::Armed { ballot });
+            }
+            Order::Fence { ballot } => {
+                self.armed = None;
+                self.draining = Some(Draining::Fence(ballot));
+            }
+            Order::Floor { to } => self.floor = self.floor.max(to),
+            Order::Start {
+                ballot,
+                first,
+                limit,
+                quorum,
+                ..
+            } => {
+                self.started = Some(Start {
+                    ballot,
+                    limit,
+                    quorum,
+                });
+                (self.next, self.told_to, self.first) = (first, first, first);
+                self.given_floor = first;
+                self.counted.clear();
+                done.words.push(Word::Started { ballot });
+            }
+            Order::Allow { floor, limit } => {
+                if let Some(start) = &mut self.started {
+                    self.given_floor = self.given_floor.max(floor);
+                    start.limit = start.limit.max(limit);
+                }
+            }
+            Order::TakeBack { ballot } => {
+                self.started = None;
+                self.draining = Some(Draining::TakeBack(ballot));
+            }
+            Order::Stop { ballot } => {
+                self.started = None;
+                self.draining = Some(Draining::Stop(ballot));
+            }
+            Order::Submit { value } => self.submitted.push(value),
+            Order::LookNext => self.looks += 1,
+        }
+        if self.looks > 0 && self.draining.is_none() {
+            self.looks -= 1;
+            let slot = Some(self.next);
+            done.words.push(Word::Next { slot });
+        }
+        if whole && let Some(draining) = self.draining.take() {
+            let rest = self.drained(draining);
+            done.frames.extend(rest.frames);
+            done.words.extend(rest.words);
+            done.votes.extend(rest.votes);
+            done.conflict |= rest.conflict;
+        }
+        done
+    }
+
+    /// [offload-8], [offload-12] What began before ends, then it is read out.
+    fn drained(&mut self, draining: Draining) -> Done {
+        let mut done = self.finish();
+        match draining {
+            Draining::Fence(ballot) => {
+                let mut votes: Vec<(Slot, Value)> = self
+                    .votes
+                    .values()
+                    .filter(|(b, slot, _)| *b == ballot && *slot >= self.floor)
+                    .map(|(_, slot, value)| (*slot, *value))
+                    .collect();
+                votes.sort_unstable();
+                self.tap.clear();
+                done.words.push(Word::Fenced { ballot, votes });
+            }
+            Draining::TakeBack(ballot) => {
+                let from = self.told_to;
+                let rest = (from.0..self.next.0).map(|slot| self.given_at(ballot, Slot(slot)));
+                done.words.push(Word::TakenBack {
+                    ballot,
+                    from,
+                    rest: rest.collect(),
+                });
+                self.told_to = self.next;
+            }
+            Draining::Stop(ballot) => done.words.push(Word::Stopped { ballot }),
+        }
+        done
+    }
+
+    fn given_at(&self, ballot: Ballot, slot: Slot) -> Option<Value> {
+        let given = self.given.get(&self.cell(slot))?;
+        (given.ballot == ballot && given.slot == slot).then_some(given.value)
+    }
+
+    /// Steps that began end.
+    fn finish(&mut self) -> Done {
+        let mut done = Done::default();
+        if let Some((frame, position)) = self.voting.take() {
+            self.vote(frame, position, &mut done);
+        }
+        if let Some((ballot, value)) = self.giving.take() {
+            self.give(ballot, value, &mut done);
+        }
+        done
+    }
+
+    /// A step that began ends.
+    pub fn step_ends(&mut self) -> Done {
+        self.finish()
+    }
+
+    /// Gives a slot to a value that waits for one; `whole`: the step ends at once.
+    pub fn submit(&mut self, whole: bool) -> Done {
+        let mut done = Done::default();
+        if self.giving.is_some() || self.submitted.is_empty() {
+            return done;
+        }
+        let Some(start) = self.started else {
+            return done;
+        };
+        let full = self.next >= start.limit || self.next >= self.given_floor.plus(self.cells);
+        if full {
+            return done;
+        }
+        let value = self.submitted.remove(0);
+        self.giving = Some((start.ballot, value));
+        if whole {
+            done = self.finish();
+        }
+        done
+    }
+
+    /// [offload-12] A step that gives out a slot ends before it has stored anything: nothing ever leaves for it.
+    pub fn skip(&mut self) -> Done {
+        let may = self.started.is_some_and(|start| self.next < start.limit);
+        if may && self.giving.is_none() && self.next < self.given_floor.plus(self.cells) {
+            self.next = self.next.next();
+        }
+        Done::default()
+    }
+
+    fn give(&mut self, ballot: Ballot, value: Value, done: &mut Done) {
+        let slot = self.next;
+        self.next = slot.next();
+        // Stored before it leaves.
+        let given = Given {
+            ballot,
+            slot,
+            value,
+            voters: 0,
+        };
+        self.given.insert(self.cell(slot), given);
+        done.frames.push(Frame::Propose {
+            ballot,
+            slot,
+            value,
+        });
+    }
+
+    /// A frame arrives; `whole`: the step ends at once.
+    pub fn hear(&mut self, frame: Frame, whole: bool) -> Done {
+        match frame {
+            Frame::Propose { ballot, .. } => {
+                let mut done = self.finish();
+                // [offload-6] Exactly the armed ballot.
+                if let Some((armed, position)) = self.armed
+                    && armed == ballot
+                {
+                    self.voting = Some((frame, position));
+                    if whole {
+                        let rest = self.finish();
+                        done.frames.extend(rest.frames);
+                        done.words.extend(rest.words);
+                        done.conflict |= rest.conflict;
+                        done.votes.extend(rest.votes);
+                    }
+                }
+                done
+            }
+            Frame::Vote {
+                ballot,
+                slot,
+                value,
+                position,
+            } => self.count(ballot, slot, value, position),
+            Frame::Decided { ballot, slot } => {
+                let range = SlotRange::one(slot);
+                let own = self.started.is_some_and(|start| start.ballot == ballot);
+                let mut done = Done::default();
+                if !own {
+                    done.words.push(Word::Counted { ballot, range });
+                }
+                done
+            }
+        }
+    }
+
+    /// [offload-6] One step per cell, the floor read inside it.
+    fn vote(&mut self, frame: Frame, position: u8, done: &mut Done) {
+        let Frame::Propose {
+            ballot,
+            slot,
+            value,
+        } = frame
+        else {
+            return;
+        };
+        if slot < self.floor || slot >= self.floor.plus(self.cells) {
+            return;
+        }
+        let cell = self.cell(slot);
+        let mut stored = value;
+        match self.votes.get(&cell) {
+            Some((b, s, known)) if (*b, *s) == (ballot, slot) => stored = *known,
+            _ => {
+                self.votes.insert(cell, (ballot, slot, value));
+                done.votes.push((ballot, slot, value));
+                self.tap.push(Word::Voted {
+                    ballot,
+                    slot,
+                    value,
+                });
+            }
+        }
+        done.frames.push(Frame::Vote {
+            ballot,
+            slot,
+            value: stored,
+            position,
+        });
+    }
+
+    /// [offload-10] Distinct positions, exactly this ballot and slot, given out in this start; crossed once.
+    fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> Done {
+        let mut done = Done::default();
+        let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
+            return done;
+        };
+        let (first, cell) = (self.first, self.cell(slot));
+        let given = self.given.get_mut(&cell);
+        let Some(given) = given.filter(|given| (given.ballot, given.slot) == (ballot, slot)) else {
+            return done;
+        };
+        if slot < first || slot < self.given_floor {
+            return done;
+        }
+        if given.value != value {
+            done.conflict = true;
+            return done;
+        }
+        let before = given.voters.count_ones();
+        given.voters |= 1 << position;
+        let after = given.voters.count_ones();
+        let quorum = u32::from(start.quorum);
+        if before < quorum && after >= quorum {
+            self.counted.insert(slot);
+            done.frames.push(Frame::Decided { ballot, slot });
+        }
+        done
+    }
+
+    /// Whether it would be told anything.
+    pub fn has_news(&self) -> bool {
+        let counted = self
+            .counted
+            .first()
+            .is_some_and(|slot| *slot < self.told_to);
+        let next = |start: Start| self.given_at(start.ballot, self.told_to);
+        let given = self.told_to < self.next && self.started.and_then(next).is_some();
+        self.started.is_some() && (given || counted)
+    }
+
+    /// What the owner of a coordinator reads of it next: the value of one more slot in order, and what was counted.
+    pub fn tell(&mut self) -> Vec<Word> {
+        let mut words = Vec::new();
+        let Some(Start { ballot, .. }) = self.started else {
+            return words;
+        };
+        if self.told_to < self.next
+            && let Some(value) = self.given_at(ballot, self.told_to)
+        {
+            let slot = self.told_to;
+            self.told_to = slot.next();
+            words.push(Word::Given {
+                ballot,
+                slot,
+                value,
+            });
+        }
+        while let Some(slot) = self.counted.first().copied().filter(|s| *s < self.told_to) {
+            self.counted.remove(&slot);
+            words.push(Word::Counted {
+                ballot,
+                range: SlotRange::one(slot),
+            });
+        }
+        words
+    }
+}

@@ -1,0 +1,173 @@
+//! Devices of nodes in a world: what they do to votes that count, and what their owners hear.
+
+use quorate_core::{device::Word, input::Input, record::Class, slot::SlotRange, value::Value};
+
+use super::World;
+use crate::{
+    device::Done,
+    observer::{Property, Violation},
+};
+
+impl World {
+    /// One more order of this node is carried out.
+    pub(super) fn obey(&mut self, at: usize, whole: bool) -> Result<(), Violation> {
+        let done = self.sites[at].device.obey(whole);
+        self.done(at, done)
+    }
+
+    /// All of them, as before a clean stop.
+    pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
+        while self.sites[at].device.is_busy() {
+            self.obey(at, true)?;
+            let done = self.sites[at].device.step_ends();
+            self.done(at, done)?;
+        }
+        Ok(())
+    }
+
+    /// A frame arrives at the device of a node; that may live longer than the node's process.
+    pub(super) fn hear(&mut self, at: usize, frame: usize, whole: bool) -> Result<(), Violation> {
+        let frame = self.frames[frame];
+        let done = self.sites[at].device.hear(frame, whole);
+        self.done(at, done)
+    }
+
+    /// A step of the device ends that began before.
+    pub(super) fn step_ends(&mut self, at: usize) -> Result<(), Violation> {
+        let done = self.sites[at].device.step_ends();
+        self.done(at, done)
+    }
+
+    /// The device gives a slot to a value that waits for one.
+    pub(super) fn give_slot(
+        &mut self,
+        at: usize,
+        whole: bool,
+        hole: bool,
+    ) -> Result<(), Violation> {
+        let done = match hole {
+            true => self.sites[at].device.skip(),
+            false => self.sites[at].device.submit(whole),
+        };
+        self.done(at, done)
+    }
+
+    /// The owner reads what its coordinator gave out and counted.
+    pub(super) fn tell_given(&mut self, at: usize) -> Result<(), Violation> {
+        for word in self.sites[at].device.tell() {
+            self.say(at, word)?;
+        }
+        Ok(())
+    }
+
+    /// The owner reads one entry of the tap, or it is lost.
+    pub(super) fn tap(&mut self, at: usize, which: usize, lost: bool) -> Result<(), Violation> {
+        if which >= self.sites[at].device.tap.len() {
+            return Ok(());
+        }
+        let word = self.sites[at].device.tap.remove(which);
+        if lost {
+            return Ok(());
+        }
+        self.say(at, word)
+    }
+
+    /// Power goes and comes.
+    pub(super) fn reset_device(&mut self, at: usize) -> Result<(), Violation> {
+        let used = self.sites[at].device.forget();
+        if used {
+            self.seen.device_forgot += 1;
+            self.say(at, Word::Lost)?;
+        }
+        Ok(())
+    }
+
+    /// A device is to be used, or not any more.
+    pub(super) fn use_device(&mut self, at: usize, yes: bool) -> Result<(), Violation> {
+        if self.setup.cells == 0 {
+            return Ok(());
+        }
+        let cells = if yes { self.setup.cells } else { 0 };
+        self.step(at, Input::Offload { cells })
+    }
+
+    /// The owner's process ended, or begins: it fences before its first message ([offload-9]).
+    pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
+        let done = self.sites[at].device.leave_owner();
+        self.done(at, done)
+    }
+
+    fn done(&mut self, at: usize, done: Done) -> Result<(), Violation> {
+        for (ballot, slot, value) in done.votes {
+            self.seen.device_votes += 1;
+            self.judge_device_vote(at, ballot, slot, value)?;
+        }
+        if done.conflict {
+            let seen = Err("a device saw two values for one slot of one ballot".to_owned());
+            self.observer.judge(Property::Alarm, seen)?;
+        }
+        for frame in done.frames {
+            if self.frames.last() != Some(&frame) {
+                self.frames.push(frame);
+            }
+        }
+        for word in done.words {
+            self.say(at, word)?;
+        }
+        Ok(())
+    }
+
+    /// [offload-10] Where votes in memory count, one of a device is its member's vote.
+    fn judge_device_vote(
+        &mut self,
+        at: usize,
+        ballot: quorate_core::ballot::Ballot,
+        slot: quorate_core::slot::Slot,
+        value: Value,
+    ) -> Result<(), Violation> {
+        let range = SlotRange::one(slot);
+        if self.class() != Class::Volatile {
+            return Ok(());
+        }
+        let site = &mut self.sites[at];
+        let member = site.device_of;
+        let before = if site.member == member {
+            site.voted_before()
+        } else {
+            quorate_core::ballot::Ballot::ZERO
+        };
+        site.device_cast.insert(slot, (ballot, value));
+        self.observer.casts(member, before, ballot, range, value)?;
+        self.observer.voted(member, ballot, range, value)
+    }
+
+    fn say(&mut self, at: usize, word: Word) -> Result<(), Violation> {
+        let held = match &word {
+            Word::Voted { slot, value, .. } => vec![(*slot, *value)],
+            Word::Given { slot, value, .. } => vec![(*slot, *value)],
+            Word::Fenced { votes, .. } => votes.clone(),
+            Word::TakenBack { from, rest, .. } => {
+                let mut at = *from;
+                let mut all = Vec::new();
+                for value in rest {
+                    all.extend(value.map(|value| (at, value)));
+                    at = at.next();
+                }
+                all
+            }
+            _ => Vec::new(),
+        };
+        match &word {
+            Word::TakenBack { .. } => self.seen.taken_back += 1,
+            Word::Fenced { votes, .. } => self.seen.fenced += u64::from(!votes.is_empty()),
+            Word::Counted { .. } => self.seen.device_counted += 1,
+            Word::Given { .. } => self.seen.given += 1,
+            _ => {}
+        }
+        // Frames carry the bytes of their values.
+        for (slot, value) in held {
+            self.sites[at].hold(&value, SlotRange::one(slot));
+        }
+        self.step(at, Input::Device(word))
+    }
+}

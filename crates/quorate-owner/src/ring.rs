@@ -1,0 +1,66 @@
+//! Which slots of a window were seen: as many words as a device has cells, whatever comes.
+
+use alloc::{vec, vec::Vec};
+
+/// One word for each cell: the last slot that was seen there, plus one.
+#[derive(Debug)]
+pub(crate) struct Ring(Vec<u64>);
+
+impl Ring {
+    /// `cells`: a power of two.
+    pub(crate) fn new(cells: u64) -> Self {
+        let cells = usize::try_from(cells).expect("cells are memory of a device");
+        Self(vec![0; cells])
+    }
+
+    pub(crate) fn cells(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    fn at(&self, slot: u64) -> usize {
+        let mask = self.0.len() as u64 - 1;
+        usize::try_from(slot & mask).expect("below the number of cells")
+    }
+
+    pub(crate) fn has(&self, slot: u64) -> bool {
+        slot != u64::MAX && self.0[self.at(slot)] == slot + 1
+    }
+
+    /// Whether it is new.
+    pub(crate) fn see(&mut self, slot: u64) -> bool {
+        let at = self.at(slot);
+        let before = core::mem::replace(&mut self.0[at], slot.wrapping_add(1));
+        before != slot.wrapping_add(1)
+    }
+
+    /// The first slot from here on that was not seen.
+    pub(crate) fn first_unseen(&self, from: u64) -> u64 {
+        let mut slot = from;
+        while self.has(slot) {
+            slot += 1;
+        }
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_new_once_and_forgotten_when_its_cell_is_used_again() {
+        let mut ring = Ring::new(4);
+        assert!(!ring.has(0));
+        assert!(ring.see(0) && !ring.see(0) && ring.see(1) && ring.see(3));
+        assert_eq!((ring.first_unseen(0), ring.first_unseen(3)), (2, 4));
+        assert!(ring.see(4) && !ring.has(0));
+        assert!(ring.see(u64::MAX));
+        assert_eq!(ring.first_unseen(u64::MAX), u64::MAX);
+        ring.clear();
+        assert!(!ring.has(1));
+    }
+}

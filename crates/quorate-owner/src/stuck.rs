@@ -1,0 +1,63 @@
+//! Something that does not move: how long it has stood, and when to do something about it again.
+
+use quorate_core::time::Time;
+
+/// Longest wait, in first waits.
+const LONGEST: u64 = 8;
+
+/// What stands, since when, and how often it was pushed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stuck {
+    at: Option<(u64, Time)>,
+    pushed: u32,
+}
+
+impl Stuck {
+    /// Whether it is time to push what stands at `slot`; `None`: nothing stands. Waits get longer while it does not move.
+    pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
+        let Some(slot) = slot else {
+            *self = Self::default();
+            return false;
+        };
+        if !matches!(self.at, Some((stands, _)) if stands == slot) {
+            *self = Self {
+                at: Some((slot, now)),
+                pushed: 0,
+            };
+        }
+        if self.due(wait_us).is_some_and(|due| now < due) {
+            return false;
+        }
+        self.at = Some((slot, now));
+        self.pushed = self.pushed.saturating_add(1);
+        true
+    }
+
+    /// When to look again.
+    pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
+        let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
+        let (_, since) = self.at?;
+        Some(since.plus_us(wait_us.saturating_mul(longer.min(LONGEST))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_until_it_moves() {
+        let mut stuck = Stuck::default();
+        let mut pushed = alloc::vec::Vec::new();
+        for now in 0..400 {
+            if stuck.is_due(Time(now), Some(7), 10) {
+                pushed.push(now);
+            }
+        }
+        assert_eq!(pushed, [10, 30, 70, 150, 230, 310, 390]);
+        assert!(!stuck.is_due(Time(400), Some(8), 10));
+        assert!(stuck.is_due(Time(410), Some(8), 10));
+        assert!(!stuck.is_due(Time(411), None, 10));
+        assert_eq!(stuck.due(10), None);
+    }
+}

@@ -1,0 +1,530 @@
+//! The device of this node, if it has one: what the core orders becomes calls of its owner, and what the device says becomes
+//! words for the core ([offload-5]–[offload-19]).
+
+use quorate_core::{
+    ballot::Ballot,
+    device::{Order, Word},
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_offload::port::{Device, Hearing};
+use quorate_owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
+
+use crate::payload::Payload;
+
+/// A device that could not take something is left alone for so long, in milliseconds.
+const REST_MS: u64 = 1_000;
+/// Where there is no device, one is looked for so often, in milliseconds.
+const CLIMB_MS: u64 = 5_000;
+/// How often a device is asked whether it hears the network, in milliseconds.
+const LOOK_MS: u64 = 500;
+
+/// A device, and who asks it for what it does: what a process lends its replica.
+pub struct Lent {
+    /// What it is, in words for people.
+    pub name: String,
+    /// Its port.
+    pub device: Box<dyn Device + Send>,
+    /// This process's side of it.
+    pub owner: Owner,
+}
+
+/// The devices that a process could have, the best first.
+pub trait Ladder: Send {
+    /// The first that can be had now; if one was taken from its place, and is gone by now: because of this. If there is
+    /// none: why. It is asked again after a while.
+    fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
+}
+
+/// What comes of a device, in order.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// These bytes are at hand.
+    Bytes(Value, SlotRange, Payload),
+    /// The core hears this.
+    Word(Word),
+    /// There is a device to be used, with so many cells; 0: it is to be left alone.
+    Use(u64),
+    /// A value that the device did not take: the core is to be asked again.
+    Back(Value),
+}
+
+/// What stands in `status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// What it is, in words.
+    pub name: String,
+    /// Whether the core uses it now.
+    pub used: bool,
+    /// The ballot that its acceptor votes in.
+    pub armed: Option<Ballot>,
+    /// The first slot that its coordinator was started with, while it gives out slots.
+    pub gives_from: Option<Slot>,
+    /// How many slots it holds.
+    pub cells: u32,
+    /// Bytes of its room for a value.
+    pub room: usize,
+    /// Its boot.
+    pub boot: u32,
+    /// Votes that this and the devices before it were heard to cast.
+    pub votes: u64,
+    /// Slots that they were heard to give out.
+    pub given: u64,
+    /// Decisions that they were heard to count.
+    pub counted: u64,
+    /// Times that a coordinator was taken back.
+    pub taken_back: u64,
+    /// Frames for this node that the present one had no room for.
+    pub lost: u64,
+    /// Why it is not used now, or not any more.
+    pub why: Option<String>,
+}
+
+/// A device, and its owner.
+struct Unit {
+    device: Box<dyn Device + Send>,
+    owner: Owner,
+    armed: Option<Ballot>,
+    started: Option<(Ballot, Slot)>,
+    limit: Slot,
+    /// [offload-9] It was fenced since this process began.
+    is_fenced: bool,
+    /// The core was told that there is a device.
+    is_offered: bool,
+    /// Until then it is left alone.
+    rests_until: Time,
+    /// For good.
+    is_closed: bool,
+    looks: u64,
+    hears: Hears,
+}
+
+/// What is known of its place in the network.
+struct Hears {
+    look_at: Time,
+    is_paused: bool,
+    /// It was taken from its place, because of this.
+    over: Option<String>,
+}
+
+/// The device of a node.
+#[derive(Default)]
+pub(crate) struct Devices {
+    unit: Option<Unit>,
+    events: Vec<Event>,
+    status: Option<DeviceStatus>,
+    ladder: Option<Box<dyn Ladder>>,
+    /// When a device is looked for again, if there is none.
+    climb_at: Option<Time>,
+}
+
+impl Devices {
+    /// This node owns a device from now on, or knows why it does not.
+    pub(crate) fn lend(&mut self, ladder: Box<dyn Ladder>) {
+        self.ladder = Some(ladder);
+        self.climb(None);
+    }
+
+    fn climb(&mut self, lost: Option<&str>) {
+        self.climb_at = None;
+        let climbed = self.ladder.as_mut().map(|ladder| ladder.climb(lost));
+        match climbed {
+            Some(Ok(lent)) => self.own(lent),
+            Some(Err(why)) => {
+                self.status = Some(DeviceStatus {
+                    name: "none".to_owned(),
+                    why: Some(why),
+                    ..self.counts_so_far()
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// What the node's devices did until now: counts never fall.
+    fn counts_so_far(&mut self) -> DeviceStatus {
+        let DeviceStatus {
+            votes,
+            given,
+            counted,
+            taken_back,
+            ..
+        } = self.status.take().unwrap_or_default();
+        DeviceStatus {
+            votes,
+            given,
+            counted,
+            taken_back,
+            ..DeviceStatus::default()
+        }
+    }
+
+    /// It is fenced before it is used, whatever an owner of before did ([offload-9]).
+    fn own(&mut self, lent: Lent) {
+        let Lent {
+            name,
+            device,
+            mut owner,
+        } = lent;
+        owner.fence();
+        let shape = device.shape();
+        self.status = Some(DeviceStatus {
+            name,
+            cells: shape.cells,
+            room: shape.room,
+            boot: owner.device_boot(),
+            ..self.counts_so_far()
+        });
+        self.unit = Some(Unit {
+            device,
+            owner,
+            armed: None,
+            started: None,
+            limit: Slot(0),
+            is_fenced: false,
+            is_offered: false,
+            rests_until: Time(0),
+            is_closed: false,
+            looks: 0,
+            hears: Hears {
+                look_at: Time(0),
+                is_paused: false,
+                over: None,
+            },
+        });
+    }
+
+    /// How it stands; `None` if there never was one.
+    pub(crate) fn status(&self) -> Option<&DeviceStatus> {
+        self.status.as_ref()
+    }
+
+    /// Most bytes of a batch that fits into a frame, if there is a device.
+    pub(crate) fn room(&self) -> Option<usize> {
+        let unit = self.unit.as_ref()?;
+        Some(unit.device.shape().room)
+    }
+
+    /// Whether more may be submitted than waits.
+    pub(crate) fn has_room(&self) -> bool {
+        self.unit
+            .as_ref()
+            .is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
+    }
+
+    /// The core orders something other than [`Order::Submit`].
+    pub(crate) fn order(&mut self, order: &Order) {
+        let Some(unit) = &mut self.unit else { return };
+        match *order {
+            Order::Arm {
+                ballot,
+                position,
+                floor,
+            } => {
+                unit.armed = Some(ballot);
+                unit.owner.arm(ballot, position, floor);
+            }
+            Order::Fence { .. } => unit.owner.fence(),
+            Order::Floor { to } => unit.owner.raise_floor(to, unit.limit),
+            Order::Start {
+                ballot,
+                first,
+                limit,
+                quorum,
+                members,
+                hint,
+            } => {
+                unit.started = Some((ballot, first));
+                unit.limit = limit;
+                unit.owner.start(Start {
+                    ballot,
+                    first,
+                    limit,
+                    quorum,
+                    members,
+                    hint,
+                });
+            }
+            Order::Allow { floor, limit } => {
+                unit.limit = unit.limit.max(limit);
+                unit.owner.raise_floor(floor, unit.limit);
+            }
+            Order::TakeBack { .. } => unit.owner.take_back(),
+            Order::Stop { .. } => unit.owner.stop(),
+            Order::LookNext => {
+                unit.looks += 1;
+                unit.owner.look_next(unit.looks);
+            }
+            Order::Submit { .. } => {}
+        }
+    }
+
+    /// The core gives a value to the device.
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        value: Value,
+        bytes: &[u8],
+    ) -> Result<(), NotSubmitted> {
+        let Some(unit) = &mut self.unit else {
+            return Ok(());
+        };
+        let done = unit.owner.submit(value, bytes);
+        if let Err(NotSubmitted::NotCarried(_)) = done {
+            // [offload-15] It goes by connections, and so does everything for a while.
+            unit.rests_until = now.plus_ms(REST_MS);
+        }
+        done
+    }
+
+    /// Before a clean stop ([offload-8]).
+    pub(crate) fn close(&mut self) {
+        if let Some(unit) = &mut self.unit {
+            unit.is_closed = true;
+        }
+    }
+
+    /// Lets the owner take what the device said, and do what is due. What comes of it is told in order.
+    pub(crate) fn turn(&mut self, now: Time, mut tell: impl FnMut(News)) {
+        self.step_down(now);
+        let Some(unit) = &mut self.unit else { return };
+        let status = self.status.get_or_insert_default();
+        unit.look(now, status);
+        unit.owner.turn(now, &mut *unit.device, &mut self.events);
+        let mut lost = None;
+        for event in self.events.drain(..) {
+            if let Some(why) = unit.hear(now, event, status, &mut tell) {
+                lost = Some(why);
+            }
+        }
+        let may = unit.is_fenced && unit.may_be_used() && now >= unit.rests_until;
+        if lost.is_none() && may != unit.is_offered {
+            unit.is_offered = may;
+            let cells = if may { unit.device.shape().cells } else { 0 };
+            tell(News::Use(cells.into()));
+        }
+        status.used = unit.is_offered;
+        if status.used {
+            status.why = None;
+        }
+        status.armed = unit.armed;
+        status.gives_from = unit.started.map(|(_, first)| first);
+        status.lost = unit.device.lost();
+        if let Some(why) = lost {
+            let lost_power = match why {
+                Loss::Boot { found } => Some(found),
+                _ => None,
+            };
+            status.why = Some(format!("the device is lost: {why:?}"));
+            (status.used, status.armed, status.gives_from) = (false, None, None);
+            tell(News::Word(Word::Lost));
+            for (value, _) in unit.owner.withdraw() {
+                tell(News::Back(value));
+            }
+            self.unit = match (self.unit.take(), lost_power) {
+                // [offload-9] In a durable group its votes were hints: it is owned anew, and fenced first.
+                (Some(mut unit), Some(found)) => {
+                    unit.own_again(now, found);
+                    status.boot = unit.owner.device_boot();
+                    Some(unit)
+                }
+                // Another one may do better: where votes of the lost one counted, the core uses none any more.
+                _ => {
+                    self.climb_at = Some(now.plus_ms(CLIMB_MS));
+                    None
+                }
+            };
+        }
+    }
+
+    /// A device that hears nothing any more goes once the core is through with it, and another comes; where there is none,
+    /// one is looked for now and then.
+    fn step_down(&mut self, now: Time) {
+        if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
+            let Unit { device, hears, .. } = unit;
+            // Its place is free before the next one looks for one.
+            drop(device);
+            self.climb(Some(&hears.over.unwrap_or_default()));
+        }
+        if self.unit.is_some() || self.ladder.is_none() {
+            return;
+        }
+        let at = *self.climb_at.get_or_insert(now.plus_ms(CLIMB_MS));
+        if now >= at {
+            self.climb(None);
+        }
+    }
+
+    /// When the next turn is due without anything else.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        let Some(unit) = &self.unit else {
+            return self.climb_at;
+        };
+        let rests =
+            (!unit.is_offered && unit.is_fenced && unit.may_be_used()).then_some(unit.rests_until);
+        let look = unit.hears.over.is_none().then_some(unit.hears.look_at);
+        [unit.owner.wake_at(), rests, look]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl Unit {
+    fn may_be_used(&self) -> bool {
+        !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
+    }
+
+    /// It was taken from its place, and nothing of it is waited for.
+    fn is_left(&self) -> bool {
+        let is_over = self.hears.over.is_some() && self.is_fenced && !self.is_closed;
+        is_over && !self.is_offered && self.armed.is_none() && self.started.is_none()
+    }
+
+    /// Whether it hears the network, now and then.
+    fn look(&mut self, now: Time, status: &mut DeviceStatus) {
+        if now < self.hears.look_at || self.hears.over.is_some() {
+            return;
+        }
+        self.hears.look_at = now.plus_ms(LOOK_MS);
+        let hearing = self.device.hearing();
+        self.hears.is_paused = matches!(hearing, Hearing::Paused(_));
+        match hearing {
+            Hearing::Well => {}
+            Hearing::Paused(why) => status.why = Some(why),
+            Hearing::Over(why) => {
+                status.why = Some(why.clone());
+                self.hears.over = Some(why);
+            }
+        }
+    }
+
+    /// Power went and came: what it was told is forgotten there.
+    fn own_again(&mut self, now: Time, found: u32) {
+        self.owner = self.owner.after_power(found);
+        self.owner.fence();
+        (self.armed, self.started) = (None, None);
+        (self.is_fenced, self.is_offered) = (false, false);
+        self.rests_until = now.plus_ms(REST_MS);
+    }
+
+    /// One event; why the device is lost, if that is what it says.
+    fn hear(
+        &mut self,
+        now: Time,
+        event: Event,
+        status: &mut DeviceStatus,
+        tell: &mut impl FnMut(News),
+    ) -> Option<Loss> {
+        match event {
+            Event::Armed { ballot } => tell(News::Word(Word::Armed { ballot })),
+            Event::Fenced {
+                ballot: of,
+                mut votes,
+            } => {
+                self.is_fenced = true;
+                if let Some(ballot) = self.armed.take() {
+                    // [offload-8] Of another ballot they are an earlier owner's, and nobody's now: this one's were read out.
+                    if of != Some(ballot) {
+                        votes.clear();
+                    }
+                    let votes = votes.into_iter().map(|held| at_hand(held, tell)).collect();
+                    tell(News::Word(Word::Fenced { ballot, votes }));
+                }
+            }
+            Event::Started { ballot, .. } => tell(News::Word(Word::Started { ballot })),
+            Event::Voted(held) => {
+                status.votes += 1;
+                if let Some(ballot) = self.armed {
+                    let (slot, value) = at_hand(held, tell);
+                    tell(News::Word(Word::Voted {
+                        ballot,
+                        slot,
+                        value,
+                    }));
+                }
+            }
+            Event::Given(held) => {
+                status.given += 1;
+                if let Some((ballot, _)) = self.started {
+                    let (slot, value) = at_hand(held, tell);
+                    tell(News::Word(Word::Given {
+                        ballot,
+                        slot,
+                        value,
+                    }));
+                }
+            }
+            // [offload-20] Nobody is answered by it: only who applied the slots before may.
+            Event::Decided { ballot, slot, .. } => {
+                status.counted += 1;
+                let range = SlotRange::one(slot);
+                tell(News::Word(Word::Counted { ballot, range }));
+            }
+            Event::TakenBack {
+                ballot,
+                next,
+                given,
+                holes,
+            } => {
+                status.taken_back += 1;
+                self.started = None;
+                let first = given.first().map(|held| held.slot);
+                let from = first.into_iter().chain(holes.first().copied()).min();
+                let from = from.unwrap_or(next);
+                let mut rest: Vec<Option<Value>> = Vec::new();
+                for held in given {
+                    let (slot, value) = at_hand(held, tell);
+                    let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
+                    // Holes between are nobody's; both lists are in order and bounded by the cells.
+                    rest.resize(at, None);
+                    rest.push(Some(value));
+                }
+                let all = usize::try_from(next.0 - from.0).unwrap_or(usize::MAX);
+                rest.resize(all, None);
+                tell(News::Word(Word::TakenBack { ballot, from, rest }));
+                self.give_back(tell);
+            }
+            Event::StartRefused { ballot, .. } => {
+                self.started = None;
+                tell(News::Word(Word::Stopped { ballot }));
+                self.give_back(tell);
+            }
+            Event::Stopped => {
+                if let Some((ballot, _)) = self.started.take() {
+                    tell(News::Word(Word::Stopped { ballot }));
+                }
+                self.give_back(tell);
+            }
+            Event::Next { next, .. } => tell(News::Word(Word::Next { slot: next })),
+            Event::ArmRefused { reason, .. } => {
+                // The order counts as armed: it is fenced, and asked again later ([offload-5]).
+                status.why = Some(format!("the device refused to be armed: {reason:?}"));
+                self.rests_until = now.plus_ms(REST_MS);
+            }
+            Event::Lost { why } => return Some(why),
+        }
+        None
+    }
+
+    /// What waited for the device is offered to the core again.
+    fn give_back(&mut self, tell: &mut impl FnMut(News)) {
+        for (value, _) in self.owner.withdraw() {
+            tell(News::Back(value));
+        }
+    }
+}
+
+/// The bytes of what a device holds, told first; then which it is.
+fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
+    let Held { slot, value, bytes } = held;
+    if value.has_bytes() {
+        tell(News::Bytes(
+            value,
+            SlotRange::one(slot),
+            Payload::new(bytes),
+        ));
+    }
+    (slot, value)
+}

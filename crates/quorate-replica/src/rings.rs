@@ -1,0 +1,70 @@
+//! What became of a leader's rings, for whoever watches: how often one was laid, how often one got nowhere, and who was
+//! left out of the next.
+
+use quorate_core::{explanation::Explanation, node_set::NodeSet};
+
+use crate::counters::Counters;
+
+/// The last ring, and whether it broke.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    laid: NodeSet,
+    broken: NodeSet,
+}
+
+impl Rings {
+    /// The core explains what it does.
+    pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
+        match explanation {
+            Explanation::RingLaid { nodes, .. } => {
+                counters.rings_laid += 1;
+                let left_out = self.broken.filtered(|node| !nodes.contains(node));
+                counters.ring_left_out.add(left_out, 1);
+                self.broken = NodeSet::default();
+                self.laid = *nodes;
+            }
+            Explanation::RingBreaks { .. } => {
+                counters.rings_broken += 1;
+                self.broken = self.laid;
+            }
+            // Another leader's rings are not this one's.
+            Explanation::StepsDown { .. } => *self = Self::default(),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{ballot::Ballot, node_id::NodeId, slot::Slot};
+
+    use super::*;
+
+    #[test]
+    fn who_was_in_a_ring_that_broke_and_is_not_in_the_next_was_left_out() {
+        let (mut rings, mut counters) = (Rings::default(), Counters::default());
+        let ballot = Ballot::ZERO;
+        let laid = |nodes: &[u32]| {
+            let mut set = NodeSet::default();
+            nodes
+                .iter()
+                .for_each(|node| assert!(set.insert(NodeId(*node))));
+            Explanation::RingLaid { ballot, nodes: set }
+        };
+        let breaks = Explanation::RingBreaks {
+            ballot,
+            slot: Slot(1),
+        };
+        rings.note(&laid(&[1, 2, 3]), &mut counters);
+        // Laid anew for another reason: nobody is to blame.
+        rings.note(&laid(&[1, 4, 3]), &mut counters);
+        rings.note(&breaks, &mut counters);
+        rings.note(&laid(&[1, 2, 3]), &mut counters);
+        // Nobody was slow.
+        rings.note(&breaks, &mut counters);
+        rings.note(&laid(&[1, 2, 3]), &mut counters);
+        assert_eq!((counters.rings_laid, counters.rings_broken), (4, 2));
+        let left_out = [1, 2, 3, 4].map(|node| counters.ring_left_out.to(NodeId(node)));
+        assert_eq!(left_out, [0, 0, 0, 1]);
+    }
+}

@@ -1,0 +1,249 @@
+//! How votes come to a leader, where that is chosen: straight, or by a ring ([ring-1], [plane-3]).
+//!
+//! A ring spares the leader all votes but one, and takes a hop for each of its members. So it pays where the leader is busy,
+//! and most of that is votes: the prediction is the hops of a proposal and its vote, each as long as a busy leader makes
+//! it. Where all nodes share two processors it never does (`docs/performance.md`).
+
+use quorate_core::{laying::Route, message::Message, time::Time};
+use quorate_tuner::Choice;
+
+use crate::tuning::moment;
+
+/// How votes shall come to this node when it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Votes {
+    /// As said, always.
+    Set(Route),
+    /// Straight, or by a ring, whichever is predicted to be faster.
+    Auto,
+}
+
+impl Default for Votes {
+    fn default() -> Self {
+        Self::Set(Route::Star)
+    }
+}
+
+impl Votes {
+    /// Those that operators can name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            name => Route::named(name).map(Self::Set),
+        }
+    }
+
+    /// What a leader begins with.
+    pub(crate) fn first(&self) -> Route {
+        match self {
+            Self::Set(route) => route.clone(),
+            Self::Auto => Route::Star,
+        }
+    }
+}
+
+/// How often the choice is looked at.
+const LOOK_US: u64 = 100_000;
+/// What a look counts for, beside all before it.
+const NEWEST: f64 = 0.3;
+/// What it costs a leader to read a vote, and to count it.
+const VOTE_US: f64 = 6.0;
+/// Nobody is taken for busier than that.
+const BUSY_MAX: f64 = 0.98;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Star,
+    Ring,
+}
+
+/// The choice, and what it is made from.
+#[derive(Debug)]
+pub(crate) struct Routing {
+    choice: Choice<Way>,
+    /// When this turn began.
+    began: Option<Time>,
+    looked_at: Time,
+    /// Since then.
+    busy_us: u64,
+    messages: u64,
+    /// Of each second, lately.
+    busy: f64,
+    messages_s: f64,
+    /// Nanoseconds of a microsecond's way: what the two would cost.
+    costs: [u64; 2],
+}
+
+impl Routing {
+    pub(crate) fn new(now: Time) -> Self {
+        Self {
+            choice: Choice::new(Way::Star, moment(now)),
+            began: None,
+            looked_at: now,
+            busy_us: 0,
+            messages: 0,
+            busy: 0.0,
+            messages_s: 0.0,
+            costs: [0; 2],
+        }
+    }
+
+    /// A message came.
+    pub(crate) const fn on_message(&mut self, message: &Message) {
+        if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
+            self.messages += 1;
+        }
+    }
+
+    pub(crate) fn begin_turn(&mut self, now: Time) {
+        self.began.get_or_insert(now);
+    }
+
+    /// It is over: `now` is later by what it cost.
+    pub(crate) fn end_turn(&mut self, now: Time) {
+        if let Some(began) = self.began.take() {
+            self.busy_us += now.since_us(began);
+        }
+    }
+
+    /// Looks, if it is time, as the leader of so many voters, or not as a leader. What is wished from now on, if that is new.
+    pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
+        let us = now.since_us(self.looked_at);
+        if us < LOOK_US {
+            return None;
+        }
+        let (us, faded) = (us as f64, |before: f64, new: f64| {
+            before * (1.0 - NEWEST) + new * NEWEST
+        });
+        self.busy = faded(self.busy, (self.busy_us as f64 / us).min(1.0));
+        self.messages_s = faded(self.messages_s, self.messages as f64 / us * 1e6);
+        (self.looked_at, self.busy_us, self.messages) = (now, 0, 0);
+        if !leads {
+            return None;
+        }
+        self.costs = self.predict(voters);
+        let [star, ring] = self.costs;
+        let both = [(Way::Star, star), (Way::Ring, ring)];
+        self.choice.judge(moment(now), &both).then(|| self.route())
+    }
+
+    fn route(&self) -> Route {
+        match self.choice.chosen() {
+            Way::Star => Route::Star,
+            Way::Ring => Route::Ring,
+        }
+    }
+
+    /// The hops of a proposal and its votes, each as many nanoseconds long as the leader's queue makes it.
+    fn predict(&self, voters: usize) -> [u64; 2] {
+        let others = voters.saturating_sub(1).max(1) as f64;
+        // A ring is a majority; its first member hears the proposal, each of the others the one before.
+        let ring_hops = (voters / 2 + 1) as f64;
+        let star_s = match self.choice.chosen() {
+            Way::Star => self.messages_s,
+            Way::Ring => self.messages_s * others,
+        };
+        let saved = (star_s - star_s / others) * VOTE_US / 1e6;
+        let (star, ring) = match self.choice.chosen() {
+            Way::Star => (self.busy, self.busy - saved),
+            Way::Ring => (self.busy + saved, self.busy),
+        };
+        let waits = |hops: f64, busy: f64| {
+            let cost = hops / (1.0 - busy.clamp(0.0, BUSY_MAX));
+            (cost * 1e6) as u64
+        };
+        [waits(2.0, star), waits(ring_hops.max(2.0), ring)]
+    }
+
+    /// Why votes come as they do, for people.
+    pub(crate) fn why(&self) -> String {
+        let way = match self.choice.chosen() {
+            Way::Star => "straight",
+            Way::Ring => "by a ring",
+        };
+        let [star, ring] = self.costs.map(|cost| cost as f64 / 1e6);
+        format!(
+            "auto: votes come {way}: {:.0} messages/s, {:.0} % busy; predicted {star:.1} hops straight, {ring:.1} by a ring",
+            self.messages_s,
+            self.busy * 100.0
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks each 100 ms at a leader that is so busy with so many votes a second; when it changed its mind.
+    fn looks(
+        routing: &mut Routing,
+        voters: usize,
+        busy: f64,
+        votes_s: u64,
+        from_s: u64,
+    ) -> Vec<u64> {
+        let mut changed = Vec::new();
+        for tenth in from_s * 10..(from_s + 10) * 10 {
+            let now = Time(tenth * 100_000 + 100_000);
+            routing.messages += votes_s / 10;
+            routing.busy_us += (busy * 100_000.0) as u64;
+            if routing.look(true, voters, now).is_some() {
+                changed.push(tenth);
+            }
+        }
+        changed
+    }
+
+    #[test]
+    fn an_idle_leader_wants_its_votes_straight() {
+        let mut routing = Routing::new(Time(0));
+        for voters in [1, 3, 5, 9] {
+            assert!(looks(&mut routing, voters, 0.2, 3_000, 0).is_empty());
+        }
+        assert_eq!(routing.route(), Route::Star);
+        assert!(routing.why().starts_with("auto: votes come straight"));
+    }
+
+    /// [plane-3] Nine members' votes fill a leader: then hops are cheaper than a queue. And it does not go back because its queue
+    /// is gone.
+    #[test]
+    fn a_leader_that_is_busy_with_votes_wants_a_ring() {
+        let mut routing = Routing::new(Time(0));
+        assert_eq!(looks(&mut routing, 9, 0.95, 120_000, 0).len(), 1);
+        assert_eq!(routing.route(), Route::Ring);
+        // 120 000 votes of 8 members are 15 000 messages of a ring, and 0.63 of a processor less.
+        assert!(looks(&mut routing, 9, 0.32, 15_000, 10).is_empty());
+        // When little is to be voted, they come straight again.
+        assert_eq!(looks(&mut routing, 9, 0.05, 100, 20).len(), 1);
+        assert_eq!(routing.route(), Route::Star);
+    }
+
+    /// Three members' ring has no more hops, and saves one message of two.
+    #[test]
+    fn a_busy_leader_of_three_takes_a_ring_only_for_its_votes() {
+        let mut routing = Routing::new(Time(0));
+        assert!(
+            looks(&mut routing, 3, 0.9, 1_000, 0).is_empty(),
+            "busy with other things"
+        );
+    }
+
+    #[test]
+    fn who_does_not_lead_wishes_nothing() {
+        let mut routing = Routing::new(Time(0));
+        for tenth in 1..100 {
+            routing.messages += 12_000;
+            routing.busy_us += 95_000;
+            assert!(routing.look(false, 9, Time(tenth * 100_000)).is_none());
+        }
+    }
+
+    #[test]
+    fn ways_have_names() {
+        assert_eq!(Votes::named("auto"), Some(Votes::Auto));
+        assert_eq!(Votes::named("ring"), Some(Votes::Set(Route::Ring)));
+        assert_eq!(Votes::named("circle"), None);
+        assert_eq!(Votes::Auto.first(), Route::Star);
+        assert_eq!(Votes::default(), Votes::Set(Route::Star));
+    }
+}

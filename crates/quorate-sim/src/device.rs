@@ -1,0 +1,390 @@
+//! A node's device: production's reference programs, owned by production's owner. It lives longer than its owner's process, and what is
+//! between the two is lost, repeated and late, control too ([offload-17]).
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use quorate_offload::{
+    Acceptor, Address, Cells, Coordinator, Form, Out, Port, Routes, Setup,
+    header::HEADER_BYTES,
+    host::Host,
+    out::FRAMES_MAX,
+    port::{Device as Owned, Drained, Hearing, Program, Shape},
+};
+use quorate_owner::{Owner, Pace, Settings as OwnerSettings};
+use quorate_replica::{Ladder, Lent};
+
+use crate::dice::Dice;
+
+/// Where all devices of a run hear each other.
+const GROUP: [u8; 6] = [0x03, 0, 0, 0, 0, 9];
+/// Frames of other groups end before anything is done.
+const GROUP_HASH: u32 = 0x5152_5445;
+/// Frames for an owner that does not take them are lost beyond.
+const TAP_MAX: usize = 64;
+
+/// What goes wrong with devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// Slots that each program holds.
+    pub cells: u32,
+    /// Bytes of a room.
+    pub room: usize,
+    /// Frames that get lost between a device and its owner, each way, of 1000.
+    pub lost_of_1000: u64,
+    /// Frames that come once more, later, of 1000.
+    pub repeated_of_1000: u64,
+    /// Times that a drain is not over when it is asked for, of 1000.
+    pub slow_of_1000: u64,
+    /// Mean time between two times that a device loses power while its owner lives, in a durable group.
+    pub resets_us: Option<u64>,
+    /// Whether the device loses power with its owner, of 1000.
+    pub dies_too_of_1000: u64,
+    /// Mean time between two times that somebody takes a device from its place in the network.
+    pub taken_us: Option<u64>,
+}
+
+impl Faults {
+    /// From dice of their own, so that seeds without devices stay what they were.
+    pub fn draw(seed: u64) -> Option<Self> {
+        let dice = &mut Dice::new(seed ^ 0x4465_7669_6365_7321);
+        let mut faults = Self {
+            cells: dice.pick(&[8, 16, 64]),
+            room: dice.pick(&[64, 256, 1408]),
+            lost_of_1000: dice.pick(&[0, 10, 100]),
+            repeated_of_1000: dice.pick(&[0, 10, 100]),
+            slow_of_1000: dice.pick(&[0, 500]),
+            resets_us: dice.pick(&[None, Some(500_000)]),
+            dies_too_of_1000: dice.pick(&[0, 500, 1000]),
+            taken_us: None,
+        };
+        let is_there = dice.chance(1, 4);
+        faults.taken_us = dice.pick(&[None, Some(700_000)]);
+        is_there.then_some(faults)
+    }
+
+    /// Nothing goes wrong.
+    pub const fn calm() -> Self {
+        Self {
+            cells: 64,
+            room: 1408,
+            lost_of_1000: 0,
+            repeated_of_1000: 0,
+            slow_of_1000: 0,
+            resets_us: None,
+            dies_too_of_1000: 0,
+            taken_us: None,
+        }
+    }
+}
+
+/// The device itself.
+struct State {
+    faults: Faults,
+    own: Address,
+    host: Host<'static>,
+    /// Which time it has power.
+    boot: u32,
+    dice: Dice,
+    for_owner: VecDeque<(Program, Vec<u8>)>,
+    for_network: Vec<Vec<u8>>,
+    /// Calls that come once more.
+    late: VecDeque<Vec<u8>>,
+    lost: u64,
+    /// The process that owns it.
+    owner: u64,
+    /// It hears nothing of the network, and never will.
+    is_taken: bool,
+}
+
+/// A node's device, as its world holds it.
+#[derive(Clone)]
+pub struct Device(Arc<Mutex<State>>);
+
+/// Devices of one process: the one of its node, and a new one where that was taken from its place.
+pub struct Owning {
+    device: Device,
+    process: u64,
+    boot: u32,
+}
+
+impl Ladder for Owning {
+    fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String> {
+        if lost.is_some() {
+            self.device.state().renew();
+        }
+        Ok(self.device.own(self.process, self.boot))
+    }
+}
+
+/// The same, as the replica of one process holds it.
+struct Side {
+    device: Device,
+    owner: u64,
+}
+
+fn address(node: usize, last: u8) -> Address {
+    let [high, low] = u16::try_from(node).unwrap_or(u16::MAX).to_be_bytes();
+    Address {
+        mac: [2, 0, 0, high, low, last],
+        ip: [10, high, low, last],
+        port: 47_100,
+    }
+}
+
+fn programs(faults: &Faults, node: usize) -> Host<'static> {
+    let setup = Setup {
+        group: GROUP_HASH,
+        room: faults.room,
+        own: address(node, 1),
+        heard: GROUP,
+        owner: address(node, 2),
+    };
+    let group = Address {
+        mac: GROUP,
+        ..Address::default()
+    };
+    let routes = Routes::of(&[group]).expect("one route");
+    let cells = || Cells::owned(faults.cells, faults.room);
+    Host::new(
+        Coordinator::new(setup, routes, routes, cells()),
+        Acceptor::new(setup, routes, cells()),
+    )
+}
+
+impl Device {
+    /// With power, and without an owner.
+    pub fn new(seed: u64, node: usize, faults: Faults) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            faults,
+            own: address(node, 1),
+            host: programs(&faults, node),
+            boot: 1,
+            dice: Dice::new(seed ^ (node as u64) << 32 ^ 0x0064_6576),
+            for_owner: VecDeque::new(),
+            for_network: Vec::new(),
+            late: VecDeque::new(),
+            lost: 0,
+            owner: 0,
+            is_taken: false,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a process gets its device from.
+    pub fn owning(&self, process: u64, boot: u32) -> Owning {
+        let device = self.clone();
+        // A process that finds a device that hears nothing has another one.
+        let mut state = device.state();
+        if state.is_taken {
+            state.renew();
+        }
+        drop(state);
+        Owning {
+            device,
+            process,
+            boot,
+        }
+    }
+
+    /// A process owns it from now on: its side of the port, and the owner that production has.
+    fn own(&self, process: u64, boot: u32) -> Lent {
+        let mut state = self.state();
+        state.owner = process;
+        state.for_owner.clear();
+        let settings = OwnerSettings {
+            owner_boot: boot,
+            device_boot: state.boot,
+            window: 8,
+            pace: Pace::default(),
+        };
+        let owner = Owner::new(settings, state.shape());
+        let port = Side {
+            device: self.clone(),
+            owner: process,
+        };
+        Lent {
+            name: "simulated".to_owned(),
+            device: Box::new(port),
+            owner,
+        }
+    }
+
+    /// Its owner died. Whether it lost power, too.
+    pub fn orphan(&self) -> bool {
+        let mut state = self.state();
+        state.owner = 0;
+        state.for_owner.clear();
+        let chance = state.faults.dies_too_of_1000;
+        let dies = state.dice.chance(chance, 1000);
+        if dies {
+            state.forget();
+        }
+        dies
+    }
+
+    /// Power goes and comes.
+    pub fn reset(&self) {
+        self.state().forget();
+    }
+
+    /// Somebody takes it from its place: it hears nothing of the network any more, and says nothing. Its owner can ask it.
+    pub fn take_away(&self) {
+        let mut state = self.state();
+        state.is_taken = true;
+        state.for_network.clear();
+    }
+
+    /// A frame arrives from the network. Whether there is something for the owner.
+    pub fn hear(&self, frame: &[u8]) -> bool {
+        let mut state = self.state();
+        if !state.is_taken {
+            state.step(Port::Network, frame);
+        }
+        !state.for_owner.is_empty()
+    }
+
+    /// What leaves for the network.
+    pub fn take_sent(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.state().for_network)
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn calm(&self) {
+        let mut state = self.state();
+        let (cells, room) = (state.faults.cells, state.faults.room);
+        state.faults = Faults {
+            cells,
+            room,
+            ..Faults::calm()
+        };
+        state.late.clear();
+    }
+}
+
+impl State {
+    fn shape(&self) -> Shape {
+        Shape {
+            group: GROUP_HASH,
+            cells: self.faults.cells,
+            room: self.faults.room,
+            form: Form::Raw,
+            own: self.own,
+            owner: Address {
+                mac: [self.own.mac[0], 0, 0, self.own.mac[3], self.own.mac[4], 2],
+                ..self.own
+            },
+        }
+    }
+
+    fn forget(&mut self) {
+        self.host.forget();
+        self.boot += 1;
+        self.for_owner.clear();
+        self.for_network.clear();
+        self.late.clear();
+    }
+
+    /// Another one, at the same place.
+    fn renew(&mut self) {
+        self.forget();
+        self.is_taken = false;
+    }
+
+    /// One frame goes through both programs.
+    fn step(&mut self, from: Port, frame: &[u8]) {
+        let room = FRAMES_MAX * (frame.len().max(self.faults.room) + HEADER_BYTES + 64);
+        let mut buffers = [vec![0; room], vec![0; room], vec![0; room]];
+        let [out, asked, answered] = &mut buffers;
+        let mut out = Out::new(out);
+        let (mut asked, mut answered) = (Out::new(asked), Out::new(answered));
+        self.host
+            .step(from, frame, &mut out, &mut asked, &mut answered);
+        for (port, frame) in out.frames() {
+            match port {
+                Port::Network if self.is_taken => {}
+                Port::Network => self.for_network.push(frame.to_vec()),
+                Port::Owner if self.dice.chance(self.faults.lost_of_1000, 1000) => {}
+                Port::Owner if self.for_owner.len() >= TAP_MAX => self.lost += 1,
+                Port::Owner => {
+                    let program = speaker(frame);
+                    self.for_owner.push_back((program, frame.to_vec()));
+                }
+            }
+        }
+    }
+}
+
+/// Which program says it: a coordinator says so.
+fn speaker(frame: &[u8]) -> Program {
+    let at = Form::Raw.header_at() + 33;
+    let coordinator = u8::try_from(quorate_offload::header::COORDINATOR).unwrap_or(u8::MAX);
+    match frame.get(at) {
+        Some(flags) if flags & coordinator != 0 => Program::Coordinator,
+        _ => Program::Acceptor,
+    }
+}
+
+impl Owned for Side {
+    fn shape(&self) -> Shape {
+        self.device.state().shape()
+    }
+
+    fn put(&mut self, _program: Program, frame: &[u8]) {
+        let mut state = self.device.state();
+        if state.owner != self.owner {
+            return;
+        }
+        let (lost, repeated) = (state.faults.lost_of_1000, state.faults.repeated_of_1000);
+        if state.dice.chance(repeated, 1000) {
+            state.late.push_back(frame.to_vec());
+        }
+        if !state.dice.chance(lost, 1000) {
+            state.step(Port::Owner, frame);
+        }
+        // One of before comes again, behind what was asked since.
+        if state.dice.chance(100, 1000)
+            && let Some(again) = state.late.pop_front()
+        {
+            state.step(Port::Owner, &again);
+        }
+    }
+
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+        let mut state = self.device.state();
+        if state.owner != self.owner {
+            return None;
+        }
+        let (program, bytes) = state.for_owner.pop_front()?;
+        *frame = bytes;
+        Some(program)
+    }
+
+    fn drain(&mut self) {}
+
+    /// A step is whole; that it is over is known later.
+    fn drained(&mut self) -> Drained {
+        let mut state = self.device.state();
+        let slow = state.faults.slow_of_1000;
+        match state.dice.chance(slow, 1000) {
+            true => Drained::NotYet,
+            false => Drained::Over,
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.device.state().lost
+    }
+
+    fn hearing(&mut self) -> Hearing {
+        match self.device.state().is_taken {
+            true => Hearing::Over("taken away".to_owned()),
+            false => Hearing::Well,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Frames between devices: each flies by itself, and reaches a device whether its owner lives or not.
+
+use quorate_core::record::Class;
+use quorate_node::host::Host as _;
+
+use super::{Event, World, name};
+use crate::{device::Device, dice::Dice};
+
+/// What decides about frames of devices.
+pub(super) struct Frames {
+    dice: Dice,
+}
+
+impl Frames {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            dice: Dice::new(!seed ^ 0x4672_616d_6573_2121),
+        }
+    }
+}
+
+impl World {
+    /// A process that runs from now on owns its node's device.
+    pub(super) fn own_device(&mut self, node: usize, boot: u32) {
+        let Some(faults) = self.settings.devices else {
+            return;
+        };
+        let seed = self.settings.seed;
+        let process = &mut self.nodes[node];
+        let device = process
+            .device
+            .get_or_insert_with(|| Device::new(seed, node, faults));
+        let owning = device.owning(process.life, boot);
+        if let Some(running) = &mut process.running {
+            running.host.lend_device(Box::new(owning));
+        }
+    }
+
+    /// The process of a node died.
+    pub(super) fn orphan_device(&mut self, node: usize) {
+        let dies = self.nodes[node].device.as_ref().map(Device::orphan);
+        if dies == Some(true) {
+            self.counts.device_resets += 1;
+        }
+    }
+
+    /// What devices say leaves, for all others of them.
+    pub(super) fn send_device_frames(&mut self, node: usize) {
+        let Some(device) = &self.nodes[node].device else {
+            return;
+        };
+        for frame in device.take_sent() {
+            self.counts.device_frames += 1;
+            for to in (0..self.nodes.len()).filter(|to| *to != node) {
+                self.fly_frame(node, to, &frame);
+            }
+        }
+    }
+
+    fn fly_frame(&mut self, from: usize, to: usize, frame: &[u8]) {
+        let weather = self.network.weather();
+        let dice = &mut self.frames.dice;
+        let mut delays = Vec::new();
+        let delay = |dice: &mut Dice| {
+            let delay = dice.between(weather.delay_min_us, weather.delay_max_us);
+            match dice.chance(weather.late_of_1000, 1000) {
+                true => delay * 10,
+                false => delay,
+            }
+        };
+        if !dice.chance(weather.lost_of_1000, 1000) {
+            delays.push(delay(dice));
+        }
+        if dice.chance(weather.repeated_of_1000, 1000) {
+            delays.push(delay(dice));
+            delays.push(dice.below(4_000_000));
+        }
+        for us in delays {
+            let bytes = frame.to_vec();
+            self.after(us, Event::Frame { from, to, bytes });
+        }
+    }
+
+    /// A frame arrives at a device.
+    pub(super) fn device_hears(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        if self.network.is_blocked(from, to) {
+            return;
+        }
+        let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
+        if device.is_some_and(|device| device.hear(bytes)) {
+            self.wake(to);
+        }
+        self.send_device_frames(to);
+    }
+
+    /// The next time that a device loses power while its owner lives. Where its votes count that would be a vote forgotten.
+    pub(super) fn plan_reset(&mut self) {
+        let mean_us = self.settings.devices.and_then(|faults| faults.resets_us);
+        if let Some(mean_us) = mean_us.filter(|_| self.settings.class == Class::Durable) {
+            let wait = self.frames.dice.interval(mean_us);
+            self.after(wait, Event::DeviceReset);
+        }
+    }
+
+    /// It does.
+    pub(super) fn reset_device(&mut self) {
+        self.plan_reset();
+        let node = self.frames.dice.index(self.nodes.len());
+        if let Some(device) = &self.nodes[node].device {
+            device.reset();
+            self.counts.device_resets += 1;
+            self.line(&name(node), "device", format_args!("loses power"));
+        }
+    }
+
+    /// The next time that somebody takes a device from its place.
+    pub(super) fn plan_taking(&mut self) {
+        if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.taken_us) {
+            let wait = self.frames.dice.interval(mean_us);
+            self.after(wait, Event::DeviceTaken);
+        }
+    }
+
+    /// It is done.
+    pub(super) fn take_device(&mut self) {
+        self.plan_taking();
+        let node = self.frames.dice.index(self.nodes.len());
+        if let Some(device) = &self.nodes[node].device {
+            device.take_away();
+            self.counts.devices_taken += 1;
+            self.line(
+                &name(node),
+                "device",
+                format_args!("is taken from its place"),
+            );
+        }
+    }
+
+    /// From now on nothing goes wrong with devices.
+    pub(super) fn calm_devices(&mut self) {
+        for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
+            device.calm();
+        }
+    }
+}
