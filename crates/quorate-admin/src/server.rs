@@ -607,6 +607,8 @@ mod tests {
             snapshot: None,
             snapshot_taking: None,
             ring: Vec::new(),
+            choices: Vec::new(),
+            device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -2,6 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
+use quorate_admin::tuning::{MeasuredView, PointView, SettingView, TuningView};
 use quorate_bench::probe::{
     commit::{Bare, Shape},
     part::Launcher,
@@ -27,7 +28,8 @@ const NODES: u32 = 3;
 pub struct Checked {
     /// Of which plane.
     pub plane: Plane,
-    /// `latency` or `throughput`.
+    /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or `throughput of the leader`
+    /// between the members of a cluster.
     pub what: &'static str,
     /// `us` or `per_s`.
     pub unit: &'static str,
@@ -56,6 +58,7 @@ impl Checked {
         let reasons: Vec<&str> = [&predicted, &measured]
             .into_iter()
             .filter_map(|figure| figure.as_ref().err().map(|why| &**why))
+            .filter(|why| !why.is_empty())
             .collect();
         Self {
             plane,
@@ -106,6 +109,40 @@ pub fn check(
     all
 }
 
+/// What the leader of a running cluster expects of the setting in force, beside what it measures: by this plane.
+pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Checked; 2] {
+    let expected = |tuning: &TuningView| {
+        let SettingView {
+            batch_bytes,
+            window,
+        } = tuning.chosen;
+        let mut grid = tuning.grid.iter();
+        let point = grid.find(|point| (point.batch_bytes, point.window) == (batch_bytes, window));
+        point.copied()
+    };
+    let figures = tuning.as_ref().map_err(Clone::clone).and_then(|tuning| {
+        let silent = "the leader does not know it yet: it needs some load";
+        let point = expected(tuning).ok_or(silent)?;
+        let measured = tuning.measured.ok_or(silent)?;
+        Ok((point, measured))
+    });
+    let of = |what, unit, value: fn(&(PointView, MeasuredView)) -> (f64, f64)| {
+        let both = figures.as_ref().map(value).map_err(Clone::clone);
+        let predicted = both.as_ref().map(|both| both.0).map_err(Clone::clone);
+        // The reason is the same, and is said once.
+        let measured = both.map(|both| both.1).or(Err(String::new()));
+        Checked::new((plane, what, unit), predicted, measured)
+    };
+    [
+        of("latency of the leader", "us", |(point, measured)| {
+            (point.latency_us, measured.latency_us)
+        }),
+        of("throughput of the leader", "per_s", |(point, measured)| {
+            (point.throughput, measured.throughput)
+        }),
+    ]
+}
+
 /// Microseconds of one command alone, and commands per second of many.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 fn measure(launcher: &Launcher, scratch: Option<&Path>, over: Over) -> io::Result<(f64, f64)> {
@@ -142,6 +179,49 @@ mod tests {
             (None, None, None)
         );
         assert_eq!(unknown.why, "a; b");
+    }
+
+    #[test]
+    fn a_leader_is_measured_by_what_it_expected_of_its_setting() {
+        let point = |window, latency_us| PointView {
+            batch_bytes: 100,
+            window,
+            throughput: 1000.0,
+            latency_us,
+        };
+        let mut tuning = TuningView {
+            parameters: Vec::new(),
+            grid: vec![point(1, 50.0), point(2, 110.0)],
+            bottleneck: None,
+            chosen: SettingView {
+                batch_bytes: 100,
+                window: 2,
+            },
+            held: false,
+            measured: Some(MeasuredView {
+                throughput: 800.0,
+                latency_us: 100.0,
+            }),
+            reason: String::new(),
+        };
+        let [latency, throughput] = of_leader(Plane::Ethernet, &Ok(tuning.clone()));
+        assert_eq!(
+            (latency.plane, latency.error_percent),
+            (Plane::Ethernet, Some(10.0))
+        );
+        assert_eq!(
+            (throughput.predicted, throughput.error_percent),
+            (Some(1000.0), Some(25.0))
+        );
+        tuning.measured = None;
+        let [idle, _] = of_leader(Plane::Udp, &Ok(tuning));
+        assert_eq!((idle.predicted, idle.measured), (None, None));
+        assert_eq!(
+            idle.why,
+            "the leader does not know it yet: it needs some load"
+        );
+        let [gone, _] = of_leader(Plane::Udp, &Err("gone".to_owned()));
+        assert_eq!(gone.why, "gone");
     }
 
     #[test]

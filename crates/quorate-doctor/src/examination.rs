@@ -23,6 +23,7 @@ use crate::{
     reach::{self, Reach},
     rights::Rights,
     system::System,
+    trips::{self, Trip},
     uring,
 };
 
@@ -67,6 +68,8 @@ pub struct Report {
     pub figures: Figures,
     /// Who hears whom, if members were asked.
     pub reach: Option<Reach>,
+    /// How members reach each other, if they were asked.
+    pub trips: Option<Vec<Trip>>,
     /// Predictions beside measurements, if that was asked for.
     pub check: Option<Vec<Checked>>,
     /// Whether tcp works and nothing is failing.
@@ -107,7 +110,11 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let dialled = peers::dial(wish.peers);
     figures.peers(&dialled);
     findings.extend(peers::examine(&dialled));
-    figures.leader(tuning(wish).as_ref().map_err(Clone::clone));
+    let tuning = tuning(wish);
+    figures.leader(tuning.as_ref().map_err(Clone::clone));
+    let trips = wish.cluster.map(|(cluster, _)| trips::of(cluster));
+    figures.members(trips.as_deref());
+    findings.extend(trips.iter().map(|trips| trips::judge(trips)));
 
     let reach = wish.cluster.map(|(cluster, given)| {
         let (members, problems) = reach::members(cluster, given);
@@ -132,11 +139,14 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         .collect();
     let scratch = disk.as_ref().and_then(|disk| disk.scratch.as_ref());
     let check = wish.check.then(|| {
-        check::check(
-            wish.launcher,
-            scratch.map(tempfile::TempDir::path),
-            &figures,
-        )
+        let scratch = scratch.map(tempfile::TempDir::path);
+        let mut all = check::check(wish.launcher, scratch, &figures);
+        // Of a cluster that runs: what its leader expected of the setting in force, and what came.
+        if let Some(trips) = &trips {
+            let plane = trips::usual(trips).unwrap_or(Plane::Tcp);
+            all.extend(check::of_leader(plane, &tuning));
+        }
+        all
     });
     let Machine {
         kernel,
@@ -154,6 +164,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         planes,
         figures,
         reach,
+        trips,
         check,
     }
 }
@@ -228,7 +239,7 @@ mod tests {
         assert_eq!(
             keys(&json),
             [
-                "check", "figures", "findings", "healthy", "machine", "planes", "reach"
+                "check", "figures", "findings", "healthy", "machine", "planes", "reach", "trips"
             ]
         );
         assert_eq!(keys(&json["machine"]), ["cpu_model", "cpus", "kernel"]);

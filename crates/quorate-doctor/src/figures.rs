@@ -15,6 +15,7 @@ use crate::{
     finding::Finding,
     peers::{self, Dialled},
     plane::Plane,
+    trips::{self, Trip},
 };
 
 /// A round trip is looked at for so long, in each of some rounds. The quietest counts: on a busy machine, or one whose
@@ -38,6 +39,8 @@ pub mod name {
     pub const TRIP_PEERS: &str = "round_trip_peers";
     /// The same as the leader of a running cluster knows it.
     pub const TRIP_LEADER: &str = "round_trip_leader";
+    /// One round trip between members, by raw frames, as they probe it.
+    pub const TRIP_ETHERNET: &str = "round_trip_ethernet";
     /// A flush as that leader knows it.
     pub const FLUSH_LEADER: &str = "flush_leader";
     /// That leader's processor time for a command.
@@ -193,6 +196,24 @@ impl Figures {
         }
     }
 
+    /// What members know of the ways between them.
+    pub fn members(&mut self, trips: Option<&[Trip]>) {
+        let known = trips.and_then(|trips| trips::median_us(trips, Plane::Ethernet));
+        match (known, trips) {
+            #[expect(clippy::cast_precision_loss, reason = "microseconds")]
+            (Some(us), _) => self.put(
+                name::TRIP_ETHERNET,
+                us as f64,
+                "probes between members by raw frames, the median",
+            ),
+            (None, Some(_)) => self.miss(
+                name::TRIP_ETHERNET,
+                "no members reach each other by --plane ethernet",
+            ),
+            (None, None) => self.miss(name::TRIP_ETHERNET, "give --admin"),
+        }
+    }
+
     /// What the leader of a running cluster knows.
     pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
         for (own, its) in [
@@ -244,6 +265,8 @@ mod tests {
         figures.flush(false, None);
         figures.peers(&[]);
         figures.leader(Err("give --admin".to_owned()));
+        figures.members(None);
+        figures.members(Some(&[]));
         figures.put(name::CPU_BATCH, f64::NAN, "garbage");
         assert!(
             figures

@@ -4,7 +4,7 @@
 //! [`interfaces`], [`buffers`], [`clock`], [`load`], [`disk`], [`uring`], [`multicast`], [`peers`]), each of which gives
 //! [`finding::Finding`]s; what they read of `/proc` and `/sys` comes through [`system::System`], so that tests can
 //! bring their own. [`plane`] makes verdicts of findings, [`figures`] are the numbers that predictions rest on,
-//! [`predict`] asks the model, [`check`] measures, [`reach`] asks members about multicast, and [`examination`] is
+//! [`predict`] asks the model, [`check`] measures, [`reach`] asks members about multicast, [`trips`] are the ways between them, and [`examination`] is
 //! all of it in order.
 //!
 //! What is not known is said to be so, with the reason: nothing is guessed.
@@ -27,4 +27,5 @@ pub mod predict;
 pub mod reach;
 pub mod rights;
 pub mod system;
+pub mod trips;
 pub mod uring;

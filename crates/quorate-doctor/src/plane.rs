@@ -46,7 +46,9 @@ impl Plane {
 
     /// Whether nodes of this version can be told to use it.
     pub const fn is_spoken(self) -> bool {
-        !matches!(self, Self::Chain)
+        match self {
+            Self::Tcp | Self::Udp | Self::Multicast | Self::Ethernet | Self::Chain => true,
+        }
     }
 }
 

@@ -86,10 +86,12 @@ impl Ground {
         let (trip, cpu) = match plane {
             Plane::Tcp => (name::TRIP_TCP, name::CPU_TCP),
             Plane::Udp | Plane::Multicast | Plane::Chain => (name::TRIP_UDP, name::CPU_UDP),
-            Plane::Ethernet => return Err("nothing here measures frames without IP yet".to_owned()),
+            // A bare program's datagrams cost at least as much as frames.
+            Plane::Ethernet => (name::TRIP_ETHERNET, name::CPU_UDP),
         };
         let here = need(trip)?;
-        let apart = place == Where::Apart;
+        // It is between members already.
+        let apart = place == Where::Apart && plane != Plane::Ethernet;
         let far = |name| figures.get(name).filter(|_| apart);
         // A leader's own figure has everything in it; of dialling, the kernels answer, and no process wakes up.
         let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
@@ -99,6 +101,7 @@ impl Ground {
                 "the round trip to peers, and loopback's for what processes add",
             ),
             (Some(trip), None) => (trip, "the leader's round trip, which is over TCP"),
+            (None, None) if plane == Plane::Ethernet => (here, "the round trip between members"),
             (None, None) => (
                 here,
                 "loopback's round trip: the machines are taken for one",
@@ -288,6 +291,18 @@ mod tests {
         );
         let ethernet = predict(Plane::Ethernet, 3, Where::Here, &here());
         assert_eq!(ethernet.latency_us, None);
-        assert!(!ethernet.why.is_empty());
+        assert!(ethernet.why.contains("was not asked for"), "{ethernet:?}");
+    }
+
+    /// [plane-1] Members probe each other: that is the round trip, whatever dialling takes.
+    #[test]
+    fn ethernet_is_predicted_from_what_members_probe() {
+        let mut figures = here();
+        figures.put(name::TRIP_ETHERNET, 50.0, "");
+        figures.put(name::TRIP_PEERS, 900.0, "");
+        let expected = 20.0 + 50.0;
+        for place in [Where::Here, Where::Apart] {
+            assert_eq!(latency(Plane::Ethernet, 3, place, &figures), expected);
+        }
     }
 }

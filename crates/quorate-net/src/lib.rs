@@ -24,6 +24,7 @@ mod asks_races;
 mod complaints;
 mod cx;
 mod desk;
+pub mod device;
 mod gates;
 mod mailbox;
 #[cfg(test)]

@@ -17,6 +17,7 @@ use quorate_replica::status::Way;
 use thiserror::Error;
 
 use crate::{
+    device,
     plane::{Refused, Sockets, Wanted},
     starting::Starting,
 };
@@ -118,6 +119,7 @@ pub struct Listeners {
     stream_address: Option<SocketAddr>,
     raw_address: Option<SocketAddr>,
     datagrams: Option<Sockets>,
+    device: Option<device::Bound>,
 }
 
 impl Listeners {
@@ -153,6 +155,7 @@ impl Listeners {
             stream_address: None,
             raw_address: None,
             datagrams: None,
+            device: None,
         })
     }
 
@@ -178,6 +181,20 @@ impl Listeners {
     pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
         Ok(())
+    }
+
+    /// Opens the socket of a device beside the listener for peers, if one is wanted.
+    pub fn bind_device(
+        &mut self,
+        kind: device::Kind,
+        wanted: &Wanted,
+    ) -> Result<(), device::Refused> {
+        self.device = device::Bound::open(kind, wanted, self.peer_address)?;
+        Ok(())
+    }
+
+    pub(crate) const fn take_device(&mut self) -> Option<device::Bound> {
+        self.device.take()
     }
 
     /// How frames travel between this node and its peers, if they can do the same.

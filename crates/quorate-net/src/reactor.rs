@@ -14,6 +14,7 @@ use crate::{
     clock::Started,
     cx::{Cx, PeerCx},
     desk::Desk,
+    device::Following,
     gates::Gates,
     handle::{Handle, Metrics, News, Shared},
     host::{Host, Now},
@@ -54,6 +55,8 @@ pub struct Reactor<H> {
     started: Started,
     /// When the host wants to be polled at the latest.
     host_wake: Option<Time>,
+    /// Tells the device of members, if there is one.
+    device: Option<Following>,
     /// What was accepted may take this long to finish once a stop was asked for.
     stop_ms: u64,
     /// Set once a stop was asked for: when patience ends.
@@ -92,6 +95,15 @@ impl<H: Host> Reactor<H> {
         for fd in host.wake_fds() {
             sources.add(fd, Source::Host, Interest::READ)?;
         }
+        let device = match listeners.take_device() {
+            Some(bound) => {
+                let started = bound.start(&identity, shared.clone())?;
+                sources.add(&*started.waiting, Source::Host, Interest::READ)?;
+                host.lend_device(started.ladder);
+                Some(started.following)
+            }
+            None => None,
+        };
         let datagrams = listeners.take_datagrams();
         let packets = datagrams
             .map(|datagrams| PacketSide::new(datagrams, &identity, seed, &mut sources))
@@ -108,6 +120,7 @@ impl<H: Host> Reactor<H> {
                 seed,
             ),
             desk: Desk::new(limits.commands_max),
+            device,
             stop_ms: limits.stop_ms,
             clients: Clients::new(limits),
             sources,
@@ -145,6 +158,9 @@ impl<H: Host> Reactor<H> {
         self.with_clients(now, Clients::resume);
         self.host.poll(&mut now.turn(&mut self.peers));
         self.with_peers(now, Peers::follow);
+        if let Some(device) = &mut self.device {
+            device.follow(self.peers.literal_addresses());
+        }
         self.with_peers(now, Peers::flush);
         self.host.submit(now);
         self.stats.submits += 1;
@@ -265,6 +281,7 @@ impl<H: Host> Reactor<H> {
             host,
             |mut status| {
                 status.notices.extend(peers.notices(time));
+                status.choices.extend(peers.choice());
                 for peer in &mut status.peers {
                     peer.plane = peers.plane_of(peer.member.node);
                 }

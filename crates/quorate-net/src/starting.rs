@@ -238,7 +238,10 @@ impl Connection {
         self.outbox
             .push(&encoded.header, Body::Bytes(&encoded.body));
         // It is short, and the first thing that this socket sends: it fits.
-        let sent = matches!(self.outbox.write(&mut self.socket), Moved::Some(_));
+        let sent = matches!(
+            self.outbox.write(&mut self.socket, usize::MAX),
+            Moved::Some(_)
+        );
         self.socket.finish_writing();
         sent
     }

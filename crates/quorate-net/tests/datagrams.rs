@@ -18,6 +18,7 @@ use quorate_net::{
     PeerAddress,
     plane::{KeyFile, Wanted},
 };
+use quorate_packets::socket::Udp;
 use quorate_replica::{Payload, status::Way};
 use quorate_wire::{DatagramChannel, Datagrams, Frame, Lane};
 
@@ -114,6 +115,51 @@ fn best(nodes: &[Bound]) -> Way {
         _ => {
             eprintln!("skipped: multicast on loopback: this machine does not take it");
             Way::Udp
+        }
+    }
+}
+
+/// Whether what is sent to a group of IPv6 on loopback comes back.
+fn has_groups_of_ipv6() -> bool {
+    let local = "[::1]:0".parse().unwrap();
+    let heard = Udp::bind(local, 1 << 16).and_then(|one| {
+        let group: SocketAddr = format!("[ff15::5152:2]:{}", one.local().port())
+            .parse()
+            .unwrap();
+        let interface = one.send_groups_at("lo")?;
+        let mut hears = Udp::join(group, "lo", 1 << 16)?;
+        let sent = one.send(interface.scoped(group), b"?", 1);
+        // What loopback takes is there at once.
+        Ok(sent.is_ok() && hears.receive(|_, _| ()).is_ok_and(|count| count > 0))
+    });
+    heard.unwrap_or(false)
+}
+
+/// [pkt-4] The same between peers of IPv6, whose header is longer: full datagrams arrive all the same.
+#[test]
+fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
+    if UdpSocket::bind("[::1]:0").is_err() {
+        eprintln!("skipped: peers of IPv6: this machine has none");
+        return;
+    }
+    for kind in [Way::Udp, Way::Multicast] {
+        if kind == Way::Multicast && !has_groups_of_ipv6() {
+            eprintln!("skipped: groups of IPv6 on loopback: this machine does not take them");
+            continue;
+        }
+        let mut wanted = wanted(kind);
+        let port = wanted.group.map_or(0, |group| group.port());
+        wanted.group = Some(format!("[ff15::5152:1]:{port}").parse().unwrap());
+        let here = |node| Start {
+            peer: "[::1]:0".to_owned(),
+            ..start(node, &wanted)
+        };
+        let nodes = run((1..=3).map(here).collect());
+        for to in [2, 3] {
+            wait_way(&nodes[0], to, kind);
+        }
+        for size in [0, 1000, 70_000, 1 << 20] {
+            pass((&nodes[0], 1), (&nodes[1], 2), &vec![7; size]);
         }
     }
 }

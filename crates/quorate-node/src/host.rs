@@ -19,7 +19,7 @@ use quorate_core::{
 };
 use quorate_disk::{FileId, Position};
 use quorate_replica::{
-    Clock, Probed,
+    Clock, Ladder, Probed,
     backup::{Header, Held, Parts, Unreadable},
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
@@ -279,6 +279,11 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// A clock that shows the time of the turns, to be read within one. Called once, before the first.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
+    }
+
+    /// A device that this node owns from now on ([offload-5]).
+    fn lend_device(&mut self, devices: Box<dyn Ladder>) {
+        let _ = devices;
     }
 
     /// Descriptors that become readable when the log, or an applying thread, has news. Asked once.

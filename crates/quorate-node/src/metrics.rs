@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use quorate_core::effect::Role;
 use quorate_disk::Disk;
 use quorate_replica::{
-    Replica,
+    DeviceStatus, Replica,
     service::StateMachine,
     status::{Activity, Peer, Snapshot, Status},
 };
@@ -73,6 +73,7 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
         status.era.0,
     );
     members(status, out);
+    device(status.device.as_ref(), out);
     gauge(
         out,
         "ballot_round",
@@ -147,6 +148,15 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
     }
     head(
         out,
+        "ring_member",
+        "Whether votes for this leader come through a node; none if they come straight.",
+        "gauge",
+    );
+    for node in &status.ring {
+        let _ = writeln!(out, "quorate_ring_member{{node=\"{node}\"}} 1");
+    }
+    head(
+        out,
         "auxiliary_engaged",
         "Whether an auxiliary is sent what is proposed; known to the leader.",
         "gauge",
@@ -175,6 +185,49 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
                 peer.member.node
             );
         }
+    }
+}
+
+/// Where no device is wanted, all of it is 0.
+fn device(device: Option<&DeviceStatus>, out: &mut String) {
+    let none = DeviceStatus::default();
+    let is = device.unwrap_or(&none);
+    gauge(
+        out,
+        "device_wanted",
+        "Whether this node was told to have a device.",
+        u8::from(device.is_some()),
+    );
+    gauge(
+        out,
+        "device_used",
+        "Whether it has one that may vote for it.",
+        u8::from(is.used),
+    );
+    gauge(
+        out,
+        "device_gives_slots",
+        "Whether that gives out slots for it.",
+        u8::from(is.gives_from.is_some()),
+    );
+    for (name, help, value) in [
+        ("votes", "Votes that devices of this node cast.", is.votes),
+        ("slots", "Slots that they gave out.", is.given),
+        ("decisions", "Decisions that they counted.", is.counted),
+        (
+            "taken_back",
+            "Times that slots were given out by this node again.",
+            is.taken_back,
+        ),
+        (
+            "frames_lost",
+            "Frames for this node that its device had no room for.",
+            is.lost,
+        ),
+    ] {
+        let name = format!("device_{name}_total");
+        head(out, &name, help, "counter");
+        let _ = writeln!(out, "quorate_{name} {value}");
     }
 }
 
@@ -250,9 +303,23 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         snapshots_loaded: "Snapshots that the service took in.",
         snapshot_bytes_sent: "Bytes of snapshots sent to peers.",
         snapshot_bytes_received: "Bytes of snapshots received from peers.",
+        rings_laid: "Rings of votes that this node laid as a leader.",
+        rings_broken: "Of those, how many got nowhere: votes came straight for a while.",
         trims: "How often the log was made to begin later.",
         alarms: "Rules of the protocol found broken; each needs a person.",
     });
+    head(
+        out,
+        "ring_left_out_total",
+        "How often a node was in a ring that got nowhere, and not in the next one.",
+        "counter",
+    );
+    for (node, times) in replica.counters().ring_left_out.iter() {
+        let _ = writeln!(
+            out,
+            "quorate_ring_left_out_total{{node=\"{node}\"}} {times}"
+        );
+    }
     gauge(
         out,
         "log_ready_bytes",
@@ -382,6 +449,8 @@ mod tests {
             snapshot: None,
             snapshot_taking: None,
             ring: Vec::new(),
+            choices: Vec::new(),
+            device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -12,7 +12,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
-    Clock, Replica,
+    Clock, Ladder, Replica,
     events::Event,
     front::{Front, Requests},
     group::{
@@ -355,6 +355,10 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
 
     fn lend_clock(&mut self, clock: Clock) {
         self.replica.lend_clock(clock);
+    }
+
+    fn lend_device(&mut self, devices: Box<dyn Ladder>) {
+        self.replica.lend_device(devices);
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {

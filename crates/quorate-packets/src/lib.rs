@@ -48,6 +48,7 @@
 
 pub mod body;
 pub mod buffer;
+pub mod counted;
 pub mod endpoint;
 mod envelope;
 pub mod header;

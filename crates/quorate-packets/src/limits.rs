@@ -6,6 +6,8 @@ use crate::header::HEADER_BYTES;
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Bytes of IP and UDP before a datagram.
 pub const IP_UDP_BYTES: usize = 28;
+/// What a header of IPv6 has more than one of IPv4.
+pub const IPV6_MORE_BYTES: usize = 20;
 /// A path must take datagrams of this length: what asks and answers is not cut.
 pub const DATAGRAM_BYTES_MIN: usize = 1200;
 /// Longest datagram that UDP carries.
@@ -33,6 +35,8 @@ pub struct Limits {
     pub gaps_max: usize,
     /// What is overtaken by no more than this is not asked for.
     pub reorder_grace_us: u64,
+    /// The same of what comes along a chain: nodes on its way hold it up ([chain-1]).
+    pub chain_grace_us: u64,
     /// Up to this much is added to the grace, so that not all ask at once.
     pub jitter_us: u64,
     /// How often a range is asked for before it is given up.
@@ -51,6 +55,8 @@ pub struct Limits {
     pub repair_percent: [u64; 2],
     /// The link, in bytes per second.
     pub link_bytes_s: u64,
+    /// What a chain may take of it, in percent: whoever hands on has votes and repairs of its own to send.
+    pub chain_percent: u64,
     /// Answers to probes per second, and half of that at once.
     pub answers_s: u64,
 }
@@ -68,6 +74,7 @@ impl Limits {
             partial_bytes_max: 32 << 20,
             gaps_max: 1024,
             reorder_grace_us: 200,
+            chain_grace_us: 10_000,
             jitter_us: 200,
             tries_max: 5,
             giveup_us: 5_000,
@@ -77,6 +84,7 @@ impl Limits {
             report_us: 10_000,
             repair_percent: [10, 25],
             link_bytes_s: 125_000_000,
+            chain_percent: 93,
             answers_s: 1_000,
         }
     }

@@ -131,6 +131,41 @@ fn what_cannot_be_is_said() {
     assert!(matches!(failed, Failed::Bind { address, .. } if address == taken.local()));
 }
 
+/// [pkt-4] The same by IPv6, on loopback: to one, and to a group.
+#[test]
+fn datagrams_cross_loopback_by_ipv6() {
+    let local = "[::1]:0".parse().unwrap();
+    let (mut a, mut b) = match (
+        Udp::bind(local, RECEIVE_BYTES),
+        Udp::bind(local, RECEIVE_BYTES),
+    ) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(why), _) | (_, Err(why)) => return skip("datagrams of IPv6", &why.to_string()),
+    };
+    assert_eq!(a.send(b.local(), &[7; 3000], 1000).unwrap(), Sent::All);
+    assert_eq!(receive_all(&mut b, 3).len(), 3);
+    let group = format!("[ff15::5152:1]:{}", b.local().port());
+    let group: SocketAddr = group.parse().unwrap();
+    let joined = b
+        .send_groups_at("lo")
+        .and_then(|interface| Ok((Udp::join(group, "lo", RECEIVE_BYTES)?, interface)));
+    let (mut heard, interface) = match joined {
+        Ok(joined) => joined,
+        Err(why) => return skip("multicast of IPv6 on loopback", &why.to_string()),
+    };
+    match b.send(interface.scoped(group), &[8; 3000], 1000) {
+        Ok(sent) => assert_eq!(sent, Sent::All),
+        Err(why) => return skip("multicast of IPv6 on loopback", &why.to_string()),
+    }
+    if receive_all(&mut heard, 3).is_empty() {
+        skip(
+            "multicast of IPv6 on loopback",
+            "what was sent did not come back",
+        );
+    }
+    assert_eq!(a.receive(|_, _| ()).unwrap(), 0, "it did not join");
+}
+
 /// One node with its sockets.
 struct Node {
     endpoint: Endpoint,

@@ -35,15 +35,17 @@ impl Chain {
         &mut self,
         me: NodeId,
         reached: impl Iterator<Item = NodeId>,
+        votes: impl Fn(NodeId) -> bool,
         now: Time,
     ) -> Option<&[NodeId]> {
         let mut nodes: Vec<NodeId> = reached.collect();
-        // From this node upwards, and round: every sender burdens another one first.
+        // Who votes first: a decision waits for them. Else from this node upwards, and round: every sender burdens another
+        // one first.
         let late_until = |node: &NodeId| {
             let until = self.late.get(node).map(|late| late.until);
             until.filter(|until| *until > now)
         };
-        nodes.sort_by_key(|node| (late_until(node), *node < me, *node));
+        nodes.sort_by_key(|node| (late_until(node), !votes(*node), *node < me, *node));
         if nodes == self.nodes {
             return None;
         }
@@ -91,7 +93,8 @@ mod tests {
 
     fn laid(chain: &mut Chain, reached: &[u32], now: u64) -> Option<Vec<u32>> {
         let reached = reached.iter().copied().map(NodeId);
-        let order = chain.lay(ME, reached, Time(now))?;
+        let votes = |node: NodeId| node.0 < 10;
+        let order = chain.lay(ME, reached, votes, Time(now))?;
         Some(order.iter().map(|node| node.0).collect())
     }
 
@@ -102,6 +105,14 @@ mod tests {
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 0), Some(vec![4, 5, 1, 2]));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 9), None);
         assert_eq!(laid(&mut chain, &[1, 2, 5], 9), Some(vec![5, 1, 2]));
+    }
+
+    /// [chain-1] Members of quorums first: nodes 10 and up are learners.
+    #[test]
+    fn who_votes_comes_first() {
+        let mut chain = Chain::default();
+        let laid = laid(&mut chain, &[1, 4, 5, 10, 11], 0);
+        assert_eq!(laid, Some(vec![4, 5, 1, 10, 11]));
     }
 
     /// Who did not hand on, and who it did not hand on to, go to the end; for longer each time.

@@ -5,14 +5,18 @@
 //! clock, no thread: equal inputs give equal outputs, in a reactor and in the simulator.
 //!
 //! Reading order: [`packets`] (the plane), [`introduction`] (what a connection says of packets), [`link`] (one peer, and
-//! whether packets reach it), `undecided` (what may be forgotten), `order` (what waits for what), `chain` (who hands on to whom).
+//! whether packets reach it), `undecided` (what may be forgotten), `order` (what waits for what), `chain` (who hands on to whom), [`predict`]
+//! (what each way would cost) and `choosing` (which one is taken).
 #![forbid(unsafe_code)]
 
 mod chain;
+mod choosing;
 pub mod introduction;
 pub mod link;
 mod order;
 pub mod packets;
+pub mod predict;
 mod undecided;
 
 pub use packets::{Counters, Event, Outgoing, Packets, Reach, Settings};
+pub use predict::Carrier;

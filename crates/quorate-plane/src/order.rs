@@ -57,9 +57,15 @@ struct Waiting {
 }
 
 impl Order {
-    /// A message came that is behind what the group got below this number.
+    /// A message came that is behind what the group got below this number. If that is lower than an earlier one named, the
+    /// numbers between were given back, or the group does not reach this node any more: nothing of them is to be waited for
+    /// ([rate-3]). Without that, all that its sender says would wait until it sends to the group again.
     pub(crate) fn add(&mut self, from: NodeId, behind: u64, message: Vec<u8>) {
         let waiting = self.0.entry(from).or_default();
+        let earlier = waiting.messages.iter_mut().rev();
+        for (before, _) in earlier.take_while(|(before, _)| *before > behind) {
+            *before = behind;
+        }
         waiting.bytes += message.len();
         waiting.messages.push_back((behind, message));
     }
@@ -106,12 +112,28 @@ mod tests {
         order.add(FROM, 5, vec![1]);
         assert_eq!(order.release(FROM, 5), [[1]]);
         order.add(FROM, 7, vec![2]);
-        order.add(FROM, 6, vec![3]);
-        assert!(order.release(FROM, 6).is_empty(), "behind one that waits");
+        order.add(FROM, 7, vec![3]);
+        assert!(
+            order.release(FROM, 6).is_empty(),
+            "behind what is under way"
+        );
         order.add(NodeId(3), 1, vec![9]);
         assert_eq!(order.release(NodeId(3), 1), [[9]], "of another one");
         assert_eq!(order.release(FROM, 7), [[2], [3]]);
         assert!(order.release(FROM, 7).is_empty());
+    }
+
+    /// [rate-3] What was given back never comes; what is before it still may.
+    #[test]
+    fn a_lower_number_ends_the_wait_for_what_was_given_back() {
+        let mut order = Order::default();
+        order.add(FROM, 5, vec![1]);
+        order.add(FROM, 9, vec![2]);
+        order.add(FROM, 12, vec![3]);
+        assert!(order.release(FROM, 4).is_empty());
+        order.add(FROM, 7, vec![4]);
+        assert_eq!(order.release(FROM, 6), [[1]]);
+        assert_eq!(order.release(FROM, 7), [[2], [3], [4]]);
     }
 
     #[test]

@@ -23,8 +23,10 @@ use quorate_wire::header::proposed_to;
 
 use crate::{
     chain::Chain,
+    choosing::Choosing,
     link::{Link, PROBE_US, Way},
     order::{BEHIND_BYTES, Behind, Order, split},
+    predict::Carrier,
     undecided::Undecided,
 };
 
@@ -33,7 +35,7 @@ const RELAYED_AT_ONCE: usize = 40;
 /// Those that wait to be handed on; older ones are lost.
 const RELAYED_MAX: usize = 2048;
 /// The channel to the group, if there is one; those to single nodes are behind it.
-const GROUP: u8 = 1;
+pub(crate) const GROUP: u8 = 1;
 
 /// How what is for all travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct Settings {
     pub endpoint: endpoint::Settings,
     /// How what is for all travels.
     pub reach: Reach,
+    /// Whether that may change with what is sent, and frames go by connections while these are as good ([plane-3]).
+    pub chooses: bool,
     /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
@@ -121,15 +125,19 @@ pub struct Counters {
     pub given_up: u64,
     /// Datagrams of others that left along their chains.
     pub relayed: u64,
+    /// How often frames for several nodes took another way than before ([plane-3]).
+    pub changes: u64,
 }
 
 /// One node's plane of packets.
 pub struct Packets {
     me: Member,
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     nonces: Box<dyn FnMut() -> u64 + Send>,
-    links: BTreeMap<NodeId, Link>,
-    reach: Reach,
+    pub(crate) links: BTreeMap<NodeId, Link>,
+    pub(crate) reach: Reach,
+    /// Who chooses how frames for several nodes travel, if anybody does.
+    pub(crate) choosing: Option<Choosing>,
     chain: Chain,
     /// What came for others and has not left.
     relayed: VecDeque<endpoint::Outgoing>,
@@ -142,15 +150,19 @@ pub struct Packets {
     /// in several parts, and the group has all of them.
     said_to_group: Vec<u8>,
     order: Order,
+    /// Who votes, once that is known.
+    voters: Option<Vec<NodeId>>,
     probe_at: Time,
     events: VecDeque<Event>,
-    counters: Counters,
+    pub(crate) counters: Counters,
 }
 
 impl Packets {
     /// At this moment, with nobody.
     pub fn new(settings: Settings, now: Time) -> Self {
         let me = settings.endpoint.me;
+        let link = (&settings.endpoint.limits, settings.reach);
+        let choosing = settings.chooses.then(|| Choosing::new(link, now));
         let mut endpoint = Endpoint::new(settings.endpoint, now);
         let mut undecided = BTreeMap::new();
         let reach = settings.reach;
@@ -164,6 +176,7 @@ impl Packets {
             nonces: settings.nonces,
             links: BTreeMap::new(),
             reach,
+            choosing,
             chain: Chain::default(),
             relayed: VecDeque::new(),
             chain_changed: false,
@@ -171,6 +184,7 @@ impl Packets {
             told: (Ballot::ZERO, Slot::FIRST),
             said_to_group: Vec::new(),
             order: Order::default(),
+            voters: None,
             probe_at: now.plus_us(PROBE_US),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -256,6 +270,9 @@ impl Packets {
 
     /// Whether a frame of this length could be sent to a peer now.
     pub fn has_room(&self, node: NodeId, bytes: usize) -> bool {
+        if self.carrier() == Carrier::Connections {
+            return false;
+        }
         let link = self.links.get(&node).filter(|link| link.one.is_up());
         link.is_some_and(|link| {
             let room = self.endpoint.room(link.channel);
@@ -270,7 +287,15 @@ impl Packets {
     /// Who hears the group gets it there, if at least two do: whoever else hears it there hears nothing that it
     /// could not have got as well, as no plane promises to keep anything from anybody.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
-        let by_group = to.filtered(|node| self.hears_group(node));
+        if let Some(choosing) = &mut self.choosing {
+            choosing.sent(to.len(), header.len() + body.len());
+        }
+        let carrier = self.carrier();
+        if carrier == Carrier::Connections {
+            return NodeSet::default();
+        }
+        let once = carrier != Carrier::Each;
+        let by_group = to.filtered(|node| once && self.hears_group(node));
         let proposed_to = proposed_to(header);
         let mut reached = NodeSet::default();
         // The header has the sum of the body.
@@ -322,6 +347,14 @@ impl Packets {
         }
     }
 
+    /// [learn-1] [pkt-7] Those who vote keep what they hear for others, and are asked for it; learners need not.
+    pub fn voters(&mut self, voters: Vec<NodeId>) {
+        self.endpoint.set_keeps(voters.contains(&self.me.node));
+        self.voters = Some(voters);
+        self.chain_changed = true;
+        self.listen_to_receivers();
+    }
+
     // Datagrams.
 
     /// Takes a datagram.
@@ -340,6 +373,7 @@ impl Packets {
             self.probe_all(now);
             // Time heals who did not hand on.
             self.chain_changed = true;
+            self.choose(now);
         }
         self.settle(now);
         self.lay_chain(now);
@@ -374,7 +408,8 @@ impl Packets {
                 return;
             }
         }
-        for &channel in self.undecided.keys() {
+        // The group's comes last: it takes what the socket has, and heartbeats would wait behind it.
+        for &channel in self.undecided.keys().rev() {
             while let Some((to, run)) = self.endpoint.take_data(channel, now) {
                 let (first, all) = (run.numbers.start, run.bytes.len());
                 let Some(to) = resolve(to, to_all) else {
@@ -397,6 +432,39 @@ impl Packets {
                 }
             }
         }
+    }
+
+    /// How what is for all travels, if it goes by datagrams.
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// How frames for several nodes leave now.
+    pub fn carrier(&self) -> Carrier {
+        match (&self.choosing, self.reach) {
+            (Some(choosing), _) => choosing.chosen(),
+            (None, Reach::Each) => Carrier::Each,
+            (None, Reach::Group) => Carrier::Group,
+            (None, Reach::Chain) => Carrier::Chain,
+        }
+    }
+
+    /// What is for all goes another way from now on: who hears it there is asked anew.
+    pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
+        self.reach = reach;
+        for link in self.links.values_mut() {
+            link.group = Way::default();
+        }
+        self.chain = Chain::default();
+        if reach == Reach::Chain {
+            self.chain_changed = true;
+            self.lay_chain(now);
+        } else {
+            self.endpoint.lay_chain(&[]);
+            let nonce = (self.nonces)();
+            self.endpoint.probe_group(nonce, now);
+        }
+        self.listen_to_receivers();
     }
 
     /// What happened since.
@@ -524,8 +592,8 @@ impl Packets {
             let nonce = (self.nonces)();
             self.endpoint.probe_group(nonce, now);
         }
+        self.endpoint.tell_chain();
         if self.reach == Reach::Chain {
-            self.endpoint.tell_chain();
             let links = &self.links;
             let hears = |node| links.get(&node).is_some_and(|link| link.group.is_up());
             self.chain_changed |= self.chain.blame(hears, now);
@@ -553,7 +621,9 @@ impl Packets {
         }
         let reached = self.links.values().filter(|link| link.one.is_up());
         let reached = reached.map(|link| link.member.node);
-        if let Some(nodes) = self.chain.lay(self.me.node, reached, now) {
+        let voters = self.voters.as_ref();
+        let votes = |node| voters.is_none_or(|voters| voters.contains(&node));
+        if let Some(nodes) = self.chain.lay(self.me.node, reached, votes, now) {
             self.endpoint.lay_chain(nodes);
             let nonce = (self.nonces)();
             self.endpoint.probe_group(nonce, now);
@@ -674,7 +744,12 @@ impl Packets {
         if self.reach != Reach::Each {
             self.endpoint.set_receivers(GROUP, &receivers);
         }
-        self.endpoint.set_acceptors(&receivers);
+        let votes = |node: &NodeId| {
+            let voters = self.voters.as_ref();
+            voters.is_none_or(|voters| voters.contains(node))
+        };
+        let acceptors: Vec<NodeId> = receivers.into_iter().filter(votes).collect();
+        self.endpoint.set_acceptors(&acceptors);
     }
 }
 

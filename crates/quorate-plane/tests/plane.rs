@@ -20,7 +20,7 @@ use quorate_packets::{
     receive::Delivery,
     trust::{Group, Key, Keys},
 };
-use quorate_plane::{Event, Packets, Reach, Settings, packets::Left};
+use quorate_plane::{Carrier, Event, Packets, Reach, Settings, packets::Left};
 use quorate_wire::{Frame, encode, header::proposed_to};
 
 /// What the network does to a datagram, of 1000.
@@ -50,6 +50,25 @@ struct World {
 }
 
 fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
+    plane_on(node, boot, (reach, false), Limits::of_mtu(1500), now)
+}
+
+/// Chooses on a link of 100 Mbit/s.
+fn choosing_plane(node: u32, now: Time) -> Packets {
+    let limits = Limits {
+        link_bytes_s: 12_500_000,
+        ..Limits::of_mtu(1500)
+    };
+    plane_on(node, 1, (Reach::Group, true), limits, now)
+}
+
+fn plane_on(
+    node: u32,
+    boot: u32,
+    (reach, chooses): (Reach, bool),
+    limits: Limits,
+    now: Time,
+) -> Packets {
     let mut dice = Dice::new(u64::from(node) << 32 | u64::from(boot));
     Packets::new(
         Settings {
@@ -62,12 +81,13 @@ fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
                     generation: 0,
                 },
                 keys: Keys::one(1, Key::new([3; 32])).unwrap(),
-                limits: Limits::of_mtu(1500),
+                limits,
                 delivery: Delivery::InOrder,
                 keeps: true,
                 seed: u64::from(node),
             },
             reach,
+            chooses,
             nonces: Box::new(move || dice.below(u64::MAX)),
         },
         now,
@@ -76,11 +96,21 @@ fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
 
 impl World {
     fn new(nodes: u32, reach: Reach, weather: Weather, seed: u64) -> Self {
+        let planes = (1..=nodes).map(|node| (node, plane(node, 1, reach, Time(1))));
+        Self::of(planes.collect(), weather, seed)
+    }
+
+    /// Of nodes that choose.
+    fn choosing(nodes: u32, weather: Weather, seed: u64) -> Self {
+        let planes = (1..=nodes).map(|node| (node, choosing_plane(node, Time(1))));
+        Self::of(planes.collect(), weather, seed)
+    }
+
+    fn of(planes: BTreeMap<u32, Packets>, weather: Weather, seed: u64) -> Self {
+        let nodes = planes.len() as u32;
         let mut world = Self {
             now: 1,
-            planes: (1..=nodes)
-                .map(|node| (node, plane(node, 1, reach, Time(1))))
-                .collect(),
+            planes,
             flying: BTreeMap::new(),
             next: 0,
             dice: Dice::new(seed),
@@ -313,6 +343,77 @@ fn what_waits_for_its_pace_is_not_missing() {
     for node in [2, 3] {
         assert_eq!(world.plane(node).repairs().asked, 0);
     }
+}
+
+/// [rate-3] [gap-2] A leader that hears of a higher ballot gives the numbers back of what has not left. What it sent to one
+/// node behind those waits no longer than until it says so.
+#[test]
+fn what_was_taken_back_holds_nothing_up() {
+    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    world.run(1000);
+    let ballot = |node| Ballot {
+        node: NodeId(node),
+        round: node,
+        ..Ballot::ZERO
+    };
+    let now = Time(world.now);
+    world.plane(1).decided(ballot(1), Slot(1), now);
+    for slot in 1..=20 {
+        assert_eq!(world.send(1, &[2, 3], &proposal(slot, 50_000)), [2, 3]);
+    }
+    assert_eq!(world.send(1, &[2], b"before"), [2]);
+    world.run(1_000);
+    let now = Time(world.now);
+    world.plane(2).decided(ballot(2), Slot(1), now);
+    world.run(20_000);
+    // It follows now, and has nothing for the group.
+    for _ in 0..3 {
+        assert_eq!(world.send(1, &[2], b"behind"), [2]);
+        world.run(20_000);
+    }
+    let got = world.got(1, 2);
+    assert!(got.len() < 20, "it was stopped");
+    let alone: Vec<_> = got.iter().filter(|frame| frame.len() == 6).collect();
+    assert_eq!(alone, [b"before", b"behind", b"behind", b"behind"]);
+    // Its numbers are used again, and order is kept.
+    let now = Time(world.now);
+    world.plane(1).decided(ballot(3), Slot(1), now);
+    assert_eq!(world.send(1, &[2, 3], &proposal(30, 50_000)), [2, 3]);
+    assert_eq!(world.send(1, &[2], b"behind"), [2]);
+    world.run(100_000);
+    let got = world.got(1, 2);
+    assert_eq!(slot_of(&got[got.len() - 2]), 30);
+    assert_eq!(got[got.len() - 1], b"behind");
+}
+
+/// [learn-1] [pkt-7] Who votes keeps for others what it hears, and is asked for it; a learner neither keeps nor is asked, until
+/// it votes.
+#[test]
+fn learners_keep_nothing_for_others() {
+    let rain = Weather {
+        lost: 30,
+        ..Weather::default()
+    };
+    let mut world = World::new(4, Reach::Group, rain, 1);
+    world.run(500_000);
+    let mut repaired_by_the_last = |voters: &[u32]| {
+        for node in 1..=4 {
+            let voters = voters.iter().map(|node| NodeId(*node)).collect();
+            world.plane(node).voters(voters);
+        }
+        let before = [2, 3, 4].map(|node| world.plane(node).repairs().repaired);
+        for slot in 1..=300 {
+            world.send(1, &[2, 3, 4], &proposal(slot, 5_000));
+            world.run(2_000);
+            let now = Time(world.now);
+            world.plane(1).decided(Ballot::ZERO, Slot(slot), now);
+        }
+        let after = [2, 3, 4].map(|node| world.plane(node).repairs().repaired);
+        assert!(after[0] > before[0] && after[1] > before[1], "{after:?}");
+        after[2] - before[2]
+    };
+    assert_eq!(repaired_by_the_last(&[1, 2, 3]), 0);
+    assert!(repaired_by_the_last(&[1, 2, 3, 4]) > 0);
 }
 
 /// [gap-2] Frames come once and whole, those to the group and those to one node each in order, and the latter behind
@@ -682,4 +783,135 @@ fn a_full_socket_loses_datagrams_and_nothing_else() {
     world.blocked.clear();
     world.run(100_000);
     assert_eq!(world.got(1, 2).len(), 9);
+}
+
+/// Sends so many proposals of 8 KiB from node 1 to the others each second, for so many seconds. What the plane did not take
+/// goes by connections.
+fn offer(world: &mut World, per_second: u64, seconds: u64) {
+    let others: Vec<u32> = (2..=world.planes.len() as u32).collect();
+    for _ in 0..per_second * seconds {
+        let slot = world.plane(1).counters().frames_to_group + 1;
+        world.send(1, &others, &proposal(slot, 8192));
+        let now = Time(world.now);
+        world.plane(1).decided(Ballot::ZERO, Slot(slot), now);
+        world.run(1_000_000 / per_second);
+    }
+}
+
+/// [plane-3] Frames go by connections until it pays to send them once for all; a group that falls silent is left for a
+/// chain at once, and nothing is changed back and forth.
+#[test]
+fn the_way_is_chosen_by_load_and_by_who_hears() {
+    let mut world = World::choosing(5, Weather::default(), 1);
+    world.run(5_000_000);
+    assert_eq!(world.send(1, &[2, 3, 4, 5], &proposal(1, 100)), []);
+    assert_eq!(world.plane(1).carrier(), Carrier::Connections);
+    offer(&mut world, 350, 5);
+    assert_eq!(world.plane(1).carrier(), Carrier::Group);
+    assert_eq!(world.plane(1).counters().changes, 1);
+    let why = world.plane(1).why().unwrap();
+    assert!(why.starts_with("auto: multicast for 3"), "{why}");
+    // A switch forgets who listens.
+    world.deaf = (1..=5).collect();
+    offer(&mut world, 350, 6);
+    assert_eq!(world.plane(1).carrier(), Carrier::Chain);
+    let changes = world.plane(1).counters().changes;
+    assert!(
+        changes <= 3,
+        "by way of what works, to the chain: {changes}"
+    );
+    // Along the chain all is well: the group is not tried again for nothing.
+    offer(&mut world, 350, 10);
+    assert_eq!(world.plane(1).carrier(), Carrier::Chain);
+    assert_eq!(world.plane(1).counters().changes, changes);
+    // A node that chose nothing for all still answers, and is heard.
+    assert_eq!(world.plane(3).carrier(), Carrier::Connections);
+    assert_eq!(world.plane(3).counters().changes, 0);
+}
+
+/// [plane-2] [plane-3] Whatever way is taken, and however often it changes: what a plane took comes.
+#[test]
+fn changes_of_the_way_lose_nothing() {
+    const ALL: [Carrier; 4] = [
+        Carrier::Connections,
+        Carrier::Each,
+        Carrier::Group,
+        Carrier::Chain,
+    ];
+    for seed in 0..40 {
+        let weather = Weather {
+            lost: 0,
+            repeated: 20,
+            late: 20,
+        };
+        let mut world = World::choosing(4, weather, seed);
+        world.run(300_000);
+        let mut dice = Dice::new(seed);
+        let mut sent: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+        for slot in 1..=120 {
+            if dice.chance(1, 6) {
+                let now = Time(world.now);
+                world.plane(1).force(dice.pick(&ALL), now);
+            }
+            for node in world.send(1, &[2, 3, 4], &proposal(slot, 3000)) {
+                sent.entry(node).or_default().insert(slot);
+            }
+            world.run(dice.below(40_000));
+        }
+        world.run(2_000_000);
+        assert!(world.plane(1).counters().changes >= 10);
+        for (node, slots) in sent {
+            let got = world.got(1, node).iter().map(|frame| slot_of(frame));
+            let got: BTreeSet<u64> = got.collect();
+            let lost: Vec<&u64> = slots.difference(&got).collect();
+            assert!(lost.is_empty(), "seed {seed}, to node {node}: {lost:?}");
+        }
+    }
+}
+
+/// [chain-1] Who was in a chain that ended hands nothing on: what the group's address carries would come twice.
+#[test]
+fn a_chain_that_ended_is_told_so() {
+    let mut world = World::choosing(4, Weather::default(), 1);
+    world.run(300_000);
+    world.plane(1).force(Carrier::Chain, Time(301_000));
+    world.run(300_000);
+    world.send(1, &[2, 3, 4], &proposal(1, 3000));
+    world.run(10_000);
+    let relayed = |world: &World| {
+        let planes = world.planes.values();
+        planes.map(|plane| plane.repairs().relayed).sum::<u64>()
+    };
+    assert!(relayed(&world) >= 4, "two datagrams, by two nodes");
+    let now = Time(world.now);
+    world.plane(1).force(Carrier::Group, now);
+    world.run(300_000);
+    let before = relayed(&world);
+    for slot in 2..20 {
+        world.send(1, &[2, 3, 4], &proposal(slot, 3000));
+    }
+    world.run(300_000);
+    assert_eq!(relayed(&world), before);
+    assert_eq!(world.got(1, 3).len(), 19);
+}
+
+/// [rate-4] What is for all fills a socket again and again; heartbeats to one leave all the same.
+#[test]
+fn a_full_socket_takes_what_is_for_one_first() {
+    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    world.run(300_000);
+    for slot in 1..10 {
+        assert_eq!(world.send(1, &[2, 3], &proposal(slot, 1000)), [2, 3]);
+    }
+    assert_eq!(world.send(1, &[2], b"heartbeat"), [2]);
+    let mut first = None;
+    let now = Time(world.now);
+    world.plane(1).take(now, |outgoing| {
+        first = Some(outgoing.to);
+        Left::Blocked(0)
+    });
+    assert_eq!(first, Some(To::Node(NodeId(2))));
+    world.run(100_000);
+    assert_eq!(world.got(1, 2).len(), 10);
+    assert_eq!(world.got(1, 3).len(), 9);
 }

@@ -314,6 +314,15 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     promised: header.promised,
                 },
                 kind::PHASE2B => Message::Phase2b(phase2b(header)),
+                kind::ARM => Message::Arm {
+                    ballot,
+                    slot: Slot(header.from),
+                    prefix: header.check,
+                },
+                kind::ARMED => Message::Armed {
+                    ballot,
+                    floor: Slot(header.from),
+                },
                 kind::DECIDED => Message::Decided {
                     ballot,
                     decided_to: Slot(header.decided_to),

@@ -56,6 +56,8 @@ pub(crate) mod kind {
     pub(crate) const BELOW_START: u8 = 31;
     pub(crate) const LAY: u8 = 32;
     pub(crate) const RING_VOTE: u8 = 33;
+    pub(crate) const ARM: u8 = 34;
+    pub(crate) const ARMED: u8 = 35;
     pub(crate) const FORWARD: u8 = 48;
     pub(crate) const NOT_TAKEN: u8 = 49;
     pub(crate) const FETCH_REQUEST: u8 = 50;
@@ -457,6 +459,21 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
         Message::RingVote(ref vote) => {
             header.kind = kind::RING_VOTE;
             header.ballot = vote.ballot;
+        }
+        Message::Arm {
+            ballot,
+            slot,
+            prefix,
+        } => {
+            header.kind = kind::ARM;
+            header.ballot = ballot;
+            header.from = slot.0;
+            header.check = prefix;
+        }
+        Message::Armed { ballot, floor } => {
+            header.kind = kind::ARMED;
+            header.ballot = ballot;
+            header.from = floor.0;
         }
         Message::Decided { ballot, decided_to } => {
             header.kind = kind::DECIDED;

@@ -288,6 +288,22 @@ impl Journal {
                     format!("lays a ring: votes come through nodes {nodes}"),
                 )
             }
+            Explanation::Offloads { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "hands votes and counting to devices: they decide until they are asked to stop".to_owned(),
+            ),
+            Explanation::TakesBack { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "votes and counting are back from the devices: nothing is lost".to_owned(),
+            ),
+            Explanation::DeviceForgot => line(
+                Level::ERROR,
+                None,
+                "the device forgot votes that counted: this node votes no more; start it again, and it comes back as a new member"
+                    .to_owned(),
+            ),
             Explanation::RingBreaks { ballot, slot } => line(
                 Level::WARN,
                 Some(ballot),
@@ -551,6 +567,9 @@ mod tests {
                 ballot,
                 slot: Slot(7),
             },
+            Explanation::Offloads { ballot },
+            Explanation::TakesBack { ballot },
+            Explanation::DeviceForgot,
             Explanation::StepsDown { ballot, why: end },
         ];
         let events = [

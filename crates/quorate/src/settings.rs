@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use quorate_core::{laying::Route, node_id::NodeId, record::Class};
+use quorate_core::{node_id::NodeId, record::Class};
 use quorate_disk::Want;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
-use quorate_replica::{defaults, group::As, tuner::Settings as Tuning};
+use quorate_replica::{defaults, group::As, routing::Votes, tuner::Settings as Tuning};
 
 use crate::descriptors::Descriptors;
 
@@ -27,7 +27,7 @@ pub struct Settings {
     /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
     pub thrifty: bool,
     /// How votes come to the node when it leads.
-    pub votes: Route,
+    pub votes: Votes,
     /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
     pub class: Option<Class>,
     /// The name of the service's store, fixed at the first start; `None` takes what is there.
@@ -81,7 +81,7 @@ impl Settings {
             join: None,
             terms: Terms::default(),
             thrifty: false,
-            votes: Route::Star,
+            votes: Votes::default(),
             class: None,
             store: None,
             store_default: "embedded".to_owned(),

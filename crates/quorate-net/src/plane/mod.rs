@@ -13,4 +13,4 @@ pub(crate) mod wire;
 
 pub use keys::{BadKeys, KeyFile};
 pub use sockets::{Refused, Sockets};
-pub use wanted::{GROUP_ADDRESS, Wanted};
+pub use wanted::{Frames, GROUP_ADDRESS, Wanted};

@@ -9,20 +9,22 @@ use std::{
 
 use quorate_core::{
     ballot::Ballot,
+    configuration::Configuration,
     node_id::{Member, NodeId},
     node_set::NodeSet,
     slot::Slot,
     time::Time,
 };
+use quorate_ethernet::Mode;
 use quorate_packets::{
+    counted::{Counted, Reason},
     endpoint::{self, To},
-    limits::Limits,
     receive::Delivery,
     socket::Sent,
     trust::{Group, Introduction, Keys, keys::KeyId},
 };
 use quorate_plane::{
-    Event, Packets, Reach, Settings, introduction,
+    Carrier, Event, Packets, Reach, Settings, introduction,
     link::Link,
     packets::{FRAME_BYTES_MAX, Left},
 };
@@ -40,12 +42,6 @@ use crate::{
     stats::Stats,
 };
 
-/// How long a datagram that goes along a chain may take longer than one that does not.
-const CHAIN_GRACE_US: u64 = 10_000;
-
-/// What a chain may take of each link.
-const CHAIN_PERCENT: u64 = 93;
-
 /// Datagrams of this node, and whom they reach.
 pub(crate) struct PacketSide {
     plane: Packets,
@@ -55,6 +51,8 @@ pub(crate) struct PacketSide {
     blocked: bool,
     /// Where each peer hears.
     places: BTreeMap<NodeId, Place>,
+    /// Bytes that left.
+    sent_bytes: u64,
     /// Of the turn.
     now: Time,
 }
@@ -87,7 +85,7 @@ impl PacketSide {
                     generation: 0,
                 },
                 keys: sockets.keys.as_ref().map_or_else(Keys::none, KeyFile::keys),
-                limits: limits_of(&sockets),
+                limits: sockets.limits.clone(),
                 delivery: Delivery::InOrder,
                 keeps: true,
                 seed,
@@ -97,6 +95,7 @@ impl PacketSide {
                 (false, true) => Reach::Group,
                 (false, false) => Reach::Each,
             },
+            chooses: sockets.chooses,
             nonces: Box::new(nonce),
         };
         Ok(Self {
@@ -105,6 +104,7 @@ impl PacketSide {
             token,
             blocked: false,
             places: BTreeMap::new(),
+            sent_bytes: 0,
             now: Time(0),
         })
     }
@@ -193,6 +193,31 @@ impl PacketSide {
         })
     }
 
+    /// What the interface carries.
+    pub(crate) const fn link_bytes_s(&self) -> u64 {
+        self.sockets.limits.link_bytes_s
+    }
+
+    /// Whether frames go to any peer by datagrams.
+    pub(crate) fn reaches_any(&self) -> bool {
+        self.carries() && self.plane.links().any(|link| link.one.is_up())
+    }
+
+    /// Whether they go so to this one.
+    pub(crate) fn reaches(&self, node: NodeId) -> bool {
+        let link = self.plane.link(node);
+        self.carries() && link.is_some_and(|link| link.one.is_up())
+    }
+
+    fn carries(&self) -> bool {
+        self.plane.carrier() != Carrier::Connections
+    }
+
+    /// Bytes of datagrams that left, ever.
+    pub(crate) const fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
     // Frames.
 
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
@@ -201,6 +226,12 @@ impl PacketSide {
 
     pub(crate) fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         self.plane.send(to, header, body)
+    }
+
+    pub(crate) fn voters(&mut self, configuration: &Configuration) {
+        let voters = configuration.members().iter();
+        self.plane
+            .voters(voters.map(|voter| voter.member.node).collect());
     }
 
     pub(crate) fn told(&mut self, ballot: Ballot, decided_to: Slot) {
@@ -212,12 +243,24 @@ impl PacketSide {
     /// Takes what arrived at a socket.
     pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
-        let Sockets { wire, losing, .. } = sockets;
+        let Sockets {
+            wire,
+            losing,
+            instead,
+            ..
+        } = sockets;
+        let before = wire.frames();
         let taken = wire.receive(hears, |datagram| {
             if !losing.next() {
                 plane.on_datagram(datagram, now);
             }
-        })?;
+        });
+        if wire.frames() != before {
+            let why = "AF_XDP was taken away: frames come and go by packet sockets";
+            tracing::warn!("{why}");
+            *instead = Some(why.to_owned());
+        }
+        let taken = taken?;
         stats.calls_datagram_read += taken.calls;
         stats.datagrams_in += taken.datagrams;
         Ok(())
@@ -255,6 +298,7 @@ impl PacketSide {
             plane,
             sockets,
             places,
+            sent_bytes,
             ..
         } = self;
         let (mut blocked, mut failed) = (false, None);
@@ -267,6 +311,7 @@ impl PacketSide {
                 return Left::All;
             };
             stats.calls_datagram_write += 1;
+            *sent_bytes += outgoing.bytes.len() as u64;
             stats.datagrams_out += outgoing.bytes.len().div_ceil(outgoing.segment_bytes) as u64;
             match sockets
                 .wire
@@ -311,11 +356,21 @@ impl PacketSide {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
+    /// Why frames for several peers travel as they do, if that is chosen.
+    pub(crate) fn choice(&self) -> Option<String> {
+        self.plane.why()
+    }
+
+    /// Whether what is for all goes from node to node now.
+    fn is_chain(&self) -> bool {
+        self.plane.reach() == Reach::Chain
+    }
+
     /// What the two ways to a peer are called.
-    pub(crate) const fn way(&self, by_group: bool) -> Way {
+    pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
-            (Wire::Udp { .. }, true) if self.sockets.chain => Way::Chain,
+            (Wire::Udp { .. }, true) if self.is_chain() => Way::Chain,
             (Wire::Udp { .. }, true) => Way::Multicast,
             (Wire::Udp { .. }, false) => Way::Udp,
         }
@@ -328,8 +383,10 @@ impl PacketSide {
                 (Way::Tcp, Some("the peer takes no datagrams".to_owned()))
             }
             (false, _) => (Way::Tcp, Some("datagrams do not come back".to_owned())),
+            (true, _) if self.plane.carrier() == Carrier::Connections => (Way::Tcp, None),
+            (true, _) if self.plane.carrier() == Carrier::Each => (Way::Udp, None),
             (true, by_group) => {
-                let silent = match (self.sockets.chain, self.sockets.wire.has_group()) {
+                let silent = match (self.is_chain(), self.sockets.wire.has_group()) {
                     _ if by_group => None,
                     (true, _) => Some("nothing comes to it along the chain".to_owned()),
                     (false, true) => Some("it does not answer by the group".to_owned()),
@@ -339,7 +396,12 @@ impl PacketSide {
                 (self.way(by_group), why)
             }
         };
-        PeerPlane { way, rtt_us, why }
+        PeerPlane {
+            way,
+            frames: self.sockets.wire.frames().map(Mode::name),
+            rtt_us,
+            why,
+        }
     }
 
     /// Appends what the plane counts, and how many datagrams were not taken, by reason.
@@ -389,6 +451,13 @@ impl PacketSide {
                 "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}"
             );
         }
+        if self.sockets.chooses {
+            let (name, changes) = ("quorate_net_plane_changes_total", counters.changes);
+            let _ = writeln!(
+                out,
+                "# HELP {name} How often frames for several nodes took another way than before.\n# TYPE {name} counter\n{name} {changes}"
+            );
+        }
         if let Some(rate) = self.plane.group_bytes_s() {
             let name = "quorate_net_group_bytes_per_second";
             let _ = writeln!(
@@ -396,26 +465,25 @@ impl PacketSide {
                 "# HELP {name} What may leave to the group.\n# TYPE {name} gauge\n{name} {rate}"
             );
         }
-        let name = "quorate_net_datagrams_refused_total";
-        let _ = writeln!(
+        refused(
             out,
-            "# HELP {name} Datagrams that were not taken, by reason.\n# TYPE {name} counter"
+            ("datagrams", "Datagrams that were not taken, by reason."),
+            self.plane.refusals(),
         );
-        for (refusal, count) in self.plane.refusals().iter() {
-            let _ = writeln!(out, "{name}{{reason=\"{}\"}} {count}", refusal.name());
+        if let Some(refusals) = self.sockets.wire.refusals() {
+            let help = "Raw frames that were not taken, by reason.";
+            refused(out, ("ethernet_frames", help), refusals);
         }
     }
 }
 
-/// What several nodes hand on takes longer than what comes by itself: it is not missing yet.
-fn limits_of(sockets: &Sockets) -> Limits {
-    let mut limits = sockets.limits.clone();
-    if sockets.chain {
-        limits.reorder_grace_us = CHAIN_GRACE_US;
-        // Whoever hands on has votes and repairs of its own to send.
-        limits.link_bytes_s = limits.link_bytes_s / 100 * CHAIN_PERCENT;
+/// Appends how often each reason was met.
+fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &Counted<R>) {
+    let name = format!("quorate_net_{what}_refused_total");
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+    for (reason, count) in refusals.iter() {
+        let _ = writeln!(out, "{name}{{reason=\"{}\"}} {count}", reason.name());
     }
-    limits
 }
 
 /// What a connection says of datagrams, owned.

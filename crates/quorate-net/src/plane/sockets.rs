@@ -3,13 +3,18 @@
 use std::{
     fmt, fs,
     net::{IpAddr, SocketAddr},
+    thread,
+    time::Duration,
 };
 
 use quorate_dice::Dice;
-use quorate_ethernet::{ETHER_TYPE, Ethernet};
+use quorate_ethernet::{ETHER_TYPE, Ethernet, Ways};
 use quorate_packets::{
-    limits::{IP_UDP_BYTES, Limits},
-    socket::{Failed, Interface, Udp, interface::towards},
+    limits::{IP_UDP_BYTES, IPV6_MORE_BYTES, Limits},
+    socket::{
+        Failed, Interface, Udp,
+        interface::{having, towards},
+    },
 };
 use quorate_replica::status::Way;
 use thiserror::Error;
@@ -17,19 +22,24 @@ use thiserror::Error;
 use super::{
     keys::KeyFile,
     losing::Losing,
-    wanted::{GROUP_ADDRESS, Wanted},
+    wanted::{Frames, GROUP_ADDRESS, GROUP_ADDRESS_V6, Wanted},
     wire::Wire,
 };
 
-/// What the kernel shall keep of datagrams that were not read yet.
+/// What the kernel shall keep of datagrams that were not read yet, if nobody says another size.
 const RECEIVE_BYTES: usize = 16 << 20;
+/// The same in each queue of an interface by AF_XDP.
+const XDP_BYTES: usize = 8 << 20;
+/// A queue that was in use is waited for: 0.8 s.
+const XDP_TRIES: u32 = 40;
+const XDP_PAUSE: Duration = Duration::from_millis(20);
 /// Of an interface that does not say how long its packets are.
 const USUAL_MTU: usize = 1500;
 /// Of an interface that does not say how fast it is, in megabits per second.
 const USUAL_SPEED: u64 = 10_000;
 const BYTES_PER_MEGABIT: u64 = 125_000;
 /// Where a machine reaches itself.
-const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK: &str = "lo";
 /// Within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
 
@@ -47,6 +57,8 @@ pub struct Sockets {
     pub(crate) losing: Losing,
     /// What is for all goes from node to node ([chain-1]).
     pub(crate) chain: bool,
+    /// How frames travel is chosen while the node runs ([plane-3]).
+    pub(crate) chooses: bool,
 }
 
 impl fmt::Debug for Sockets {
@@ -69,9 +81,12 @@ pub enum Refused {
     /// The address for peers has no interface by itself.
     #[error("--plane {0} needs --plane-interface: {1} belongs to none of this machine's")]
     NoInterface(&'static str, SocketAddr),
-    /// The group is of another family, or none.
-    #[error("--plane-group {0} is no multicast group of IPv4")]
+    /// The address is no group.
+    #[error("--plane-group {0} is no multicast group")]
     NoGroup(SocketAddr),
+    /// The group and the address for peers are of two kinds.
+    #[error("--plane-group {0} and --peer {1} are of two families of addresses")]
+    OtherFamily(SocketAddr, SocketAddr),
 }
 
 impl Refused {
@@ -83,7 +98,12 @@ impl Refused {
             }
             Self::NoInterface(..) => "name the interface, as `ip link` shows it",
             Self::NoGroup(_) => {
-                "groups are 224.0.0.0 to 239.255.255.255; leave the flag out for 239.81.84.69:7455"
+                "groups are 224.0.0.0 to 239.255.255.255, or those of ff00::/8; leave the flag out for 239.81.84.69:7455, \
+                 or [ff15::5152:5445]:7455 where --peer is of IPv6"
+            }
+            Self::OtherFamily(..) => {
+                "a group of IPv4 for peers of IPv4, such as 239.81.84.69:7455; one of IPv6 for peers of IPv6, such as \
+                 [ff15::5152:5445]:7455"
             }
         }
     }
@@ -97,37 +117,54 @@ impl Sockets {
         if wanted.way == Way::Tcp {
             return Ok(None);
         }
+        let chooses = wanted.way == Way::Auto;
         let loopback = peers.ip().is_loopback();
+        if chooses && !loopback && wanted.keys.is_none() && !wanted.trusted {
+            tracing::warn!(
+                "--plane auto: frames go by TCP alone, as there is no --plane-key and no --plane-trusted"
+            );
+            return Ok(None);
+        }
         if !loopback && wanted.keys.is_none() && !wanted.trusted {
             return Err(Refused::Untrusted(name));
         }
-        let group = wanted.group.unwrap_or(GROUP_ADDRESS);
-        if !matches!(group, SocketAddr::V4(v4) if v4.ip().is_multicast()) {
+        let usual = if peers.is_ipv6() {
+            GROUP_ADDRESS_V6
+        } else {
+            GROUP_ADDRESS
+        };
+        let group = wanted.group.unwrap_or(usual);
+        if !group.ip().is_multicast() {
             return Err(Refused::NoGroup(group));
+        }
+        if group.is_ipv6() != peers.is_ipv6() {
+            return Err(Refused::OtherFamily(group, peers));
         }
         let found = interface_of(wanted, peers);
         let interface = found.as_deref();
-        if interface.is_none() && wanted.way > Way::Chain {
+        if interface.is_none() && matches!(wanted.way, Way::Multicast | Way::Ethernet) {
             return Err(Refused::NoInterface(name, peers));
         }
         let losing = Losing::new(wanted.lost_of_10000, Dice::new(u64::from(peers.port())));
+        let receive_bytes = wanted.receive_bytes.unwrap_or(RECEIVE_BYTES);
         let mut instead = None;
         if let (Way::Ethernet, Some(interface)) = (wanted.way, interface) {
-            match ethernet(interface) {
-                Ok((wire, limits)) => {
+            match ethernet(interface, wanted.frames, receive_bytes) {
+                Ok((wire, limits, without)) => {
                     return Ok(Some(Self {
                         wire,
                         limits: at_speed(limits, wanted.megabits),
-                        instead,
+                        instead: without,
                         keys: wanted.keys.clone(),
                         losing,
                         chain: false,
+                        chooses: false,
                     }));
                 }
                 Err(error) => instead = Some(pass_over("raw Ethernet", &error)),
             }
         }
-        let one = match Udp::bind(peers, RECEIVE_BYTES) {
+        let one = match Udp::bind(peers, receive_bytes) {
             Ok(one) => one,
             Err(error) => {
                 tracing::warn!(%error, "--plane {name} is not possible here: frames go by TCP");
@@ -139,19 +176,21 @@ impl Sockets {
         }
         let limits = limits(interface, &one);
         let mut joined = None;
-        if let (Way::Multicast, Some(interface)) = (wanted.way, interface) {
-            match join(&one, group, interface) {
-                Ok(socket) => joined = Some((socket, group)),
+        if let (Way::Multicast | Way::Auto, Some(interface)) = (wanted.way, interface) {
+            match join(&one, (group, interface), receive_bytes) {
+                Ok((socket, group)) => joined = Some((socket, group)),
                 Err(error) => instead = Some(pass_over("multicast", &error)),
             }
         }
+        let chain = wanted.way == Way::Chain || chooses && joined.is_none();
         Ok(Some(Self {
             wire: Wire::Udp { one, group: joined },
             limits: at_speed(limits, wanted.megabits),
             instead,
             keys: wanted.keys.clone(),
             losing,
-            chain: wanted.way == Way::Chain,
+            chain,
+            chooses,
         }))
     }
 
@@ -167,13 +206,17 @@ impl Sockets {
 }
 
 /// The interface that was named, or that the address for peers belongs to, if it belongs to one alone.
-fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
+pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),
         (None, ip) if ip.is_loopback() => Some(LOOPBACK.to_owned()),
         (None, IpAddr::V4(ip)) if !ip.is_unspecified() => {
             let routes = fs::read_to_string("/proc/net/route").ok()?;
             towards(ip, &routes).map(str::to_owned)
+        }
+        (None, IpAddr::V6(ip)) if !ip.is_unspecified() => {
+            let addresses = fs::read_to_string("/proc/net/if_inet6").ok()?;
+            having(ip, &addresses).map(str::to_owned)
         }
         (None, _) => None,
     }
@@ -193,32 +236,80 @@ fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
     why
 }
 
-/// Frames of our own on an interface.
-fn ethernet(interface: &str) -> Result<(Wire, Limits), String> {
+/// Frames of our own on an interface; and why not by AF_XDP, if that was asked for.
+fn ethernet(
+    interface: &str,
+    frames: Frames,
+    receive_bytes: usize,
+) -> Result<(Wire, Limits, Option<String>), String> {
     if interface == LOOPBACK {
         return Err(
             "a machine does not hear its own frames, and this interface has no others".to_owned(),
         );
     }
     let group = Some(Wire::ETHERNET_GROUP);
-    let socket = Ethernet::bind(interface, ETHER_TYPE, group, RECEIVE_BYTES);
-    let socket = socket.map_err(|failed| failed.to_string())?;
+    let socket = Ethernet::bind(interface, ETHER_TYPE, group, receive_bytes);
+    let mut socket = socket.map_err(|failed| failed.to_string())?;
+    let without = by_xdp(&mut socket, frames);
     let mut limits = Limits::of_mtu(socket.datagram_bytes_max() + IP_UDP_BYTES);
     limits.link_bytes_s = bytes_per_second(Interface::named(interface, &socket).ok().as_ref());
-    Ok((Wire::Ethernet(socket), limits))
+    Ok((Wire::Ethernet(socket), limits, without))
 }
 
-fn join(one: &Udp, group: SocketAddr, interface: &str) -> Result<Udp, Failed> {
-    let socket = Udp::join(group, interface, RECEIVE_BYTES)?;
-    one.send_groups_at(interface)?;
-    Ok(socket)
+/// Takes frames by AF_XDP if that is wanted and there; says why not if somebody asked for it.
+fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
+    let ways = match frames {
+        Frames::Packet => return None,
+        Frames::Auto => Ways::ZeroCopy,
+        Frames::Xdp => Ways::Any,
+    };
+    let mut tries = 1;
+    let tried = loop {
+        match socket.use_xdp(XDP_BYTES, ways) {
+            // An earlier process of this node may have had it.
+            Err(why) if why.passes() && tries < XDP_TRIES => thread::sleep(XDP_PAUSE),
+            tried => break tried,
+        }
+        tries += 1;
+    };
+    match tried {
+        Ok(mode) => {
+            tracing::info!("raw Ethernet: frames come and go by {mode}");
+            None
+        }
+        Err(why) if frames == Frames::Auto => {
+            tracing::info!("raw Ethernet: frames come and go by packet sockets: {why}");
+            None
+        }
+        Err(why) => {
+            tracing::warn!("{why}; frames come and go by packet sockets");
+            Some(why.to_string())
+        }
+    }
+}
+
+/// A socket that hears the group, and where to send to it.
+fn join(
+    one: &Udp,
+    (group, interface): (SocketAddr, &str),
+    receive_bytes: usize,
+) -> Result<(Udp, SocketAddr), Failed> {
+    let socket = Udp::join(group, interface, receive_bytes)?;
+    let interface = one.send_groups_at(interface)?;
+    Ok((socket, interface.scoped(group)))
 }
 
 /// Capacities for an interface, as far as it tells.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
-    let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU));
+    // [pkt-4] Nothing is cut: a datagram has to fit behind the longer header, too.
+    let more = if socket.local().is_ipv6() {
+        IPV6_MORE_BYTES
+    } else {
+        0
+    };
+    let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
     limits.link_bytes_s = bytes_per_second(found.as_ref());
     limits
 }
@@ -269,13 +360,38 @@ mod tests {
     #[test]
     fn a_group_has_to_be_one() {
         let mut wanted = wanted(Way::Multicast);
-        for group in ["10.0.0.1:7455", "[ff02::1]:7455"] {
+        for group in ["10.0.0.1:7455", "[fd00::1]:7455"] {
             wanted.group = Some(group.parse().unwrap());
             let refused = open(&wanted, "127.0.0.1:0").unwrap_err();
             assert_eq!(
                 refused,
-                format!("--plane-group {group} is no multicast group of IPv4")
+                format!("--plane-group {group} is no multicast group")
             );
+        }
+        for (group, peers) in [
+            ("[ff15::1]:7455", "127.0.0.1:7451"),
+            ("239.1.2.3:7455", "[::1]:7451"),
+        ] {
+            wanted.group = Some(group.parse().unwrap());
+            let refused = open(&wanted, peers).unwrap_err();
+            let text = format!("--plane-group {group} and --peer {peers} are of two families");
+            assert!(refused.starts_with(&text), "{refused}");
+        }
+    }
+
+    /// [pkt-4] A datagram that fills the MTU of IPv4 would not leave.
+    #[test]
+    fn datagrams_are_shorter_behind_the_header_of_ipv6() {
+        let bytes = |peers| {
+            let sockets = open(&wanted(Way::Udp), peers).unwrap().unwrap();
+            sockets.limits.datagram_bytes
+        };
+        if fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| text.contains(" lo")) {
+            // Of loopback's MTU of 64 KiB, which UDP does not fill.
+            let (four, six) = (bytes("127.0.0.1:0"), bytes("[::1]:0"));
+            assert!(six < four && six <= 65_536 - IP_UDP_BYTES - IPV6_MORE_BYTES);
+        } else {
+            eprintln!("skipped: peers of IPv6: this machine has none");
         }
     }
 

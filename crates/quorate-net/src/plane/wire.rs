@@ -5,8 +5,8 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use quorate_ethernet::{Ethernet, Mac};
-use quorate_packets::socket::{Sent, Udp};
+use quorate_ethernet::{Ethernet, Mac, Mode, Refusals};
+use quorate_packets::socket::{BATCH, Sent, Udp};
 
 use crate::{
     poller::Interest,
@@ -66,7 +66,12 @@ impl Wire {
                 }
                 sources.add(one, hears(Hears::One), Interest::READ)
             }
-            Self::Ethernet(socket) => sources.add(socket, hears(Hears::One), Interest::READ),
+            Self::Ethernet(socket) => {
+                for more in socket.more_sockets() {
+                    sources.add(more, hears(Hears::One), Interest::READ)?;
+                }
+                sources.add(socket, hears(Hears::One), Interest::READ)
+            }
         }
     }
 
@@ -127,6 +132,22 @@ impl Wire {
         }
     }
 
+    /// How raw frames get from the interface, if they do.
+    pub(crate) fn frames(&self) -> Option<Mode> {
+        match self {
+            Self::Udp { .. } => None,
+            Self::Ethernet(socket) => Some(socket.mode()),
+        }
+    }
+
+    /// Raw frames that were not taken, if there are such.
+    pub(crate) fn refusals(&self) -> Option<&Refusals> {
+        match self {
+            Self::Udp { .. } => None,
+            Self::Ethernet(socket) => Some(socket.refusals()),
+        }
+    }
+
     /// Takes what arrived at a socket, up to a bound.
     pub(crate) fn receive(
         &mut self,
@@ -136,21 +157,22 @@ impl Wire {
         let mut taken = Taken::default();
         for _ in 0..CALLS_MAX {
             taken.calls += 1;
-            let count = match self {
+            let (count, usual) = match self {
                 Self::Udp { one, group } => {
                     let socket = match (hears, group) {
                         (Hears::Group, Some((group, _))) => group,
                         _ => one,
                     };
-                    socket.receive(|_, datagram| take(datagram))?
+                    (socket.receive(|_, datagram| take(datagram))?, BATCH)
                 }
                 Self::Ethernet(socket) => {
                     let received = socket.receive(|_, datagram| take(datagram));
-                    received.map_err(io::Error::other)?
+                    (received.map_err(io::Error::other)?, 1)
                 }
             };
             taken.datagrams += count as u64;
-            if count == 0 {
+            // What comes later wakes this node again.
+            if count < usual {
                 break;
             }
         }
@@ -158,7 +180,12 @@ impl Wire {
     }
 
     /// Sends datagrams that lie one behind the other.
-    pub(crate) fn send(&self, to: Place, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
+    pub(crate) fn send(
+        &mut self,
+        to: Place,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) -> io::Result<Sent> {
         match (self, to) {
             (Self::Udp { one, .. }, Place::Ip(to)) => one.send(to, bytes, segment_bytes),
             (Self::Ethernet(socket), Place::Mac(to)) => {
@@ -177,7 +204,7 @@ mod tests {
     #[test]
     fn a_peer_hears_where_it_says_or_where_its_connection_comes_from() {
         let one = Udp::bind("127.0.0.1:0".parse().unwrap(), 4096).unwrap();
-        let wire = Wire::Udp { one, group: None };
+        let mut wire = Wire::Udp { one, group: None };
         let from = Some("10.0.0.9".parse().unwrap());
         let ip = |text: &str| Some(Place::Ip(text.parse().unwrap()));
         assert_eq!(wire.place("10.0.0.1:7451", from), ip("10.0.0.1:7451"));

@@ -11,4 +11,5 @@ pub(crate) mod inbox;
 pub(crate) mod outbox;
 pub mod peers;
 pub mod resolve;
+pub(crate) mod share;
 pub(crate) mod socket;

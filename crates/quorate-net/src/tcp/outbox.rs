@@ -85,11 +85,11 @@ impl Outbox {
         }
     }
 
-    /// Writes everything, as far as it goes.
-    pub(crate) fn write(&mut self, to: &mut Socket) -> Moved {
+    /// Writes everything, as far as it goes, but no more than so many bytes.
+    pub(crate) fn write(&mut self, to: &mut Socket, limit: usize) -> Moved {
         let mut total = 0;
-        while !self.is_empty() {
-            let (moved, offered) = self.write_once(to);
+        while !self.is_empty() && total < limit {
+            let (moved, offered) = self.write_once(to, limit - total);
             match moved {
                 Moved::Some(count) => {
                     self.consume(count);
@@ -106,19 +106,25 @@ impl Outbox {
     }
 
     /// One call; with how many bytes were offered.
-    fn write_once(&self, to: &mut Socket) -> (Moved, usize) {
+    fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
         let first = self
             .pieces
             .front()
             .map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
-        if self.pieces.len() == 1 {
+        if self.pieces.len() == 1 || first.len() >= limit {
+            let first = &first[..first.len().min(limit)];
             return (to.write(first), first.len());
         }
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         slices[0] = IoSlice::new(first);
-        let mut count = 1;
+        let (mut count, mut left) = (1, limit - first.len());
         for (slice, piece) in slices[1..].iter_mut().zip(self.pieces.iter().skip(1)) {
-            *slice = IoSlice::new(piece.bytes());
+            if left == 0 {
+                break;
+            }
+            let bytes = &piece.bytes()[..piece.bytes().len().min(left)];
+            *slice = IoSlice::new(bytes);
+            left -= bytes.len();
             count += 1;
         }
         let offered = slices[..count].iter().map(|slice| slice.len()).sum();
@@ -178,18 +184,49 @@ mod tests {
                 Body::Bytes(&body)
             };
             outbox.push(&[round; 160], body);
-            let _ = outbox.write(&mut here);
+            let _ = outbox.write(&mut here, usize::MAX);
             let mut part = vec![0; 30_000];
             there.read_exact(&mut part).unwrap();
             received.extend_from_slice(&part);
         }
         let mut part = vec![0; 100_000];
         while received.len() < expected.len() {
-            let _ = outbox.write(&mut here);
+            let _ = outbox.write(&mut here, usize::MAX);
             let count = there.read(&mut part).unwrap();
             received.extend_from_slice(&part[..count]);
         }
         assert!(received == expected && outbox.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_written_than_the_limit_whatever_lies_in_it() {
+        for limit in [
+            1,
+            8,
+            9,
+            SHARED_BYTES_MIN,
+            SHARED_BYTES_MIN + 8,
+            2 * SHARED_BYTES_MIN,
+        ] {
+            let (mut here, mut there) = pair();
+            let mut outbox = Outbox::default();
+            let mut expected = Vec::new();
+            for round in 0..4u8 {
+                let body = payload(round, SHARED_BYTES_MIN);
+                outbox.push(&[round + 10; 8], Body::Shared(&body));
+                expected.extend_from_slice(&[round + 10; 8]);
+                expected.extend_from_slice(&body);
+            }
+            let mut received = Vec::new();
+            while !outbox.is_empty() {
+                let wanted = limit.min(outbox.len());
+                assert_eq!(outbox.write(&mut here, limit), Moved::Some(wanted));
+                let mut part = vec![0; wanted];
+                there.read_exact(&mut part).unwrap();
+                received.extend_from_slice(&part);
+            }
+            assert!(received == expected, "{limit}");
+        }
     }
 
     /// The kernel may take any part of a write: what follows begins at the next byte.
@@ -230,7 +267,10 @@ mod tests {
             outbox.consume(cut);
             assert_eq!(outbox.len(), expected.len() - cut);
             let (mut here, mut there) = pair();
-            assert_eq!(outbox.write(&mut here), Moved::Some(expected.len() - cut));
+            assert_eq!(
+                outbox.write(&mut here, usize::MAX),
+                Moved::Some(expected.len() - cut)
+            );
             let mut rest = vec![0; expected.len() - cut];
             there.read_exact(&mut rest).unwrap();
             assert!(rest == expected[cut..], "cut at {cut}");
@@ -257,7 +297,7 @@ mod tests {
         let mut received = vec![0; expected.len()];
         let mut read_to = 0;
         while !outbox.is_empty() {
-            let Moved::Some(count) = outbox.write(&mut here) else {
+            let Moved::Some(count) = outbox.write(&mut here, usize::MAX) else {
                 panic!("the other side reads all");
             };
             there
@@ -283,7 +323,7 @@ mod tests {
         assert_eq!(body.holders(), 4);
         let [mut first, mut second, third] = outboxes;
         let (mut here, _there) = pair();
-        first.write(&mut here);
+        first.write(&mut here, usize::MAX);
         assert_eq!(body.holders(), 3, "sent");
         second.consume(160 + SHARED_BYTES_MIN - 1);
         assert_eq!(body.holders(), 3, "not its last byte");

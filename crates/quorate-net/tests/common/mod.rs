@@ -506,6 +506,8 @@ impl OperatorSide for Fake {
             snapshot: None,
             snapshot_taking: None,
             ring: Vec::new(),
+            choices: Vec::new(),
+            device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -4,6 +4,8 @@
 //! bit for bit, before it looks at what they say, each number once, and only to who follows it in the newest chain of
 //! that sender's boot. What a broken chain loses is asked for like anything that is lost.
 
+use std::mem;
+
 use quorate_core::node_id::{Member, NodeId};
 
 use crate::{
@@ -19,6 +21,8 @@ const RELAYED_MAX: usize = 8192;
 #[derive(Default)]
 pub(super) struct Chaining {
     own: Chain,
+    /// Who was in the last one, if there is none now.
+    ended: Vec<NodeId>,
     relayed: Vec<Outgoing>,
 }
 
@@ -31,19 +35,34 @@ pub(super) struct Place {
 }
 
 impl Endpoint {
-    /// This node's datagrams for the group go along these nodes from now on, the first [`CHAIN_MAX`] of them.
+    /// This node's datagrams for the group go along these nodes from now on, the first [`CHAIN_MAX`] of them; with none,
+    /// nobody hands them on any more.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
-        let nodes = nodes.iter().copied().take(CHAIN_MAX).collect();
+        let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
+        let limits = &self.limits;
+        let link_bytes_s = match nodes.is_empty() {
+            true => limits.link_bytes_s,
+            false => limits.link_bytes_s / 100 * limits.chain_percent,
+        };
+        self.set_group_link(link_bytes_s);
+        let before = mem::take(&mut self.chaining.own.nodes);
         let number = self.chaining.own.number + 1;
         self.chaining.own = Chain { number, nodes };
         self.tell_chain();
+        if self.chaining.own.nodes.is_empty() {
+            self.chaining.ended = before;
+            self.tell_chain();
+        }
     }
 
-    /// Tells its nodes once more: what is told may be lost.
+    /// Tells its nodes once more: what is told may be lost. Those of a chain that ended are told that.
     pub fn tell_chain(&mut self) {
         let chain = &self.chaining.own;
-        let members: Vec<Member> = chain
-            .nodes
+        let nodes = match chain.nodes.is_empty() {
+            true => &self.chaining.ended,
+            false => &chain.nodes,
+        };
+        let members: Vec<Member> = nodes
             .iter()
             .filter_map(|node| self.gate.peer(*node))
             .collect();
@@ -60,7 +79,7 @@ impl Endpoint {
 
     /// Datagrams of others that are to be handed on, in the order in which they came.
     pub fn take_relayed(&mut self) -> Vec<Outgoing> {
-        std::mem::take(&mut self.chaining.relayed)
+        mem::take(&mut self.chaining.relayed)
     }
 
     /// A node laid its chain.
@@ -82,6 +101,14 @@ impl Endpoint {
             number: chain.number,
             successor,
         });
+        // What several nodes hand on takes longer than what comes by itself: it is not missing yet.
+        let grace_us = match chain.nodes.is_empty() {
+            true => self.limits.reorder_grace_us,
+            false => self.limits.chain_grace_us,
+        };
+        for listened in heard.channels.values_mut().filter(|one| !one.to_one) {
+            listened.inbound.set_grace(grace_us);
+        }
     }
 
     /// Hands on what is for the group, which came for the first time.

@@ -70,13 +70,15 @@ impl Endpoint {
             Body::Report(report) => {
                 let own =
                     report.missed.of.owner == self.me.node && report.missed.of.boot == self.boot;
-                let channel = self.channels.get_mut(&report.missed.of.channel);
                 // [rate-2] Four round trips, behind the time that a report takes to be made.
                 let limits = &self.limits;
-                let young_us = YOUNG_RTTS * self.rtt_us
-                    + limits.report_us
-                    + limits.reorder_grace_us
-                    + limits.jitter_us;
+                let grace_us = match self.first_of_chain() {
+                    Some(_) => limits.chain_grace_us,
+                    None => limits.reorder_grace_us,
+                };
+                let young_us =
+                    YOUNG_RTTS * self.rtt_us + limits.report_us + grace_us + limits.jitter_us;
+                let channel = self.channels.get_mut(&report.missed.of.channel);
                 if let (true, Some(channel)) = (own, channel) {
                     let missed = &report.missed.ranges;
                     channel

@@ -347,6 +347,14 @@ impl Endpoint {
         self.gate.allow(members);
     }
 
+    /// Whether datagrams that are heard are kept for others from now on; what was kept goes if not.
+    pub fn set_keeps(&mut self, keeps: bool) {
+        if self.keeps && !keeps {
+            self.kept = Kept::new(&self.limits);
+        }
+        self.keeps = keeps;
+    }
+
     /// Who keeps datagrams, and is asked for them before their owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
         self.acceptors = acceptors.to_vec();

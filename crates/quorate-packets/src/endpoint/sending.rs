@@ -244,6 +244,22 @@ impl Endpoint {
         }
     }
 
+    /// What the link of the group's channels carries.
+    pub(super) fn set_group_link(&mut self, bytes_s: u64) {
+        for channel in self.channels.values_mut() {
+            if channel.outbound.to().is_none() {
+                channel.pacer.set_link(bytes_s);
+            }
+        }
+    }
+
+    /// What receivers of a channel lose lately, in millionths: the mean.
+    pub fn loss_ppm(&self, channel: u8) -> Option<u64> {
+        self.channels
+            .get(&channel)
+            .map(|channel| channel.pacer.loss_ppm())
+    }
+
     /// The rate of a channel, in bytes per second.
     pub fn rate_bytes_s(&self, channel: u8) -> Option<u64> {
         self.channels

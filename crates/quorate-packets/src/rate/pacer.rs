@@ -57,6 +57,16 @@ impl Pacer {
         }
     }
 
+    /// The link is another one, or shared with others.
+    pub const fn set_link(&mut self, bytes_s: u64) {
+        self.link_bytes_s = bytes_s;
+    }
+
+    /// What a receiver loses lately, in millionths.
+    pub fn loss_ppm(&self) -> u64 {
+        self.recent.ppm()
+    }
+
     /// The rate.
     pub const fn rate_bytes_s(&self) -> u64 {
         self.rate_bytes_s

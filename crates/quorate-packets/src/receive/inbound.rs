@@ -100,6 +100,11 @@ impl Inbound {
         self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
     }
 
+    /// What is overtaken by no more than this is not asked for.
+    pub const fn set_grace(&mut self, grace_us: u64) {
+        self.patience.grace_us = grace_us;
+    }
+
     /// [gap-2] All numbers below are delivered or given up.
     pub const fn done_to(&self) -> u64 {
         self.floor

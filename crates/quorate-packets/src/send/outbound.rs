@@ -193,14 +193,28 @@ impl Outbound {
         sent.then(|| self.buffer.datagram(number)).flatten()
     }
 
-    /// [rate-3] Takes back what was not sent: nobody has seen these numbers.
+    /// [rate-3] Takes back what was not sent: nobody has seen these numbers. Of a message of which a part has left the rest
+    /// counts as sent, and is there for who asks: who has the part waits for all of it, and with it for whatever is behind.
     pub fn take_back_unsent(&mut self) {
+        self.sent_to = self.end_of_begun();
         for number in (self.sent_to..self.next).rev() {
             let length = self.buffer.datagram(number).map_or(0, <[u8]>::len);
             self.held_bytes -= length.min(self.held_bytes);
             assert!(self.buffer.take_back(number), "the newest datagram");
         }
         self.next = self.sent_to;
+    }
+
+    /// Behind the message of which a part has left, or what was sent if there is none.
+    fn end_of_begun(&self) -> u64 {
+        let next = self.buffer.datagram(self.sent_to).map(Header::read);
+        match next {
+            Some(Ok((header, ..))) if header.index > 0 => {
+                let rest = header.count.saturating_sub(header.index);
+                self.next.min(self.sent_to + u64::from(rest))
+            }
+            _ => self.sent_to,
+        }
     }
 
     /// The longest datagram.
@@ -362,6 +376,27 @@ mod tests {
         sender.outbound.take_back(4);
         sender.outbound.release_to(u64::MAX);
         assert!(sender.outbound.has_unsent());
+    }
+
+    /// [rate-3] What somebody has a part of is whole for who asks; of the rest the numbers are free again.
+    #[test]
+    fn whole_messages_are_taken_back() {
+        let mut sender = Sender::new(100_000);
+        let parts = |sent: Sent| sent.end - sent.first;
+        assert_eq!(parts(sender.push(4000).unwrap()), 3);
+        assert_eq!(parts(sender.push(4000).unwrap()), 3);
+        assert_eq!(sender.outbound.take(1).unwrap().numbers, 1..2);
+        sender.outbound.take_back_unsent();
+        assert_eq!((sender.outbound.sent_to(), sender.outbound.next()), (4, 4));
+        assert!((1..4).all(|number| sender.outbound.datagram(number).is_some()));
+        assert!(!sender.outbound.has_unsent() && sender.outbound.datagram(4).is_none());
+        // Between two messages, and where nothing is left, all goes.
+        assert_eq!(sender.push(10).unwrap(), Sent { first: 4, end: 5 });
+        sender.outbound.take_back_unsent();
+        sender.outbound.take_back_unsent();
+        assert_eq!((sender.outbound.sent_to(), sender.outbound.next()), (4, 4));
+        sender.outbound.release_to(4);
+        assert_eq!(sender.outbound.room(), 50_000);
     }
 
     /// [pkt-4] Too long for ever is not the same as full.

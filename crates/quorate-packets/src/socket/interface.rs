@@ -1,6 +1,10 @@
 //! An interface of this machine, by its name.
 
-use std::{fs, io, net::Ipv4Addr, str::FromStr};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    str::FromStr,
+};
 
 use rustix::{fd::AsFd, net::netdevice::name_to_index};
 
@@ -40,6 +44,27 @@ impl Interface {
             megabits: said(name, "speed").filter(|megabits| *megabits > 0),
         })
     }
+
+    /// A group as it is reached there: those of IPv6 that go no further than a link have no meaning without it.
+    pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
+        match group {
+            SocketAddr::V4(_) => group,
+            SocketAddr::V6(mut group) => {
+                group.set_scope_id(self.index);
+                group.into()
+            }
+        }
+    }
+}
+
+/// Which interface has this address: `addresses` is what the kernel says in `/proc/net/if_inet6`.
+pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
+    let has = |line: &&str| {
+        let digits = line.split_ascii_whitespace().next().unwrap_or_default();
+        u128::from_str_radix(digits, 16) == Ok(address.to_bits())
+    };
+    let line = addresses.lines().find(has)?;
+    line.split_ascii_whitespace().nth(5)
 }
 
 /// Where packets to this address leave, or come in if it is this machine's own: `routes` is what the kernel says in
@@ -70,6 +95,19 @@ fn said<N: FromStr>(name: &str, what: &str) -> Option<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_is_found_by_its_own_address() {
+        let addresses = "00000000000000000000000000000001 01 80 10 80       lo\n\
+                         fd000000000000000000000000000002 02 40 00 80     eth0\n\
+                         garbage\n";
+        let at = |text: &str| having(text.parse().unwrap(), addresses);
+        assert_eq!((at("::1"), at("fd00::2")), (Some("lo"), Some("eth0")));
+        assert_eq!(
+            (at("fd00::3"), having(Ipv6Addr::LOCALHOST, "1")),
+            (None, None)
+        );
+    }
 
     #[test]
     fn the_narrowest_route_names_the_interface() {

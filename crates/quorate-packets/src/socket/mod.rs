@@ -16,7 +16,7 @@ use std::{io, net::SocketAddr};
 
 pub use buffer::Buffered;
 pub use interface::Interface;
-pub use udp::{Sent, Udp};
+pub use udp::{BATCH, Sent, Udp};
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +37,10 @@ pub enum Failed {
         /// What the system said.
         source: io::Error,
     },
-    /// The address is no group of IPv4.
-    #[error("{0} is no multicast group: they are 224.0.0.0 to 239.255.255.255")]
+    /// The address is no group.
+    #[error(
+        "{0} is no multicast group: they are 224.0.0.0 to 239.255.255.255, and those of ff00::/8"
+    )]
     NoGroup(SocketAddr),
     /// The group cannot be joined.
     #[error(

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSliceMut},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -17,8 +17,9 @@ use crate::{
     socket::{Buffered, Failed, Interface},
 };
 
-/// Buffers of one call that receives; each takes what the kernel joined of one sender.
-const BATCH: usize = 8;
+/// Buffers of one call that receives; each takes what the kernel joined of one sender. A call that gives fewer datagrams
+/// left none behind.
+pub const BATCH: usize = 8;
 /// Where a machine reaches itself.
 const LOOPBACK: &str = "lo";
 /// Longest of these.
@@ -59,24 +60,30 @@ impl Udp {
 
     /// A socket that hears one group on one interface. Several processes of a machine may.
     pub fn join(group: SocketAddr, interface: &str, receive_bytes: usize) -> Result<Self, Failed> {
-        let (address, ip) = group_of(group)?;
+        if !group.ip().is_multicast() {
+            return Err(Failed::NoGroup(group));
+        }
         let socket = open(group)?;
         let interface = Interface::named(interface, &socket)?;
         let option = |option| move |error: Errno| lacking(option, error);
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
         // Bound to the group, it hears nothing that is for other addresses of the port.
-        net::bind(&socket, &address).map_err(|error| Failed::Bind {
+        net::bind(&socket, &interface.scoped(group)).map_err(|error| Failed::Bind {
             address: group,
             source: error.into(),
         })?;
-        let any = Ipv4Addr::UNSPECIFIED;
-        sockopt::set_ip_add_membership_with_ifindex(&socket, &ip, &any, interface.index).map_err(
-            |error| Failed::Join {
-                group,
-                interface: interface.name.clone(),
-                source: error.into(),
-            },
-        )?;
+        let (any, index) = (Ipv4Addr::UNSPECIFIED, interface.index);
+        let joined = match group.ip() {
+            IpAddr::V4(ip) => {
+                sockopt::set_ip_add_membership_with_ifindex(&socket, &ip, &any, index)
+            }
+            IpAddr::V6(ip) => sockopt::set_ipv6_add_membership(&socket, &ip, index),
+        };
+        joined.map_err(|error| Failed::Join {
+            group,
+            interface: interface.name.clone(),
+            source: error.into(),
+        })?;
         Self::over(socket, receive_bytes)
     }
 
@@ -84,14 +91,24 @@ impl Udp {
     /// comes back to other sockets of this machine.
     pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
         let interface = Interface::named(interface, &self.socket)?;
-        let any = Ipv4Addr::UNSPECIFIED;
-        sockopt::set_ip_multicast_if_with_ifindex(&self.socket, &any, &any, interface.index)
-            .map_err(|error| lacking("IP_MULTICAST_IF", error))?;
-        sockopt::set_ip_multicast_ttl(&self.socket, 1)
-            .map_err(|error| lacking("IP_MULTICAST_TTL", error))?;
         // Other processes of this machine hear it at loopback only: elsewhere a sender would take in all that it sends.
         let loops = interface.name == LOOPBACK;
-        sockopt::set_ip_multicast_loop(&self.socket, loops)
+        let (socket, index) = (&self.socket, interface.index);
+        if self.local.is_ipv6() {
+            sockopt::set_ipv6_multicast_if(socket, index)
+                .map_err(|error| lacking("IPV6_MULTICAST_IF", error))?;
+            sockopt::set_ipv6_multicast_hops(socket, 1)
+                .map_err(|error| lacking("IPV6_MULTICAST_HOPS", error))?;
+            sockopt::set_ipv6_multicast_loop(socket, loops)
+                .map_err(|error| lacking("IPV6_MULTICAST_LOOP", error))?;
+            return Ok(interface);
+        }
+        let any = Ipv4Addr::UNSPECIFIED;
+        sockopt::set_ip_multicast_if_with_ifindex(socket, &any, &any, index)
+            .map_err(|error| lacking("IP_MULTICAST_IF", error))?;
+        sockopt::set_ip_multicast_ttl(socket, 1)
+            .map_err(|error| lacking("IP_MULTICAST_TTL", error))?;
+        sockopt::set_ip_multicast_loop(socket, loops)
             .map_err(|error| lacking("IP_MULTICAST_LOOP", error))?;
         Ok(interface)
     }
@@ -217,13 +234,6 @@ fn open(address: SocketAddr) -> Result<OwnedFd, Failed> {
         address,
         source: error.into(),
     })
-}
-
-fn group_of(group: SocketAddr) -> Result<(SocketAddrV4, Ipv4Addr), Failed> {
-    match group {
-        SocketAddr::V4(address) if address.ip().is_multicast() => Ok((address, *address.ip())),
-        _ => Err(Failed::NoGroup(group)),
-    }
 }
 
 fn lacking(option: &'static str, error: Errno) -> Failed {

@@ -1,6 +1,10 @@
 //! Why datagrams are not taken, counted by reason: health is all zeros but for what gets lost anyway.
 
-use crate::{header::Malformed, trust::window::NotNew};
+use crate::{
+    counted::{Counted, Reason},
+    header::Malformed,
+    trust::window::NotNew,
+};
 
 /// Why a datagram is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,40 +103,28 @@ impl From<NotNew> for Refusal {
     }
 }
 
-/// How many datagrams were not taken, by reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refusals([u64; Refusal::ALL.len()]);
+impl Reason for Refusal {
+    const ALL: &'static [Self] = &Self::ALL;
 
-impl Refusals {
-    /// One more.
-    pub fn count(&mut self, refusal: Refusal) {
-        self.0[refusal as usize] += 1;
+    fn place(self) -> usize {
+        self as usize
     }
 
-    /// How many of this reason.
-    pub const fn of(&self, refusal: Refusal) -> u64 {
-        self.0[refusal as usize]
-    }
-
-    /// All reasons.
-    pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
-        Refusal::ALL.into_iter().zip(self.0)
-    }
-
-    /// Of all reasons.
-    pub fn sum(&self) -> u64 {
-        self.0.iter().sum()
+    fn name(self) -> &'static str {
+        self.name()
     }
 }
+
+/// How many datagrams were not taken, by reason.
+pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counted::has_own_places;
 
     #[test]
     fn every_reason_has_its_own_place() {
-        for (at, refusal) in Refusal::ALL.into_iter().enumerate() {
-            assert_eq!(refusal as usize, at, "{}", refusal.name());
-        }
+        assert!(has_own_places::<Refusal>());
     }
 }

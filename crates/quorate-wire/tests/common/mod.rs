@@ -25,7 +25,7 @@ use quorate_wire::{
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 33;
+pub(crate) const KINDS: u64 = 35;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -417,6 +417,15 @@ impl Random {
                 ballot,
                 entries: (0..self.below(17)).map(|_| self.entry()).collect(),
             }),
+            33 => Message::Arm {
+                ballot,
+                slot: self.slot(),
+                prefix: self.wide(),
+            },
+            34 => Message::Armed {
+                ballot,
+                floor: self.slot(),
+            },
             22 => Message::ReadRequest { id: self.wide() },
             _ => Message::ReadReply {
                 id: self.wide(),

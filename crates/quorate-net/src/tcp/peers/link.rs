@@ -28,6 +28,8 @@ pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
     /// Those with something new to send.
     dirty: Vec<LinkId>,
+    /// Those that wait for their share of the network.
+    paused: Vec<LinkId>,
     /// Those whose stage has a deadline, oldest first.
     transient: VecDeque<LinkId>,
 }
@@ -42,6 +44,8 @@ pub(super) struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
+    /// It waits for its share of the network: nothing is written meanwhile.
+    paused: bool,
     /// When the last frame came by it, once it is in use.
     heard: Option<Time>,
     /// Who it is, while it waits.
@@ -55,6 +59,7 @@ impl Links {
         Self {
             links: SlotMap::with_key(),
             dirty: Vec::new(),
+            paused: Vec::new(),
             transient: VecDeque::new(),
         }
     }
@@ -77,6 +82,7 @@ impl Links {
                 stage,
                 interest,
                 dirty: false,
+                paused: false,
                 heard: None,
                 greeter: None,
                 lost: None,
@@ -129,10 +135,36 @@ impl Links {
             let link = self.links.get_mut(*id);
             link.is_some_and(|link| {
                 link.dirty = false;
-                !link.interest.write
+                !link.interest.write && !link.paused
             })
         });
         dirty
+    }
+
+    /// It waits for its share of the network from now on.
+    pub(super) fn pause(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id)
+            && !link.paused
+        {
+            link.paused = true;
+            self.paused.push(id);
+        }
+    }
+
+    /// Whether any waits so.
+    pub(super) fn has_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
+    /// Those that waited so; none does any more.
+    pub(super) fn take_paused(&mut self) -> Vec<LinkId> {
+        let paused = std::mem::take(&mut self.paused);
+        for id in &paused {
+            if let Some(link) = self.links.get_mut(*id) {
+                link.paused = false;
+            }
+        }
+        paused
     }
 
     /// One in use is about to end: it has a deadline from now on.
@@ -276,12 +308,12 @@ impl Link {
         }
     }
 
-    /// One write, if anything waits.
-    pub(super) fn write(&mut self) -> Option<Moved> {
+    /// One write of at most so many bytes, if anything waits.
+    pub(super) fn write(&mut self, limit: usize) -> Option<Moved> {
         if self.outbox.is_empty() {
             return None;
         }
-        let moved = self.outbox.write(&mut self.socket);
+        let moved = self.outbox.write(&mut self.socket, limit);
         Some(self.note_end(moved))
     }
 
@@ -289,7 +321,7 @@ impl Link {
     pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
         let interest = Interest {
             read: true,
-            write: !self.outbox.is_empty(),
+            write: !self.outbox.is_empty() && !self.paused,
         };
         if interest != self.interest {
             self.interest = interest;

@@ -6,12 +6,14 @@ mod journal;
 mod link;
 mod newcomers;
 mod packets;
+mod sharing;
 mod table;
 
-use std::sync::Arc;
+use std::{net::SocketAddrV4, sync::Arc};
 
 use quorate_core::{
     ballot::Ballot,
+    configuration::Configuration,
     node_id::{Member, NodeId},
     node_set::NodeSet,
     slot::Slot,
@@ -34,6 +36,7 @@ use self::{
 };
 use super::{
     resolve::{Resolved, resolve},
+    share::Share,
     socket::{self, Moved, Socket},
 };
 use crate::{
@@ -63,6 +66,8 @@ pub(crate) struct Peers {
     journal: Journal,
     /// Datagrams beside the connections, if there are any.
     packets: Option<PacketSide>,
+    /// What connections may take beside datagrams.
+    share: Option<Share>,
     pub(crate) stats: Stats,
 }
 
@@ -80,6 +85,9 @@ impl Peers {
             table: Table::new(me, addresses, &limits, seed),
             links: Links::new(),
             journal: Journal::new(me),
+            share: packets
+                .as_ref()
+                .map(|packets| Share::of(packets.link_bytes_s(), Time(0))),
             packets,
             identity,
             limits,
@@ -149,6 +157,7 @@ impl Peers {
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
+        self.go_on(cx);
         self.give_up(cx);
         self.part(cx);
         if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
@@ -167,6 +176,7 @@ impl Peers {
             self.table.next_dial(),
             self.table.next_parting(),
             self.packets.as_ref().and_then(PacketSide::next_time),
+            self.next_share(),
         ];
         times.into_iter().flatten().min()
     }
@@ -189,6 +199,13 @@ impl Peers {
     }
 
     /// What an operator should look at.
+    /// Where those listen that can be talked to, as far as that was said in numbers of IPv4.
+    pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
+        self.table
+            .up_addresses()
+            .filter_map(|text| text.parse().ok())
+    }
+
     pub(crate) fn notices(&self, now: Time) -> Vec<String> {
         self.journal.notices(now, |node| self.table.address(node))
     }
@@ -364,13 +381,20 @@ impl Peers {
     }
 
     fn write(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
-        let Some(link) = self.links.get_mut(id) else {
-            return;
+        let limit = self.write_limit(id, cx.now.time);
+        let Some(link) = self.links.get_mut(id).filter(|_| limit > 0) else {
+            return self.wait_for_share(id, cx);
         };
-        let moved = link.write();
+        let moved = link.write(limit);
         self.stats.calls_peer_write += u64::from(moved.is_some());
         match moved {
-            Some(Moved::Some(count)) => self.stats.peer_bytes_out += count as u64,
+            Some(Moved::Some(count)) => {
+                self.stats.peer_bytes_out += count as u64;
+                if count >= limit {
+                    self.wait_for_share(id, cx);
+                }
+                self.took_share(count, cx.now.time);
+            }
             Some(Moved::Ended(_)) => return self.close(id, cx),
             Some(Moved::Blocked) | None => {}
         }
@@ -576,6 +600,7 @@ impl Peers {
             Lane::Control => self.limits.peer_control_bytes_max,
             Lane::Bulk => self.limits.peer_bulk_bytes_max,
         };
+        let bound = bound.min(self.queue_max(to, lane));
         let waiting = link.unsent();
         if waiting > 0 && waiting.saturating_add(bytes) > bound {
             return Err(NoRoom::Full);
@@ -630,6 +655,12 @@ impl Plane for Peers {
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         if let Some(packets) = &mut self.packets {
             packets.told(ballot, decided_to);
+        }
+    }
+
+    fn voters(&mut self, configuration: &Configuration) {
+        if let Some(packets) = &mut self.packets {
+            packets.voters(configuration);
         }
     }
 }

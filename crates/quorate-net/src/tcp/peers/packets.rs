@@ -12,7 +12,7 @@ use super::{Peers, greeting::Stage, is_for_the_host, link::LinkId};
 use crate::{
     cx::PeerCx,
     host::Now,
-    plane::{KeyFile, wire::Hears},
+    plane::{KeyFile, packets::PacketSide, wire::Hears},
 };
 
 impl Peers {
@@ -177,6 +177,11 @@ impl Peers {
         packets
             .and_then(|packets| packets.status(node))
             .unwrap_or_default()
+    }
+
+    /// How frames for several peers travel, and why, if that is chosen.
+    pub(crate) fn choice(&self) -> Option<String> {
+        self.packets.as_ref().and_then(PacketSide::choice)
     }
 
     /// The file of keys has changed.

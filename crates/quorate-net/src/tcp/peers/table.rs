@@ -136,6 +136,12 @@ impl Table {
         obsolete
     }
 
+    /// Where those listen that can be talked to.
+    pub(super) fn up_addresses(&self) -> impl Iterator<Item = &str> {
+        let up = self.peers.iter().filter(|peer| peer.up);
+        up.map(|peer| peer.address.as_str())
+    }
+
     /// A node of the group's table, if it is new.
     fn learn(&mut self, node: NodeId, address: &str, now: Time) {
         if node == self.me || self.has(node) {

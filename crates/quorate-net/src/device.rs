@@ -1,0 +1,305 @@
+//! The device of a node, if one is wanted: it votes, gives out slots and counts ([offload-5]).
+//!
+//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`, `by_udp` (its steps),
+//! `waiting` (how a device wakes the reactor).
+
+mod by_udp;
+mod kernel;
+mod ladder;
+mod place;
+mod waiting;
+
+use std::{
+    io,
+    net::{SocketAddr, SocketAddrV4},
+    sync::Arc,
+};
+
+use quorate_device::Members;
+use quorate_replica::Ladder;
+use quorate_xdp::Hook;
+
+use crate::{
+    handle::Shared,
+    identity::Identity,
+    plane::{
+        Wanted,
+        sockets::{LOOPBACK, interface_of},
+    },
+};
+use by_udp::ByUdp;
+use ladder::{Rung, Rungs};
+pub(crate) use waiting::Waiting;
+
+/// Slots that each program holds.
+const CELLS: u32 = 1 << 12;
+/// Bytes of a value that fits into a frame: with all headers 1512, in an Ethernet frame of 1526.
+const ROOM_BYTES: usize = 1408;
+/// Frames that wait for the reactor at most, of a device that is a thread.
+const TAP_FRAMES: usize = 1 << 13;
+
+/// What a node is to have as a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A thread of its own, by datagrams.
+    Udp,
+    /// A thread of its own, by raw frames.
+    Packet,
+    /// In the kernel: by XDP, by tc, or else the thread by raw frames.
+    Kernel,
+    /// In the kernel by tc alone, or else the thread.
+    Tc,
+}
+
+impl Kind {
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "off" => Some(Self::Off),
+            "udp" => Some(Self::Udp),
+            "packet" => Some(Self::Packet),
+            "kernel" => Some(Self::Kernel),
+            "tc" => Some(Self::Tc),
+            _ => None,
+        }
+    }
+
+    /// As settings have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+            Self::Kernel => "kernel",
+            Self::Tc => "tc",
+        }
+    }
+
+    const fn hooks(self) -> &'static [Hook] {
+        match self {
+            Self::Kernel => &Hook::ALL,
+            Self::Tc => &[Hook::Traffic],
+            Self::Off | Self::Udp | Self::Packet => &[],
+        }
+    }
+}
+
+/// Why a node has no device although one is wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Frames of devices carry no keys.
+    #[error(
+        "--device {0} at an address that others reach: whoever can send frames there could vote in a member's name"
+    )]
+    Untrusted(&'static str),
+    /// Datagrams have that port already.
+    #[error("--device udp and --plane {0} both need the UDP port of --peer")]
+    PortTaken(&'static str),
+    /// Frames have addresses of IPv4.
+    #[error("--device udp needs an address of IPv4 at --peer, and not one for all: {0} is none")]
+    Address(SocketAddr),
+    /// It cannot be bound.
+    #[error("the UDP port of --peer {0} cannot be bound: {1}")]
+    Bind(SocketAddr, io::Error),
+    /// The address for peers has no interface by itself.
+    #[error("--device {0} needs --plane-interface: {1} belongs to none of this machine's")]
+    NoInterface(&'static str, SocketAddr),
+}
+
+impl Refused {
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Untrusted(_) => "use --plane-trusted where nobody else is on the network",
+            Self::PortTaken(_) => "use --plane tcp or --plane ethernet beside a device",
+            Self::Address(_) => "name the address that peers reach, such as 10.0.0.1:7451",
+            Self::Bind(..) => "stop the process that has it, or choose another address",
+            Self::NoInterface(..) => "name the interface, as `ip link` shows it",
+        }
+    }
+}
+
+/// What a node will try to have.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    rungs: Vec<Rung>,
+    not: Vec<String>,
+    members: Members,
+}
+
+/// What a device is to its node: where a replica gets it, who tells it of members, who waits for it.
+pub(crate) struct Started {
+    pub(crate) ladder: Box<dyn Ladder>,
+    pub(crate) following: Following,
+    pub(crate) waiting: Arc<Waiting>,
+}
+
+impl Bound {
+    /// Beside the listener for peers.
+    pub(crate) fn open(
+        kind: Kind,
+        wanted: &Wanted,
+        peers: SocketAddr,
+    ) -> Result<Option<Self>, Refused> {
+        if kind == Kind::Off {
+            return Ok(None);
+        }
+        let mut bound = Self {
+            rungs: Vec::new(),
+            not: Vec::new(),
+            members: Members::default(),
+        };
+        let by_udp = ByUdp::place(wanted, peers);
+        let by_udp = if kind == Kind::Udp {
+            Ok(by_udp?)
+        } else {
+            by_udp
+        };
+        if !peers.ip().is_loopback() && !wanted.trusted {
+            return Err(Refused::Untrusted(kind.name()));
+        }
+        if kind == Kind::Udp {
+            let udp = ByUdp::bind(by_udp?, &bound.members)?;
+            bound.rungs.push(Rung::Udp(udp));
+            return Ok(Some(bound));
+        }
+        let interface =
+            interface_of(wanted, peers).ok_or(Refused::NoInterface(kind.name(), peers))?;
+        if interface == LOOPBACK {
+            // So it is for all members, since they reach each other there.
+            let why = "a machine does not hear its own frames, and this interface has no others";
+            bound
+                .not
+                .push(format!("not by frames at {LOOPBACK}: {why}"));
+            match by_udp.and_then(|at| ByUdp::bind(at, &bound.members)) {
+                Ok(udp) => bound.rungs.push(Rung::Udp(udp)),
+                Err(refused) => bound.not.push(format!("not by datagrams: {refused}")),
+            }
+            return Ok(Some(bound));
+        }
+        if !kind.hooks().is_empty() {
+            let hooks = kind.hooks().to_vec();
+            bound.rungs.push(Rung::Kernel {
+                interface: interface.clone(),
+                hooks,
+                hook: None,
+            });
+        }
+        bound.rungs.push(Rung::Packet(interface));
+        Ok(Some(bound))
+    }
+
+    /// What it takes to have one.
+    pub(crate) fn start(self, identity: &Identity, shared: Arc<Shared>) -> io::Result<Started> {
+        let waiting = Arc::new(Waiting::new(shared)?);
+        let rungs = Rungs {
+            rungs: self.rungs,
+            not: self.not,
+            cluster: identity.cluster,
+            boot: identity.boot,
+            waiting: Arc::clone(&waiting),
+            at: 0,
+            climbs: 0,
+        };
+        Ok(Started {
+            ladder: Box::new(rungs),
+            following: Following {
+                members: self.members,
+                told: Vec::new(),
+            },
+            waiting,
+        })
+    }
+}
+
+/// What distinguishes the frames of one cluster from those of others.
+fn group_of(cluster: u128) -> u32 {
+    let bytes = cluster.to_le_bytes();
+    let words = bytes.chunks_exact(4).map(|word| {
+        let mut four = [0; 4];
+        four.copy_from_slice(word);
+        u32::from_le_bytes(four)
+    });
+    words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
+}
+
+/// Tells a device who there is.
+#[derive(Debug)]
+pub(crate) struct Following {
+    members: Members,
+    told: Vec<SocketAddrV4>,
+}
+
+impl Following {
+    /// These peers can be reached.
+    pub(crate) fn follow(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
+        let mut now: Vec<SocketAddrV4> = peers.collect();
+        now.sort_unstable();
+        if now != self.told {
+            self.members.set(now.clone());
+            self.told = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_replica::status::Way;
+
+    use super::*;
+
+    fn wanted(way: Way, trusted: bool) -> Wanted {
+        Wanted {
+            way,
+            trusted,
+            ..Wanted::default()
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_reason() {
+        let open = |way, trusted, at: &str| {
+            let at = at.parse().unwrap();
+            Bound::open(Kind::Udp, &wanted(way, trusted), at)
+        };
+        let refused = |opened: Result<Option<Bound>, Refused>| opened.unwrap_err().to_string();
+        assert!(refused(open(Way::Udp, true, "127.0.0.1:0")).contains("--plane udp"));
+        assert!(refused(open(Way::Tcp, true, "[::1]:0")).contains("IPv4"));
+        assert!(refused(open(Way::Tcp, true, "0.0.0.0:7451")).contains("IPv4"));
+        assert!(refused(open(Way::Tcp, false, "192.0.2.1:7451")).contains("in a member's name"));
+        assert!(open(Way::Tcp, false, "127.0.0.1:0").unwrap().is_some());
+        let by_frames = Bound::open(
+            Kind::Kernel,
+            &wanted(Way::Udp, false),
+            "127.0.0.1:0".parse().unwrap(),
+        );
+        let by_frames = by_frames.unwrap().unwrap();
+        assert!(by_frames.rungs.is_empty() && by_frames.not[1].contains("--plane udp"));
+        let nowhere = Bound::open(
+            Kind::Packet,
+            &wanted(Way::Tcp, true),
+            "0.0.0.0:7451".parse().unwrap(),
+        );
+        assert!(
+            nowhere
+                .unwrap_err()
+                .to_string()
+                .contains("--plane-interface")
+        );
+        let off = Bound::open(
+            Kind::Off,
+            &wanted(Way::Udp, false),
+            "[::1]:0".parse().unwrap(),
+        );
+        assert!(off.unwrap().is_none());
+    }
+
+    #[test]
+    fn clusters_have_groups_of_their_own() {
+        assert_ne!(group_of(1), group_of(1 << 64));
+        assert_ne!(group_of(1), group_of(2));
+    }
+}

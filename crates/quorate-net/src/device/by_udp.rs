@@ -1,0 +1,76 @@
+//! A device by datagrams at the address for peers: for machines without rights, and for members on one machine.
+
+use std::{
+    io,
+    net::{SocketAddr, SocketAddrV4},
+};
+
+use quorate_device::{
+    Members, Settings, Udp,
+    udp::{address, everybody},
+};
+use quorate_offload::Form;
+use quorate_replica::status::Way;
+
+use super::{CELLS, ROOM_BYTES, Refused, TAP_FRAMES, group_of};
+use crate::plane::Wanted;
+
+/// A socket that waits for its device's start.
+#[derive(Debug)]
+pub(super) struct ByUdp {
+    own: SocketAddrV4,
+    /// Until its device takes it.
+    udp: Option<Udp>,
+    members: Members,
+}
+
+impl ByUdp {
+    /// Where it would be: beside the listener for peers.
+    pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
+        if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
+            return Err(Refused::PortTaken(wanted.way.name()));
+        }
+        let SocketAddr::V4(at) = peers else {
+            return Err(Refused::Address(peers));
+        };
+        if at.ip().is_unspecified() {
+            return Err(Refused::Address(peers));
+        }
+        Ok(at)
+    }
+
+    /// There.
+    pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
+        let udp =
+            Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
+        Ok(Self {
+            own: udp.own(),
+            udp: Some(udp),
+            members: members.clone(),
+        })
+    }
+
+    /// Where it is.
+    pub(super) const fn own(&self) -> SocketAddrV4 {
+        self.own
+    }
+
+    /// The socket, and what its device is told.
+    pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
+        let own = self.own;
+        let udp = self.udp.take();
+        let udp = udp.map_or_else(|| Udp::bind(own, self.members.clone()), Ok)?;
+        let everybody = everybody(own.port());
+        let settings = Settings {
+            group: group_of(cluster),
+            cells: CELLS,
+            room: ROOM_BYTES,
+            form: Form::Udp,
+            own: address(own),
+            everybody,
+            decisions: everybody,
+            tap_frames: TAP_FRAMES,
+        };
+        Ok((settings, udp))
+    }
+}

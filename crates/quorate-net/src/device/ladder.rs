@@ -1,0 +1,292 @@
+//! The ladder of devices: the best that this machine gives, and the next one when that is taken away.
+
+use std::{fmt, sync::Arc};
+
+use quorate_device::{Packet, Software};
+use quorate_ethernet::Mac;
+use quorate_offload::{Form, port::Device};
+use quorate_owner::{Owner, Pace, Settings as OwnerSettings};
+use quorate_replica::{Ladder, Lent};
+use quorate_xdp::Hook;
+
+use super::{
+    by_udp::ByUdp,
+    kernel::Kernel,
+    place::{Place, is_interface},
+    waiting::Waiting,
+};
+
+/// Values on their way to the coordinator.
+const WINDOW: u64 = 256;
+/// A device in the kernel repeats what is undecided after so long: its round trips are short.
+const KERNEL_SLOT_US: u64 = 1_000;
+
+/// One step of it.
+#[derive(Debug)]
+pub(super) enum Rung {
+    /// In the kernel.
+    Kernel {
+        interface: String,
+        /// The first of these that takes it.
+        hooks: Vec<Hook>,
+        /// The one that it took last.
+        hook: Option<Hook>,
+    },
+    /// A thread, by raw frames at an interface.
+    Packet(String),
+    /// A thread, by datagrams.
+    Udp(ByUdp),
+}
+
+impl Rung {
+    /// Whether its interface is there.
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Kernel { interface, .. } | Self::Packet(interface) => is_interface(interface),
+            Self::Udp(_) => true,
+        }
+    }
+
+    /// Without the hook that it took last. Whether another is left.
+    fn leave_hook(&mut self) -> bool {
+        match self {
+            Self::Kernel { hooks, hook, .. } => {
+                hooks.retain(|one| Some(*one) != *hook);
+                !hooks.is_empty()
+            }
+            Self::Packet(_) | Self::Udp(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel { interface, .. } => write!(to, "in the kernel at {interface}"),
+            Self::Packet(interface) => write!(to, "thread, by raw frames at {interface}"),
+            Self::Udp(udp) => write!(to, "thread, by datagrams at {}", udp.own()),
+        }
+    }
+}
+
+/// All of them, and which are possible.
+#[derive(Debug)]
+pub(super) struct Rungs {
+    /// The best first.
+    pub(super) rungs: Vec<Rung>,
+    /// What is passed over for good, and why.
+    pub(super) not: Vec<String>,
+    /// The cluster's.
+    pub(super) cluster: u128,
+    /// This process's.
+    pub(super) boot: u32,
+    /// Who waits for devices.
+    pub(super) waiting: Arc<Waiting>,
+    /// Which one is taken.
+    pub(super) at: usize,
+    /// How many devices this process had.
+    pub(super) climbs: u32,
+}
+
+/// A device, what it is in words, and how often what is undecided is looked at.
+type Found = (Box<dyn Device + Send>, String, Pace);
+
+impl Rungs {
+    /// Somebody took the present one from its place, and may do it again: that place is passed over. One whose interface
+    /// went is tried again when that is back.
+    fn leave(&mut self, why: &str) {
+        let Some(rung) = self.rungs.get_mut(self.at) else {
+            return;
+        };
+        tracing::warn!("the device is gone: {rung}: {why}");
+        if !rung.is_there() {
+            return;
+        }
+        self.not.push(format!("no more {rung}: {why}"));
+        if !rung.leave_hook() {
+            self.rungs.remove(self.at);
+        }
+    }
+
+    fn try_rung(&mut self, at: usize) -> Result<Found, String> {
+        let name = self.rungs[at].to_string();
+        match &mut self.rungs[at] {
+            Rung::Kernel {
+                interface,
+                hooks,
+                hook,
+            } => {
+                let place = Place::at(interface, self.cluster)?;
+                let kernel = Kernel::open(&place, interface, hooks).map_err(text)?;
+                *hook = Some(kernel.hook());
+                self.waiting.wait_for(kernel.readable()).map_err(text)?;
+                let pace = Pace {
+                    slot_us: KERNEL_SLOT_US,
+                    ..Pace::default()
+                };
+                let name = format!("{name}, by {kernel}");
+                Ok((Box::new(kernel), name, pace))
+            }
+            Rung::Packet(interface) => {
+                let place = Place::at(interface, self.cluster)?;
+                let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
+                let wire = Packet::open(interface, &groups).map_err(text)?;
+                self.thread(place.for_thread(Form::Raw), wire, name)
+            }
+            Rung::Udp(udp) => {
+                let (told, wire) = udp.open(self.cluster).map_err(text)?;
+                self.thread(told, wire, name)
+            }
+        }
+    }
+
+    fn thread(
+        &self,
+        told: quorate_device::Settings,
+        wire: impl quorate_device::Wire,
+        name: String,
+    ) -> Result<Found, String> {
+        let device = Software::start(told, wire, self.waiting.alarm()).map_err(text)?;
+        Ok((Box::new(device), name, Pace::default()))
+    }
+
+    /// Each device is a new one, so each has a boot of its own: of 256 of each process.
+    fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> Lent {
+        self.climbs += 1;
+        let settings = OwnerSettings {
+            owner_boot: self.boot.max(1),
+            device_boot: (self.boot << 8 | self.climbs & 0xff).max(1),
+            window: WINDOW,
+            pace,
+        };
+        let owner = Owner::new(settings, device.shape());
+        let words = std::iter::once(&name).chain(&self.not).chain(not);
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        Lent {
+            name: words.join("; "),
+            device,
+            owner,
+        }
+    }
+}
+
+impl Ladder for Rungs {
+    fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String> {
+        if let Some(why) = lost {
+            self.leave(why);
+        }
+        let mut not = Vec::new();
+        for at in 0..self.rungs.len() {
+            match self.try_rung(at) {
+                Ok(found) => {
+                    self.at = at;
+                    return Ok(self.lent(found, &not));
+                }
+                Err(why) => not.push(format!("not {}: {why}", self.rungs[at])),
+            }
+        }
+        let words = self.not.iter().chain(&not).map(String::as_str);
+        Err(words.collect::<Vec<_>>().join("; "))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "of errors")]
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_device::Members;
+
+    use super::*;
+    use crate::handle::Shared;
+
+    const NONE: &str = "quorate-none";
+
+    fn rungs(rungs: Vec<Rung>) -> Rungs {
+        Rungs {
+            rungs,
+            not: Vec::new(),
+            cluster: 7,
+            boot: 3,
+            waiting: Arc::new(Waiting::new(Shared::new(16).unwrap()).unwrap()),
+            at: 0,
+            climbs: 0,
+        }
+    }
+
+    fn kernel() -> Rung {
+        Rung::Kernel {
+            interface: NONE.to_owned(),
+            hooks: vec![Hook::Native, Hook::Traffic],
+            hook: Some(Hook::Native),
+        }
+    }
+
+    #[test]
+    fn the_first_that_is_possible_is_taken_and_says_why() {
+        let at = "127.0.0.1:0".parse().unwrap();
+        let udp = ByUdp::bind(at, &Members::default()).unwrap();
+        let mut rungs = rungs(vec![
+            kernel(),
+            Rung::Packet(NONE.to_owned()),
+            Rung::Udp(udp),
+        ]);
+        let lent = rungs.climb(None).unwrap();
+        assert!(
+            lent.name.starts_with("thread, by datagrams"),
+            "{}",
+            lent.name
+        );
+        for passed in ["; not in the kernel", "; not thread, by raw frames"] {
+            assert!(lent.name.contains(passed), "{}", lent.name);
+        }
+        let first = lent.owner.device_boot();
+        drop(lent);
+        // Nobody can take it from its place; if it happened, it would not be taken again.
+        let none = rungs
+            .climb(Some("taken"))
+            .map(|lent| lent.name)
+            .unwrap_err();
+        assert!(none.contains("no more thread, by datagrams"), "{none}");
+        assert!(none.contains("not in the kernel"), "{none}");
+        assert!(first > 0);
+    }
+
+    #[test]
+    fn devices_of_one_process_have_boots_of_their_own() {
+        let at = || {
+            let at = "127.0.0.1:0".parse().unwrap();
+            Rung::Udp(ByUdp::bind(at, &Members::default()).unwrap())
+        };
+        let mut rungs = rungs(vec![at(), at()]);
+        let boots = [None, Some("taken")].map(|lost| {
+            let lent = rungs.climb(lost).unwrap();
+            lent.owner.device_boot()
+        });
+        assert_ne!(boots[0], boots[1]);
+    }
+
+    /// An interface that went may come back with the same device; a program that somebody took away stays away.
+    #[test]
+    fn what_an_interface_took_with_it_is_tried_again() {
+        let mut rungs = rungs(vec![kernel()]);
+        for _ in 0..2 {
+            assert!(rungs.climb(Some("the interface is gone")).is_err());
+            assert_eq!((rungs.rungs.len(), rungs.not.len()), (1, 0));
+        }
+    }
+
+    #[test]
+    fn a_hook_that_was_taken_away_is_passed_over() {
+        let mut rung = kernel();
+        assert!(rung.leave_hook());
+        let Rung::Kernel { hooks, hook, .. } = &mut rung else {
+            panic!("{rung}")
+        };
+        assert_eq!(hooks[..], [Hook::Traffic]);
+        *hook = Some(Hook::Traffic);
+        assert!(!rung.leave_hook());
+    }
+}

@@ -1,0 +1,143 @@
+//! Where a device is in a network of raw frames: its interface, and the groups of stations of its cluster.
+
+use quorate_ethernet::{Raw, raw::Hears};
+use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES};
+use quorate_xdp::Settings;
+
+use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
+
+/// What the header of Ethernet does not count: the shim, the header, the room.
+const FRAME_BYTES: usize = 4 + HEADER_BYTES + ROOM_BYTES;
+/// Bytes of the tap of a device in the kernel: as many values as a reactor lets wait for some milliseconds.
+const TAP_BYTES: u32 = 1 << 22;
+/// The driver of pairs of interfaces, as containers have them.
+const PAIRS: &str = "veth";
+
+/// At one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The frames of one cluster, among those of others.
+    group: u32,
+    /// The interface's address.
+    own: Address,
+    /// All devices of the cluster.
+    pub(super) everybody: Address,
+    /// The same, and clients that learn by themselves ([offload-15]).
+    pub(super) decisions: Address,
+    /// What its driver sends back from XDP is lost, unless the other end helps.
+    is_pair: bool,
+}
+
+impl Place {
+    /// At an interface that takes our frames.
+    pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
+        let raw =
+            Raw::open(interface, Hears::Nothing, None).map_err(|failed| failed.to_string())?;
+        let mtu = raw.mtu();
+        if mtu < FRAME_BYTES {
+            return Err(format!(
+                "{interface} takes frames of {mtu} bytes, and those of devices have {FRAME_BYTES}"
+            ));
+        }
+        Ok(Self::of(
+            raw.local().0,
+            cluster,
+            raw.driver().as_deref() == Some(PAIRS),
+        ))
+    }
+
+    fn of(mac: [u8; 6], cluster: u128, is_pair: bool) -> Self {
+        let group = group_of(cluster);
+        let [a, b, c, d] = group.to_be_bytes();
+        // In raw frames stations have no other addresses.
+        let station = |mac| Address {
+            mac,
+            ..Address::default()
+        };
+        let of_group = |last| station([0x03, b'Q', a, b, c, (d & !1) | last]);
+        Self {
+            group,
+            own: station(mac),
+            everybody: of_group(0),
+            decisions: of_group(1),
+            is_pair,
+        }
+    }
+
+    pub(super) const fn is_pair(&self) -> bool {
+        self.is_pair
+    }
+
+    /// What a device in user space is told.
+    pub(super) const fn for_thread(&self, form: Form) -> quorate_device::Settings {
+        quorate_device::Settings {
+            group: self.group,
+            cells: CELLS,
+            room: ROOM_BYTES,
+            form,
+            own: self.own,
+            everybody: self.everybody,
+            decisions: self.decisions,
+            tap_frames: TAP_FRAMES,
+        }
+    }
+
+    /// What a device in the kernel is told.
+    pub(super) fn for_kernel(&self) -> Result<Settings, quorate_xdp::Failed> {
+        let thread = self.for_thread(Form::Raw);
+        let setup = Setup {
+            group: self.group,
+            room: ROOM_BYTES,
+            own: self.own,
+            heard: self.everybody.mac,
+            owner: thread.owner(),
+        };
+        let [everybody, decisions] =
+            [self.everybody, self.decisions].map(|to| Routes::of(&[to]).expect("one route"));
+        Ok(Settings {
+            cells: CELLS,
+            tap: TAP_BYTES,
+            ..Settings::of(setup, &everybody, &everybody, &decisions)?
+        })
+    }
+}
+
+/// Whether there is one of this name.
+pub(super) fn is_interface(name: &str) -> bool {
+    Raw::open(name, Hears::Nothing, None).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+    #[test]
+    fn clusters_have_groups_of_stations_of_their_own() {
+        let [one, other] = [1, 2].map(|cluster| Place::of(MAC, cluster, false));
+        let all = [&one, &other].map(|place| [place.everybody.mac, place.decisions.mac]);
+        let all = all.as_flattened();
+        for (at, mac) in all.iter().enumerate() {
+            assert_eq!(mac[0] & 3, 3, "a group, and of nobody's making");
+            assert!(!all[..at].contains(mac));
+        }
+    }
+
+    #[test]
+    fn an_owner_is_not_the_device() {
+        let told = Place::of(MAC, 1, false).for_kernel().unwrap();
+        assert_ne!(told.setup.owner.mac, told.setup.own.mac);
+        assert_eq!(told.setup.own.mac, MAC);
+        assert_eq!(
+            (told.votes.mac, told.proposals.mac),
+            (told.setup.heard, told.setup.heard)
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_none_is_said() {
+        let why = Place::at("quorate-none", 1).unwrap_err();
+        assert!(!why.is_empty());
+    }
+}

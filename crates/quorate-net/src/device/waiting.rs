@@ -1,0 +1,49 @@
+//! How devices wake the reactor, whichever of them it has at the moment: one descriptor for all.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::handle::Shared;
+
+/// Readable while the present device has something to be taken.
+pub(crate) struct Waiting {
+    epoll: OwnedFd,
+    alarm: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Waiting {
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            alarm: Arc::new(move || shared.wake().signal()),
+        })
+    }
+
+    /// This one, too, until it is closed.
+    pub(super) fn wait_for(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = EventData::new_u64(0);
+        Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
+    }
+
+    /// For devices that are threads.
+    pub(super) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
+        Arc::clone(&self.alarm)
+    }
+}
+
+impl AsFd for Waiting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Waiting").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Connections beside datagrams: as long as frames go by those, connections keep to what they leave ([rate-4]).
+
+use quorate_core::{node_id::NodeId, time::Time};
+use quorate_wire::Lane;
+
+use super::{Peers, greeting::Stage, link::LinkId};
+use crate::{
+    cx::PeerCx,
+    tcp::share::{Share, UNREACHED_BYTES_MAX},
+};
+
+impl Peers {
+    /// Bytes that may be written to this connection now. Handshakes do not wait.
+    pub(super) fn write_limit(&mut self, id: LinkId, now: Time) -> usize {
+        let open = matches!(self.links.stage(id), Some(Stage::Open { .. }));
+        match (&mut self.share, &self.packets) {
+            (Some(share), Some(side)) if open && side.reaches_any() => {
+                share.note(side.sent_bytes(), now);
+                share.room(now)
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    /// These bytes were written.
+    pub(super) fn took_share(&mut self, bytes: usize, now: Time) {
+        if let Some(share) = &mut self.share {
+            share.took(bytes, now);
+        }
+    }
+
+    /// What waits on this connection leaves when there is a share again.
+    pub(super) fn wait_for_share(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
+        if self.links.get(id).is_some_and(|link| link.unsent() > 0) {
+            self.links.pause(id);
+            self.watch(id, cx);
+        }
+    }
+
+    /// When connections that waited for their share go on.
+    pub(super) fn next_share(&self) -> Option<Time> {
+        let waits = self.links.has_paused();
+        self.share.as_ref().filter(|_| waits).map(Share::due)
+    }
+
+    /// Writes what waited, if it is time.
+    pub(super) fn go_on(&mut self, cx: &mut PeerCx<'_>) {
+        if self.next_share().is_some_and(|at| at <= cx.now.time) {
+            for id in self.links.take_paused() {
+                self.write(id, cx);
+            }
+        }
+    }
+
+    /// What may wait for a peer on this lane, as far as datagrams have a say: who is not reached by them, while others
+    /// are, gets little, and that soon.
+    pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
+        let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
+        let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));
+        if passed_over {
+            UNREACHED_BYTES_MAX
+        } else {
+            usize::MAX
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What connections with peers may take of a link that datagrams need: what these leave, and a tenth in any case ([rate-4]).
+//!
+//! A follower that comes back after a while is owed megabytes. Sent as fast as TCP can, they would stand before
+//! the datagrams of everybody else, heartbeats among them.
+
+use quorate_core::time::Time;
+use quorate_packets::rate::Bucket;
+
+/// The divisor of the link: a tenth of it, however much datagrams take.
+const DIVISOR: u64 = 10;
+/// Connections and datagrams together, in percent of the link.
+const BOTH_PERCENT: u64 = 95;
+/// How often it is looked what datagrams take.
+const LOOK_US: u64 = 10_000;
+/// What leaves at once, in parts of a second of the share.
+const BURSTS_PER_SECOND: u64 = 50;
+/// And at least this, so that a call of the kernel is worth it.
+const BURST_BYTES_MIN: u64 = 16 << 10;
+/// What waits for a peer that datagrams do not reach; more would be old when it comes.
+pub(crate) const UNREACHED_BYTES_MAX: usize = 256 << 10;
+
+/// The share of all connections with peers together.
+#[derive(Debug)]
+pub(crate) struct Share {
+    bucket: Bucket,
+    together: usize,
+    link_bytes_s: u64,
+    /// Bytes of datagrams that had left, when that was looked at last.
+    datagrams: (u64, Time),
+    /// What they take lately, in bytes per second: rises at once, falls slowly.
+    taken_bytes_s: u64,
+}
+
+impl Share {
+    /// Of a link that carries so much.
+    pub(crate) fn of(link_bytes_s: u64, now: Time) -> Self {
+        let rate = (link_bytes_s / DIVISOR).max(1);
+        let burst = (rate / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
+        Self {
+            bucket: Bucket::new(rate, burst, now),
+            together: usize::try_from(burst / 2).unwrap_or(usize::MAX),
+            link_bytes_s,
+            datagrams: (0, now),
+            taken_bytes_s: link_bytes_s,
+        }
+    }
+
+    /// So many bytes of datagrams have left, ever.
+    pub(crate) fn note(&mut self, sent_bytes: u64, now: Time) {
+        let (before, at) = self.datagrams;
+        let us = now.since_us(at);
+        if us < LOOK_US {
+            return;
+        }
+        self.datagrams = (sent_bytes, now);
+        let rate = (sent_bytes - before).saturating_mul(1_000_000) / us;
+        self.taken_bytes_s = rate.max(self.taken_bytes_s - self.taken_bytes_s.div_ceil(16));
+        let both = self.link_bytes_s / 100 * BOTH_PERCENT;
+        let left = both.saturating_sub(self.taken_bytes_s);
+        let least = (self.link_bytes_s / DIVISOR).max(1);
+        self.bucket.set_rate(left.max(least), now);
+    }
+
+    /// Bytes that may leave now.
+    pub(crate) fn room(&mut self, now: Time) -> usize {
+        self.bucket.level(now)
+    }
+
+    /// These left.
+    pub(crate) fn took(&mut self, bytes: usize, now: Time) {
+        let left = self.bucket.level(now);
+        self.bucket.take(bytes.min(left), now);
+    }
+
+    /// When it is worth while to go on.
+    pub(crate) fn due(&self) -> Time {
+        self.bucket.due(self.together)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What sends `datagrams` bytes per second for so long, beside connections that send what they may: what those sent in the
+    /// last second of it.
+    fn beside(share: &mut Share, datagrams: u64, seconds: u64, from: Time) -> u64 {
+        let mut sent = 0;
+        for ms in 1..=seconds * 1000 {
+            let now = from.plus_ms(ms);
+            share.note(
+                share.datagrams.0 + datagrams * now.since_us(share.datagrams.1) / 1_000_000,
+                now,
+            );
+            let room = share.room(now);
+            share.took(room, now);
+            sent += if ms > (seconds - 1) * 1000 {
+                room as u64
+            } else {
+                0
+            };
+        }
+        sent
+    }
+
+    /// A snapshot takes what nobody else needs, and makes room at once.
+    #[test]
+    fn connections_take_what_datagrams_leave() {
+        const LINK: u64 = 12_500_000;
+        let mut share = Share::of(LINK, Time(0));
+        let idle = beside(&mut share, 0, 3, Time(0));
+        assert!(idle.abs_diff(LINK / 100 * 95) < LINK / 50, "{idle}");
+        let busy = beside(&mut share, LINK / 100 * 92, 2, Time(3_000_000));
+        assert!(busy.abs_diff(LINK / 10) < LINK / 50, "{busy}");
+        let half = beside(&mut share, LINK / 2, 3, Time(5_000_000));
+        assert!(half.abs_diff(LINK / 100 * 45) < LINK / 50, "{half}");
+    }
+
+    #[test]
+    fn all_together_take_a_tenth_of_the_link() {
+        const LINK: u64 = 12_500_000;
+        let mut now = Time(0);
+        let mut share = Share::of(LINK, now);
+        let (mut sent, mut writes) = (0, 0);
+        while now < Time(10_000_000) {
+            let room = share.room(now);
+            share.took(room, now);
+            sent += room as u64;
+            writes += 1;
+            assert!(share.due() > now);
+            now = share.due();
+        }
+        assert!(sent.abs_diff(LINK) < LINK / 100, "{sent} of {LINK}");
+        assert!(writes < 10 * 2 * BURSTS_PER_SECOND + 2, "{writes}");
+    }
+}

@@ -1,0 +1,62 @@
+//! How often things were refused, by reason: of datagrams, and of the frames that carry them.
+
+use std::marker::PhantomData;
+
+/// Most reasons of one kind.
+pub const REASONS_MAX: usize = 16;
+
+/// Why something is not taken.
+pub trait Reason: Copy + 'static {
+    /// All of them, each at its own place; at most [`REASONS_MAX`].
+    const ALL: &'static [Self];
+
+    /// Where it is in [`Reason::ALL`].
+    fn place(self) -> usize;
+
+    /// For metrics.
+    fn name(self) -> &'static str;
+}
+
+/// How many were not taken, by reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted<R> {
+    counts: [u64; REASONS_MAX],
+    reasons: PhantomData<R>,
+}
+
+impl<R> Default for Counted<R> {
+    fn default() -> Self {
+        Self {
+            counts: [0; REASONS_MAX],
+            reasons: PhantomData,
+        }
+    }
+}
+
+impl<R: Reason> Counted<R> {
+    /// One more.
+    pub fn count(&mut self, reason: R) {
+        self.counts[reason.place()] += 1;
+    }
+
+    /// How many of this reason.
+    pub fn of(&self, reason: R) -> u64 {
+        self.counts[reason.place()]
+    }
+
+    /// All reasons.
+    pub fn iter(&self) -> impl Iterator<Item = (R, u64)> + '_ {
+        R::ALL.iter().copied().zip(self.counts)
+    }
+
+    /// Of all reasons.
+    pub fn sum(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// For the tests of whoever has reasons: that each has its own place.
+pub fn has_own_places<R: Reason>() -> bool {
+    let places = R::ALL.iter().map(|reason| reason.place());
+    R::ALL.len() <= REASONS_MAX && places.eq(0..R::ALL.len())
+}

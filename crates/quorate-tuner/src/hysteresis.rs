@@ -1,0 +1,177 @@
+//! A choice among ways by what they are predicted to cost that does not go back and forth ([plane-3]).
+//!
+//! `judge` is asked again and again with a prediction for each way. Another one is taken when it has been better by a
+//! fifth for a second, two seconds after the last change at the earliest; whoever goes back soon after has to wait
+//! longer the next time. What no longer works is left at once.
+
+use crate::time::Moment;
+
+/// What another way has to gain, in percent of what it costs itself.
+const GAIN_PERCENT: u64 = 20;
+/// For how long that has to hold.
+const HELD_NS: u64 = 1_000_000_000;
+/// How long a choice stands at least: the first time, and at most.
+const HOLD_OFF_NS: (u64, u64) = (2_000_000_000, 60_000_000_000);
+/// Who goes back within this time went wrongly.
+const REVERTED_NS: u64 = 10_000_000_000;
+
+/// What is chosen, since when, and what may follow it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice<W> {
+    chosen: W,
+    since: Moment,
+    /// What was chosen before.
+    before: Option<W>,
+    /// What is better by enough, and since when.
+    better: Option<(W, Moment)>,
+    hold_off_ns: u64,
+}
+
+impl<W: Copy + Eq> Choice<W> {
+    /// With this one to begin with.
+    pub const fn new(first: W, now: Moment) -> Self {
+        Self {
+            chosen: first,
+            since: now,
+            before: None,
+            better: None,
+            hold_off_ns: HOLD_OFF_NS.0,
+        }
+    }
+
+    /// What is chosen.
+    pub const fn chosen(&self) -> W {
+        self.chosen
+    }
+
+    /// How long this choice stands at least, from when it was made.
+    pub const fn hold_off_ns(&self) -> u64 {
+        self.hold_off_ns
+    }
+
+    /// Takes what each way would cost now, in any unit. What is not among them does not work: if it is the chosen one,
+    /// it is left at once. Whether something else is chosen from now on.
+    pub fn judge(&mut self, now: Moment, costs: &[(W, u64)]) -> bool {
+        let Some(&(best, least)) = costs.iter().min_by_key(|(_, cost)| *cost) else {
+            return false;
+        };
+        let own = costs.iter().find(|(way, _)| *way == self.chosen);
+        let Some((_, own)) = own else {
+            self.take(best, now, true);
+            return true;
+        };
+        let gains = own.saturating_mul(100) >= least.saturating_mul(100 + GAIN_PERCENT);
+        if best == self.chosen || !gains {
+            self.better = None;
+            return false;
+        }
+        let since = match self.better {
+            // Whichever is the best of them: this one is too dear.
+            Some((_, since)) => since,
+            None => now,
+        };
+        self.better = Some((best, since));
+        let waited = now.since(since) >= HELD_NS && now.since(self.since) >= self.hold_off_ns;
+        if waited {
+            self.take(best, now, false);
+        }
+        waited
+    }
+
+    fn take(&mut self, way: W, now: Moment, fault: bool) {
+        let stood_ns = now.since(self.since);
+        let reverted =
+            self.before == Some(way) && stood_ns <= REVERTED_NS.max(2 * self.hold_off_ns);
+        self.hold_off_ns = match (reverted, fault) {
+            (true, _) => (2 * self.hold_off_ns).min(HOLD_OFF_NS.1),
+            // It may work again as soon as it stopped to.
+            (false, true) => self.hold_off_ns,
+            (false, false) => HOLD_OFF_NS.0,
+        };
+        self.before = Some(self.chosen);
+        self.chosen = way;
+        self.since = now;
+        self.better = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: u8 = 1;
+    const B: u8 = 2;
+    const C: u8 = 3;
+
+    fn at(ms: u64) -> Moment {
+        Moment(ms * 1_000_000)
+    }
+
+    /// Judges each 100 ms from the one moment to the other; when something else was chosen.
+    fn changes(choice: &mut Choice<u8>, ms: std::ops::Range<u64>, costs: &[(u8, u64)]) -> Vec<u64> {
+        ms.step_by(100)
+            .filter(|ms| choice.judge(at(*ms), costs))
+            .collect()
+    }
+
+    /// [plane-3] A fifth, for a second.
+    #[test]
+    fn a_better_way_is_taken_when_it_stays_better_by_a_fifth() {
+        let mut choice = Choice::new(A, at(0));
+        assert!(changes(&mut choice, 0..9_000, &[(A, 119), (B, 100)]).is_empty());
+        assert_eq!(
+            changes(&mut choice, 9_000..11_000, &[(A, 120), (B, 100)]),
+            [10_000]
+        );
+        assert_eq!(choice.chosen(), B);
+    }
+
+    /// [plane-3] What is better for less than a second changes nothing.
+    #[test]
+    fn what_is_better_for_a_moment_changes_nothing() {
+        let mut choice = Choice::new(A, at(0));
+        for round in 0..20 {
+            let from = 2_000 + 1_000 * round;
+            let good = [(A, 500), (B, 100)];
+            assert!(changes(&mut choice, from..from + 900, &good).is_empty());
+            assert!(!choice.judge(at(from + 900), &[(A, 100), (B, 100)]));
+        }
+    }
+
+    /// [plane-3] Two seconds between two changes, and twice as long each time that one is taken back soon.
+    #[test]
+    fn going_back_and_forth_gets_rarer() {
+        let mut choice = Choice::new(A, at(0));
+        let mut taken = Vec::new();
+        for ms in (0..400_000).step_by(100) {
+            // The chosen one is always the worse one.
+            let costs = match choice.chosen() {
+                A => [(A, 200), (B, 100)],
+                _ => [(A, 100), (B, 200)],
+            };
+            if choice.judge(at(ms), &costs) {
+                taken.push(ms);
+            }
+        }
+        let stood: Vec<u64> = taken.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(
+            stood,
+            [
+                2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000, 60_000, 60_000
+            ]
+        );
+    }
+
+    /// [plane-3] A fault is no question of time, and what comes back has to wait.
+    #[test]
+    fn what_does_not_work_is_left_at_once() {
+        let mut choice = Choice::new(A, at(0));
+        assert!(choice.judge(at(100), &[(B, 900), (C, 800)]));
+        assert_eq!(choice.chosen(), C);
+        let back = [(A, 1), (C, 800)];
+        assert_eq!(changes(&mut choice, 200..5_000, &back), [2_100]);
+        assert_eq!(choice.hold_off_ns(), 4_000_000_000);
+        assert!(!choice.judge(at(5_000), &[]), "nothing works: it stays");
+        assert_eq!(choice.chosen(), A);
+    }
+}
