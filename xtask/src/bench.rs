@@ -2,6 +2,7 @@
 
 mod cluster;
 mod core;
+mod devices;
 mod kv;
 mod log;
 mod pipeline;
@@ -21,7 +22,7 @@ use serde::Serialize;
 
 use crate::shell::{Failed, read, root};
 
-const USAGE: &str = "bench [cluster|core|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]] [--quick] [--json]";
+const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]] [--quick] [--json]";
 
 /// How a part is measured, and how it is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +60,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         "replace" if !wish.json => replace::run(wish),
         "snapshots" if !wish.json => snapshots::run(wish, chosen),
         "core" => core::run(wish),
+        "device" if !wish.json => devices::run(wish),
         "log" => log::run(wish),
         "kv" => kv::run(wish),
         _ => Err(Failed(USAGE.to_owned())),

@@ -20,7 +20,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster planes [ROUNDS] [--seed N]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -30,6 +30,10 @@ struct Wish {
     rounds: u64,
     seed: Option<u64>,
     only: Option<Step>,
+    /// Clusters of one plane, of all that [`Part::Planes`] has.
+    plane: Option<&'static str>,
+    /// Clusters with one kind of device, of all that [`Part::Devices`] has.
+    device: Option<&'static str>,
     /// One part, instead of everything.
     part: Option<Part>,
 }
@@ -43,6 +47,8 @@ enum Part {
     Streams,
     /// All rounds on planes of packets; it needs both.
     Planes,
+    /// All rounds with phase 2 in devices; it needs both.
+    Devices,
 }
 
 /// Rounds of [`Part::Streams`], if nobody says how many.
@@ -53,10 +59,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !network::is_inside() {
         shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
-        if matches!(wish.part, None | Some(Part::Planes)) {
+        if matches!(wish.part, None | Some(Part::Planes | Part::Devices)) {
             Checker::build()?;
         }
-        if matches!(wish.part, None | Some(Part::Streams | Part::Planes)) {
+        if matches!(
+            wish.part,
+            None | Some(Part::Streams | Part::Planes | Part::Devices)
+        ) {
             match network::missing() {
                 None => return Err(network::enter().into()),
                 Some(why) => skip("partitions in network namespaces", &why)?,
@@ -65,8 +74,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     interrupt::clean_up_on_signals()?;
     // There is one in a process: every part that wants partitions has it.
+    let places = match wish.part {
+        Some(Part::Planes) => Setting::nodes_max(&Setting::OF_PACKETS),
+        Some(Part::Devices) => Setting::nodes_max(&Setting::OF_DEVICES),
+        _ => NODES,
+    };
     let network = network::is_inside()
-        .then(|| Network::new(NODES))
+        .then(|| Network::new(places))
         .transpose()?;
     let network = network.as_ref();
     match wish.part {
@@ -74,9 +88,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
         Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),
-        Some(Part::Planes) => rounds(network, wish, Setting::OF_PACKETS),
+        Some(Part::Planes) => rounds(network, wish, &Setting::OF_PACKETS),
+        Some(Part::Devices) if network.is_none() => {
+            skip("devices", "they are at interfaces of networks of their own")
+        }
+        Some(Part::Devices) => rounds(network, wish, &Setting::OF_DEVICES),
         None => {
-            rounds(network, wish, Setting::ALL)?;
+            rounds(network, wish, &Setting::ALL)?;
             if wish.only.is_none() {
                 snapshots::run()?;
                 replace::run()?;
@@ -94,6 +112,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         ["replace"] => (Some(Part::Replace), &[][..]),
         ["streams", rest @ ..] => (Some(Part::Streams), rest),
         ["planes", rest @ ..] => (Some(Part::Planes), rest),
+        ["devices", rest @ ..] => (Some(Part::Devices), rest),
         words => (None, words),
     };
     let mut wish = Wish {
@@ -103,6 +122,8 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         },
         seed: None,
         only: None,
+        plane: None,
+        device: None,
         part,
     };
     let number = |word: &str| {
@@ -116,8 +137,24 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
                 wish.seed = Some(number(seed)?);
                 more
             }
-            ("--only", [step, more @ ..]) if part.is_none() => {
+            ("--only", [step, more @ ..])
+                if matches!(part, None | Some(Part::Planes | Part::Devices)) =>
+            {
                 wish.only = Some(step.parse()?);
+                more
+            }
+            ("--plane", [name, more @ ..]) if part == Some(Part::Planes) => {
+                let mut planes = Setting::OF_PACKETS.iter().map(|setting| setting.plane);
+                let plane = planes.find(|plane| plane == name);
+                let known = || Failed(format!("{name}: not a plane; {USAGE}"));
+                wish.plane = Some(plane.ok_or_else(known)?);
+                more
+            }
+            ("--device", [name, more @ ..]) if part == Some(Part::Devices) => {
+                let mut devices = Setting::OF_DEVICES.iter().map(|setting| setting.device);
+                let device = devices.find(|device| device == name);
+                let known = || Failed(format!("{name}: not a device; {USAGE}"));
+                wish.device = Some(device.ok_or_else(known)?);
                 more
             }
             (rounds, more) => {
@@ -129,7 +166,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     Ok(wish)
 }
 
-fn rounds(network: Option<&Network>, wish: Wish, settings: [Setting; 4]) -> Result<(), Failed> {
+fn rounds(network: Option<&Network>, wish: Wish, settings: &[Setting]) -> Result<(), Failed> {
     let checker = Checker::find();
     let stage = Stage {
         network,
@@ -153,11 +190,14 @@ fn rounds(network: Option<&Network>, wish: Wish, settings: [Setting; 4]) -> Resu
         let mut plans = [true, false]
             .map(|durable| Plan::new(durable, network.is_some(), seed).only(wish.only));
         let kills = wish.only.is_some_and(|step| !step.spares_memory());
-        for setting in settings {
-            if kills && !setting.is_durable() {
+        for setting in settings.iter().copied() {
+            let other = wish.plane.is_some_and(|plane| plane != setting.plane)
+                || wish.device.is_some_and(|device| device != setting.device);
+            if other || kills && !setting.is_durable() {
                 continue;
             }
             let plan = &mut plans[usize::from(!setting.is_durable())];
+            plan.with_devices(setting.device != "off");
             let history = stage.run(setting, plan, seed, &mut sums)?;
             if let (Some(checker), 0, true) = (&checker, round, setting.is_durable()) {
                 checker.refuses_lies(&history)?;
@@ -191,6 +231,8 @@ mod tests {
             rounds,
             seed,
             only: None,
+            plane: None,
+            device: None,
             part: None,
         };
         assert_eq!(parse(&[]).unwrap(), all(3, None));
@@ -212,6 +254,16 @@ mod tests {
         assert_eq!(streams(&["streams", "1", "--seed", "7"]), (1, Some(7)));
         let planes = parse(&["planes", "2"]).unwrap();
         assert_eq!((planes.part, planes.rounds), (Some(Part::Planes), 2));
+        let devices = parse(&["devices", "1", "--only", "UnplugLeader"]).unwrap();
+        assert_eq!((devices.part, devices.rounds), (Some(Part::Devices), 1));
+        let packet = parse(&["devices", "--device", "packet"]).unwrap();
+        assert_eq!(packet.device, Some("packet"));
+        assert!(parse(&["devices", "--device", "x"]).is_err());
+        assert!(parse(&["--device", "packet"]).is_err());
+        let chain = parse(&["planes", "--plane", "chain", "--only", "DownLeader"]).unwrap();
+        assert_eq!((chain.plane, chain.only.is_some()), (Some("chain"), true));
+        assert!(parse(&["planes", "--plane", "x"]).is_err());
+        assert!(parse(&["--plane", "chain"]).is_err());
         assert!(parse(&["streams", "--only", "KillAll"]).is_err());
         assert!(parse(&["x"]).is_err());
         assert!(parse(&["--seed"]).is_err());

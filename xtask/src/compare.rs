@@ -3,12 +3,14 @@
 //! First each system is asked with every number of connections, and its best one counts from then
 //! on. Then come the rounds: in each, every system is started afresh, loaded as much as it takes,
 //! and asked at half of what the *others* take; ratios are computed round by round. What the other
-//! systems are, and how one is added, is told in bench-compare/README.md.
+//! systems are, and how one is added, is told in bench-compare/README.md. Those that send to many have rules of their own
+//! ([`multicast`]).
 
 mod build;
 mod cluster;
 mod figures;
 mod load;
+mod multicast;
 mod report;
 mod systems;
 
@@ -78,6 +80,9 @@ impl Wish {
 
 /// Runs the task.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    if let ["multicast", rest @ ..] = words {
+        return multicast::run(rest);
+    }
     let wish = parse(words)?;
     if wish.list {
         let (text, document) = report::list();

@@ -11,6 +11,7 @@ mod deny;
 mod fuzz;
 mod gate;
 mod instructions;
+mod kernels;
 mod nodes;
 mod offload;
 mod shell;
@@ -41,10 +42,14 @@ const HELP: &str = "cargo xtask NAME
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
   bench recycled   a log that writes over its segments, beside a bare program that does
+  bench device [--quick]
+                   devices in the kernel and in user space decide, in turns; needs root
   bench snapshots [one|behind|lsm] [--quick]
                    snapshots beside writes, restarts, a follower that missed all of it
   compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
                    Quorate beside other systems, in turns; one report
+  compare multicast [--quick] [--receivers N,…] [--speed 100mbit,1gbit] [--size BYTES]
+                   one sender and many receivers on emulated links; needs root
   gate [--bless REASON]
                    counts that must not grow, against their baseline
   fuzz [TARGET] [--seconds N]
@@ -53,6 +58,8 @@ const HELP: &str = "cargo xtask NAME
                    devices against the reference programs, byte for byte
   offload groups [N]
                    mixed groups of devices under faults, judged by what is chosen
+  offload kernels [N]
+                   programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
   tuner [--point-ms N] [NAME…]

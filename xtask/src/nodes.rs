@@ -42,8 +42,8 @@ pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
 }
 
 /// The same in a network whose links can be cut.
-pub(crate) fn serving_in(network: &Network, flags: &[&str]) -> Result<Nodes, Failed> {
-    let mut nodes = Nodes::in_network(&program(), PREFIX, network, flags)?;
+pub(crate) fn serving_in(network: &Network, count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+    let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
     nodes.wait_until_all_serve()?;
     Ok(nodes)
 }

@@ -1,6 +1,9 @@
 //! Devices against the reference programs, and groups of them under faults: `cargo xtask offload`.
 
-use crate::shell::{Failed, cargo};
+use crate::{
+    kernels,
+    shell::{Failed, cargo},
+};
 
 const PLACE: [&str; 8] = [
     "run",
@@ -17,9 +20,14 @@ const PLACE: [&str; 8] = [
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["conformance", rest @ ..] => cargo(&[&PLACE[..], &["run"], rest].concat()),
+        // What is committed for machines without clang.
+        ["object"] => cargo(&[&PLACE[..], &["object"]].concat()),
+        ["kernels"] => kernels::run("5000"),
+        ["kernels", count] => kernels::run(count),
         ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
         _ => Err(Failed(
-            "offload conformance …, or offload groups [N]".to_owned(),
+            "offload conformance …, offload groups [N], offload kernels [N], or offload object"
+                .to_owned(),
         )),
     }
 }

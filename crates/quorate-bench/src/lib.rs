@@ -12,8 +12,11 @@
 #![forbid(unsafe_code)]
 
 pub mod connection;
+pub mod device;
+pub mod echo;
 pub mod emulated;
 pub mod environment;
+pub mod fault;
 pub mod fit;
 pub mod frames;
 pub mod generator;

@@ -3,13 +3,17 @@
 //! The data lies in `papers/*.toml`, one file per paper, with the table, figure or section of each
 //! number. A number that the source calls approximate, or that was read off a plot, is marked.
 
+mod bare;
 mod table;
+mod ways;
 
 use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
+pub use bare::Bare;
 pub use table::{Cell, CellMetric, Table};
+pub use ways::{Spoken, Ways};
 
 use crate::{
     lan::Lan,
@@ -97,6 +101,9 @@ pub struct Run {
     /// Learners beside them, each of these numbers.
     #[serde(default)]
     pub learners: Vec<u32>,
+    /// What the kernel keeps of datagrams for each socket, in KiB, each of these; empty: as nodes choose.
+    #[serde(default)]
+    pub buffers_kib: Vec<u32>,
     /// Bytes of values in a batch at most, each of these.
     #[serde(default)]
     pub batches: Vec<u64>,
@@ -109,6 +116,10 @@ pub struct Run {
     /// Sizes of a write in the short form.
     #[serde(default)]
     pub short_bytes: Vec<usize>,
+    /// Bare programs instead of nodes.
+    pub bare: Option<Bare>,
+    /// How nodes speak and vote, each in turn.
+    pub ways: Option<Ways>,
 }
 
 /// A row of a table that compares a model with a measurement.
@@ -171,6 +182,12 @@ pub enum Kind {
     Rates,
     /// A row for each number of voters, of learners, of clients and each size, by multicast on a segment.
     Segment,
+    /// A row for each way to speak and vote, each speed of a segment, each size and each number of clients.
+    Ways,
+    /// A row for each bare echo, each size and each number of messages on their way.
+    Echo,
+    /// The segment alone: a row for each group of bare senders and receivers, and each load.
+    Bare,
 }
 
 impl Kind {
@@ -192,6 +209,8 @@ pub enum Service {
     KvLsm,
     /// None: byte streams.
     Streams,
+    /// None: bare programs.
+    Bare,
 }
 
 /// A number of a paper.
@@ -216,6 +235,14 @@ pub struct Figure {
     pub clients: Option<u32>,
     /// At this share of the greatest throughput.
     pub percent: Option<u32>,
+    /// With so many bare senders.
+    pub senders: Option<u32>,
+    /// To so many bare receivers.
+    pub receivers: Option<u32>,
+    /// Where nodes speak in several ways: the one that it stands beside, as rows have it.
+    pub beside: Option<String>,
+    /// Where links have several speeds: theirs.
+    pub link: Option<String>,
 }
 
 /// What a number says.
@@ -248,6 +275,10 @@ pub enum Metric {
     WindowTwoBatch,
     /// Throughput with the greatest window and batch, as a share of the greatest of all.
     LargestShare,
+    /// What each receiver gets by multicast, in times of what it gets by unicast.
+    TimesUnicast,
+    /// The greatest loss of all loads.
+    LossMax,
 }
 
 /// A published number with ours beside it.
@@ -321,12 +352,15 @@ fn check(paper: &Paper) -> Result<(), String> {
                 && run.batches.is_empty() == (run.kind != Kind::Grid);
             let points = scenario.point.is_empty() == (run.kind != Kind::BestWindow);
             let compared = scenario.table.iter().any(|table| table.metric.is_some());
-            let segment = [
-                Lan::named(&run.lan).is_some(),
-                !run.voters.is_empty(),
-                !run.learners.is_empty(),
-            ];
-            let segment = segment == [run.kind == Kind::Segment; 3];
+            let nodes = [!run.voters.is_empty(), !run.learners.is_empty()];
+            let on_one = matches!(
+                run.kind,
+                Kind::Segment | Kind::Bare | Kind::Ways | Kind::Echo
+            );
+            let segment = Lan::named(&run.lan).is_some() == on_one
+                && nodes == [run.kind == Kind::Segment; 2]
+                && bare::fits(run)
+                && ways::fits(run);
             let streams = run.service == Service::Streams;
             let rates = [compared, streams, !run.short_rates.is_empty()];
             let rates = rates == [run.kind == Kind::Rates; 3];
@@ -343,7 +377,9 @@ fn check(paper: &Paper) -> Result<(), String> {
             let Some(run) = &scenario.run else { continue };
             let known = figure.clients.is_none_or(|n| run.clients.contains(&n));
             let shared = figure.percent.is_none() || run.kind == Kind::Shares;
-            if !known || !shared || !run.value_bytes.contains(&figure.value_bytes) {
+            let sized = run.value_bytes.contains(&figure.value_bytes);
+            let there = bare::has(run, figure) && ways::has(run, figure);
+            if !known || !shared || !sized || !there {
                 return Err(format!(
                     "{name}: nothing runs that compares with {figure:?}"
                 ));
@@ -354,6 +390,11 @@ fn check(paper: &Paper) -> Result<(), String> {
 }
 
 impl Scenario {
+    /// Whether it has this name, or this one without `paxos`.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.name.replacen("-paxos-", "-", 1) == name
+    }
+
     /// How rows at a share of the greatest throughput are called.
     pub fn at_share(&self, percent: u32) -> String {
         format!("{} at {percent} %", self.name)
@@ -398,6 +439,9 @@ impl Scenario {
 
 impl Figure {
     fn what(&self) -> String {
+        if self.metric.is_of_bare() {
+            return bare::what(self);
+        }
         let mut what = format!(
             "{}: {}, {} B",
             self.system,
@@ -407,6 +451,9 @@ impl Figure {
         if let Some(clients) = self.clients {
             let s = if clients == 1 { "" } else { "s" };
             what.push_str(&format!(", {clients} client{s}"));
+        }
+        if let Some(beside) = &self.beside {
+            what.push_str(&format!("; ours: {beside}"));
         }
         if let Some(percent) = self.percent {
             what.push_str(&format!(", at {percent} % of the greatest throughput"));
@@ -426,6 +473,8 @@ impl Figure {
                 && self
                     .clients
                     .is_none_or(|clients| row.outstanding == Some(clients))
+                && (self.beside.is_none() || row.plane == self.beside)
+                && (self.link.is_none() || row.wan == self.link)
         };
         let figures = rows
             .iter()
@@ -436,6 +485,7 @@ impl Figure {
                 let rows: Vec<&Row> = rows.iter().filter(fits).collect();
                 self.metric.of_grid(&rows)
             }
+            Metric::TimesUnicast | Metric::LossMax => bare::ours(self, rows.iter().filter(fits)),
             Metric::MeanUsMin => figures.reduce(f64::min),
             _ => figures.reduce(f64::max),
         }
@@ -443,6 +493,11 @@ impl Figure {
 }
 
 impl Metric {
+    /// Whether it is told of bare senders and receivers only.
+    const fn is_of_bare(self) -> bool {
+        matches!(self, Self::TimesUnicast | Self::LossMax)
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -458,6 +513,8 @@ impl Metric {
             Self::WindowOneShare => "window 1, of the greatest throughput",
             Self::WindowTwoBatch => "smallest batch with which window 2 is at the greatest",
             Self::LargestShare => "largest window and batch, of the greatest throughput",
+            Self::TimesUnicast => "throughput of multicast by that of unicast",
+            Self::LossMax => "greatest loss of all loads",
         }
     }
 
@@ -466,6 +523,8 @@ impl Metric {
             Self::Throughput | Self::ThroughputMax | Self::SwitchesPerS => "/s",
             Self::WindowOneShare | Self::LargestShare => "of it",
             Self::WindowTwoBatch => "bytes",
+            Self::TimesUnicast => "times",
+            Self::LossMax => "of what is sent",
             Self::P50Us
             | Self::P95Us
             | Self::P999Us
@@ -488,7 +547,11 @@ impl Metric {
                 let mut roles = row.roles.iter();
                 roles.find(|role| role.role == "leader")?.switches_per_s
             }
-            Self::WindowOneShare | Self::WindowTwoBatch | Self::LargestShare => return None,
+            Self::WindowOneShare
+            | Self::WindowTwoBatch
+            | Self::LargestShare
+            | Self::TimesUnicast
+            | Self::LossMax => return None,
         })
     }
 
@@ -540,8 +603,8 @@ mod tests {
 
     #[test]
     fn data_that_contradicts_itself_is_refused() {
-        let good = FILES[0].1;
-        let broken = |from: &str, to: &str| {
+        let broken_of = |file: usize, from: &str, to: &str| {
+            let good = FILES[file].1;
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from} is there");
             match toml::from_str::<Paper>(&text) {
@@ -549,9 +612,38 @@ mod tests {
                 Err(_) => true,
             }
         };
+        let broken = |from, to| broken_of(0, from, to);
         assert!(broken("value = 8000", "value = -8000"));
-        assert!(broken("clients = 1 }", "clients = 12345 }"));
+        assert!(broken("clients = 1, beside", "clients = 12345, beside"));
         assert!(broken("metric = \"throughput\"", "metric = \"speed\""));
-        assert!(broken("kind = \"clients\"", "kind = \"dance\""));
+        assert!(broken("kind = \"ways\"", "kind = \"dance\""));
+        // Of its ways, links and echoes.
+        for (from, to) in [
+            ("{ plane = \"udp\" }", "{ plane = \"pigeon\" }"),
+            ("device = \"kernel\"", "device = \"magic\""),
+            ("beside = \"tcp + kernel\"", "beside = \"tcp + tc\""),
+            (", beside = \"tcp + kernel\"", ""),
+            ("links = [\"1gbit\"]", "links = [\"10gbit\"]"),
+            ("links = [\"1gbit\"]", "links = []"),
+            ("link = \"10gbit\"", "link = \"2gbit\""),
+            ("beside = \"udp-process\"", "beside = \"udp-pigeon\""),
+            ("kind = \"echo\"", "kind = \"clients\""),
+        ] {
+            assert!(broken(from, to), "{from}: {to}");
+        }
+        // Of the bare experiments of Ring Paxos.
+        for (from, to) in [
+            ("receivers = 10", "receivers = 11"),
+            ("senders = [1]", "senders = []"),
+            ("senders = [1]", "senders = [1000]"),
+            ("senders = 5", "senders = 6"),
+            ("ways = [\"multicast\", \"unicast\"]", "ways = []"),
+            ("ways = [\"multicast\", \"unicast\"]", "ways = [\"pigeon\"]"),
+            ("value_bytes = [1472]", "value_bytes = [8192]"),
+            ("service = \"bare\"", "service = \"log\""),
+            ("[scenario.run.bare]", "[scenario.run.nodes]"),
+        ] {
+            assert!(broken_of(4, from, to), "{from}: {to}");
+        }
     }
 }

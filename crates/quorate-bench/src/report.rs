@@ -2,6 +2,7 @@
 
 mod csv;
 mod html;
+mod segment;
 mod svg;
 
 use serde::Serialize;

@@ -6,7 +6,9 @@ use quorate_testbed::usage::Usage;
 use serde::Serialize;
 
 use crate::{
+    device::{Figures as OfDevice, Used},
     environment::{Commit, Environment},
+    lan::figures::Figures as OfSegment,
     load::{LATE_SHARE_MAX, Offer},
     samples::{Latencies, Samples},
     stream::{
@@ -85,6 +87,8 @@ pub struct Repetition {
     pub dropped: Option<u64>,
     /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one was killed.
     pub delivered_per_s: Option<f64>,
+    /// What devices did, if they were to be used.
+    pub device: Option<Used>,
 }
 
 /// Least and greatest of the repetitions.
@@ -203,6 +207,8 @@ pub struct Row {
     pub wan: Option<String>,
     /// How the nodes spoke with each other, if they were told.
     pub plane: Option<String>,
+    /// The devices by which they voted, if they were told to.
+    pub device: Option<OfDevice>,
     /// Packets that it dropped, all repetitions.
     pub dropped_packets: Option<u64>,
     /// Commands per second that the slowest node executed.
@@ -225,6 +231,8 @@ pub struct Row {
     pub gaps_ms: Vec<f64>,
     /// Where commands are writes to byte streams, what is special about those.
     pub stream: Option<Figures>,
+    /// Where commands are datagrams of bare programs on a segment, what is special about those.
+    pub segment: Option<OfSegment>,
 }
 
 impl Row {
@@ -306,6 +314,7 @@ impl Row {
             peer_bytes_per_op: per_command(all, |repetition| repetition.peer_bytes),
             wan: setting.wan.clone(),
             plane: setting.plane.clone(),
+            device: devices(all),
             dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
             delivered_per_s: all
                 .iter()
@@ -325,6 +334,7 @@ impl Row {
             gap_ms: None,
             gaps_ms: Vec::new(),
             stream: None,
+            segment: None,
         })
     }
 
@@ -360,6 +370,12 @@ impl Row {
         self.why_not.push(why);
     }
 
+    /// Says that its commands are datagrams of bare programs: no loop, and no replies.
+    pub fn set_segment(&mut self, figures: OfSegment) {
+        self.outstanding = None;
+        self.segment = Some(figures);
+    }
+
     /// Puts it beside what a bare program reaches.
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
@@ -384,9 +400,9 @@ impl Row {
     }
 
     /// Whether latencies from the intended moment mean something: where less is delivered than is asked
-    /// for, they grow for as long as that lasts.
+    /// for, they grow for as long as that lasts, and nobody answers a bare program's datagrams.
     pub fn has_latency(&self) -> bool {
-        self.stream.as_ref().is_none_or(Figures::is_delivered)
+        self.segment.is_none() && self.stream.as_ref().is_none_or(Figures::is_delivered)
     }
 
     /// The share of commands that the generator sent late; `None` in a closed loop, where no command has its moment.
@@ -398,6 +414,9 @@ impl Row {
     pub fn load(&self) -> String {
         if let Some(figures) = &self.stream {
             return figures.load(self.outstanding, self.connections);
+        }
+        if let Some(figures) = &self.segment {
+            return figures.load();
         }
         let load = match (self.outstanding, self.offered_per_s) {
             (Some(outstanding), _) => format!("{outstanding} outstanding"),
@@ -443,6 +462,10 @@ fn objections(all: &[Repetition]) -> Vec<String> {
     if samples().any(|samples| samples.completed == 0) {
         objections.push("a repetition without any reply".to_owned());
     }
+    let mut used = all
+        .iter()
+        .filter_map(|repetition| repetition.device.as_ref());
+    objections.extend(used.find_map(Used::objection));
     objections
 }
 
@@ -486,6 +509,11 @@ fn per_command(all: &[Repetition], count: fn(&Repetition) -> Option<u64>) -> Opt
     };
     let figures: Vec<f64> = all.iter().filter_map(each).collect();
     (!figures.is_empty()).then(|| round(median(figures.into_iter())))
+}
+
+fn devices(all: &[Repetition]) -> Option<OfDevice> {
+    let used = all.iter().map(|repetition| repetition.device.clone());
+    OfDevice::new(&used.collect::<Option<Vec<Used>>>()?)
 }
 
 /// The middle one; the mean of the middle two.
@@ -579,6 +607,7 @@ mod tests {
             peer_bytes: Some(completed * 300),
             dropped: None,
             delivered_per_s: None,
+            device: None,
         }
     }
 

@@ -5,10 +5,13 @@
 //! sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
 //! ([`quorate_testbed::interrupt`]), says what is published, and where.
 
+mod bare;
 pub mod bare_stream;
 mod ceilings;
+mod echo;
 mod experiment;
 mod failure;
+mod faulty;
 mod grid;
 mod info;
 mod measure;
@@ -24,6 +27,7 @@ mod session;
 pub mod stream;
 pub mod sweep;
 mod syscalls;
+mod ways;
 
 use std::time::Duration;
 

@@ -150,6 +150,24 @@ impl Samples {
         self.late as f64 / self.sent.max(1) as f64
     }
 
+    /// The bars that lie wholly between these moments. They are kept up to the last reply: behind it there was none.
+    pub(crate) fn bars_between(&self, from: Nanos, to: Nanos) -> Vec<u32> {
+        let bar = |index: Nanos| usize::try_from(index).unwrap_or(BUCKETS_MAX);
+        let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
+        let kept = self.over_time.iter().copied();
+        let all = kept.chain(std::iter::repeat(0));
+        all.skip(from).take(to.saturating_sub(from)).collect()
+    }
+
+    /// Replies per second in those: what is left of a bar at either end would be a rate of less time.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    pub(crate) fn rate_between(&self, from: Nanos, to: Nanos) -> f64 {
+        let bars = self.bars_between(from, to);
+        let sum: u64 = bars.iter().copied().map(u64::from).sum();
+        let nanos = bars.len().max(1) as u64 * BUCKET;
+        sum as f64 * SECOND as f64 / nanos as f64
+    }
+
     pub(crate) fn count_at(&mut self, since_start: Nanos) {
         self.gaps.end_at(since_start);
         let bucket = usize::try_from(since_start / BUCKET).unwrap_or(usize::MAX);
@@ -173,6 +191,20 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_between_moments_is_of_whole_bars() {
+        let samples = Samples {
+            over_time: vec![9, 1, 2, 3, 9],
+            ..Samples::default()
+        };
+        let bars = |from, to| samples.bars_between(from * BUCKET / 10, to * BUCKET / 10);
+        assert_eq!(bars(5, 45), [1, 2, 3]);
+        assert_eq!(bars(30, 70), [3, 9, 0, 0]);
+        assert!(bars(31, 39).is_empty() && bars(40, 20).is_empty());
+        let rate = samples.rate_between(BUCKET, 4 * BUCKET);
+        assert!((rate - 20.0).abs() < 1e-9, "{rate}");
+    }
 
     #[test]
     fn the_longest_gap_since_a_moment_is_known_for_every_moment() {

@@ -5,8 +5,14 @@
 use std::{env, fs, path::Path};
 
 use quorate_bench::{
+    device::Used,
     environment::{Commit, Environment},
     fit::Predicted,
+    lan::{
+        Lan, Way,
+        figures::{Asked as OfSegment, Figures, Found},
+        receiver::Heard,
+    },
     load::Offer,
     papers::Beside,
     probe::Ceiling,
@@ -77,7 +83,24 @@ fn repetition(completed: u64, least_us: u64) -> Repetition {
         peer_bytes: Some(completed * 200),
         dropped: None,
         delivered_per_s: None,
+        device: None,
     }
+}
+
+/// Nodes with devices in the kernel, which gave out all slots but the first.
+fn device_row() -> Row {
+    let mut setting = setting(Offer::Closed { outstanding: 8 });
+    setting.scenario = "kernel-paxos-fig5".to_owned();
+    (setting.durability, setting.disk_flush_ms) = ("volatile".to_owned(), 0.0);
+    setting.plane = Some("tcp + kernel".to_owned());
+    let mut repetition = repetition(8000, 80);
+    repetition.device = Some(Used {
+        name: "in the kernel at peers, by tc".to_owned(),
+        decided: 1000,
+        given: 999,
+        taken_back: 0,
+    });
+    Row::new(&setting, &environment(), &[repetition]).unwrap()
 }
 
 fn stream_row() -> Row {
@@ -102,6 +125,47 @@ fn stream_row() -> Row {
     let mut row = row.unwrap();
     let figures = row.stream.as_mut().unwrap();
     figures.set_cpu(&row.roles, 64, |role| 1 + usize::from(role == "followers"));
+    row
+}
+
+/// Two senders at nine tenths of the link; one of two receivers lost a tenth.
+fn segment_row() -> Row {
+    let asked = OfSegment {
+        way: Way::Multicast,
+        senders: 2,
+        receivers: 2,
+        load_percent: Some(90),
+        burst: 44,
+        queue_kib: Some(64),
+    };
+    let heard = |datagrams: u64| Heard {
+        bytes: datagrams * 1472,
+        nanos: SECOND,
+        datagrams,
+        numbers: 7400,
+    };
+    let found = Found {
+        heard: vec![heard(7400), heard(6660)],
+        senders_cpu_s: 0.25,
+        seconds: 1.0,
+        cpus_busy: Some(0.97),
+        foreign_cpu: Some(0.25),
+    };
+    let mut setting = setting(Offer::Open { per_second: 7430 });
+    (setting.scenario, setting.system) = ("ring-paxos-fig2".to_owned(), "bare program".to_owned());
+    (setting.store, setting.value_bytes) = ("none".to_owned(), 1472);
+    (setting.durability, setting.disk_flush_ms) = ("volatile".to_owned(), 0.0);
+    (setting.connections, setting.reads_percent) = (2, 0);
+    setting.plane = Some(asked.said());
+    let mut repetition = Repetition {
+        foreign_cpu: found.foreign_cpu,
+        counted: 6660,
+        ..Repetition::default()
+    };
+    (repetition.samples.completed, repetition.samples.measured) = (6660, SECOND);
+    let mut row = Row::new(&setting, &environment(), &[repetition]).unwrap();
+    let lan = Lan::named("100mbit").unwrap();
+    row.set_segment(Figures::new(&asked, lan, &[found]));
     row
 }
 
@@ -139,7 +203,9 @@ fn document() -> Document {
     bad[0].samples.first_error = Some("BUSY, not \"now\" <later>".to_owned());
     let offer = Offer::Open { per_second: 5000 };
     rows.push(Row::new(&setting(offer), &environment, &bad).unwrap());
+    rows.push(device_row());
     rows.push(stream_row());
+    rows.push(segment_row());
     Document {
         command: "quorate bench kv --value-size 64".to_owned(),
         unix_time: 1_800_000_000,

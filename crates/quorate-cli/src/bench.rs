@@ -6,6 +6,7 @@ mod finish;
 mod paper;
 mod part;
 mod publish;
+mod segment;
 
 use std::env;
 

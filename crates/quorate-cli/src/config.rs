@@ -13,13 +13,13 @@ use std::{
 
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{
-    configuration::MEMBERS_MAX, laying::Route, node_id::NodeId, quorum::QuorumRule, record::Class,
+    configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
 use quorate_disk::Want;
 use quorate_kv::front::input_bytes_max;
-use quorate_net::plane::Wanted;
+use quorate_net::{device::Kind as Device, plane::Wanted};
 use quorate_node::terms::Terms;
-use quorate_replica::{group::As, tuner::Settings as Tuning};
+use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};
 
 use crate::output::Problem;
 use layers::Layers;
@@ -41,7 +41,7 @@ pub(crate) struct StartConfig {
     pub(crate) role: Option<As>,
     pub(crate) terms: Terms,
     pub(crate) thrifty: bool,
-    pub(crate) votes: Route,
+    pub(crate) votes: Votes,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
@@ -49,6 +49,7 @@ pub(crate) struct StartConfig {
     pub(crate) stream_raw: Option<String>,
     pub(crate) client_socket: Option<PathBuf>,
     pub(crate) plane: Wanted,
+    pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
@@ -140,6 +141,7 @@ impl StartConfig {
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
         let address = "HOST:PORT";
         let ms = "a number of milliseconds, at least 1";
+        let (plane, device) = plane::resolve(&layers)?;
         let config = Self {
             data: layers.required("data", "a folder", path)?,
             node: layers.optional("node", "a node id (1, 2, …)", parse_node)?,
@@ -165,14 +167,15 @@ impl StartConfig {
             thrifty: layers
                 .optional("thrifty", "on or off", parse_switch)?
                 .unwrap_or_default(),
-            votes: layers.required("votes", "star or ring", Route::named)?,
+            votes: layers.required("votes", "star, ring or auto", Votes::named)?,
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,
             stream: layers.optional("stream", address, parse_address)?,
             stream_raw: layers.optional("stream-raw", address, parse_address)?,
             client_socket: layers.optional("client-socket", "a path", path)?,
-            plane: plane::resolve(&layers)?,
+            plane,
+            device,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
             store: layers.optional("store", "lsm or memory", Store::named)?,
             heartbeat_ms: layers.required("heartbeat-ms", ms, parse_ms)?,
@@ -515,7 +518,12 @@ mod tests {
     #[test]
     fn the_page_for_operators_says_the_defaults() {
         let page = include_str!("../../../docs/operate.md");
-        let hidden = [DISK_FLUSH_MS, LOG_SEGMENT, settings::PLANE_LOSS];
+        let hidden = [
+            DISK_FLUSH_MS,
+            LOG_SEGMENT,
+            settings::PLANE_LOSS,
+            settings::PLANE_BUFFER,
+        ];
         for setting in SETTINGS.iter().filter(|one| !hidden.contains(&one.name)) {
             let flag = format!("`--{} {}`", setting.name, setting.value.replace('|', "\\|"));
             let mut rows = page.lines().filter(|line| line.starts_with('|'));

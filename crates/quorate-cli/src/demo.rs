@@ -2,6 +2,7 @@
 //! nothing lost.
 
 mod compare;
+mod kernel;
 mod load;
 mod replace;
 mod stream;
@@ -25,6 +26,7 @@ use crate::{
     output::{Exit, Output, Problem, progress, table},
     signals,
 };
+use kernel::Devices;
 use load::{Load, Written};
 
 const NODES: u32 = 3;
@@ -55,9 +57,20 @@ pub(crate) struct DemoArgs {
     /// Which file; 64 MiB are made otherwise
     #[arg(long, value_name = "FILE", requires = "stream")]
     file: Option<PathBuf>,
+    /// How the nodes speak: tcp, or kernel, where programs in the kernel vote and count, each node in a network of its own; needs root, and leaves nothing
+    #[arg(long, value_name = "PLANE", value_enum, default_value_t, conflicts_with_all = ["replace", "keep"])]
+    plane: Plane,
     /// Leave the cluster running, and say how to use it
     #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     keep: bool,
+}
+
+/// How the nodes speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Plane {
+    #[default]
+    Tcp,
+    Kernel,
 }
 
 /// What came of it.
@@ -70,6 +83,9 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
+    /// What devices did, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<Devices>,
     nodes: Vec<Kept>,
     folder: Option<PathBuf>,
 }
@@ -86,7 +102,10 @@ struct Kept {
 
 /// Runs the command.
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
-    let mut demo = Demo::new(args.keep)?;
+    if args.plane == Plane::Kernel {
+        kernel::enter()?;
+    }
+    let mut demo = Demo::new(args)?;
     let lost = match args.replace {
         _ if args.stream => demo.put(args).map(|outcome| {
             output.result(&outcome, || outcome.human());
@@ -116,10 +135,11 @@ struct Demo {
     admins: Vec<String>,
     started: Instant,
     keep: bool,
+    plane: Plane,
 }
 
 impl Demo {
-    fn new(keep: bool) -> Result<Self, Problem> {
+    fn new(args: &DemoArgs) -> Result<Self, Problem> {
         let program =
             env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
         let nodes = Nodes::none("quorate-demo-")
@@ -131,7 +151,8 @@ impl Demo {
             clients: Vec::new(),
             admins: Vec::new(),
             started: Instant::now(),
-            keep,
+            keep: args.keep,
+            plane: args.plane,
         };
         demo.start()?;
         Ok(demo)
@@ -152,8 +173,12 @@ impl Demo {
                 format_args!("a node did not start: {error}"),
             )
         };
-        let mut specs =
-            cluster(&self.program, self.nodes.folder(), NODES, &[]).map_err(|e| failed(&e))?;
+        let folder = self.nodes.folder();
+        let specs = match self.plane {
+            Plane::Tcp => cluster(&self.program, folder, NODES, &[]),
+            Plane::Kernel => kernel::cluster(&self.program, folder, NODES),
+        };
+        let mut specs = specs.map_err(|error| failed(&error))?;
         for spec in &mut specs {
             spec.tied = !self.keep;
         }
@@ -175,6 +200,12 @@ impl Demo {
                 && views().all(|view| view.leader == cluster.leader);
             cluster.leader.filter(|_| agreed)
         })?;
+        if self.plane == Plane::Kernel {
+            let device = self.wait_for("a device that gives out slots", kernel::device)?;
+            self.say(&format!(
+                "phase 2 runs in devices; the leader's is {device}"
+            ));
+        }
         self.say(&format!("three nodes are up, node {leader} leads; {then}"));
         Ok(())
     }
@@ -193,8 +224,13 @@ impl Demo {
         let written = load.finish();
         let leader = self.caught_up()?;
         let (lost, digest) = self.compare(&written)?;
+        let devices = match self.plane {
+            Plane::Tcp => None,
+            Plane::Kernel => Some(self.wait_for("devices", kernel::devices)?),
+        };
         let (nodes, folder) = self.keep();
         Ok(Outcome {
+            devices,
             written: written.iter().map(|writer| writer.written).sum(),
             acknowledged: written
                 .iter()
@@ -368,6 +404,10 @@ fn human(outcome: &Outcome) -> String {
         ("failover", failover),
         ("leader now", format!("node {}", outcome.leader)),
     ];
+    if let Some(devices) = &outcome.devices {
+        rows.push(("voted by devices", format!("{} slots", devices.votes)));
+        rows.push(("device", devices.name.clone()));
+    }
     if let Some(digest) = &outcome.digest {
         rows.push(("equal contents", digest.clone()));
     }

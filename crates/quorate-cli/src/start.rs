@@ -68,6 +68,12 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         let hint = refused.hint();
         Problem::new(Exit::Usage, "plane", refused).hint(hint)
     })?;
+    listeners
+        .bind_device(config.device, &config.plane)
+        .map_err(|refused| {
+            let hint = refused.hint();
+            Problem::new(Exit::Usage, "device", refused).hint(hint)
+        })?;
     let admin = Admin::start(&config.admin, folder.node()).map_err(admin_failed)?;
     bind_streams(&mut listeners, stream)?;
     if let Some(raw) = raw {

@@ -63,7 +63,19 @@ fn human(cluster: &ClusterView) -> String {
                 }
                 rows.push(row);
                 let progress = view.progress.as_ref().map(ToString::to_string);
-                for note in view.error.iter().chain(&view.notices).chain(&progress) {
+                let choices = view
+                    .choices
+                    .iter()
+                    .filter(|_| Some(view.node) == cluster.leader);
+                let device = view.device.as_ref().map(ToString::to_string);
+                for note in view
+                    .error
+                    .iter()
+                    .chain(&view.notices)
+                    .chain(&progress)
+                    .chain(choices)
+                    .chain(&device)
+                {
                     notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
@@ -202,12 +214,21 @@ fn has_planes(cluster: &ClusterView) -> bool {
 /// How a node's leader reaches it.
 fn plane(node: u32, cluster: &ClusterView) -> String {
     let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
-    plane.map_or_else(String::new, |PlaneView { way, rtt_us, why }| {
+    plane.map_or_else(String::new, |view| {
+        let PlaneView {
+            way,
+            frames,
+            rtt_us,
+            why,
+        } = view;
+        // The usual way of frames is not worth a word.
+        let frames = frames.as_ref().filter(|frames| *frames != "packet");
+        let frames = frames.map_or_else(String::new, |frames| format!(" by {frames}"));
         let rtt = rtt_us.map_or_else(String::new, |us| format!(" {us} µs"));
         let why = why
             .as_ref()
             .map_or_else(String::new, |why| format!(" ({why})"));
-        format!("{way}{rtt}{why}")
+        format!("{way}{frames}{rtt}{why}")
     })
 }
 
@@ -256,6 +277,8 @@ mod tests {
             snapshot: None,
             snapshot_taking: None,
             ring: Vec::new(),
+            choices: Vec::new(),
+            device: None,
             disk: DiskView::default(),
             streams: StreamsView::default(),
             version: "0".to_owned(),

@@ -63,6 +63,8 @@ struct Document {
     node: u32,
     #[serde(flatten)]
     tuning: TuningView,
+    /// How frames to several nodes travel and votes come, if that is chosen, and why.
+    choices: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<SweepView>,
 }
@@ -87,6 +89,7 @@ pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
     let document = Document {
         node,
         tuning: sweep::ask(&admin)?,
+        choices: view_of(&cluster, node)?.choices.clone(),
         sweep,
     };
     if let Some(file) = &args.html {
@@ -171,6 +174,9 @@ fn human(document: &Document) -> String {
             thousands(measured.throughput),
             time(measured.latency_us / 1e6)
         ));
+    }
+    for choice in &document.choices {
+        text.push_str(&format!("{choice}\n"));
     }
     text.push('\n');
     let parameters = tuning.parameters.iter();

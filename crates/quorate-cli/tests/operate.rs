@@ -51,6 +51,7 @@ pages! {
     members_are_changed_as_written: "members.md",
     snapshots_are_taken_as_written: "snapshots.md",
     streams_are_kept_as_written: "streams.md",
+    devices_are_used_as_written: "devices.md",
     planes_are_used_as_written: "planes.md",
 }
 

@@ -3,7 +3,7 @@
 //!
 //! It knows the command line and the first line of `quorate start`, and nothing of how a node works.
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
-//! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
+//! nothing), [`namespace`], [`network`] and [`segment`] (machines of their own, cut and slow links), [`resp`] (a client
 //! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
 //! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
 //! streams that are played in memory), [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte
@@ -21,6 +21,7 @@ pub mod process;
 pub mod replace;
 pub mod resp;
 pub mod run;
+pub mod segment;
 pub mod stream_bytes;
 pub mod stream_history;
 pub mod stream_load;

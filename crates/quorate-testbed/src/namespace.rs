@@ -63,6 +63,16 @@ pub fn prepare() -> io::Result<()> {
     ip("link set lo up")
 }
 
+/// A place for pins of programs in the kernel that nobody outside sees, and that is gone with this process's namespaces.
+/// Where no such place can be made there are no such programs.
+pub fn pins() -> io::Result<()> {
+    const PLACE: &str = "/sys/fs/bpf";
+    if Path::new(PLACE).is_dir() {
+        read(Command::new("mount").args(["-t", "bpf", "bpf", PLACE]))?;
+    }
+    Ok(())
+}
+
 /// Runs `ip` with these words.
 pub fn ip(words: &str) -> io::Result<()> {
     read(Command::new("ip").args(words.split(' '))).map(drop)

@@ -57,20 +57,12 @@ impl Network {
         ip("link add br0 type bridge")?;
         ip("link set br0 up")?;
         ip(&format!("addr add {}/24 dev br0", address(CLIENTS)))?;
+        namespace::pins()?;
         let network = Self { nodes };
         for node in 1..=nodes {
             ip(&format!("netns add n{node}"))?;
-            ip(&format!(
-                "link add v{node} type veth peer name eth0 address {} netns n{node}",
-                hardware(node)
-            ))?;
-            ip(&format!("link set v{node} master br0 up"))?;
             ip(&format!("-n n{node} link set lo up"))?;
-            ip(&format!(
-                "-n n{node} addr add {}/24 dev eth0",
-                address(node)
-            ))?;
-            ip(&format!("-n n{node} link set eth0 up"))?;
+            plug(node)?;
         }
         network.heal()?;
         Ok(network)
@@ -81,8 +73,27 @@ impl Network {
         self.send(|from, to| pairs.contains(&(from, to)).then(|| NOBODY.to_owned()))
     }
 
+    /// These nodes have no interface from now on: neither peers nor clients reach them.
+    pub fn take_down(&self, nodes: &[u32]) -> io::Result<()> {
+        let down = |node| ip(&format!("-n n{node} link set eth0 down"));
+        nodes.iter().try_for_each(down)
+    }
+
+    /// These nodes' interfaces are removed, with all that is attached to them.
+    pub fn unplug(&self, nodes: &[u32]) -> io::Result<()> {
+        let remove = |node| ip(&format!("link del v{node}"));
+        nodes.iter().try_for_each(remove)
+    }
+
     /// Nothing is lost any more.
     pub fn heal(&self) -> io::Result<()> {
+        for node in 1..=self.nodes {
+            if ip(&format!("link show v{node}")).is_err() {
+                plug(node)?;
+            }
+            batch(node, "link set eth0 up\n")?;
+        }
+        // An interface that was down has forgotten where others are.
         self.send(|_, to| Some(hardware(to)))
     }
 
@@ -104,17 +115,31 @@ impl Network {
         Ok(())
     }
 
-    /// How nodes are started, each in its namespace.
-    pub fn specs(&self, program: &Path, folder: &Path, flags: &[&str]) -> io::Result<Vec<Spec>> {
+    /// Where a node listens in its namespace.
+    pub fn places(node: u32) -> Places {
         let [client, peer, admin, stream] = PORTS;
-        let places: Vec<Places> = (1..=self.nodes)
-            .map(|node| Places {
-                client: format!("{}:{client}", address(node)),
-                peer: format!("{}:{peer}", address(node)),
-                admin: format!("{}:{admin}", address(node)),
-                stream: format!("{}:{stream}", address(node)),
-            })
-            .collect();
+        let at = |port| format!("{}:{port}", address(node));
+        Places {
+            client: at(client),
+            peer: at(peer),
+            admin: at(admin),
+            stream: at(stream),
+        }
+    }
+
+    /// How the first nodes are started as one cluster, each in its namespace.
+    pub fn specs(
+        &self,
+        program: &Path,
+        folder: &Path,
+        count: u32,
+        flags: &[&str],
+    ) -> io::Result<Vec<Spec>> {
+        if count > self.nodes {
+            let why = format!("{count} nodes in a network of {}", self.nodes);
+            return Err(io::Error::other(why));
+        }
+        let places: Vec<Places> = (1..=count).map(Self::places).collect();
         Spec::members(program, folder, &places, flags)
             .zip(1..)
             .map(|(spec, node)| spec.in_namespace(node, folder))
@@ -138,6 +163,20 @@ fn batch(node: u32, lines: &str) -> io::Result<()> {
         let why = format!("ip -batch in namespace n{node}: {status}");
         Err(io::Error::other(why))
     }
+}
+
+/// A node's interface, as it is at first.
+fn plug(node: u32) -> io::Result<()> {
+    ip(&format!(
+        "link add v{node} type veth peer name eth0 address {} netns n{node}",
+        hardware(node)
+    ))?;
+    ip(&format!("link set v{node} master br0 up"))?;
+    ip(&format!(
+        "-n n{node} addr add {}/24 dev eth0",
+        address(node)
+    ))?;
+    ip(&format!("-n n{node} link set eth0 up"))
 }
 
 fn address(node: u32) -> String {

@@ -70,10 +70,11 @@ impl Nodes {
         program: &Path,
         prefix: &str,
         network: &Network,
+        count: u32,
         flags: &[&str],
     ) -> io::Result<Self> {
         let mut nodes = Self::none(prefix)?;
-        nodes.start(network.specs(program, nodes.folder(), flags)?)?;
+        nodes.start(network.specs(program, nodes.folder(), count, flags)?)?;
         Ok(nodes)
     }
 
@@ -271,10 +272,10 @@ impl Nodes {
             let what = format!("node {id} to serve");
             let serves = || serves(&address).then_some(());
             if wait::at_most(SLOW, &what, serves).is_err() {
-                let views = self.views();
                 crate::progress(&format!(
-                    "  node {id} does not serve after {} s:\n{views}",
-                    SLOW.as_secs()
+                    "  node {id} does not serve after {} s:\n{}",
+                    SLOW.as_secs(),
+                    self.in_brief()
                 ));
                 wait::at_most(PATIENCE, &what, serves).map_err(|error| self.explained(&error))?;
             }
@@ -356,6 +357,27 @@ impl Nodes {
     /// The same error, with what the nodes say about themselves.
     pub(crate) fn explained(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{error}\n{}", self.views()))
+    }
+
+    /// Who leads, how far everybody is, and who reaches whom, a line for each node.
+    fn in_brief(&self) -> String {
+        let brief = |(id, node): (u32, &NodeProcess)| {
+            let Some(view) = view(&node.ready.admin) else {
+                return format!("    node {id}: no answer");
+            };
+            let without = view.members.iter().filter(|member| !member.connected);
+            let without: Vec<u32> = without.map(|member| member.node).collect();
+            let by_tcp = view.members.iter().filter(|member| {
+                let plane = member.plane.as_ref();
+                plane.is_some_and(|plane| plane.way == "tcp")
+            });
+            let by_tcp: Vec<u32> = by_tcp.map(|member| member.node).collect();
+            format!(
+                "    node {id}: {}, leader {:?}, round {}, decided {}, not connected to {without:?}, by TCP to {by_tcp:?}",
+                view.role, view.leader, view.ballot.round, view.decided
+            )
+        };
+        self.members().map(brief).collect::<Vec<_>>().join("\n")
     }
 
     /// What the nodes say about themselves, for a message.

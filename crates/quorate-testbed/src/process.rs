@@ -267,6 +267,14 @@ impl Spec {
         flags.nth(1).map(String::as_str)
     }
 
+    /// Tells it something else with this flag from the next start on.
+    pub fn set_flag(&mut self, name: &str, value: &str) {
+        match self.flags.iter().position(|flag| flag == name) {
+            Some(at) if at + 1 < self.flags.len() => value.clone_into(&mut self.flags[at + 1]),
+            _ => self.flags.extend([name.to_owned(), value.to_owned()]),
+        }
+    }
+
     /// How the members of a cluster are started, node 1 first; each has its data and its log in the
     /// folder. `flags` are for all of them. They die with the caller unless [`Self::tied`] is unset.
     pub fn members(

@@ -41,6 +41,21 @@ impl Usage {
         })
     }
 
+    /// CPU seconds of one process, exact where the kernel counts them in nanoseconds, and in its ticks elsewhere.
+    pub fn exact_cpu_s(id: u32) -> Option<f64> {
+        let folder = Path::new("/proc").join(id.to_string()).join("task");
+        let of = |task: &fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("schedstat"));
+            nanoseconds(&text.ok()?)
+        };
+        let tasks = fs::read_dir(folder).ok()?;
+        let all: Option<Vec<u64>> = tasks.flatten().map(|task| of(&task)).collect();
+        let sum = all.filter(|all| !all.is_empty());
+        #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+        let sum = sum.map(|all| all.iter().sum::<u64>() as f64 / 1e9);
+        sum.or_else(|| Some(Self::of_process(id)?.cpu_s()))
+    }
+
     /// Of all of them; those that are gone used nothing.
     pub fn of_processes(ids: &[u32]) -> Self {
         let usages = ids.iter().filter_map(|id| Self::of_process(*id));
@@ -82,6 +97,11 @@ fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
         Some(ticks / ticks_per_second())
     };
     Some((seconds()?, seconds()?))
+}
+
+/// The first field: time on a processor.
+fn nanoseconds(schedstat: &str) -> Option<u64> {
+    schedstat.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn context_switches(status: &str) -> u64 {
@@ -151,6 +171,14 @@ mod tests {
     fn both_kinds_of_switches_count() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
         assert_eq!(context_switches(status), 42);
+    }
+
+    #[test]
+    fn time_on_a_processor_is_the_first_field() {
+        assert_eq!(nanoseconds("1234567 89 10\n"), Some(1_234_567));
+        assert_eq!(nanoseconds(""), None);
+        assert!(Usage::exact_cpu_s(std::process::id()).is_some_and(|used| used > 0.0));
+        assert_eq!(Usage::exact_cpu_s(u32::MAX), None);
     }
 
     #[test]

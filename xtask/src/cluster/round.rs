@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -10,6 +11,7 @@ use std::{
 use quorate_testbed::{
     network::Network,
     nodes::Nodes,
+    replace::{self, newcomer},
     trial::{
         client::{Client, Fate},
         faults::Plan,
@@ -21,7 +23,7 @@ use quorate_testbed::{
 use super::check::{Checker, Verdict, evidence};
 use crate::{
     nodes::{self, wait_for},
-    shell::Failed,
+    shell::{Failed, skip},
 };
 
 const NODES: u32 = 3;
@@ -29,6 +31,8 @@ const NODES: u32 = 3;
 const KEYS_AT_ONCE: usize = 200;
 /// Operations after a fault that show that clients go on.
 const GOING_ON: u64 = 50;
+/// Learners that clients ask.
+const LEARNERS_ASKED: usize = 1;
 /// A command that waits longer gets an error, so that clients go on during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
@@ -38,6 +42,16 @@ pub(crate) struct Setting {
     pub(crate) durability: &'static str,
     pub(crate) store: &'static str,
     pub(crate) plane: &'static str,
+    pub(crate) votes: &'static str,
+    /// Members that vote; with a ring those that are not in it are spares.
+    pub(crate) voters: u32,
+    pub(crate) learners: u32,
+    /// Datagrams that each node loses, in percent.
+    pub(crate) loss: &'static str,
+    /// How raw frames get from the interface.
+    pub(crate) frames: &'static str,
+    /// Who votes and counts for nodes.
+    pub(crate) device: &'static str,
     pub(crate) steps: u32,
 }
 
@@ -49,11 +63,37 @@ impl Setting {
         Self::new("volatile", "lsm", "tcp", 4),
     ];
     /// Planes of packets alone.
-    pub(crate) const OF_PACKETS: [Self; 4] = [
+    pub(crate) const OF_PACKETS: [Self; 10] = [
+        Self::new("durable", "memory", "multicast", 14)
+            .ring(5, 10)
+            .losing("1"),
+        Self::new("durable", "memory", "chain", 9).ring(5, 2),
+        Self::new("durable", "memory", "ethernet", 9)
+            .ring(5, 2)
+            .losing("1"),
+        Self::new("durable", "memory", "ethernet", 7).by_xdp(),
+        Self::new("volatile", "memory", "chain", 7).losing("1"),
+        Self::new("volatile", "memory", "udp", 7)
+            .ring(5, 0)
+            .losing("5"),
         Self::new("durable", "lsm", "multicast", 9),
         Self::new("durable", "memory", "udp", 6),
         Self::new("volatile", "memory", "multicast", 5),
         Self::new("volatile", "lsm", "ethernet", 4),
+    ];
+
+    /// Phase 2 in devices.
+    pub(crate) const OF_DEVICES: [Self; 6] = [
+        Self::new("durable", "lsm", "tcp", 12).device("kernel"),
+        Self::new("volatile", "memory", "tcp", 8).device("kernel"),
+        Self::new("durable", "memory", "tcp", 7).device("packet"),
+        Self::new("volatile", "memory", "tcp", 6).device("udp"),
+        Self::new("durable", "memory", "multicast", 7)
+            .device("kernel")
+            .losing("1"),
+        Self::new("volatile", "lsm", "ethernet", 6)
+            .ring(5, 1)
+            .device("kernel"),
     ];
 
     const fn new(
@@ -66,8 +106,48 @@ impl Setting {
             durability,
             store,
             plane,
+            votes: "star",
+            voters: NODES,
+            learners: 0,
+            loss: "0",
+            frames: "auto",
+            device: "off",
             steps,
         }
+    }
+
+    const fn device(self, device: &'static str) -> Self {
+        Self { device, ..self }
+    }
+
+    /// Votes go by a ring of a quorum of these.
+    const fn ring(self, voters: u32, learners: u32) -> Self {
+        Self {
+            votes: "ring",
+            voters,
+            learners,
+            ..self
+        }
+    }
+
+    const fn by_xdp(self) -> Self {
+        Self {
+            frames: "xdp",
+            ..self
+        }
+    }
+
+    const fn losing(self, percent: &'static str) -> Self {
+        Self {
+            loss: percent,
+            ..self
+        }
+    }
+
+    /// Nodes that the largest of these have.
+    pub(crate) fn nodes_max(settings: &[Self]) -> u32 {
+        let nodes = settings.iter().map(|one| one.voters + one.learners);
+        nodes.max().unwrap_or(NODES)
     }
 
     pub(crate) fn is_durable(self) -> bool {
@@ -103,27 +183,9 @@ impl Stage<'_> {
         seed: u64,
         sums: &mut Sums,
     ) -> Result<Vec<Operation>, Failed> {
-        println!(
-            "- {} nodes, {}, {}, {}, seed {seed}",
-            NODES, setting.durability, setting.store, setting.plane
-        );
-        let mut flags = vec![
-            "--durability",
-            setting.durability,
-            "--store",
-            setting.store,
-            "--client-timeout-ms",
-            CLIENT_TIMEOUT_MS,
-            "--plane",
-            setting.plane,
-        ];
-        if self.network.is_some() {
-            flags.extend(["--plane-interface", "eth0", "--plane-trusted"]);
-        }
-        let mut nodes = match self.network {
-            Some(network) => nodes::serving_in(network, &flags)?,
-            None => nodes::serving(NODES, &flags)?,
-        };
+        println!("- {setting}, seed {seed}");
+        plan.with_voters(setting.voters);
+        let mut nodes = self.start(setting)?;
         let mut history = Vec::new();
         let played = self.play(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
@@ -131,9 +193,13 @@ impl Stage<'_> {
                 durability,
                 store,
                 plane,
+                votes,
+                frames,
+                device,
                 ..
             } = setting;
-            let place = evidence(&format!("{durability}-{store}-{plane}-{seed}"))?;
+            let name = format!("{durability}-{store}-{plane}-{frames}-{votes}-{device}-{seed}");
+            let place = evidence(&name)?;
             save(&history, &place.join("history.jsonl"))?;
             let folders = nodes.keep_for_inspection(&place.join("nodes"));
             return Err(Failed(format!(
@@ -145,6 +211,51 @@ impl Stage<'_> {
         Ok(history)
     }
 
+    /// The cluster, its learners included, all of whom serve.
+    fn start(&self, setting: Setting) -> Result<Nodes, Failed> {
+        let mut flags = vec![
+            "--store",
+            setting.store,
+            "--client-timeout-ms",
+            CLIENT_TIMEOUT_MS,
+            "--plane",
+            setting.plane,
+            "--plane-loss",
+            setting.loss,
+            "--plane-ethernet",
+            setting.frames,
+            "--votes",
+            setting.votes,
+            "--device",
+            setting.device,
+        ];
+        if self.network.is_some() {
+            flags.extend(["--plane-interface", "eth0", "--plane-trusted"]);
+        }
+        let founding = [&flags[..], &["--durability", setting.durability]].concat();
+        let Some(network) = self.network else {
+            return nodes::serving(setting.voters, &founding);
+        };
+        let mut nodes = nodes::serving_in(network, setting.voters, &founding)?;
+        let learner = |node| {
+            let (program, folder) = (nodes::program(), nodes.folder());
+            let number = node as usize;
+            let spec = newcomer(&program, folder, number, &Network::places(node), &flags);
+            spec.in_namespace(node, folder)
+        };
+        let learners = (setting.voters + 1..=setting.voters + setting.learners).map(learner);
+        let learners: Vec<_> = learners.collect::<Result<_, _>>()?;
+        replace::learners(&mut nodes, learners)?;
+        nodes.wait_until_all_serve()?;
+        if setting.frames == "xdp" {
+            by_xdp(&nodes)?;
+        }
+        if setting.device != "off" {
+            by_devices(&nodes)?;
+        }
+        Ok(nodes)
+    }
+
     fn play(
         &self,
         setting: Setting,
@@ -154,7 +265,10 @@ impl Stage<'_> {
         sums: &mut Sums,
         history: &mut Vec<Operation>,
     ) -> Result<(), Failed> {
-        let load = Load::start(nodes.client_addresses(), seed)?;
+        let mut asked = nodes.client_addresses();
+        // The others are compared with them at the end; more clients would leave no time for the nodes.
+        asked.truncate(setting.voters as usize + LEARNERS_ASKED);
+        let load = Load::start(asked, seed)?;
         let shared = Arc::clone(&load.shared);
         let acted = self.act(setting, plan, nodes, &load, &mut sums.recovery);
         sums.faults += u64::from(setting.steps);
@@ -174,6 +288,9 @@ impl Stage<'_> {
         nothing_lost(&seen, &shared)?;
         let digest = nodes.wait_until_equal()?;
         println!("  all nodes are equal: {digest}");
+        if setting.device != "off" {
+            tell_devices(nodes);
+        }
         self.judge(history, nodes.folder(), sums)?;
         if !setting.is_durable() {
             // [volatile-1] One may die at last: the others still serve.
@@ -244,6 +361,40 @@ impl Stage<'_> {
     }
 }
 
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            durability,
+            store,
+            plane,
+            votes,
+            voters,
+            learners,
+            loss,
+            frames,
+            device,
+            ..
+        } = self;
+        write!(f, "{voters} nodes, {durability}, {store}, {plane}")?;
+        if *device != "off" {
+            write!(f, ", devices: {device}")?;
+        }
+        if *frames != "auto" {
+            write!(f, " by {frames}")?;
+        }
+        if *votes != "star" {
+            write!(f, ", votes by a {votes}")?;
+        }
+        if *learners > 0 {
+            write!(f, ", {learners} learners")?;
+        }
+        if *loss != "0" {
+            write!(f, ", {loss} % of the datagrams lost")?;
+        }
+        Ok(())
+    }
+}
+
 impl Sums {
     fn add(&mut self, history: &[Operation], seen: &Seen) {
         let unknown = history.iter().filter(|one| one.end.is_none()).count();
@@ -251,6 +402,41 @@ impl Sums {
         self.unknown += unknown as u64;
         self.refused += seen.refused;
         self.inserts += seen.inserts.len() as u64;
+    }
+}
+
+/// Whether raw frames come by AF_XDP at every node; a skip with the reason if this kernel has none.
+fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
+    for id in nodes.ids() {
+        let plane = wait_for("raw Ethernet", || {
+            let members = nodes.view(id)?.members.into_iter();
+            let mut planes = members.filter_map(|member| member.plane);
+            planes.find(|plane| plane.way == "ethernet")
+        })?;
+        if !plane.frames.is_some_and(|frames| frames.starts_with("xdp")) {
+            return skip("AF_XDP", &plane.why.unwrap_or_default());
+        }
+    }
+    println!("  frames come by AF_XDP at every node");
+    Ok(())
+}
+
+/// Whether the leader's device gives out slots; what each is, for people.
+fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
+    wait_for("a leader whose device gives out slots", || {
+        let view = nodes.view(nodes.leader().ok()?)?;
+        view.device?.gives_from
+    })?;
+    tell_devices(nodes);
+    Ok(())
+}
+
+/// What the devices do, and did; counts of a node that was killed and came back begin anew.
+fn tell_devices(nodes: &Nodes) {
+    for id in nodes.ids() {
+        if let Some(device) = nodes.view(id).and_then(|view| view.device) {
+            println!("  node {id}: {device}");
+        }
     }
 }
 

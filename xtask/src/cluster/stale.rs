@@ -9,7 +9,10 @@ use quorate_testbed::{
     },
 };
 
-use super::check::{Checker, Verdict};
+use super::{
+    NODES,
+    check::{Checker, Verdict},
+};
 use crate::{
     nodes::{self, wait_for},
     shell::Failed,
@@ -20,7 +23,7 @@ const KEY: &str = "k";
 /// A node that nobody reaches answers reads in READONLY from its own, older, state. The checker must
 /// refuse that history; the same read without READONLY must get no value at all.
 pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
-    let mut nodes = nodes::serving_in(network, &["--client-timeout-ms", "500"])?;
+    let mut nodes = nodes::serving_in(network, NODES, &["--client-timeout-ms", "500"])?;
     let leader = nodes.leader()?;
     let alone = leader % 3 + 1;
     let addresses = nodes.client_addresses();

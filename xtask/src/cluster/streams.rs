@@ -51,7 +51,7 @@ pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> 
 /// Kills, pauses, stops and cuts.
 fn faults(network: Option<&Network>, seed: u64) -> Result<(), Failed> {
     let mut nodes = match network {
-        Some(network) => nodes::serving_in(network, &nodes::small_logs(&FLAGS))?,
+        Some(network) => nodes::serving_in(network, NODES, &nodes::small_logs(&FLAGS))?,
         None => nodes::serving(NODES, &nodes::small_logs(&FLAGS))?,
     };
     let mut lanes = Vec::new();

@@ -116,7 +116,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failed> {
     Ok(std::path::absolute(path)?)
 }
 
-fn cargo() -> OsString {
+pub(super) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 

@@ -86,15 +86,15 @@ pub(super) fn list() -> (String, String) {
 
 /// Where figures come from.
 #[derive(Clone, Debug, Default)]
-struct Origin {
-    commit: String,
-    machine: Machine,
-    unix_time: u64,
+pub(super) struct Origin {
+    pub(super) commit: String,
+    pub(super) machine: Machine,
+    pub(super) unix_time: u64,
     redis: String,
 }
 
 impl Origin {
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         let git = |words: &[&str]| {
             let mut command = Command::new("git");
             command.arg("-C").arg(shell::root()).args(words);

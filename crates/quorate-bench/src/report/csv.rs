@@ -1,6 +1,7 @@
 //! Rows as CSV (RFC 4180).
 
 use crate::{
+    lan::figures::Figures as OfSegment,
     row::Row,
     stream::figures::{Figures, NodeCost},
 };
@@ -8,7 +9,7 @@ use crate::{
 /// Names of the columns, and what is in them.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 58] = [
+const COLUMNS: [Column; 76] = [
     ("scenario", |row| row.scenario.clone()),
     ("system", |row| row.system.clone()),
     ("durability", |row| row.durability.clone()),
@@ -45,6 +46,12 @@ const COLUMNS: [Column; 58] = [
     ("peer_bytes_per_op", |row| optional(row.peer_bytes_per_op)),
     ("wan", |row| optional(row.wan.as_ref())),
     ("plane", |row| optional(row.plane.as_ref())),
+    ("device", |row| {
+        optional(row.device.as_ref().map(|device| &device.name))
+    }),
+    ("device_slots_share", |row| {
+        optional(row.device.as_ref().map(|device| device.slots_share))
+    }),
     ("dropped_packets", |row| optional(row.dropped_packets)),
     ("delivered_per_s", |row| optional(row.delivered_per_s)),
     ("achieved_least_per_s", |row| {
@@ -97,11 +104,62 @@ const COLUMNS: [Column; 58] = [
     ("follower_system_s_per_gb", |row| {
         cpu(row, "followers", |cost| cost.system_s_per_gb)
     }),
+    ("way", |row| {
+        of_segment(row, |figures| Some(figures.way.clone()))
+    }),
+    ("senders", |row| {
+        of_segment(row, |figures| Some(figures.senders))
+    }),
+    ("receivers", |row| {
+        of_segment(row, |figures| Some(figures.receivers))
+    }),
+    ("load_percent", |row| {
+        of_segment(row, |figures| figures.load_percent)
+    }),
+    ("burst", |row| {
+        of_segment(row, |figures| Some(figures.burst))
+    }),
+    ("queue_kib", |row| {
+        of_segment(row, |figures| figures.queue_kib)
+    }),
+    ("offered_mbit", |row| {
+        of_segment(row, |figures| figures.offered_mbit)
+    }),
+    ("sent_mbit", |row| {
+        of_segment(row, |figures| Some(figures.sent_mbit))
+    }),
+    ("slowest_mbit", |row| {
+        of_segment(row, |figures| Some(figures.slowest_mbit))
+    }),
+    ("mean_mbit", |row| {
+        of_segment(row, |figures| Some(figures.mean_mbit))
+    }),
+    ("loss", |row| of_segment(row, |figures| Some(figures.loss))),
+    ("loss_worst", |row| {
+        of_segment(row, |figures| Some(figures.loss_worst))
+    }),
+    ("sender_cpus", |row| {
+        of_segment(row, |figures| Some(figures.sender_cpus))
+    }),
+    ("sender_s_per_gb", |row| {
+        of_segment(row, |figures| Some(figures.sender_s_per_gb))
+    }),
+    ("cpus_busy", |row| {
+        of_segment(row, |figures| figures.cpus_busy)
+    }),
+    ("limit", |row| {
+        of_segment(row, |figures| Some(figures.limit.clone()))
+    }),
 ];
 
 /// A figure that only rows of byte streams have.
 fn of_stream<T: ToString>(row: &Row, figure: fn(&Figures) -> Option<T>) -> String {
     optional(row.stream.as_ref().and_then(figure))
+}
+
+/// A figure that only rows of bare programs on a segment have.
+fn of_segment<T: ToString>(row: &Row, figure: fn(&OfSegment) -> Option<T>) -> String {
+    optional(row.segment.as_ref().and_then(figure))
 }
 
 /// CPU of a node of this role.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    Document,
+    Document, segment,
     svg::{Axis, Chart, Scale, Series, escaped},
 };
 use crate::{fit::Predicted, papers::Beside, probe::commit::SYSTEM as BARE, row::Row};
@@ -30,6 +30,7 @@ pub(super) fn render(document: &Document) -> String {
     charts(document, &mut page);
     rows(document, &mut page);
     streams(document, &mut page);
+    segment::render(&document.rows, &mut page);
     roles(document, &mut page);
     published(&document.published, &mut page);
     predictions(&document.predictions, &mut page);
@@ -66,10 +67,16 @@ fn family(row: &Row) -> String {
     } else {
         String::new()
     };
-    format!(
+    let mut family = format!(
         "{} {}, {}, {} B, {}{modelled}",
         row.system, row.scenario, row.durability, row.value_bytes, row.store
-    )
+    );
+    // Of bare programs on a segment the load says it.
+    let ways = [&row.wan, &row.plane].into_iter().flatten();
+    for way in ways.filter(|_| row.segment.is_none()) {
+        family.push_str(&format!(", {way}"));
+    }
+    family
 }
 
 /// Lines of the rows that are results, in the order in which their families appear.

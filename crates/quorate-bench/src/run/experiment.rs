@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quorate_core::record::Class;
+
 use super::{
     Time,
     measure::{Bench, Service},
@@ -71,7 +73,7 @@ impl<'a> Experiment<'a> {
         let mut all = papers
             .iter()
             .flat_map(|paper| paper.scenario.iter().map(move |scenario| (paper, scenario)));
-        let Some((paper, scenario)) = all.find(|(_, scenario)| scenario.name == *name) else {
+        let Some((paper, scenario)) = all.find(|(_, scenario)| scenario.is_called(name)) else {
             let what = format_args!("no experiment is called {name}");
             return Err(Problem::usage(what).hint("quorate bench paper --list"));
         };
@@ -126,7 +128,7 @@ impl<'a> Experiment<'a> {
         Ok(Bench {
             service: match self.run.service {
                 Asked::Log => Service::Log,
-                Asked::KvMemory | Asked::KvLsm | Asked::Streams => Service::Kv,
+                Asked::KvMemory | Asked::KvLsm | Asked::Streams | Asked::Bare => Service::Kv,
             },
             cluster: Some(cluster),
             addresses: Vec::new(),
@@ -134,7 +136,13 @@ impl<'a> Experiment<'a> {
             time: self.wish.time.usual(),
             environment: Environment::now(),
             network: session.network(),
+            device: None,
         })
+    }
+
+    /// Whether something counts as done when it is on disks.
+    pub(super) fn is_durable(&self) -> bool {
+        self.run.durability == Class::Durable.name()
     }
 
     fn flush_ms(&self) -> f64 {
@@ -143,7 +151,7 @@ impl<'a> Experiment<'a> {
 
     pub(super) const fn store(&self) -> &'static str {
         match self.run.service {
-            Asked::Log => crate::log_service::STORE,
+            Asked::Log | Asked::Bare => crate::log_service::STORE,
             Asked::KvMemory | Asked::Streams => "memory",
             Asked::KvLsm => "lsm",
         }

@@ -12,8 +12,7 @@ use crate::{
     load::Offer,
     report::Document,
     row::{Repetition, Row, Setting, median, round},
-    samples::{BUCKET, Samples},
-    schedule::Nanos,
+    samples::Samples,
 };
 
 use super::{
@@ -167,12 +166,7 @@ fn repetition(
         Victim::Follower => other.node,
         Victim::Leader => leader,
     };
-    let left = Cluster {
-        members: members()
-            .filter(|place| place.node != killed)
-            .cloned()
-            .collect(),
-    };
+    let left = cluster.map_or_else(Cluster::default, |cluster| cluster.without(killed));
     let running = bench.start(bench.plan(setting), setting, vec![survivor.client])?;
     let Some(started) = running.started() else {
         return Err(unreachable(running.finish().err()));
@@ -229,27 +223,11 @@ struct Story {
 impl Story {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn of(samples: &Samples, moments: Moments) -> Self {
-        let bars = &samples.over_time;
-        // Whole bars only: what is left of one at either end would be a rate of less time.
-        let rate = |from: Nanos, to: Nanos| {
-            let bar = |index: Nanos| usize::try_from(index).unwrap_or(usize::MAX);
-            let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
-            let wanted = to.saturating_sub(from);
-            // Bars are kept up to the last reply: behind it there was none.
-            let sum: u64 = bars
-                .iter()
-                .skip(from)
-                .take(wanted)
-                .copied()
-                .map(u64::from)
-                .sum();
-            sum as f64 * 10.0 / wanted.max(1) as f64
-        };
         let (kill, end) = (nanos(moments.kill), nanos(moments.end));
         let gap = samples.gaps.longest_after(kill).unwrap_or(0);
         Self {
-            before: rate(nanos(moments.begin), kill),
-            after: rate(kill + nanos(SETTLING), end),
+            before: samples.rate_between(nanos(moments.begin), kill),
+            after: samples.rate_between(kill + nanos(SETTLING), end),
             gap_ms: round(gap as f64 / 1e6),
         }
     }

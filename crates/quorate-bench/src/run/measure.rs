@@ -11,6 +11,7 @@ use std::{
 use quorate_testbed::progress;
 
 use crate::{
+    device::{Device, Reading},
     environment::Environment,
     generator::Running,
     listener::{self, Place},
@@ -71,6 +72,8 @@ pub(super) struct Bench {
     pub(super) environment: Environment,
     /// Between our nodes, if it is an emulated one.
     pub(super) network: Option<Arc<Network>>,
+    /// What our nodes must vote by.
+    pub(super) device: Option<Device>,
 }
 
 /// The processes of this machine that listen there; `None` if one of them cannot be told.
@@ -90,7 +93,7 @@ impl Bench {
     /// All repetitions of one setting. If one of them fails, those before it are put into the document: no result, but
     /// not forgotten either.
     pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
-        let leader = self.leader()?;
+        let leader = self.ready()?;
         let mut all = Vec::new();
         if let Err(problem) = self.repetitions(setting, leader, &mut all) {
             let cut = cut_short(setting, &self.environment, &all, self.time.repeat, &problem);
@@ -109,6 +112,12 @@ impl Bench {
             }
         }
         Ok(row)
+    }
+
+    /// More repetitions of a setting, for rows whose nodes take turns with others.
+    pub(super) fn more(&self, setting: &Setting, all: &mut Vec<Repetition>) -> Result<(), Problem> {
+        let leader = self.ready()?;
+        self.repetitions(setting, leader, all)
     }
 
     fn repetitions(
@@ -132,6 +141,21 @@ impl Bench {
             all.push(repetition);
         }
         Ok(())
+    }
+
+    /// Which node leads, once devices are used if they are to be; 0 if the nodes are not ours.
+    fn ready(&self) -> Result<u32, Problem> {
+        if let (Some(cluster), Some(device)) = (&self.cluster, self.device) {
+            cluster.wait_for_devices(device)?;
+        }
+        self.leader()
+    }
+
+    /// What the leader's device has done, if it is to have one.
+    fn device_reading(&self, leader: u32) -> Option<Reading> {
+        self.device?;
+        let view = self.cluster.as_ref()?.view_of(leader)?;
+        Reading::of(&view)
     }
 
     /// Which node leads; 0 if the nodes are not ours.
@@ -167,6 +191,7 @@ impl Bench {
         head: &str,
     ) -> Result<Repetition, Problem> {
         let plan = self.plan(setting);
+        let device_before = self.device_reading(leader);
         let running = self.start(plan, setting, self.targets(leader))?;
         let Some(started) = running.started() else {
             return Err(unreachable(running.finish().err()));
@@ -186,6 +211,11 @@ impl Bench {
             ..Repetition::default()
         };
         Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
+        if self.device.is_some() {
+            let seen = self.device_reading(leader).zip(device_before);
+            let used = seen.map(|(now, then)| now.since(&then));
+            repetition.device = Some(used.unwrap_or_default());
+        }
         repetition.dropped = dropped().zip(dropped_before).map(|(now, then)| now - then);
         Ok(repetition)
     }

@@ -1,22 +1,22 @@
-//! `quorate bench paper`: experiments of others on our TCP plane, their figures beside ours.
-
-use quorate_core::record::Class;
+//! `quorate bench paper`: experiments of others on our planes, their figures beside ours.
 
 use crate::{
     load::Offer,
-    papers::{Kind, Paper},
+    papers::{Kind, Paper, Service},
     report::Document,
     row::Setting,
 };
 
 pub use super::experiment::{Experiment, PaperTime, Wish};
 use super::{
+    bare,
     ceilings::Ceilings,
-    failure, grid,
+    echo, failure, grid,
     measure::Bench,
     rates, segment,
     series::{SHARES_PERCENT, greatest, share},
     session::{NODES, Session},
+    ways,
 };
 use crate::problem::Problem;
 
@@ -25,6 +25,7 @@ impl Experiment<'_> {
     pub fn check(&self) -> Result<(), Problem> {
         match self.run.kind {
             Kind::Failure => failure::check(&self.wish.time.usual()),
+            Kind::Bare => bare::check(&self.wish.time),
             _ => Ok(()),
         }
     }
@@ -33,7 +34,11 @@ impl Experiment<'_> {
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
         let voters = most(&self.run.voters).max(NODES);
-        let mut session = Session::with_room(self.network, voters + most(&self.run.learners))?;
+        let room = match &self.run.bare {
+            Some(bare) => bare.room(),
+            None => voters + most(&self.run.learners),
+        };
+        let mut session = Session::with_room(self.network, room)?;
         let measured = self.measure(&mut session, document);
         measured.map_err(|problem| session.with_last_words(problem))?;
         document.published = self.scenario.beside(self.paper, &document.rows);
@@ -43,6 +48,9 @@ impl Experiment<'_> {
             .push(format!("{name}: {}", self.scenario.about));
         document.notes.push(format!("theirs: {setup}"));
         let ours = match self.network {
+            _ if self.run.service == Service::Bare => {
+                "ours: bare programs on this one machine, and its kernel as the switch between them"
+            }
             Some(_) => {
                 "ours: all processes on this one machine, and clients on the leader's fast link"
             }
@@ -61,6 +69,15 @@ impl Experiment<'_> {
         }
         if self.run.kind == Kind::Segment {
             return segment::run(self, session, document);
+        }
+        if let Some(ways) = &self.run.ways {
+            return ways::run(self, ways, session, document);
+        }
+        if self.run.kind == Kind::Echo {
+            return echo::run(self, document);
+        }
+        if let Some(bare) = &self.run.bare {
+            return bare::run(self, bare, session, document);
         }
         if self.run.kind.fixes_batches() {
             return grid::run(self, session, document);
@@ -120,7 +137,7 @@ impl Experiment<'_> {
         document: &mut Document,
     ) -> Result<(), Problem> {
         let mut row = bench.row(setting, document)?;
-        let durable = self.run.durability == Class::Durable.name();
+        let durable = self.is_durable();
         let flush = self.wish.disk_flush;
         let ceiling = ceilings.of(row.value_bytes, window, durable, flush);
         if let Ok(Some(per_second)) = ceiling {

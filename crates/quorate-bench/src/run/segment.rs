@@ -75,7 +75,7 @@ fn name(receivers: u32) -> String {
     format!("bare multicast, payload of datagrams at the slowest of {receivers} receivers")
 }
 
-/// Runs the experiment: new nodes for each number of them.
+/// Runs the experiment: new nodes for each number of them, and each size of their sockets' buffers.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -83,7 +83,16 @@ pub(super) fn run(
 ) -> Result<(), Problem> {
     for voters in &experiment.run.voters {
         for learners in &experiment.run.learners {
-            with_nodes(experiment, session, (*voters, *learners), document)?;
+            let sizes = experiment.run.buffers_kib.iter().copied().map(Some);
+            let usual = experiment.run.buffers_kib.is_empty().then_some(None);
+            for buffer_kib in sizes.chain(usual) {
+                let group = Group {
+                    voters: *voters,
+                    learners: *learners,
+                    buffer_kib,
+                };
+                with_nodes(experiment, session, group, document)?;
+            }
         }
     }
     session.end();
@@ -93,14 +102,24 @@ pub(super) fn run(
     Ok(())
 }
 
+/// Nodes that run together.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    voters: u32,
+    learners: u32,
+    /// What the kernel keeps for each socket, if not what nodes choose.
+    buffer_kib: Option<u32>,
+}
+
 /// All sizes and numbers of clients.
 fn with_nodes(
     experiment: &Experiment<'_>,
     session: &mut Session,
-    (voters, learners): (u32, u32),
+    group: Group,
     document: &mut Document,
 ) -> Result<(), Problem> {
     let (run, time) = (experiment.run, experiment.wish.time.usual());
+    let (voters, learners) = (group.voters, group.learners);
     let receivers = voters + learners - 1;
     if found(document, receivers).is_none() {
         document.ceilings.push(ceiling(receivers, &time)?);
@@ -111,7 +130,9 @@ fn with_nodes(
         "--store",
         experiment.store(),
     ];
-    let flags = [&flags[..], &FLAGS].concat();
+    let buffer = group.buffer_kib.map(|kib| kib.to_string());
+    let buffer = buffer.as_deref().map(|kib| ["--plane-buffer", kib]);
+    let flags = [&flags[..], &FLAGS, buffer.as_ref().map_or(&[], |flag| flag)].concat();
     let mut cluster = session.boot_some(voters, None, &flags)?;
     if learners > 0 {
         cluster = session.join(learners, &flags)?;
@@ -124,6 +145,7 @@ fn with_nodes(
         time,
         environment: Environment::now(),
         network: session.network(),
+        device: None,
     };
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {
@@ -133,7 +155,7 @@ fn with_nodes(
             let connections = (*outstanding).min(CONNECTIONS_MAX);
             let name = &experiment.scenario.name;
             let setting = Setting {
-                plane: Some(said(voters, learners)),
+                plane: Some(group.said()),
                 ..experiment.setting(name, *value_bytes, connections, offer)
             };
             let mut row = bench.row(&setting, document)?;
@@ -146,14 +168,20 @@ fn with_nodes(
     Ok(())
 }
 
-/// As rows have it.
-fn said(voters: u32, learners: u32) -> String {
-    let learning = match learners {
-        0 => String::new(),
-        1 => " and a learner".to_owned(),
-        more => format!(" and {more} learners"),
-    };
-    format!("multicast, votes by a ring, {voters} nodes{learning}")
+impl Group {
+    /// As rows have it.
+    fn said(self) -> String {
+        let learning = match self.learners {
+            0 => String::new(),
+            1 => " and a learner".to_owned(),
+            more => format!(" and {more} learners"),
+        };
+        let buffers = self
+            .buffer_kib
+            .map_or_else(String::new, |kib| format!(", buffers of {kib} KiB"));
+        let voters = self.voters;
+        format!("multicast, votes by a ring, {voters} nodes{learning}{buffers}")
+    }
 }
 
 #[cfg(test)]
@@ -177,13 +205,21 @@ mod tests {
 
     #[test]
     fn rows_say_who_took_part() {
-        assert_eq!(said(3, 0), "multicast, votes by a ring, 3 nodes");
+        let said = |voters, learners, buffer_kib| {
+            let group = Group {
+                voters,
+                learners,
+                buffer_kib,
+            };
+            group.said()
+        };
+        assert_eq!(said(3, 0, None), "multicast, votes by a ring, 3 nodes");
         assert_eq!(
-            said(5, 1),
-            "multicast, votes by a ring, 5 nodes and a learner"
+            said(5, 1, Some(64)),
+            "multicast, votes by a ring, 5 nodes and a learner, buffers of 64 KiB"
         );
         assert_eq!(
-            said(3, 22),
+            said(3, 22, None),
             "multicast, votes by a ring, 3 nodes and 22 learners"
         );
     }

@@ -5,8 +5,10 @@ use std::{net::SocketAddr, time::Duration};
 use quorate_core::record::Class;
 
 use crate::{
+    device::{Device, plane_and_device},
     emulated::Emulated,
     environment::{Commit, Environment},
+    fault::Fault,
     load::Offer,
     report::Document,
     row::{Row, Setting},
@@ -15,6 +17,7 @@ use crate::{
 use super::{
     Time,
     ceilings::Ceilings,
+    faulty,
     info::Info,
     measure::{Bench, Service, processes},
     segment,
@@ -50,20 +53,56 @@ pub struct Load {
     pub loss_percent: f64,
     /// How the nodes that are started here speak; without it as nodes do by default.
     pub plane: Option<&'static str>,
-    /// Whether votes come to the leader of those nodes along a ring.
-    pub ring: bool,
+    /// What they are to vote by; without it by themselves.
+    pub device: Option<Device>,
+    /// How votes come to the leader of those nodes; without it as nodes do by default.
+    pub votes: Option<&'static str>,
     /// When something counts as done; without it what the cluster says, or durable.
     pub durability: Option<Class>,
     /// A flush takes at least this long, under probe and the nodes that are started here.
     pub disk_flush: Duration,
+    /// What is done to one of those nodes meanwhile.
+    pub fault: Option<Fault>,
 }
 
 impl Load {
+    /// Whether it can be measured for so long.
+    fn check(&self, time: &Time) -> Result<(), Problem> {
+        if let Some(device) = self.device {
+            self.check_device(device)?;
+        }
+        self.fault.map_or(Ok(()), |fault| {
+            let is_series = self.rate.is_none() && self.outstanding.is_none();
+            faulty::check(fault, is_series, self.nodes, self.durability)?;
+            faulty::check_time(fault, time)
+        })
+    }
+
+    /// Whether nodes can have it in that network.
+    fn check_device(&self, device: Device) -> Result<(), Problem> {
+        if device.needs_segment() && !matches!(self.network, Some(Emulated::Lan(_))) {
+            let what = format_args!(
+                "--device {device} needs --lan: nodes elsewhere have no interface of their own with Ethernet"
+            );
+            return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
+        }
+        if device.excludes(self.plane) {
+            let plane = self.plane.unwrap_or("tcp");
+            let what = format_args!(
+                "--device {device} and --plane {plane} both need the UDP port of each node"
+            );
+            return Err(Problem::usage(what).hint("--plane tcp or ethernet"));
+        }
+        Ok(())
+    }
+
     /// How the nodes that are started here speak and vote, if not as nodes do by default.
     fn way(&self) -> Option<String> {
-        match (self.plane, self.ring) {
-            (plane, false) => plane.map(str::to_owned),
-            (plane, true) => Some(format!("{}, votes by a ring", plane.unwrap_or("tcp"))),
+        let plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
+        match self.votes {
+            None | Some("star") => (self.plane.is_some() || self.device.is_some()).then_some(plane),
+            Some("ring") => Some(format!("{plane}, votes by a ring")),
+            Some(votes) => Some(format!("{plane}, votes {votes}")),
         }
     }
 }
@@ -90,6 +129,7 @@ impl Series {
         store: Option<&'static str>,
         reads_percent: u32,
     ) -> Result<Self, Problem> {
+        load.check(&time)?;
         let info = info(Service::Kv, &load)?;
         Info::check("store", store, info.store.as_deref())?;
         Ok(Self {
@@ -105,6 +145,7 @@ impl Series {
 
     /// Of replication alone, as [`Self::kv`].
     pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
+        load.check(&time)?;
         let store = crate::log_service::STORE;
         Ok(Self {
             service: Service::Log,
@@ -148,14 +189,10 @@ impl Series {
 
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         self.measure_segment(document)?;
-        let bench = self.bench(session)?;
-        let mut ceilings = Ceilings::new(session, &self.time, document.environment.clone())?;
-        let measured = self.rows(&bench, &mut ceilings, document);
-        document.rows.extend(ceilings.into_rows());
-        if !self.is_own() {
-            document.notes.push(self.info.whose());
+        match self.load.fault {
+            Some(fault) => self.faulty_row(fault, session, document)?,
+            None => self.measure_rows(session, document)?,
         }
-        measured?;
         if let Some(network) = session.network() {
             document.notes.push(network.kind().to_string());
             if network.is_far() {
@@ -163,6 +200,40 @@ impl Series {
                 document.notes.push(note.to_owned());
             }
         }
+        Ok(())
+    }
+
+    fn measure_rows(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        let bench = self.bench(session)?;
+        let mut ceilings = Ceilings::new(session, &self.time, document.environment.clone())?;
+        let measured = self.rows(&bench, &mut ceilings, document);
+        document.rows.extend(ceilings.into_rows());
+        if !self.is_own() {
+            document.notes.push(self.info.whose());
+        }
+        measured
+    }
+
+    /// The one load, with a fault in the middle.
+    fn faulty_row(
+        &self,
+        fault: Fault,
+        session: &mut Session,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        let offer = match (self.load.rate, self.load.outstanding) {
+            (Some(per_second), _) => Offer::Open { per_second },
+            (None, outstanding) => Offer::Closed {
+                outstanding: outstanding.unwrap_or(1),
+            },
+        };
+        let setting = self.setting(offer);
+        let boot = |session: &mut Session| self.bench(session);
+        let mut row = faulty::row(fault, &setting, session, document, boot)?;
+        if let Some(payload_bits) = segment::found(document, self.receivers()) {
+            segment::put_beside(&mut row, payload_bits);
+        }
+        document.rows.push(row);
         Ok(())
     }
 
@@ -280,10 +351,16 @@ impl Series {
                 &flush,
             ];
             if let Some(plane) = self.load.plane {
-                flags.extend(["--plane", plane, "--plane-trusted"]);
+                flags.extend(["--plane", plane]);
             }
-            if self.load.ring {
-                flags.extend(["--votes", "ring"]);
+            if let Some(device) = self.load.device {
+                flags.extend(["--device", device.name()]);
+            }
+            if self.load.plane.is_some() || self.load.device.is_some() {
+                flags.push("--plane-trusted");
+            }
+            if let Some(votes) = self.load.votes {
+                flags.extend(["--votes", votes]);
             }
             let loss = self.load.loss_percent.to_string();
             if self.load.loss_percent > 0.0 {
@@ -306,6 +383,7 @@ impl Series {
             time: self.time.clone(),
             environment,
             network: session.network(),
+            device: self.load.device,
         })
     }
 

@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_admin::{look::look, view::Answer};
+use quorate_admin::{
+    client,
+    look::look,
+    view::{Answer, NodeView},
+};
 use quorate_testbed::{
     nodes::Nodes,
     process::{NodeProcess, cluster},
@@ -18,14 +22,19 @@ use quorate_testbed::{
 
 use super::network::Network;
 use crate::{
+    device::Device,
     emulated::Emulated,
     problem::{Kind, Problem},
 };
 
+/// The code of problems of devices that are not used.
+pub(super) const NO_DEVICE: &str = "no_device";
 /// Of most clusters.
 pub(super) const NODES: u32 = 3;
 /// A cluster has a leader within this time.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// A node answers within this time.
+const WAIT: Duration = Duration::from_secs(3);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -40,7 +49,7 @@ pub(super) struct Session {
 }
 
 /// Running nodes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
 }
@@ -174,6 +183,30 @@ impl Session {
         killed.map_err(|error| Problem::io("kill a node", &error))
     }
 
+    /// Stops one for a while.
+    pub(super) fn pause(&mut self, node: u32) -> io::Result<()> {
+        self.nodes.pause(node)
+    }
+
+    /// The end of a pause.
+    pub(super) fn resume(&mut self, node: u32) -> io::Result<()> {
+        self.nodes.resume(node)
+    }
+
+    /// Leaves a node so many percent of its link.
+    pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
+        let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        network.narrow(node, percent)
+    }
+
+    /// SIGKILL, and the same node again, on a disk whose flushes take so long.
+    pub(super) fn come_back_with(&mut self, node: u32, flush: Duration) -> io::Result<()> {
+        self.nodes.kill(&[node])?;
+        let spec = &mut self.nodes.node(node)?.spec;
+        spec.set_flag("--disk-flush-ms", &flush.as_millis().to_string());
+        self.nodes.respawn(node)
+    }
+
     /// What the nodes logged last, added to what went wrong.
     pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
         for node in self.nodes.all() {
@@ -216,6 +249,41 @@ impl Cluster {
                 return Err(Problem::new(Kind::Unreachable, "no_leader", what));
             }
             thread::sleep(PAUSE);
+        }
+    }
+
+    /// Waits until all who vote do it by devices of that kind.
+    pub(super) fn wait_for_devices(&self, device: Device) -> Result<(), Problem> {
+        let voters = self.members.iter().filter(|place| !place.learner);
+        let admins: Vec<String> = voters.map(|place| place.admin.clone()).collect();
+        let began = Instant::now();
+        loop {
+            let view = look(&admins)?;
+            let nodes = view.nodes.iter().filter_map(Answer::view);
+            let Some(why) = device.missing(nodes) else {
+                return Ok(());
+            };
+            if began.elapsed() > PATIENCE {
+                let what = format_args!("--device {device} is not used: {why}");
+                return Err(Problem::new(Kind::Failed, NO_DEVICE, what).hint(
+                    "quorate doctor tells what this machine gives; devices in the kernel need root",
+                ));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// What a node says of itself, if it answers.
+    pub(super) fn view_of(&self, node: u32) -> Option<NodeView> {
+        let answer = client::get(&self.place_of(node)?.admin, "/status", WAIT);
+        answer.ok()?.json().ok()
+    }
+
+    /// Those that are left without that one.
+    pub(super) fn without(&self, node: u32) -> Self {
+        let left = self.members.iter().filter(|place| place.node != node);
+        Self {
+            members: left.cloned().collect(),
         }
     }
 

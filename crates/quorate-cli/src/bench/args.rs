@@ -4,7 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use quorate_bench::{
+    device::Device,
     emulated::Emulated,
+    fault::Fault,
     lan::Lan,
     run::{
         Time, bare_stream,
@@ -205,7 +207,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, env = "QUORATE_PLANE_LOSS", value_name = "PCT", default_value = "0",
           requires = "plane", value_parser = loss)]
     pub(crate) plane_loss: f64,
-    /// How the nodes that are started here speak; ethernet needs --lan [default: tcp]
+    /// What is done meanwhile to one of those nodes that votes and does not lead: stop:2s, narrow:10% (of its link), or
+    /// slow-disk:100ms (of a flush, after a kill)
+    #[arg(long, env = "QUORATE_LAN_FAULT", value_name = "FAULT", requires = "lan", value_parser = fault)]
+    pub(crate) lan_fault: Option<Fault>,
+    /// How the nodes that are started here speak; ethernet and kernel (tcp, and --device kernel) need --lan [default: tcp]
     #[arg(
         long,
         env = "QUORATE_PLANE",
@@ -213,16 +219,25 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect",
         value_parser = plane
     )]
-    pub(crate) plane: Option<Way>,
-    /// How votes come to the leader: star or ring [default: star]
+    pub(crate) plane: Option<Spoken>,
+    /// What those nodes vote by: udp, or with --lan packet, tc or kernel [default: themselves]
+    #[arg(
+        long,
+        env = "QUORATE_DEVICE",
+        value_name = "KIND",
+        conflicts_with = "connect",
+        value_parser = device
+    )]
+    pub(crate) device: Option<Device>,
+    /// How votes come to the leader: star, ring or auto [default: star]
     #[arg(
         long,
         env = "QUORATE_VOTES",
         value_name = "ROUTE",
         conflicts_with = "connect",
-        value_parser = ["star", "ring"]
+        value_parser = votes
     )]
-    pub(crate) votes: Option<String>,
+    pub(crate) votes: Option<&'static str>,
     /// When something counts as done [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
@@ -234,7 +249,8 @@ pub(crate) struct LoadArgs {
 
 impl LoadArgs {
     pub(crate) fn plain(&self) -> Result<Load, Problem> {
-        if self.plane == Some(Way::Ethernet) && self.lan.is_none() {
+        let plane = self.plane.map(|Spoken(way, _)| way);
+        if plane == Some(Way::Ethernet) && self.lan.is_none() {
             let what = "--plane ethernet needs --lan: nodes on loopback have no Ethernet";
             return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
         }
@@ -249,20 +265,46 @@ impl LoadArgs {
             learners: self.learners,
             network: wan.or(self.lan.map(Emulated::Lan)),
             loss_percent: self.plane_loss,
-            plane: self.plane.map(Way::name),
-            ring: self.votes.as_deref() == Some("ring"),
+            plane: plane.map(Way::name),
+            device: self
+                .device
+                .or(self.plane.and_then(|Spoken(_, device)| device)),
+            votes: self.votes,
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
+            fault: self.lan_fault,
         })
     }
 }
 
-fn plane(text: &str) -> Result<Way, String> {
-    Way::named(text).ok_or_else(|| "not tcp, udp, chain, multicast or ethernet".to_owned())
+/// How nodes speak, and what they vote by if nobody says another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spoken(Way, Option<Device>);
+
+fn plane(text: &str) -> Result<Spoken, String> {
+    if text == "kernel" {
+        return Ok(Spoken(Way::Tcp, Some(Device::Kernel)));
+    }
+    let way = Way::named(text).map(|way| Spoken(way, None));
+    way.ok_or_else(|| "not tcp, udp, chain, multicast, ethernet, kernel or auto".to_owned())
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    Device::named(text).ok_or_else(|| "not udp, packet, tc or kernel".to_owned())
+}
+
+fn votes(text: &str) -> Result<&'static str, String> {
+    let mut ways = ["star", "ring", "auto"].into_iter();
+    ways.find(|way| *way == text)
+        .ok_or_else(|| "not star, ring or auto".to_owned())
 }
 
 fn lan(text: &str) -> Result<Lan, String> {
     Lan::named(text).ok_or_else(|| "not a speed such as 100mbit or 1gbit, up to 100gbit".to_owned())
+}
+
+fn fault(text: &str) -> Result<Fault, String> {
+    Fault::named(text).ok_or_else(|| "not stop:2s, narrow:10% or slow-disk:100ms".to_owned())
 }
 
 fn loss(text: &str) -> Result<f64, String> {

@@ -1,4 +1,4 @@
-//! `quorate bench paper`: experiments of others on our TCP plane, their figures beside ours.
+//! `quorate bench paper`: experiments of others on our planes, their figures beside ours.
 
 use quorate_bench::{
     papers::{self, Paper},

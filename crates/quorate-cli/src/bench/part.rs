@@ -4,7 +4,12 @@ use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 
 use clap::Subcommand;
 use quorate_bench::{
-    lan,
+    echo,
+    lan::{
+        Way,
+        receiver::{self, Listening},
+        sender::{self, Sending},
+    },
     probe::{
         commit,
         disk::LogFile,
@@ -22,6 +27,13 @@ use crate::output::{Exit, Problem, print};
 pub(crate) enum PartCommand {
     /// Sends back what it gets
     Echo { wait: String, over: String },
+    /// Sends back what it gets at an interface, until its parent ends
+    EchoServer {
+        interface: String,
+        ms: u64,
+        #[arg(long)]
+        way: String,
+    },
     /// Writes, flushes, answers
     Follower {
         file: String,
@@ -32,10 +44,38 @@ pub(crate) enum PartCommand {
     WanServer { address: SocketAddr },
     /// The near end: says what it found
     WanClient { address: SocketAddr },
-    /// One sender of a segment, as fast as its link
-    LanSender { interface: String, ms: u64 },
+    /// A sender of a segment, as fast as its link
+    LanSender {
+        interface: String,
+        ms: u64,
+        /// Which, from 0
+        #[arg(long, default_value_t = 0)]
+        sender: u32,
+        /// As many datagrams, and no more
+        #[arg(long)]
+        per_second: Option<u64>,
+        /// So many of them at once
+        #[arg(long, default_value_t = sender::AT_ONCE,
+              value_parser = clap::value_parser!(u32).range(1..=i64::from(sender::AT_ONCE)))]
+        burst: u32,
+        /// To each of these in turn, and not to the group
+        #[arg(long)]
+        to: Vec<SocketAddr>,
+    },
     /// One of its receivers: says what it got
-    LanReceiver { interface: String, ms: u64 },
+    LanReceiver {
+        interface: String,
+        ms: u64,
+        /// How many it hears before it counts
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        senders: u32,
+        /// From then on
+        #[arg(long, default_value_t = 500)]
+        warmup_ms: u64,
+        /// It hears what is for it alone
+        #[arg(long)]
+        unicast: bool,
+    },
     /// Takes bytes, sends them on if there is somebody, writes them and a record, counts
     StreamNode {
         folder: String,
@@ -59,6 +99,11 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
             let wait = Wait::named(wait).ok_or_else(|| Problem::usage("block or spin"))?;
             round_trip::echo(wait, over_named(over)?)
         }
+        PartCommand::EchoServer { interface, way, .. } => {
+            die_with_parent()?;
+            let way = echo::Way::named(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
+            echo::serve(interface, way)
+        }
         PartCommand::WanServer { address } => {
             die_with_parent()?;
             wan::serve(*address)
@@ -66,13 +111,44 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         PartCommand::WanClient { address } => {
             wan::measure(*address).map(|measured| print(&measured.to_string()))
         }
-        PartCommand::LanSender { interface, ms } => {
+        PartCommand::LanSender {
+            interface,
+            ms,
+            sender,
+            per_second,
+            burst,
+            to,
+        } => {
             die_with_parent()?;
-            lan::send(interface, Duration::from_millis(*ms))
+            sender::send(&Sending {
+                interface: interface.clone(),
+                sender: *sender,
+                to: to.clone(),
+                per_second: *per_second,
+                burst: *burst,
+                time: Duration::from_millis(*ms),
+            })
         }
-        PartCommand::LanReceiver { interface, ms } => {
+        PartCommand::LanReceiver {
+            interface,
+            ms,
+            senders,
+            warmup_ms,
+            unicast,
+        } => {
             die_with_parent()?;
-            lan::receive(interface, Duration::from_millis(*ms))
+            let way = if *unicast {
+                Way::Unicast
+            } else {
+                Way::Multicast
+            };
+            receiver::receive(&Listening {
+                interface: interface.clone(),
+                way,
+                senders: *senders,
+                warmup: Duration::from_millis(*warmup_ms),
+                time: Duration::from_millis(*ms),
+            })
         }
         PartCommand::Follower {
             file,

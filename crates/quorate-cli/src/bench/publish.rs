@@ -12,7 +12,7 @@ use quorate_bench::{
     row::{Row, round},
 };
 
-use super::args::FileArgs;
+use super::{args::FileArgs, segment};
 use crate::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
 /// An empty document of this run.
@@ -131,13 +131,18 @@ fn human(document: &Document) -> String {
         }
         text.push_str(&format!("\n{}", table(&lines)));
     }
+    let (segments, others): (Vec<&Row>, Vec<&Row>) =
+        document.rows.iter().partition(|row| row.segment.is_some());
     let (streams, others): (Vec<&Row>, Vec<&Row>) =
-        document.rows.iter().partition(|row| row.stream.is_some());
+        others.into_iter().partition(|row| row.stream.is_some());
     if !others.is_empty() {
         text.push_str(&format!("\n{}", rows(&others)));
     }
     if !streams.is_empty() {
         text.push_str(&format!("\n{}", of_streams(&streams)));
+    }
+    if !segments.is_empty() {
+        text.push_str(&format!("\n{}", segment::shown(&segments)));
     }
     if !document.published.is_empty() {
         let head = ["source", "what", "published", "ours"];
@@ -291,11 +296,11 @@ pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).into()
 }
 
-fn optional(figure: Option<f64>) -> String {
+pub(super) fn optional(figure: Option<f64>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
 }
 
-fn percent(share: Option<f64>) -> String {
+pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 

@@ -2,27 +2,36 @@
 
 use std::path::Path;
 
-use quorate_net::plane::{BadKeys, KeyFile, Wanted};
+use quorate_net::{
+    device::Kind as Device,
+    plane::{BadKeys, Frames, KeyFile, Wanted},
+};
 use quorate_replica::status::Way;
 
-use super::{layers::Layers, parse_switch, settings::PLANE_LOSS};
+use super::{
+    layers::Layers,
+    parse_switch,
+    settings::{PLANE_BUFFER, PLANE_LOSS},
+};
 use crate::output::{Exit, Problem};
 
 /// A terabit.
 const MEGABITS_MAX: u64 = 1_000_000;
 
 /// What is said of planes.
-pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
+pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> {
+    let (way, with) = layers.required(
+        "plane",
+        "tcp, udp, chain, multicast, ethernet, kernel or auto",
+        parse_way,
+    )?;
+    let device = layers.required("device", "off, udp, packet, tc or kernel", Device::named)?;
     let file = layers.optional("plane-key", "a path", |text| {
         (!text.is_empty()).then(|| text.to_owned())
     })?;
     let keys = file.map(|file| KeyFile::read(Path::new(&file)));
     let wanted = Wanted {
-        way: layers.required(
-            "plane",
-            "tcp, udp, chain, multicast or ethernet",
-            Way::named,
-        )?,
+        way,
         interface: layers.optional("plane-interface", "the name of an interface", |text| {
             (!text.is_empty()).then(|| text.to_owned())
         })?,
@@ -35,6 +44,8 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
             let megabits = text.parse().ok();
             megabits.filter(|megabits| (1..=MEGABITS_MAX).contains(megabits))
         })?,
+        receive_bytes: layers.optional(PLANE_BUFFER, "4 … 1048576 KiB", parse_buffer)?,
+        frames: layers.required("plane-ethernet", "auto, packet or xdp", Frames::named)?,
         lost_of_10000: layers.required(PLANE_LOSS, "0 … 90 percent", parse_loss)?,
     };
     if wanted.keys.is_some() && wanted.trusted {
@@ -43,7 +54,25 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Wanted, Problem> {
                 .hint("with a key nobody needs to be trusted"),
         );
     }
-    Ok(wanted)
+    let device = match device {
+        Device::Off => with,
+        device => device,
+    };
+    Ok((wanted, device))
+}
+
+/// How nodes speak; and the device that they have with it if nobody says another.
+fn parse_way(text: &str) -> Option<(Way, Device)> {
+    if text == "kernel" {
+        return Some((Way::Tcp, Device::Kernel));
+    }
+    Some((Way::named(text)?, Device::Off))
+}
+
+/// KiB, in bytes.
+fn parse_buffer(text: &str) -> Option<usize> {
+    let kib: usize = text.parse().ok()?;
+    (4..=1 << 20).contains(&kib).then_some(kib << 10)
 }
 
 /// Percent, with fractions, as a share of 10 000.

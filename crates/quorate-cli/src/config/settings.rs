@@ -57,6 +57,7 @@ pub(super) const CONFIG: &str = "config";
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
 /// Nor this one: losses on purpose.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
+pub(super) const PLANE_BUFFER: &str = "plane-buffer";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
 /// So may this.
@@ -65,7 +66,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 45] = [
+pub(super) const SETTINGS: [Setting; 48] = [
     setting(
         "data",
         "DIR",
@@ -118,7 +119,7 @@ pub(super) const SETTINGS: [Setting; 45] = [
     setting(
         "votes",
         "ROUTE",
-        "How votes come to this node when it leads: star (each straight) or ring (handed on by a quorum)",
+        "How votes come to this node when it leads: star (each straight), ring (handed on by a quorum), or auto (by the load)",
         Preset::Text("star"),
     ),
     setting(
@@ -160,14 +161,26 @@ pub(super) const SETTINGS: [Setting; 45] = [
     setting(
         "plane",
         "PLANE",
-        "How nodes speak: tcp; udp, the protocol by datagrams; chain, from node to node; multicast, one datagram for all; or ethernet, without IP. The same on all nodes",
+        "How nodes speak: tcp; udp, the protocol by datagrams; chain, from node to node; multicast, one datagram for all; ethernet, without IP; kernel: tcp, and --device kernel; or auto, by load and by who is reached. The same on all nodes",
         Preset::Text("tcp"),
+    ),
+    setting(
+        "device",
+        "DEVICE",
+        "Who votes and counts for this node while it can: off, the node itself; kernel, programs in the kernel at --plane-interface; tc, the same behind the driver; packet, a thread by raw frames there; udp, a thread by datagrams at the port of --peer. What is not possible here is said, and the next is taken. The same on all nodes",
+        Preset::Text("off"),
     ),
     setting(
         "plane-interface",
         "NAME",
         "Where datagrams leave and groups are joined [default: that of --peer]",
         Preset::Unset,
+    ),
+    setting(
+        "plane-ethernet",
+        "HOW",
+        "How raw frames get from the interface: packet; xdp, by AF_XDP; or auto, which takes xdp where the device itself writes them",
+        Preset::Text("packet"),
     ),
     setting(
         "plane-speed",
@@ -182,9 +195,15 @@ pub(super) const SETTINGS: [Setting; 45] = [
         Preset::Text("0"),
     ),
     setting(
+        PLANE_BUFFER,
+        "KIB",
+        "What the kernel keeps of datagrams that were not read yet, for each socket: for experiments [default: 16384]",
+        Preset::Unset,
+    ),
+    setting(
         "plane-group",
         "ADDR",
-        "The multicast group of the cluster [default: 239.81.84.69:7455]",
+        "The multicast group of the cluster [default: 239.81.84.69:7455, or [ff15::5152:5445]:7455]",
         Preset::Unset,
     ),
     setting(
@@ -361,7 +380,7 @@ impl Args for StartArgs {
                     .default_missing_value(if bare { "on" } else { "" })
                     .hide(matches!(
                         setting.name,
-                        DISK_FLUSH_MS | LOG_SEGMENT | PLANE_LOSS
+                        DISK_FLUSH_MS | LOG_SEGMENT | PLANE_LOSS | PLANE_BUFFER
                     ))
                     .help(format!(
                         "{}{}{variable}",

@@ -8,6 +8,7 @@ use quorate_doctor::{
     finding::{Finding, State},
     plane::Verdict,
     reach::Reach,
+    trips::Trip,
 };
 
 use crate::output::table;
@@ -29,6 +30,9 @@ pub(super) fn human(report: &Report) -> String {
     text.push_str(&findings(&report.findings));
     if let Some(reach) = &report.reach {
         text.push_str(&format!("\n{}", matrix(reach)));
+    }
+    if let Some(trips) = &report.trips {
+        text.push_str(&format!("\n{}", ways(trips)));
     }
     text.push_str(&format!("\n{}", planes(&report.planes)));
     text.push_str(&format!("\n{}", figures(&report.figures)));
@@ -88,6 +92,31 @@ fn matrix(reach: &Reach) -> String {
         text.push_str(&format!("{problem}\n"));
     }
     text
+}
+
+/// A row for each pair.
+fn ways(trips: &[Trip]) -> String {
+    let mut rows = vec![
+        ["from", "to", "by", "there and back", ""]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(trips.iter().map(|trip| {
+        let way = match (&*trip.way, &trip.frames) {
+            ("", _) => "not connected".to_owned(),
+            (way, Some(frames)) => format!("{way} by {frames}"),
+            (way, None) => way.to_owned(),
+        };
+        let rtt = trip.rtt_us.map(|us| format!("{us} µs"));
+        vec![
+            trip.from.to_string(),
+            trip.to.to_string(),
+            way,
+            rtt.unwrap_or_default(),
+            trip.why.clone(),
+        ]
+    }));
+    format!("how members reach each other:\n{}", table(&rows))
 }
 
 fn planes(all: &[Verdict]) -> String {
@@ -173,7 +202,7 @@ fn checked(all: &[Checked]) -> String {
         }
     }
     format!(
-        "predicted for three nodes on this machine, and measured:\n{}{notes}",
+        "predicted for three nodes on this machine, or by a leader of its own setting, and measured:\n{}{notes}",
         table(&rows)
     )
 }
@@ -241,7 +270,7 @@ mod tests {
         let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("nobody knows"));
         let text = planes(&[verdict]);
         assert!(
-            text.contains("chain  works  not yet         ?           ?"),
+            text.contains("chain  works  yes             ?           ?"),
             "{text}"
         );
         assert!(

@@ -55,6 +55,11 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T
     wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The same for what may take three times as long.
+pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// Nodes in one folder.
 pub(crate) struct Cluster {
     pub(crate) nodes: Nodes,

@@ -282,6 +282,8 @@ impl Requests for World {
             snapshot: None,
             snapshot_taking: None,
             ring: Vec::new(),
+            choices: Vec::new(),
+            device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -469,6 +469,8 @@ impl Requests for Played {
             snapshot: None,
             snapshot_taking: None,
             ring: Vec::new(),
+            choices: Vec::new(),
+            device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
             progress: None,

@@ -38,7 +38,7 @@ pub enum Harm {
     StopFollower,
 }
 
-/// Something that happens to the links between nodes; clients still reach all of them.
+/// Something that happens to the links between nodes; clients still reach all of them, unless an interface is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rupture {
     /// The leader and the others do not hear each other.
@@ -53,6 +53,14 @@ pub enum Rupture {
     OneLink,
     /// No node hears another.
     EveryLink,
+    /// The leader's interface is down.
+    DownLeader,
+    /// A follower's is.
+    DownFollower,
+    /// The leader's interface is removed, with all programs that are attached to it.
+    UnplugLeader,
+    /// A follower's is.
+    UnplugFollower,
 }
 
 const DURABLE: [Harm; 9] = [
@@ -76,14 +84,19 @@ const VOLATILE: [Harm; 5] = [
     Harm::StopFollower,
 ];
 
-const RUPTURES: [Rupture; 6] = [
+const RUPTURES: [Rupture; 8] = [
     Rupture::IsolateLeader,
     Rupture::IsolateFollower,
     Rupture::MuteLeader,
     Rupture::DeafenLeader,
     Rupture::OneLink,
     Rupture::EveryLink,
+    Rupture::DownLeader,
+    Rupture::DownFollower,
 ];
+
+/// Where phase 2 runs in devices, which are at interfaces.
+const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
 /// What happens together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,10 +131,11 @@ impl FromStr for Step {
         let mut step = Self::default();
         for name in text.split('+').map(str::trim) {
             let harm = DURABLE.into_iter().find(|harm| format!("{harm:?}") == name);
-            let rupture = RUPTURES.into_iter().find(|one| format!("{one:?}") == name);
+            let mut ruptures = RUPTURES.into_iter().chain(RUPTURES_OF_DEVICES);
+            let rupture = ruptures.find(|one| format!("{one:?}") == name);
             if harm.is_none() && rupture.is_none() {
                 return Err(io::Error::other(format!(
-                    "{name}: not a fault; there are {DURABLE:?} and {RUPTURES:?}"
+                    "{name}: not a fault; there are {DURABLE:?}, {RUPTURES:?} and {RUPTURES_OF_DEVICES:?}"
                 )));
             }
             step.harm = step.harm.or(harm);
@@ -136,6 +150,8 @@ pub struct Plan {
     harms: Vec<Harm>,
     ruptures: Vec<Rupture>,
     only: Option<Step>,
+    /// Ids up to this one vote.
+    voters: u32,
     steps: usize,
     dice: Dice,
 }
@@ -156,9 +172,26 @@ impl Plan {
             harms,
             ruptures,
             only: None,
+            voters: u32::MAX,
             steps: 0,
             dice,
         }
+    }
+
+    /// What else may happen where there are devices, first; or not.
+    pub fn with_devices(&mut self, devices: bool) {
+        let is_one = |rupture: &Rupture| RUPTURES_OF_DEVICES.contains(rupture);
+        let has = self.ruptures.iter().any(is_one);
+        if !devices {
+            self.ruptures.retain(|rupture| !is_one(rupture));
+        } else if !has && !self.ruptures.is_empty() {
+            self.ruptures.splice(0..0, RUPTURES_OF_DEVICES);
+        }
+    }
+
+    /// The nodes behind these are learners: they are harmed in one of four steps, and votes in the others.
+    pub const fn with_voters(&mut self, voters: u32) {
+        self.voters = voters;
     }
 
     /// Nothing but this step, again and again.
@@ -202,8 +235,12 @@ impl Plan {
         let mut followers = nodes.ids();
         followers.retain(|id| *id != leader);
         self.dice.shuffle(&mut followers);
+        let (voters, learner_first) = (self.voters, self.dice.chance(1, 4));
+        followers.sort_by_key(|id| (*id <= voters) == learner_first);
         let roles = Roles { leader, followers };
         if let (Some(rupture), Some(network)) = (step.rupture, network) {
+            network.take_down(&roles.down(rupture))?;
+            network.unplug(&roles.unplugged(rupture))?;
             network.cut(&roles.lost(rupture))?;
             if step.harm.is_some() {
                 self.wait(SECOND_MS);
@@ -214,7 +251,11 @@ impl Plan {
             begin(*harm, ids, nodes)?;
         }
         self.wait(LASTS_MS);
-        let heals_first = self.dice.chance(1, 2);
+        // A node that is started again has to find its address.
+        let unplugs = step
+            .rupture
+            .is_some_and(|one| RUPTURES_OF_DEVICES.contains(&one));
+        let heals_first = self.dice.chance(1, 2) || unplugs;
         if heals_first && let Some(network) = network {
             network.heal()?;
             self.wait(SECOND_MS);
@@ -278,6 +319,28 @@ impl Roles {
                 vec![(self.leader, follower), (follower, self.leader)]
             }
             Rupture::EveryLink => all().flat_map(from).collect(),
+            Rupture::DownLeader
+            | Rupture::DownFollower
+            | Rupture::UnplugLeader
+            | Rupture::UnplugFollower => Vec::new(),
+        }
+    }
+
+    /// Whose interface is down.
+    fn down(&self, rupture: Rupture) -> Vec<u32> {
+        match rupture {
+            Rupture::DownLeader => vec![self.leader],
+            Rupture::DownFollower => vec![self.followers[0]],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whose interface is removed.
+    fn unplugged(&self, rupture: Rupture) -> Vec<u32> {
+        match rupture {
+            Rupture::UnplugLeader => vec![self.leader],
+            Rupture::UnplugFollower => vec![self.followers[0]],
+            _ => Vec::new(),
         }
     }
 }
@@ -321,6 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_taken_away_first() {
+        let mut plan = Plan::new(true, true, 1);
+        plan.with_devices(true);
+        let steps: Vec<Step> = (0..4).map(|_| plan.draw()).collect();
+        for rupture in RUPTURES_OF_DEVICES {
+            assert!(steps.iter().any(|step| step.rupture == Some(rupture)));
+        }
+        let mut plan = Plan::new(true, false, 1);
+        plan.with_devices(true);
+        assert!((0..50).all(|_| plan.draw().rupture.is_none()));
+    }
+
+    #[test]
     fn a_volatile_cluster_is_not_killed() {
         let mut plan = Plan::new(false, false, 1);
         assert!((0..50).all(|_| {
@@ -332,7 +408,7 @@ mod tests {
 
     #[test]
     fn steps_are_read_as_they_are_shown() {
-        for text in ["KillAll", "OneLink", "EveryLink + PauseTwo"] {
+        for text in ["KillAll", "OneLink", "UnplugLeader", "EveryLink + PauseTwo"] {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
         }
         assert!("KillNobody".parse::<Step>().is_err());
@@ -348,5 +424,10 @@ mod tests {
         assert_eq!(roles.lost(Rupture::DeafenLeader), [(3, 2), (1, 2)]);
         assert_eq!(roles.lost(Rupture::OneLink), [(2, 3), (3, 2)]);
         assert_eq!(roles.lost(Rupture::EveryLink).len(), 6);
+        assert_eq!(roles.lost(Rupture::DownLeader), []);
+        assert_eq!(roles.down(Rupture::DownLeader), [2]);
+        assert_eq!(roles.down(Rupture::DownFollower), [3]);
+        assert_eq!(roles.unplugged(Rupture::UnplugLeader), [2]);
+        assert!(roles.down(Rupture::UnplugLeader).is_empty());
     }
 }

@@ -1,86 +1,53 @@
-//! A switch, and a link of some speed from it to each node.
+//! What bare senders get to bare receivers, each in the namespace of a node of an emulated segment.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _},
-    process::{Child, ChildStdout, Command, Stdio},
-    thread,
-    time::Duration,
+    io::{self, BufRead as _, BufReader},
+    process::{Child, ChildStdout, Stdio},
+    time::{Duration, Instant},
 };
 
 use quorate_testbed::{
-    namespace::{inside, ip},
-    run::read,
+    namespace::inside,
+    segment::{self, PEERS},
+    usage::{Machine, Usage},
 };
 
-use super::{super::session::Session, PEERS, far};
+use super::{super::session::Session, Network, far};
 use crate::{
-    lan::{self, Lan},
+    emulated::Emulated,
+    lan::{
+        self, Way,
+        figures::{Asked, Found},
+        port,
+        receiver::Heard,
+        sender::AT_ONCE,
+    },
     problem::Problem,
 };
 
-const SWITCH: &str = "switch";
-
-/// Gives each namespace a link to a switch that passes groups to everybody.
-pub(super) fn lay(segment: Lan, nodes: u32) -> io::Result<()> {
-    ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
-    ip(&format!("link set {SWITCH} up"))?;
-    for node in 1..=nodes {
-        let port = format!("p{node}");
-        ip(&format!(
-            "link add {port} type veth peer name {PEERS} netns n{node}"
-        ))?;
-        ip(&format!("link set {port} master {SWITCH} up"))?;
-        ip(&format!("-n n{node} addr add {}/24 dev {PEERS}", far(node)))?;
-        ip(&format!("-n n{node} link set {PEERS} up"))?;
-        let tbf = format!("root tbf {}", segment.bucket());
-        tc(&format!("qdisc add dev {port} {tbf}"))?;
-        tc(&format!("-n n{node} qdisc add dev {PEERS} {tbf}"))?;
-        in_order(Command::new("sh"), &port)?;
-        in_order(inside_shell(node), PEERS)?;
-    }
-    Ok(())
-}
-
-fn inside_shell(node: u32) -> Command {
-    let mut command = inside(node);
-    command.arg("sh");
-    command
-}
-
-/// A queue whose packets leave now by a timer and now by a sender comes to one processor or another, and they overtake
-/// each other, as on no link. Packets of one flow are all for one processor.
-fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
-    let all = u64::MAX >> 64_u32.saturating_sub(cpus());
-    // What is known of devices is that of the namespace in which it is mounted.
-    let set = format!(
-        "unshare --mount sh -c 'mount -t sysfs sysfs /sys && \
-         echo {all:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus'"
-    );
-    read(shell.args(["-c", &set])).map(drop)
-}
-
-fn cpus() -> u32 {
-    let count = thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(count.min(32)).unwrap_or(1)
-}
-
-fn tc(words: &str) -> io::Result<()> {
-    read(Command::new("tc").args(words.split(' '))).map(drop)
-}
+const KIB: u64 = 1024;
+/// Senders go on for longer than receivers count, and are ended then; but not for ever.
+const SENDING_MORE: Duration = Duration::from_secs(30);
 
 /// A bare program. It ends when this is dropped.
-struct Bare {
+pub(super) struct Bare {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
 impl Bare {
-    fn start(node: u32, part: &str, time: Duration) -> Result<Self, Problem> {
+    pub(super) fn start(
+        node: u32,
+        part: &str,
+        time: Duration,
+        flags: &[String],
+    ) -> Result<Self, Problem> {
         let failed = |error| Problem::io("start a bare program", &error);
         let mut child = inside(node)
             .arg(Session::program()?)
             .args(["bench", "part", part, PEERS])
             .arg(time.as_millis().to_string())
+            .args(flags)
             // It watches this pipe: should this process be killed, it ends, too.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -95,6 +62,27 @@ impl Bare {
             said: BufReader::new(said),
         })
     }
+
+    /// Its next line; a program that ended has none.
+    pub(super) fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Of its process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it says this.
+    fn wait_for(&mut self, word: &str) -> io::Result<()> {
+        if self.line()? == word {
+            return Ok(());
+        }
+        let why = format!("a bare receiver ended before it was {word}");
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+    }
 }
 
 impl Drop for Bare {
@@ -106,22 +94,183 @@ impl Drop for Bare {
 
 /// What the slowest of as many receivers gets of one sender, in bytes of datagrams per second.
 pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, Problem> {
-    let failed = |error| Problem::io("measure the segment", &error);
-    let mut all = Vec::new();
-    for node in 2..=receivers + 1 {
-        let mut receiver = Bare::start(node, "lan-receiver", time)?;
-        let mut ready = String::new();
-        receiver.said.read_line(&mut ready).map_err(failed)?;
-        all.push(receiver);
+    let asked = Asked {
+        way: Way::Multicast,
+        senders: 1,
+        receivers,
+        load_percent: None,
+        burst: AT_ONCE,
+        queue_kib: None,
+    };
+    let found = carry(&asked, None, [lan::WARMUP, time])?;
+    let slowest = found.slowest().map(|heard| heard.to_string());
+    slowest
+        .and_then(|said| segment::rate(&said))
+        .ok_or_else(|| Problem::io("measure the segment", &io::ErrorKind::InvalidData.into()))
+}
+
+impl Network {
+    /// Makes the switch what these are to find: it passes groups to receivers only, and keeps as much as is wanted.
+    pub(in super::super) fn arrange(&self, asked: &Asked) -> Result<(), Problem> {
+        let failed = |error| Problem::io("arrange the segment", &error);
+        let Emulated::Lan(lan) = self.kind else {
+            return Err(failed(io::ErrorKind::Unsupported.into()));
+        };
+        let receivers = asked.senders + 1..=asked.senders + asked.receivers;
+        for node in 1..=self.nodes {
+            segment::pass_groups(node, receivers.contains(&node)).map_err(failed)?;
+            if let Some(kib) = asked.queue_kib {
+                segment::hold(lan, node, u64::from(kib) * KIB).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
-    // Until the last of them has begun.
-    let _sender = Bare::start(1, "lan-sender", lan::WARMUP * 2 + time * 2)?;
-    let mut slowest = f64::INFINITY;
-    for receiver in &mut all {
-        let mut said = String::new();
-        receiver.said.read_to_string(&mut said).map_err(failed)?;
-        let rate = lan::rate(&said).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
-        slowest = slowest.min(rate);
+
+    /// Lets them send and hear once, after a warm-up and for some time.
+    pub(in super::super) fn carry(
+        &self,
+        asked: &Asked,
+        times: [Duration; 2],
+    ) -> Result<Found, Problem> {
+        let rate = match self.kind {
+            Emulated::Lan(lan) => asked.per_second(lan),
+            Emulated::Wan(_) => None,
+        };
+        carry(asked, rate, times)
     }
-    Ok(slowest)
+}
+
+/// The first nodes send, those behind them hear; `rate` is one sender's.
+fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
+    let failed = |error: io::Error| Problem::io("measure the segment", &error);
+    let [warmup, time] = times;
+    let nodes = asked.senders + 1..=asked.senders + asked.receivers;
+    let mut receivers = Vec::new();
+    for node in nodes.clone() {
+        let flags = receiver_flags(asked, warmup);
+        receivers.push(Bare::start(node, "lan-receiver", time, &flags)?);
+    }
+    for receiver in &mut receivers {
+        receiver.wait_for("ready").map_err(failed)?;
+    }
+    let mut senders = Vec::new();
+    let long = warmup * 2 + time * 2 + SENDING_MORE;
+    for node in 1..=asked.senders {
+        let to = match asked.way {
+            Way::Multicast => None,
+            Way::Unicast => Some(nodes.clone()),
+        };
+        let flags = sender_flags(node - 1, asked.burst, rate, to.into_iter().flatten());
+        senders.push(Bare::start(node, "lan-sender", long, &flags)?);
+    }
+    for receiver in &mut receivers {
+        receiver.wait_for("begun").map_err(failed)?;
+    }
+    let [sending, hearing] = [ids(&senders), ids(&receivers)];
+    let before = Look::now(&sending, &hearing);
+    let mut heard: Vec<Heard> = Vec::new();
+    let mut after = None;
+    for receiver in &mut receivers {
+        let said = receiver.line().map_err(failed)?;
+        heard.push(said.parse().map_err(failed)?);
+        // All others still send, or hear.
+        after = after.or_else(|| Some(Look::now(&sending, &hearing)));
+    }
+    let after = after.unwrap_or_else(|| Look::now(&sending, &hearing));
+    Ok(after.since(&before, heard))
+}
+
+fn ids(all: &[Bare]) -> Vec<u32> {
+    all.iter().map(Bare::id).collect()
+}
+
+fn receiver_flags(asked: &Asked, warmup: Duration) -> Vec<String> {
+    let (senders, warmup) = (asked.senders, warmup.as_millis());
+    let mut flags = vec![
+        format!("--senders={senders}"),
+        format!("--warmup-ms={warmup}"),
+    ];
+    if asked.way == Way::Unicast {
+        flags.push("--unicast".to_owned());
+    }
+    flags
+}
+
+fn sender_flags(
+    sender: u32,
+    burst: u32,
+    rate: Option<u64>,
+    to: impl Iterator<Item = u32>,
+) -> Vec<String> {
+    let mut flags = vec![format!("--sender={sender}"), format!("--burst={burst}")];
+    flags.extend(rate.map(|rate| format!("--per-second={rate}")));
+    flags.extend(to.map(|node| format!("--to={}:{}", far(node), port())));
+    flags
+}
+
+/// What was used so far.
+struct Look {
+    at: Instant,
+    senders_cpu_s: f64,
+    receivers: Usage,
+    machine: Option<Machine>,
+}
+
+impl Look {
+    fn now(senders: &[u32], receivers: &[u32]) -> Self {
+        Self {
+            at: Instant::now(),
+            senders_cpu_s: senders
+                .iter()
+                .filter_map(|id| Usage::exact_cpu_s(*id))
+                .sum(),
+            receivers: Usage::of_processes(receivers),
+            machine: Machine::now(),
+        }
+    }
+
+    fn since(&self, before: &Self, heard: Vec<Heard>) -> Found {
+        let senders_cpu_s = (self.senders_cpu_s - before.senders_cpu_s).max(0.0);
+        let own_s = senders_cpu_s + self.receivers.since(before.receivers).cpu_s();
+        let machines = self.machine.zip(before.machine);
+        let taken = |own_s| machines.map(|(now, then)| now.foreign_share(then, own_s));
+        Found {
+            heard,
+            senders_cpu_s,
+            seconds: (self.at - before.at).as_secs_f64(),
+            cpus_busy: taken(0.0),
+            foreign_cpu: taken(own_s),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_what_their_group_does() {
+        let asked = Asked {
+            way: Way::Unicast,
+            senders: 2,
+            receivers: 2,
+            load_percent: None,
+            burst: AT_ONCE,
+            queue_kib: None,
+        };
+        assert_eq!(
+            receiver_flags(&asked, lan::WARMUP),
+            ["--senders=2", "--warmup-ms=500", "--unicast"]
+        );
+        assert_eq!(
+            sender_flags(1, 5, Some(7), 3..=4),
+            [
+                "--sender=1",
+                "--burst=5",
+                "--per-second=7",
+                "--to=10.213.79.3:7461",
+                "--to=10.213.79.4:7461"
+            ]
+        );
+    }
 }

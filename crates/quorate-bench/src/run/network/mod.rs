@@ -3,9 +3,10 @@
 //! The command runs itself again in a network and a mount namespace of its own. They, and all that
 //! is in them, are gone with its last process, however it ends: nothing outside is ever touched.
 //! Inside, each node has a namespace with two ways out: `eth0`, as fast as the machine, for clients
-//! and operators, and `peers`, for its peers: a device of the relay ([`wan`]), or a link to a switch
-//! ([`lan`]).
+//! and operators, and `peers`, for its peers: a device of the relay (`wan`), or a link to a switch
+//! (`lan`).
 
+pub(super) mod echo;
 pub(super) mod lan;
 mod wan;
 
@@ -17,6 +18,7 @@ use quorate_testbed::{
     namespace::{self, PORTS, ip},
     process::{Places, Spec},
     replace::newcomer,
+    segment,
 };
 
 use super::{grid::ceilings, session::Session};
@@ -29,8 +31,6 @@ use crate::{
 
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// The device of a node by which it reaches its peers.
-const PEERS: &str = "peers";
 /// What nodes need where peers are far: timeouts of a few round trips, and of full queues.
 const FAR: [&str; 6] = [
     "--heartbeat-ms",
@@ -88,6 +88,8 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
 #[derive(Debug)]
 pub(super) struct Network {
     kind: Emulated,
+    /// Namespaces.
+    nodes: u32,
     /// Of a wide-area network.
     relay: Option<Relay>,
 }
@@ -127,12 +129,12 @@ impl Network {
         }
         let relay = match kind {
             Emulated::Wan(profile) => Some(wan::lay(profile, nodes)?),
-            Emulated::Lan(segment) => {
-                lan::lay(segment, nodes)?;
+            Emulated::Lan(lan) => {
+                segment::lay(lan, nodes, far)?;
                 None
             }
         };
-        Ok(Self { kind, relay })
+        Ok(Self { kind, nodes, relay })
     }
 
     pub(super) const fn kind(&self) -> Emulated {
@@ -147,6 +149,14 @@ impl Network {
     /// What the links took and dropped so far, if that is counted.
     pub(super) fn counts(&self) -> Option<Counts> {
         self.relay.as_ref().map(Relay::counts)
+    }
+
+    /// Leaves a node so many percent of its link, where it has one of its own.
+    pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
+        match self.kind {
+            Emulated::Lan(lan) => segment::narrow(lan, node, percent),
+            Emulated::Wan(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// How the first nodes are started, each in its namespace.

@@ -10,9 +10,10 @@ use quorate_relay::{
 use quorate_testbed::{
     namespace::{inside, ip},
     run::read,
+    segment::PEERS,
 };
 
-use super::{super::session::Session, Network, PEERS, far};
+use super::{super::session::Session, Network, far};
 use crate::{
     problem::{Kind, Problem},
     wan::{Measured, Profile},

@@ -50,6 +50,8 @@ fn view(node: u32, applied: u64) -> NodeView {
         snapshot: None,
         snapshot_taking: None,
         ring: Vec::new(),
+        choices: Vec::new(),
+        device: None,
         disk: DiskView::default(),
         version: "0".to_owned(),
         error: None,

@@ -1,0 +1,231 @@
+//! Devices that nodes of a measurement are to have, and whether they had them: a row says what was measured, not what
+//! was asked for.
+
+use std::fmt;
+
+use quorate_admin::view::NodeView;
+use serde::{Deserialize, Serialize};
+
+use crate::row::{median, round};
+
+/// Of the slots of a repetition, devices gave out at least this share, or it was no measurement of devices.
+const SHARE_MIN: f64 = 0.9;
+
+/// A kind of device, as `quorate start --device` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// A thread beside the node, by datagrams.
+    Udp,
+    /// A thread beside the node, by raw frames.
+    Packet,
+    /// In the kernel, by tc.
+    Tc,
+    /// In the kernel, by the first hook that takes it.
+    Kernel,
+}
+
+impl Device {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|device| device.name() == name)
+    }
+
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+            Self::Tc => "tc",
+            Self::Kernel => "kernel",
+        }
+    }
+
+    /// Whether it needs an interface that is its node's alone, with Ethernet behind it.
+    pub const fn needs_segment(self) -> bool {
+        !matches!(self, Self::Udp)
+    }
+
+    /// Whether it needs a port that nodes with this plane have for themselves.
+    pub fn excludes(self, plane: Option<&str>) -> bool {
+        self == Self::Udp && !matches!(plane, None | Some("tcp" | "ethernet"))
+    }
+
+    /// Whether a node that says this of its device has one of this kind, and not what it took instead.
+    fn is(self, said: &str) -> bool {
+        said.starts_with(match self {
+            Self::Udp => "thread, by datagrams",
+            Self::Packet => "thread, by raw frames",
+            Self::Tc | Self::Kernel => "in the kernel",
+        })
+    }
+
+    /// What keeps a group from working with devices of this kind now; `None` if all votes go by them, and the leader's
+    /// gives out the slots.
+    pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
+        for node in nodes {
+            let number = node.node;
+            let Some(device) = &node.device else {
+                return Some(format!("node {number} has no device"));
+            };
+            if !self.is(&device.name) {
+                return Some(format!("node {number} has another one: {}", device.name));
+            }
+            if !device.used || device.armed.is_none() {
+                let why = device.why.as_deref().unwrap_or("it is idle");
+                return Some(format!("node {number} does not use its device: {why}"));
+            }
+            if node.leader == Some(number) && device.gives_from.is_none() {
+                return Some(format!(
+                    "that of node {number}, which leads, gives out no slots"
+                ));
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How nodes speak, and what they vote by, as rows have it.
+pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
+    device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
+}
+
+/// What the leader and its device had done at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    name: String,
+    decided: u64,
+    given: u64,
+    taken_back: u64,
+}
+
+impl Reading {
+    /// Of a node that leads; `None` if it has no device.
+    pub fn of(node: &NodeView) -> Option<Self> {
+        let device = node.device.as_ref()?;
+        Some(Self {
+            name: device.name.clone(),
+            decided: node.decided,
+            given: device.given,
+            taken_back: device.taken_back,
+        })
+    }
+
+    /// What was done since an earlier one.
+    pub fn since(&self, before: &Self) -> Used {
+        Used {
+            name: self.name.clone(),
+            decided: self.decided.saturating_sub(before.decided),
+            given: self.given.saturating_sub(before.given),
+            taken_back: self.taken_back.saturating_sub(before.taken_back),
+        }
+    }
+}
+
+/// What the leader and its device did in a repetition, warm-up included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// What the device is, in its node's words.
+    pub name: String,
+    /// Slots that were decided.
+    pub decided: u64,
+    /// Slots that the device gave out.
+    pub given: u64,
+    /// Times that these were taken back.
+    pub taken_back: u64,
+}
+
+impl Used {
+    /// The share of the slots that the device gave out, 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "counts")]
+    fn share(&self) -> f64 {
+        (self.given as f64 / self.decided.max(1) as f64).min(1.0)
+    }
+
+    /// Why a repetition is no measurement of devices, if so.
+    pub fn objection(&self) -> Option<String> {
+        let share = self.share();
+        (share < SHARE_MIN).then(|| {
+            format!(
+                "devices gave out {:.0} % of the slots, the leader the others; taken back {} times ({})",
+                share * 100.0,
+                self.taken_back,
+                self.name
+            )
+        })
+    }
+}
+
+/// What a row says of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// What the leader's device is, in its words.
+    pub name: String,
+    /// The share of the slots that it gave out, 0 to 1.
+    pub slots_share: f64,
+    /// Times that it was taken back, all repetitions.
+    pub taken_back: u64,
+}
+
+impl Figures {
+    /// Medians of repetitions; `None` without any.
+    pub fn new(all: &[Used]) -> Option<Self> {
+        Some(Self {
+            name: all.last()?.name.clone(),
+            slots_share: round(median(all.iter().map(Used::share))),
+            taken_back: all.iter().map(|used| used.taken_back).sum(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_took_instead_is_not_what_was_asked_for() {
+        let fallen = "thread, by raw frames at peers; not in the kernel at peers: not permitted";
+        let asked = Device::ALL.map(|device| device.is(fallen));
+        assert_eq!(asked, [false, true, false, false]);
+        assert!(Device::Kernel.is("in the kernel at peers, by tc"));
+        assert!(Device::Udp.is("thread, by datagrams at 127.0.0.1:7451"));
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for device in Device::ALL {
+            assert_eq!(Device::named(device.name()), Some(device));
+        }
+        assert_eq!(Device::named("off"), None);
+        assert!(Device::Udp.excludes(Some("multicast")) && !Device::Udp.excludes(None));
+        assert!(!Device::Kernel.excludes(Some("udp")));
+    }
+
+    #[test]
+    fn a_device_that_was_hardly_used_is_no_result() {
+        let reading = |decided, given, taken_back| Reading {
+            name: "in the kernel".to_owned(),
+            decided,
+            given,
+            taken_back,
+        };
+        let before = reading(100, 90, 1);
+        let used = reading(1100, 1090, 1).since(&before);
+        assert_eq!(used.objection(), None);
+        let hardly = reading(1100, 190, 2).since(&before);
+        let why = hardly.objection().unwrap();
+        assert!(why.contains("10 %") && why.contains("1 times"), "{why}");
+        let figures = Figures::new(&[used, hardly]).unwrap();
+        assert_eq!((figures.slots_share, figures.taken_back), (0.55, 1));
+        assert_eq!(Figures::new(&[]), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! What is done to one member of a group while it is measured.
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+/// Longest and shortest stop, in milliseconds.
+const STOP_MS: RangeInclusive<u64> = 10..=60_000;
+/// What is left of a link, in percent.
+const LEFT_PERCENT: RangeInclusive<u64> = 1..=99;
+/// What a flush of a slow disk may take, in milliseconds.
+const FLUSH_MS: RangeInclusive<u64> = 1..=1000;
+
+/// A fault of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its process stands still for so long.
+    Stop(Duration),
+    /// Its link carries so many percent of what it did, both ways.
+    Narrow(u64),
+    /// It comes back from a kill with a disk whose flushes take so long.
+    SlowDisk(Duration),
+}
+
+impl Fault {
+    /// `stop:2s`, `narrow:10%`, `slow-disk:100ms`.
+    pub fn named(text: &str) -> Option<Self> {
+        let (kind, extent) = text.split_once(':')?;
+        Some(match kind {
+            "stop" => Self::Stop(time(extent, STOP_MS)?),
+            "narrow" => Self::Narrow(number(extent.strip_suffix('%')?, LEFT_PERCENT)?),
+            "slow-disk" => Self::SlowDisk(time(extent, FLUSH_MS)?),
+            _ => return None,
+        })
+    }
+
+    /// For how long it lasts; none if for good.
+    pub const fn lasts(self) -> Option<Duration> {
+        match self {
+            Self::Stop(time) => Some(time),
+            Self::Narrow(_) | Self::SlowDisk(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stop(time) => write!(f, "stopped for {time:?}"),
+            Self::Narrow(percent) => write!(f, "left with {percent} % of its link"),
+            Self::SlowDisk(time) => write!(f, "killed, and back with a disk of {time:?} per flush"),
+        }
+    }
+}
+
+fn number(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
+    text.parse().ok().filter(|number| range.contains(number))
+}
+
+/// Whole milliseconds or seconds.
+fn time(text: &str, range: RangeInclusive<u64>) -> Option<Duration> {
+    let (count, ms) = match text.strip_suffix("ms") {
+        Some(count) => (count, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let ms = count.parse::<u64>().ok()?.checked_mul(ms)?;
+    range.contains(&ms).then(|| Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_have_names() {
+        let ms = Duration::from_millis;
+        for (text, fault) in [
+            ("stop:2s", Fault::Stop(ms(2000))),
+            ("stop:500ms", Fault::Stop(ms(500))),
+            ("narrow:10%", Fault::Narrow(10)),
+            ("slow-disk:100ms", Fault::SlowDisk(ms(100))),
+        ] {
+            assert_eq!(Fault::named(text), Some(fault), "{text}");
+        }
+        for bad in [
+            "",
+            "stop",
+            "stop:2",
+            "stop:0s",
+            "stop:61s",
+            "stop:-1s",
+            "stop:99999999999999999999s",
+            "stop:18446744073709551615s",
+            "narrow:10",
+            "narrow:0%",
+            "narrow:100%",
+            "slow-disk:2s",
+            "slow:100ms",
+            "narrow:10%:stop:2s",
+        ] {
+            assert_eq!(Fault::named(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What a row says of bare senders and receivers on a segment.
+
+use serde::Serialize;
+
+use super::{DATAGRAM_BYTES, FRAME_BYTES, Lan, Way, receiver::Heard};
+use crate::row::{median, round};
+
+const BITS_PER_BYTE: f64 = 8.0;
+const MEGA: f64 = 1e6;
+/// With less of its load a sender is held up by something.
+const SENT_MIN: f64 = 0.98;
+/// With this share of its payload a link is full.
+const LINK_FULL: f64 = 0.95;
+/// With this share of their time processors are full.
+const CPUS_FULL: f64 = 0.95;
+
+/// Who sends to whom, and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// How.
+    pub way: Way,
+    /// So many send at the same time.
+    pub senders: u32,
+    /// To each of so many.
+    pub receivers: u32,
+    /// Of the link, headers included, all senders together; without it as much as it takes.
+    pub load_percent: Option<u32>,
+    /// Datagrams that leave a sender at once.
+    pub burst: u32,
+    /// What the switch keeps for each of its links, in KiB; without it as for nodes.
+    pub queue_kib: Option<u32>,
+}
+
+/// One repetition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// What each receiver heard.
+    pub heard: Vec<Heard>,
+    /// CPU seconds of the senders between two looks, in which all receivers counted.
+    pub senders_cpu_s: f64,
+    /// Time between these looks.
+    pub seconds: f64,
+    /// The share of the machine's processors that was busy then, whoever it was.
+    pub cpus_busy: Option<f64>,
+    /// The share that neither senders nor receivers had.
+    pub foreign_cpu: Option<f64>,
+}
+
+/// Figures of a row of bare programs. Rates are of payload, in Mbit/s.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// `multicast` or `unicast`.
+    pub way: String,
+    /// So many sent.
+    pub senders: u32,
+    /// To so many.
+    pub receivers: u32,
+    /// Of the link, all senders together; `None` for as much as it takes.
+    pub load_percent: Option<u32>,
+    /// Datagrams that left a sender at once.
+    pub burst: u32,
+    /// What the switch kept for each of its links, in KiB; `None` for as much as with nodes.
+    pub queue_kib: Option<u32>,
+    /// What was to be sent.
+    pub offered_mbit: Option<f64>,
+    /// What was sent, to all together.
+    pub sent_mbit: f64,
+    /// What the slowest receiver heard.
+    pub slowest_mbit: f64,
+    /// What receivers heard in the mean.
+    pub mean_mbit: f64,
+    /// The share of what was sent to receivers that they did not hear.
+    pub loss: f64,
+    /// The same of the receiver that lost most.
+    pub loss_worst: f64,
+    /// Processors that the senders kept busy.
+    pub sender_cpus: f64,
+    /// Their CPU seconds for 10⁹ bytes at each receiver.
+    pub sender_s_per_gb: f64,
+    /// The share of the machine's processors that was busy, whoever it was; the greatest of the repetitions.
+    pub cpus_busy: Option<f64>,
+    /// What held the senders up.
+    pub limit: String,
+}
+
+impl Asked {
+    /// Datagrams per second of one sender.
+    pub fn per_second(&self, lan: Lan) -> Option<u64> {
+        let percent = u64::from(self.load_percent?);
+        let frames = lan.megabits() * 1_000_000 * percent / 100 / (FRAME_BYTES as u64 * 8);
+        Some((frames / u64::from(self.senders.max(1))).max(1))
+    }
+
+    /// Who took part, as rows have it.
+    pub fn said(&self) -> String {
+        let (s, z) = (plural(self.senders), plural(self.receivers));
+        let burst = self.burst;
+        let load = self.load_percent.map_or_else(String::new, |percent| {
+            format!(", {percent} % of the link by {burst}")
+        });
+        let queue = self
+            .queue_kib
+            .map_or_else(String::new, |kib| format!(", queues of {kib} KiB"));
+        format!(
+            "{}, {} sender{s}, {} receiver{z}{load}{queue}",
+            self.way.name(),
+            self.senders,
+            self.receivers
+        )
+    }
+}
+
+const fn plural(count: u32) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+impl Found {
+    /// The receiver that heard the least for its time.
+    pub fn slowest(&self) -> Option<Heard> {
+        let rate = |heard: &Heard| bytes_per_s(heard);
+        let heard = self.heard.iter().copied();
+        heard.min_by(|one, other| rate(one).total_cmp(&rate(other)))
+    }
+
+    fn mean_of(&self, figure: fn(&Heard) -> f64) -> f64 {
+        let sum: f64 = self.heard.iter().map(figure).sum();
+        sum / count(self.heard.len()).max(1.0)
+    }
+
+    fn loss(&self) -> f64 {
+        let sum = |figure: fn(&Heard) -> u64| {
+            let all = self.heard.iter().map(figure);
+            all.fold(0, u64::saturating_add)
+        };
+        share_lost(sum(|heard| heard.datagrams), sum(|heard| heard.numbers))
+    }
+
+    fn loss_worst(&self) -> f64 {
+        let each = self.heard.iter();
+        each.map(|heard| share_lost(heard.datagrams, heard.numbers))
+            .fold(0.0, f64::max)
+    }
+}
+
+impl Figures {
+    /// Medians of the repetitions.
+    pub fn new(asked: &Asked, lan: Lan, all: &[Found]) -> Self {
+        let middle = |figure: &dyn Fn(&Found) -> f64| round(median(all.iter().map(figure)));
+        // What is for all is sent once.
+        let copies = match asked.way {
+            Way::Multicast => 1.0,
+            Way::Unicast => f64::from(asked.receivers),
+        };
+        let offered = asked
+            .per_second(lan)
+            .map(|rate| mbit(count(DATAGRAM_BYTES) * of(rate) * f64::from(asked.senders)));
+        let sent_mbit = middle(&|found| mbit(found.mean_of(sent_per_s)) * copies);
+        let cpus_busy = all.iter().filter_map(|found| found.cpus_busy);
+        let cpus_busy = cpus_busy.reduce(f64::max).map(round);
+        let payload = of(lan.megabits()) * count(DATAGRAM_BYTES) / count(FRAME_BYTES);
+        let limit = limit(
+            offered.map(|offered| sent_mbit / offered.max(f64::MIN_POSITIVE)),
+            sent_mbit / payload,
+            cpus_busy.is_some_and(|share| share >= CPUS_FULL),
+        );
+        Self {
+            way: asked.way.name().to_owned(),
+            senders: asked.senders,
+            receivers: asked.receivers,
+            load_percent: asked.load_percent,
+            burst: asked.burst,
+            queue_kib: asked.queue_kib,
+            offered_mbit: offered.map(round),
+            sent_mbit,
+            slowest_mbit: middle(&|found| mbit(found.slowest().as_ref().map_or(0.0, bytes_per_s))),
+            mean_mbit: middle(&|found| mbit(found.mean_of(bytes_per_s))),
+            loss: middle(&Found::loss),
+            loss_worst: middle(&Found::loss_worst),
+            sender_cpus: middle(&|found| found.senders_cpu_s / found.seconds.max(1e-9)),
+            sender_s_per_gb: middle(&|found| {
+                let bytes = found.mean_of(bytes_per_s) * found.seconds;
+                found.senders_cpu_s * 1e9 / bytes.max(1.0)
+            }),
+            cpus_busy,
+            limit: limit.to_owned(),
+        }
+    }
+
+    /// The load in words.
+    pub fn load(&self) -> String {
+        let load = match self.load_percent {
+            Some(percent) => format!("{percent} % of the link by {}", self.burst),
+            None => "all that the link takes".to_owned(),
+        };
+        let (senders, receivers) = (self.senders, self.receivers);
+        format!("{load}, {}, {senders} to {receivers}", self.way)
+    }
+}
+
+/// What held the senders up: `sent` is a share of what was to be sent, `link` of what the link takes.
+const fn limit(sent: Option<f64>, link: f64, cpus_full: bool) -> &'static str {
+    let done = matches!(sent, Some(share) if share >= SENT_MIN);
+    match (done, link >= LINK_FULL, cpus_full) {
+        (true, _, false) => "the load",
+        (true, _, true) => "the load; all CPUs were full",
+        (false, true, false) => "the link",
+        (false, true, true) => "the link; all CPUs were full",
+        (false, false, true) => "the CPUs",
+        (false, false, false) => "not known",
+    }
+}
+
+fn share_lost(datagrams: u64, numbers: u64) -> f64 {
+    of(numbers.saturating_sub(datagrams)) / of(numbers.max(1))
+}
+
+fn bytes_per_s(heard: &Heard) -> f64 {
+    of(heard.bytes) * 1e9 / of(heard.nanos.max(1))
+}
+
+fn sent_per_s(heard: &Heard) -> f64 {
+    of(heard.numbers) * count(DATAGRAM_BYTES) * 1e9 / of(heard.nanos.max(1))
+}
+
+fn mbit(bytes_per_s: f64) -> f64 {
+    bytes_per_s * BITS_PER_BYTE / MEGA
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+const fn of(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a small number")]
+const fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sender::AT_ONCE;
+    use super::*;
+
+    fn asked(way: Way, load_percent: Option<u32>) -> Asked {
+        Asked {
+            way,
+            senders: 2,
+            receivers: 2,
+            load_percent,
+            burst: AT_ONCE,
+            queue_kib: None,
+        }
+    }
+
+    /// One second; of so many numbers so many were heard.
+    fn heard(datagrams: u64, numbers: u64) -> Heard {
+        Heard {
+            bytes: datagrams * DATAGRAM_BYTES as u64,
+            nanos: 1_000_000_000,
+            datagrams,
+            numbers,
+        }
+    }
+
+    fn found(all: &[Heard]) -> Found {
+        Found {
+            heard: all.to_vec(),
+            senders_cpu_s: 0.5,
+            seconds: 2.0,
+            cpus_busy: Some(0.5),
+            foreign_cpu: None,
+        }
+    }
+
+    fn near(one: f64, other: f64) {
+        assert!((one - other).abs() < 1e-9, "{one} is not {other}");
+    }
+
+    fn lan() -> Lan {
+        Lan::named("100mbit").unwrap()
+    }
+
+    /// 100 Mbit/s are 8256 frames of 1514 bytes.
+    #[test]
+    fn a_load_is_divided_among_its_senders() {
+        let rate = |percent| asked(Way::Multicast, Some(percent)).per_second(lan());
+        assert_eq!((rate(100), rate(50)), (Some(4128), Some(2064)));
+        assert_eq!(asked(Way::Multicast, None).per_second(lan()), None);
+    }
+
+    #[test]
+    fn a_row_has_what_the_slowest_heard_and_what_was_lost() {
+        let one = found(&[heard(7000, 8000), heard(5000, 8000)]);
+        let figures = Figures::new(&asked(Way::Multicast, Some(97)), lan(), &[one]);
+        near(figures.slowest_mbit, 58.88);
+        near(figures.mean_mbit, 70.66);
+        near(figures.sent_mbit, 94.21);
+        near(figures.offered_mbit.unwrap(), 94.3);
+        near(figures.loss, 0.25);
+        near(figures.loss_worst, 0.375);
+        near(figures.sender_cpus, 0.25);
+        // Half a second for 17.664 MB.
+        near(figures.sender_s_per_gb, 28.31);
+        assert_eq!(figures.limit, "the load");
+    }
+
+    #[test]
+    fn copies_to_each_add_up_in_what_was_sent() {
+        let one = found(&[heard(4000, 4000), heard(4000, 4000)]);
+        let unicast = Figures::new(
+            &asked(Way::Unicast, None),
+            lan(),
+            std::slice::from_ref(&one),
+        );
+        near(unicast.sent_mbit, 94.21);
+        near(unicast.mean_mbit, 47.1);
+        assert_eq!(unicast.limit, "the link");
+        let multicast = Figures::new(&asked(Way::Multicast, None), lan(), &[one]);
+        near(multicast.sent_mbit, 47.1);
+        assert_eq!(multicast.limit, "not known");
+    }
+
+    #[test]
+    fn full_processors_are_said() {
+        assert_eq!(limit(None, 0.5, true), "the CPUs");
+        assert_eq!(limit(Some(0.9), 0.5, true), "the CPUs");
+        assert_eq!(limit(None, 0.99, true), "the link; all CPUs were full");
+        assert_eq!(limit(Some(0.99), 0.5, true), "the load; all CPUs were full");
+        assert_eq!(limit(Some(0.9), 0.5, false), "not known");
+    }
+
+    #[test]
+    fn rows_say_who_took_part() {
+        let all = Asked {
+            queue_kib: Some(64),
+            receivers: 1,
+            ..asked(Way::Multicast, Some(90))
+        };
+        assert_eq!(
+            all.said(),
+            "multicast, 2 senders, 1 receiver, 90 % of the link by 44, queues of 64 KiB"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! A bare receiver: counts the datagrams that it hears in some time, and by their numbers those that it does not.
+
+use std::{
+    fmt,
+    io::{self, Write as _},
+    net::{Ipv4Addr, SocketAddr},
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use quorate_packets::socket::Udp;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{Way, group, port, read_head, timeout};
+
+/// What its kernel keeps.
+const RECEIVE_BYTES: usize = 16 << 20;
+/// A receiver that hears nothing for so long, or not everybody, hears nobody.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What it is told.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    /// At which device.
+    pub interface: String,
+    /// Whether it hears the group, or what is for it alone.
+    pub way: Way,
+    /// So many send; all of them are heard before it counts.
+    pub senders: u32,
+    /// Time between that and the first datagram that counts.
+    pub warmup: Duration,
+    /// It counts for so long.
+    pub time: Duration,
+}
+
+/// What a receiver heard in its time: `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Of datagrams, in all.
+    pub bytes: u64,
+    /// The time.
+    pub nanos: u64,
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Numbers between the first and the last of each sender: those that it would have heard if none were lost.
+    pub numbers: u64,
+}
+
+/// Datagrams of one sender.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    first: u64,
+    last: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+struct Tally {
+    spans: Vec<Option<Span>>,
+    bytes: u64,
+    datagrams: u64,
+}
+
+/// Writes `ready` when it hears, `begun` when it counts, and then what it [`Heard`].
+pub fn receive(listening: &Listening) -> io::Result<()> {
+    let mut socket = match listening.way {
+        Way::Multicast => Udp::join(group(), &listening.interface, RECEIVE_BYTES),
+        Way::Unicast => {
+            let all = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port()));
+            Udp::bind(all, RECEIVE_BYTES)
+        }
+    }
+    .map_err(io::Error::other)?;
+    say("ready")?;
+    let mut tally = Tally::new(listening.senders);
+    let mut heard = Instant::now();
+    let mut first: Option<Instant> = None;
+    let mut complete: Option<Instant> = None;
+    let mut begun: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        if let Some(begun) = begun.filter(|begun| now - *begun >= listening.time) {
+            let nanos = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
+            return say(&tally.heard(nanos)?.to_string());
+        }
+        // Not when a datagram comes: its sender may have sent others with it.
+        let is_steady = complete.is_some_and(|complete| now - complete >= listening.warmup);
+        if is_steady && begun.is_none() {
+            begun = Some(now);
+            tally = Tally::new(listening.senders);
+            say("begun")?;
+        }
+        let lacks = complete.is_none() && first.is_some_and(|first| now - first > SILENCE);
+        if lacks || now - heard > SILENCE {
+            let why = format!("{} senders, and not all were heard", listening.senders);
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        if socket.receive(|_, datagram| tally.take(datagram))? == 0 {
+            let mut waits = [PollFd::new(&socket, PollFlags::IN)];
+            poll(&mut waits, Some(&timeout(20)))?;
+            continue;
+        }
+        heard = now;
+        first = first.or(Some(now));
+        if complete.is_none() && tally.is_complete() {
+            complete = Some(now);
+        }
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+impl Tally {
+    fn new(senders: u32) -> Self {
+        Self {
+            spans: vec![None; senders as usize],
+            bytes: 0,
+            datagrams: 0,
+        }
+    }
+
+    /// Counts one; nothing of a stranger.
+    fn take(&mut self, datagram: &[u8]) {
+        let Some((sender, number)) = read_head(datagram) else {
+            return;
+        };
+        let Some(span) = self.spans.get_mut(sender as usize) else {
+            return;
+        };
+        let (first, last) = span.map_or((number, number), |span| (span.first, span.last));
+        *span = Some(Span {
+            first: first.min(number),
+            last: last.max(number),
+        });
+        self.bytes += datagram.len() as u64;
+        self.datagrams += 1;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.spans.iter().all(Option::is_some)
+    }
+
+    fn heard(&self, nanos: u64) -> io::Result<Heard> {
+        if !self.is_complete() {
+            let why = "a sender was not heard any more";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        let spans = self.spans.iter().flatten();
+        Ok(Heard {
+            bytes: self.bytes,
+            nanos,
+            datagrams: self.datagrams,
+            numbers: spans
+                .map(|span| (span.last - span.first).saturating_add(1))
+                .fold(0, u64::saturating_add),
+        })
+    }
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            bytes,
+            nanos,
+            datagrams,
+            numbers,
+        } = self;
+        write!(f, "{bytes} {nanos} {datagrams} {numbers}")
+    }
+}
+
+impl FromStr for Heard {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> Result<Self, io::Error> {
+        let numbers = text.split_whitespace().map(str::parse::<u64>);
+        match numbers.collect::<Result<Vec<u64>, _>>().as_deref() {
+            Ok(&[bytes, nanos, datagrams, numbers]) if nanos > 0 => Ok(Self {
+                bytes,
+                nanos,
+                datagrams,
+                numbers,
+            }),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DATAGRAM_BYTES, HEAD_BYTES, head};
+    use super::*;
+
+    fn datagram(sender: u32, number: u64) -> Vec<u8> {
+        let mut datagram = vec![0x51; DATAGRAM_BYTES];
+        datagram[..HEAD_BYTES].copy_from_slice(&head(sender, number));
+        datagram
+    }
+
+    /// Two of eleven are missing, one of each sender; the order does not matter.
+    #[test]
+    fn what_is_missing_is_known_by_numbers() {
+        let mut tally = Tally::new(2);
+        for number in [10, 12, 11, 14, 15] {
+            tally.take(&datagram(0, number));
+        }
+        assert!(!tally.is_complete() && tally.heard(1).is_err());
+        for number in [0, 1, 2, 4] {
+            tally.take(&datagram(1, number));
+        }
+        tally.take(&datagram(2, 7));
+        tally.take(b"of a stranger");
+        let heard = tally.heard(1000).unwrap();
+        let wanted = Heard {
+            bytes: 9 * DATAGRAM_BYTES as u64,
+            nanos: 1000,
+            datagrams: 9,
+            numbers: 11,
+        };
+        assert_eq!(heard, wanted);
+        assert_eq!(heard.to_string().parse::<Heard>().unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_line_that_is_no_count_is_refused() {
+        for bad in ["", "1 2 3", "1 0 3 4", "1 2 3 4 5", "1 -2 3 4", "ready"] {
+            assert!(bad.parse::<Heard>().is_err(), "{bad}");
+        }
+    }
+
+    /// Numbers come from a socket.
+    #[test]
+    fn numbers_at_the_ends_do_not_overflow() {
+        let mut tally = Tally::new(2);
+        for sender in 0..2 {
+            tally.take(&datagram(sender, 0));
+            tally.take(&datagram(sender, u64::MAX));
+        }
+        assert_eq!(tally.heard(1).unwrap().numbers, u64::MAX);
+    }
+}

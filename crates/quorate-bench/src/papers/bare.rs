@@ -1,0 +1,295 @@
+//! Experiments without nodes: which bare senders and receivers, and what is published of such.
+
+use serde::Deserialize;
+
+use super::{Figure, Kind, Metric, Run, Service};
+use crate::{
+    lan::{DATAGRAM_BYTES, Way, figures::Asked, sender::AT_ONCE},
+    row::{Row, round},
+};
+
+/// More of them are more than one machine carries.
+const SENDERS_MAX: u32 = 8;
+const RECEIVERS_MAX: u32 = 32;
+const LOAD_PERCENT_MAX: u32 = 200;
+/// A queue that takes what comes at once, and not more than the memory for all of them.
+const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
+
+/// Groups of bare programs: one of each of these lists, all combinations.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bare {
+    /// How datagrams come to receivers.
+    pub ways: Vec<Way>,
+    /// How many send at the same time.
+    pub senders: Vec<u32>,
+    /// How many hear them.
+    pub receivers: Vec<u32>,
+    /// Of the link, headers included, all senders together; empty: as much as it takes.
+    #[serde(default)]
+    pub loads_percent: Vec<u32>,
+    /// Datagrams that leave a sender at once; empty: as many as one call takes.
+    #[serde(default)]
+    pub bursts: Vec<u32>,
+    /// What the switch keeps for each of its links, in KiB; empty: as for nodes.
+    #[serde(default)]
+    pub queues_kib: Vec<u32>,
+}
+
+impl Bare {
+    /// Namespaces that the largest group has.
+    pub fn room(&self) -> u32 {
+        let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
+        most(&self.senders) + most(&self.receivers)
+    }
+
+    /// All groups; with `quick` only those of the first and the last of each list.
+    pub fn groups(&self, quick: bool) -> Vec<Asked> {
+        let loads = optional(&self.loads_percent);
+        let shapes = ends(&optional(&self.queues_kib), quick).into_iter();
+        let shapes = shapes.flat_map(|queue| {
+            let bursts = ends(&optional(&self.bursts), quick).into_iter();
+            bursts.map(move |burst| (queue, burst.unwrap_or(AT_ONCE)))
+        });
+        let mut groups = Vec::new();
+        for (queue_kib, burst) in shapes {
+            for senders in ends(&self.senders, quick) {
+                for receivers in ends(&self.receivers, quick) {
+                    for load_percent in ends(&loads, quick) {
+                        groups.extend(self.ways.iter().map(|way| Asked {
+                            way: *way,
+                            senders,
+                            receivers,
+                            load_percent,
+                            burst,
+                            queue_kib,
+                        }));
+                    }
+                }
+            }
+        }
+        groups
+    }
+
+    fn is_bounded(&self) -> bool {
+        let within = |counts: &[u32], most| {
+            !counts.is_empty() && counts.iter().all(|count| (1..=most).contains(count))
+        };
+        let loads = &self.loads_percent;
+        let mut queues = self.queues_kib.iter();
+        within(&self.senders, SENDERS_MAX)
+            && within(&self.receivers, RECEIVERS_MAX)
+            && !self.ways.is_empty()
+            && (self.bursts.is_empty() || within(&self.bursts, AT_ONCE))
+            && (loads.is_empty() || within(loads, LOAD_PERCENT_MAX))
+            && queues.all(|queue| QUEUE_KIB.contains(queue))
+    }
+}
+
+/// Nothing said, or each of what was said.
+fn optional(counts: &[u32]) -> Vec<Option<u32>> {
+    if counts.is_empty() {
+        return vec![None];
+    }
+    counts.iter().copied().map(Some).collect()
+}
+
+fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
+    match all {
+        [first, .., last] if quick => vec![*first, *last],
+        _ => all.to_vec(),
+    }
+}
+
+/// Whether the run has groups exactly if it is of this kind, and they can be on one machine.
+pub(super) fn fits(run: &Run) -> bool {
+    let is_bare = run.kind == Kind::Bare;
+    let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);
+    let sized = run.value_bytes == [DATAGRAM_BYTES];
+    is_bare == run.bare.is_some()
+        && matches!(run.kind, Kind::Bare | Kind::Echo) == (run.service == Service::Bare)
+        && (!is_bare || (bounded && sized))
+}
+
+/// Whether the run has the groups that the figure is of, if it is of any.
+pub(super) fn has(run: &Run, figure: &Figure) -> bool {
+    let Some(bare) = &run.bare else {
+        return !figure.metric.is_of_bare()
+            && figure.senders.is_none()
+            && figure.receivers.is_none();
+    };
+    let one_of = |count: Option<u32>, counts: &[u32]| count.is_none_or(|n| counts.contains(&n));
+    let both = [Way::Multicast, Way::Unicast];
+    let compared = both.iter().all(|way| bare.ways.contains(way));
+    one_of(figure.senders, &bare.senders)
+        && one_of(figure.receivers, &bare.receivers)
+        && (figure.metric != Metric::TimesUnicast || compared)
+}
+
+/// In words: without a size, which is ours.
+pub(super) fn what(figure: &Figure) -> String {
+    let mut what = format!("{}: {}", figure.system, figure.metric.name());
+    for (count, name) in [(figure.senders, "senders"), (figure.receivers, "receivers")] {
+        if let Some(count) = count {
+            what.push_str(&format!(", {count} {name}"));
+        }
+    }
+    what
+}
+
+/// Ours beside it.
+pub(super) fn ours<'a>(figure: &Figure, rows: impl Iterator<Item = &'a Row>) -> Option<f64> {
+    let all = rows.filter_map(|row| row.segment.as_ref()).filter(|one| {
+        figure.senders.is_none_or(|count| count == one.senders)
+            && figure.receivers.is_none_or(|count| count == one.receivers)
+    });
+    let all: Vec<_> = all.collect();
+    let greatest_by = |way: Way| {
+        let rates = all.iter().filter(|one| one.way == way.name());
+        rates.map(|one| one.mean_mbit).reduce(f64::max)
+    };
+    match figure.metric {
+        Metric::TimesUnicast => {
+            let unicast = greatest_by(Way::Unicast).filter(|rate| *rate > 0.0)?;
+            Some(round(greatest_by(Way::Multicast)? / unicast))
+        }
+        Metric::LossMax => all.iter().map(|one| one.loss).reduce(f64::max),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        environment::Environment,
+        lan::{Lan, figures::Figures, figures::Found, receiver::Heard},
+        load::Offer,
+        row::{Repetition, Setting},
+    };
+
+    fn bare() -> Bare {
+        Bare {
+            ways: vec![Way::Multicast, Way::Unicast],
+            senders: vec![1],
+            receivers: vec![1, 5, 25],
+            loads_percent: Vec::new(),
+            bursts: Vec::new(),
+            queues_kib: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_quick_run_has_the_ends() {
+        assert_eq!((bare().room(), bare().groups(false).len()), (26, 6));
+        let quick = bare().groups(true);
+        let counts: Vec<u32> = quick.iter().map(|asked| asked.receivers).collect();
+        assert_eq!(counts, [1, 1, 25, 25]);
+        let loaded = Bare {
+            loads_percent: vec![20, 50, 95],
+            bursts: vec![1, 44],
+            queues_kib: vec![64],
+            ..bare()
+        };
+        assert_eq!(loaded.groups(false).len(), 36);
+        assert_eq!(loaded.groups(true).len(), 16);
+    }
+
+    #[test]
+    fn more_than_a_machine_carries_is_refused() {
+        assert!(bare().is_bounded());
+        let spoil: [fn(&mut Bare); 7] = [
+            |bare| bare.receivers.push(RECEIVERS_MAX + 1),
+            |bare| bare.senders.push(0),
+            |bare| bare.senders.clear(),
+            |bare| bare.ways.clear(),
+            |bare| bare.loads_percent.push(201),
+            |bare| bare.queues_kib.push(1),
+            |bare| bare.bursts.push(45),
+        ];
+        for (number, spoil) in spoil.iter().enumerate() {
+            let mut bare = bare();
+            spoil(&mut bare);
+            assert!(!bare.is_bounded(), "{number}");
+        }
+    }
+
+    /// So many datagrams of 8000 a second, at each of ten.
+    fn row(way: Way, senders: u32, datagrams: u64) -> Row {
+        let asked = Asked {
+            way,
+            senders,
+            receivers: 10,
+            load_percent: None,
+            burst: AT_ONCE,
+            queue_kib: None,
+        };
+        let heard = Heard {
+            bytes: datagrams * DATAGRAM_BYTES as u64,
+            nanos: 1_000_000_000,
+            datagrams,
+            numbers: 8000,
+        };
+        let found = Found {
+            heard: vec![heard; 10],
+            seconds: 1.0,
+            ..Found::default()
+        };
+        let setting = Setting {
+            scenario: "ring-paxos-fig1".to_owned(),
+            system: "bare program".to_owned(),
+            durability: "volatile".to_owned(),
+            store: "none".to_owned(),
+            value_bytes: DATAGRAM_BYTES,
+            reads_percent: 0,
+            connections: senders,
+            offer: Offer::Closed { outstanding: 0 },
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+            plane: None,
+        };
+        let mut repetition = Repetition::default();
+        repetition.samples.completed = datagrams;
+        repetition.samples.measured = 1_000_000_000;
+        let environment = Environment::now();
+        let mut row = Row::new(&setting, &environment, &[repetition]).unwrap();
+        let lan = Lan::named("100mbit").unwrap();
+        row.set_segment(Figures::new(&asked, lan, &[found]));
+        row
+    }
+
+    #[test]
+    fn ours_is_that_of_as_many() {
+        let figure = |metric, senders, receivers| Figure {
+            system: "ip multicast".to_owned(),
+            metric,
+            value: 10.0,
+            approximate: true,
+            place: String::new(),
+            value_bytes: DATAGRAM_BYTES,
+            clients: None,
+            percent: None,
+            senders,
+            receivers,
+            beside: None,
+            link: None,
+        };
+        let rows = [
+            row(Way::Multicast, 1, 8000),
+            row(Way::Unicast, 1, 800),
+            row(Way::Multicast, 5, 6000),
+        ];
+        let beside = |figure: &Figure| ours(figure, rows.iter()).map(|one| one.to_string());
+        let times = figure(Metric::TimesUnicast, None, Some(10));
+        assert_eq!(beside(&times).as_deref(), Some("10"));
+        assert_eq!(
+            what(&times),
+            "ip multicast: throughput of multicast by that of unicast, 10 receivers"
+        );
+        assert_eq!(beside(&figure(Metric::TimesUnicast, None, Some(5))), None);
+        let loss = beside(&figure(Metric::LossMax, Some(5), None));
+        assert_eq!(loss.as_deref(), Some("0.25"));
+        assert_eq!(beside(&figure(Metric::LossMax, Some(2), None)), None);
+    }
+}

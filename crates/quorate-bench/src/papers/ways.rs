@@ -1,0 +1,81 @@
+//! Experiments that compare how nodes speak and what they vote by, on segments of one or several speeds; and bare
+//! echoes.
+
+use serde::Deserialize;
+
+use super::{Figure, Kind, Run};
+use crate::{
+    device::{Device, plane_and_device},
+    echo,
+    lan::Lan,
+};
+
+/// Planes that a run may name: those that need nothing but a segment.
+const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
+
+/// What is compared: one of each of these lists, all combinations.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ways {
+    /// How nodes speak, and what they vote by.
+    pub nodes: Vec<Spoken>,
+    /// Speeds of the links, such as `1gbit`, each at most that of the run.
+    pub links: Vec<String>,
+}
+
+/// How nodes speak, and what they vote by.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spoken {
+    /// As `--plane` has it.
+    pub plane: String,
+    /// As `--device` has it; absent if they vote by themselves.
+    pub device: Option<Device>,
+}
+
+impl Spoken {
+    /// As rows have it.
+    pub fn name(&self) -> String {
+        plane_and_device(&self.plane, self.device)
+    }
+}
+
+/// Whether the run has them exactly if it is of this kind, and they can be.
+pub(super) fn fits(run: &Run) -> bool {
+    let is_ways = run.kind == Kind::Ways;
+    let possible = run.ways.as_ref().is_some_and(|ways| {
+        let widest = Lan::named(&run.lan).map_or(0, |lan| lan.megabits());
+        let slower = |link: &String| Lan::named(link).is_some_and(|lan| lan.megabits() <= widest);
+        let spoken = |one: &Spoken| {
+            let excluded = one
+                .device
+                .is_some_and(|device| device.excludes(Some(&one.plane)));
+            PLANES.contains(&one.plane.as_str()) && !excluded
+        };
+        !ways.nodes.is_empty()
+            && !ways.links.is_empty()
+            && ways.nodes.iter().all(spoken)
+            && ways.links.iter().all(slower)
+    });
+    let echoed = |bytes: &usize| (echo::BYTES_MIN..=echo::BYTES_MAX).contains(bytes);
+    let is_echo = run.kind == Kind::Echo;
+    let possible_echo = !run.clients.is_empty() && run.value_bytes.iter().all(echoed);
+    is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
+}
+
+/// Whether the run has the row that the figure is to stand beside, and the figure says which.
+pub(super) fn has(run: &Run, figure: &Figure) -> bool {
+    if run.kind == Kind::Echo {
+        let beside = figure.beside.as_deref();
+        return beside.and_then(echo::Way::named).is_some() && figure.link.is_none();
+    }
+    let Some(ways) = &run.ways else {
+        return figure.beside.is_none() && figure.link.is_none();
+    };
+    let named = |beside: &String| ways.nodes.iter().any(|one| one.name() == *beside);
+    figure.beside.as_ref().is_some_and(named)
+        && figure
+            .link
+            .as_ref()
+            .map_or(ways.links.len() == 1, |link| ways.links.contains(link))
+}

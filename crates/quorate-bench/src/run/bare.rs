@@ -1,0 +1,151 @@
+//! Experiments of bare senders and receivers on an emulated segment: what the network itself does, without nodes.
+
+use std::time::Duration;
+
+use quorate_testbed::progress;
+
+use super::{
+    experiment::{Experiment, PaperTime},
+    session::Session,
+};
+use crate::{
+    emulated::Emulated,
+    environment::Environment,
+    lan::{
+        self, DATAGRAM_BYTES,
+        figures::{Asked, Figures, Found},
+    },
+    load::Offer,
+    papers::Bare,
+    probe::commit::SYSTEM,
+    problem::{Kind as Why, Problem},
+    report::Document,
+    row::{Repetition, Row, Setting},
+};
+
+/// A bare program on a segment is steady at once.
+const MEASURE: Duration = Duration::from_secs(2);
+/// Nobody needs longer, and senders end by themselves some time later.
+const TIME_MAX: Duration = Duration::from_secs(60);
+const REPEAT: u32 = 3;
+
+/// Whether the times are those of such an experiment.
+pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
+    let times = [time.duration, time.warmup].into_iter().flatten();
+    if times.into_iter().any(|time| time > TIME_MAX) {
+        let seconds = TIME_MAX.as_secs();
+        let what = format_args!("bare programs run for {seconds} s at most");
+        return Err(Problem::usage(what));
+    }
+    Ok(())
+}
+
+/// Runs the experiment: each group, as often as is asked for.
+pub(super) fn run(
+    experiment: &Experiment<'_>,
+    bare: &Bare,
+    session: &Session,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    let (Some(network), Some(Emulated::Lan(lan))) = (session.network(), experiment.network) else {
+        let what = "bare programs are for an emulated segment";
+        return Err(Problem::new(Why::Failed, "not_possible", what));
+    };
+    let time = &experiment.wish.time;
+    let times = [
+        time.warmup.unwrap_or(lan::WARMUP),
+        time.duration.unwrap_or(MEASURE),
+    ];
+    document.notes.push(network.kind().to_string());
+    document.notes.push(
+        "CPU of senders contains what of the emulated switch ran in their name; foreign CPU contains \
+         the rest of the switch, which is the kernel's"
+            .to_owned(),
+    );
+    let groups = bare.groups(experiment.wish.quick);
+    for (number, asked) in (1..).zip(&groups) {
+        network.arrange(asked)?;
+        let mut all = Vec::new();
+        for _ in 0..time.repeat.unwrap_or(REPEAT) {
+            all.push(network.carry(asked, times)?);
+        }
+        let figures = Figures::new(asked, lan, &all);
+        progress(&format!(
+            "{number} of {}: {}: {} Mbit/s at the slowest, loss {}, {}",
+            groups.len(),
+            asked.said(),
+            figures.slowest_mbit,
+            figures.loss,
+            figures.limit
+        ));
+        let setting = setting(experiment, asked, lan);
+        let repetitions: Vec<Repetition> = all.iter().map(repetition).collect();
+        let row = Row::new(&setting, &Environment::now(), &repetitions);
+        document.rows.extend(row.map(|mut row| {
+            row.set_segment(figures);
+            row
+        }));
+    }
+    Ok(())
+}
+
+fn setting(experiment: &Experiment<'_>, asked: &Asked, lan: lan::Lan) -> Setting {
+    let offer = match asked.per_second(lan) {
+        Some(per_second) => Offer::Open {
+            per_second: per_second * u64::from(asked.senders),
+        },
+        None => Offer::Closed { outstanding: 0 },
+    };
+    let name = &experiment.scenario.name;
+    Setting {
+        system: SYSTEM.to_owned(),
+        plane: Some(asked.said()),
+        ..experiment.setting(name, DATAGRAM_BYTES, asked.senders, offer)
+    }
+}
+
+/// What the slowest receiver heard, as if it had replied.
+fn repetition(found: &Found) -> Repetition {
+    let mut repetition = Repetition {
+        foreign_cpu: found.foreign_cpu,
+        ..Repetition::default()
+    };
+    if let Some(slowest) = found.slowest() {
+        repetition.samples.completed = slowest.datagrams;
+        repetition.samples.measured = slowest.nanos;
+        repetition.counted = slowest.datagrams;
+    }
+    repetition
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lan::receiver::Heard;
+
+    #[test]
+    fn a_row_is_of_the_slowest_receiver() {
+        let heard = |datagrams| Heard {
+            bytes: datagrams * 1472,
+            nanos: 2_000_000_000,
+            datagrams,
+            numbers: 9000,
+        };
+        let found = Found {
+            heard: vec![heard(8000), heard(6000), heard(9000)],
+            ..Found::default()
+        };
+        let per_second = repetition(&found).samples.per_second();
+        assert!((per_second - 3000.0).abs() < 1e-9, "{per_second}");
+    }
+
+    #[test]
+    fn times_are_bounded() {
+        let of = |duration| PaperTime {
+            duration: Some(duration),
+            ..PaperTime::default()
+        };
+        assert!(check(&of(TIME_MAX)).is_ok());
+        assert!(check(&of(TIME_MAX + Duration::from_millis(1))).is_err());
+    }
+}

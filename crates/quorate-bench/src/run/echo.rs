@@ -1,0 +1,122 @@
+//! Experiments of the kind [`Kind::Echo`](crate::papers::Kind): bare echoes, in user space and in the kernel.
+
+use std::time::Duration;
+
+use quorate_testbed::progress;
+
+use super::{
+    experiment::{Experiment, PaperTime},
+    network::echo,
+};
+use crate::{
+    echo::Way,
+    environment::Environment,
+    load::Offer,
+    probe::commit::SYSTEM,
+    problem::Problem,
+    report::Document,
+    row::{Repetition, Row, Setting},
+};
+
+/// A bare program is steady at once.
+const MEASURE: Duration = Duration::from_secs(1);
+const WARMUP: Duration = Duration::from_millis(200);
+const REPEAT: u32 = 5;
+
+/// Runs the experiment: the ways take turns, so that all of them meet whatever else the machine does.
+pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
+    let time = &experiment.wish.time;
+    let all = &experiment.run.clients[..];
+    let windows = match all {
+        [first, .., last] if experiment.wish.quick => vec![*first, *last],
+        _ => all.to_vec(),
+    };
+    for bytes in &experiment.run.value_bytes {
+        for outstanding in &windows {
+            let shape = (*bytes, *outstanding);
+            let mut all: Vec<Echoed> = Way::ALL.map(|way| Echoed::none(way, shape)).into();
+            for _ in 0..time.repeat.unwrap_or(REPEAT) {
+                for echoed in &mut all {
+                    echoed.measure(time)?;
+                }
+            }
+            let rows = all.iter().filter_map(|echoed| {
+                let row = echoed.row(experiment, &document.environment)?;
+                progress(&format!(
+                    "echo {}, {bytes} B, {outstanding} outstanding: {}/s, p50 {} µs",
+                    echoed.way.name(),
+                    row.achieved_per_s,
+                    row.p50_us
+                ));
+                Some(row)
+            });
+            let rows: Vec<Row> = rows.collect();
+            document.rows.extend(rows);
+        }
+    }
+    let note = "whatever the kernel does for a message on a segment of one machine, it does within the calls of its \
+                sender: an echo in the kernel runs on the client's processor";
+    document.notes.push(note.to_owned());
+    Ok(())
+}
+
+/// Repetitions of one echo.
+struct Echoed {
+    way: Way,
+    bytes: usize,
+    outstanding: u32,
+    all: Vec<Repetition>,
+    /// Why the kernel does not take its program.
+    refused: Option<String>,
+}
+
+impl Echoed {
+    fn none(way: Way, (bytes, outstanding): (usize, u32)) -> Self {
+        Self {
+            way,
+            bytes,
+            outstanding,
+            all: Vec::new(),
+            refused: None,
+        }
+    }
+
+    /// Once more. What the kernel refuses is left out from then on.
+    fn measure(&mut self, time: &PaperTime) -> Result<(), Problem> {
+        if self.refused.is_some() {
+            return Ok(());
+        }
+        let load = echo::Load {
+            way: self.way,
+            bytes: self.bytes,
+            outstanding: self.outstanding,
+            warmup: time.warmup.unwrap_or(WARMUP),
+            time: time.duration.unwrap_or(MEASURE),
+        };
+        match echo::measure(&load) {
+            Ok(repetition) => self.all.push(repetition),
+            Err(problem) if self.way.hook.is_some() => self.refused = Some(problem.message),
+            Err(problem) => return Err(problem),
+        }
+        Ok(())
+    }
+
+    fn row(&self, experiment: &Experiment<'_>, environment: &Environment) -> Option<Row> {
+        let offer = Offer::Closed {
+            outstanding: self.outstanding,
+        };
+        let name = &experiment.scenario.name;
+        let setting = Setting {
+            system: SYSTEM.to_owned(),
+            plane: Some(self.way.name().to_owned()),
+            ..experiment.setting(name, self.bytes, 1, offer)
+        };
+        let Some(why) = &self.refused else {
+            return Row::new(&setting, environment, &self.all);
+        };
+        let mut row = Row::new(&setting, environment, &[Repetition::default()])?;
+        row.why_not.clear();
+        row.object(why.clone());
+        Some(row)
+    }
+}

@@ -1,0 +1,439 @@
+//! The rate over time while a member of the group is stopped, or gets a narrow link or a slow disk.
+
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{look::look, view::Answer};
+use quorate_core::record::Class;
+use quorate_testbed::progress;
+
+use crate::{
+    fault::Fault,
+    problem::{Kind, Problem},
+    report::Document,
+    row::{Repetition, Row, Setting, median, round},
+    samples::{BUCKET, Samples},
+};
+
+use super::{
+    Time,
+    measure::{Bench, cut_short, nanos, unreachable},
+    readings::{Readings, Spent},
+    session::{Cluster, Session},
+};
+
+/// For this long after the fault, the rate is neither that before nor that after.
+const SETTLING: Duration = Duration::from_secs(1);
+/// Before the fault, and after it and what it lasts, there is as much time at least.
+const QUIET_MIN: Duration = Duration::from_secs(2);
+/// The share of the healthy rate that counts as good again.
+const GOOD: f64 = 0.9;
+/// So many bars long, on the mean.
+const GOOD_BARS: usize = 5;
+
+/// Whether the time is long enough for the rates before and after.
+pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
+    let wanted = QUIET_MIN * 2 + fault.lasts().unwrap_or_default();
+    if time.duration >= wanted {
+        return Ok(());
+    }
+    let what = format_args!(
+        "--duration {:?}: too short to tell the rates before and after a fault",
+        time.duration
+    );
+    Err(Problem::usage(what).hint(format!("at least {wanted:?} for a node that is {fault}")))
+}
+
+/// Whether such a load can go on with the fault, and would feel it.
+pub(super) fn check(
+    fault: Fault,
+    is_series: bool,
+    voters: u32,
+    class: Option<Class>,
+) -> Result<(), Problem> {
+    if is_series {
+        let what = "a fault is put into one load, not into a series";
+        return Err(Problem::usage(what).hint("add --outstanding or --rate"));
+    }
+    if voters < 3 {
+        let what = format!("with --nodes {voters} everything stops when a node is {fault}");
+        return Err(Problem::usage(what).hint("at least 3"));
+    }
+    if matches!(fault, Fault::SlowDisk(_)) && class == Some(Class::Volatile) {
+        let what = "nobody waits for a flush in a volatile group";
+        return Err(Problem::usage(what).hint("a slow disk needs --durability durable"));
+    }
+    Ok(())
+}
+
+/// All repetitions with one fault, each in a cluster of its own, which `boot` makes.
+pub(super) fn row(
+    fault: Fault,
+    setting: &Setting,
+    session: &mut Session,
+    document: &mut Document,
+    boot: impl Fn(&mut Session) -> Result<Bench, Problem>,
+) -> Result<Row, Problem> {
+    let (mut all, mut stories) = (Vec::new(), Vec::new());
+    let mut wanted = 0;
+    loop {
+        let measured = boot(session).and_then(|bench| {
+            wanted = bench.time.repeat;
+            repetition(&bench, session, setting, fault)
+        });
+        let (repetition, story) = match measured {
+            Ok(measured) => measured,
+            Err(problem) => {
+                let environment = &document.environment;
+                let cut = cut_short(setting, environment, &all, wanted, &problem);
+                document.rows.extend(cut);
+                return Err(problem);
+            }
+        };
+        progress(&format!("{} of {wanted}: {story}", all.len() + 1));
+        all.push(repetition);
+        stories.push(story);
+        if all.len() >= wanted as usize {
+            break;
+        }
+    }
+    let row = Row::new(setting, &document.environment, &all);
+    let mut row = row.ok_or_else(|| Problem::usage("--repeat is at least 1"))?;
+    let gaps: Vec<f64> = stories.iter().map(|story| story.figures.gap_ms).collect();
+    let at = stories.first().map_or(Duration::ZERO, |story| story.at);
+    row.set_event(at.as_secs_f64(), &gaps);
+    document.notes.extend(told(fault, &stories));
+    Ok(row)
+}
+
+/// A quarter of the measured time before the fault.
+fn repetition(
+    bench: &Bench,
+    session: &mut Session,
+    setting: &Setting,
+    fault: Fault,
+) -> Result<(Repetition, Story), Problem> {
+    let leader = bench.leader()?;
+    let Some(cluster) = &bench.cluster else {
+        return Err(Problem::usage("a fault needs nodes that are started here"));
+    };
+    let target = cluster.client_of(leader).into_iter().collect();
+    let running = bench.start(bench.plan(setting), setting, target)?;
+    let Some(started) = running.started() else {
+        return Err(unreachable(running.finish().err()));
+    };
+    let sleep_to = |moment: Duration| {
+        thread::sleep((started + moment).saturating_duration_since(Instant::now()));
+    };
+    let begin = bench.time.warmup;
+    let quiet = (bench.time.duration / 4).max(QUIET_MIN);
+    let end = begin + bench.time.duration;
+    sleep_to(begin);
+    let first = Readings::take(Some(cluster), running.completed());
+    sleep_to(begin + quiet);
+    let before = Readings::take(Some(cluster), running.completed());
+    let ring = ring_of(cluster, leader);
+    let victim = victim(&ring, cluster, leader)?;
+    let at = started.elapsed();
+    strike(session, victim, fault)?;
+    if let Some(lasts) = fault.lasts() {
+        sleep_to(at + lasts);
+        let resumed = session.resume(victim);
+        resumed.map_err(|error| Problem::io("resume a node", &error))?;
+    }
+    sleep_to(end);
+    let left = cluster.without(victim);
+    let last = Readings::take(Some(&left), running.completed());
+    let later = ring_of(&left, leader);
+    let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
+    // The next cluster has the same links.
+    heal(session, victim, fault)?;
+    let figures = Figures::of(&samples, begin, at, end);
+    let mut repetition = Repetition {
+        samples,
+        ..Repetition::default()
+    };
+    Spent::between(&first, &before, Some(leader))
+        .then(Spent::between(
+            &before.without(victim),
+            &last,
+            left.leader().ok(),
+        ))
+        .fill(&mut repetition);
+    let story = Story {
+        at,
+        victim,
+        ring,
+        later,
+        figures,
+    };
+    Ok((repetition, story))
+}
+
+/// Does it to a node.
+fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
+    let done = match fault {
+        Fault::Stop(_) => session.pause(node),
+        Fault::Narrow(percent) => session.narrow(node, percent),
+        Fault::SlowDisk(flush) => session.come_back_with(node, flush),
+    };
+    done.map_err(|error| Problem::io("make a fault", &error))
+}
+
+/// What would stay when the nodes are gone.
+fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
+    if let Fault::Narrow(_) = fault {
+        let healed = session.narrow(node, 100);
+        healed.map_err(|error| Problem::io("widen links again", &error))?;
+    }
+    Ok(())
+}
+
+/// The nodes that votes come through, as the leader says it; empty if they come straight, or it does not say.
+fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
+    let asked = cluster.place_of(leader).map(|place| place.admin.clone());
+    let view = look(&asked.into_iter().collect::<Vec<_>>()).ok();
+    let nodes = view.as_ref().map_or(&[][..], |view| &view.nodes);
+    // The others are asked, too.
+    let mut views = nodes.iter().filter_map(Answer::view);
+    let view = views.find(|view| view.node == leader);
+    view.map(|view| view.ring.clone()).unwrap_or_default()
+}
+
+/// The first of the ring that does not lead; without a ring anybody who votes.
+fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> {
+    let voters = cluster.members.iter().filter(|place| !place.learner);
+    let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
+    all.find(|node| *node != leader).ok_or_else(|| {
+        let what = "there is nobody beside the leader";
+        Problem::new(Kind::Failed, "node_failed", what)
+    })
+}
+
+/// What happened in a repetition.
+#[derive(Clone, Debug, PartialEq)]
+struct Story {
+    at: Duration,
+    victim: u32,
+    ring: Vec<u32>,
+    later: Vec<u32>,
+    figures: Figures,
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = |ring: &[u32]| match ring {
+            [] => "straight".to_owned(),
+            ring => {
+                let nodes: Vec<String> = ring.iter().map(u32::to_string).collect();
+                nodes.join(" → ")
+            }
+        };
+        write!(
+            f,
+            "node {}, votes before it {}, at the end {}: {}",
+            self.victim,
+            way(&self.ring),
+            way(&self.later),
+            self.figures
+        )
+    }
+}
+
+/// What the rate did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Figures {
+    before: f64,
+    /// In the worst bar from the fault on.
+    worst: f64,
+    /// From the fault to the first half second at nine tenths of the rate before; infinite if there is none.
+    back_ms: f64,
+    /// From one second after the fault to the end.
+    after: f64,
+    /// Longest time without a reply from the fault on.
+    gap_ms: f64,
+}
+
+impl Figures {
+    fn of(samples: &Samples, begin: Duration, at: Duration, end: Duration) -> Self {
+        let (begin, at, end) = (nanos(begin), nanos(at), nanos(end));
+        let before = samples.rate_between(begin, at);
+        let bars = samples.bars_between(at, end);
+        let rate = |bars: &[u32]| {
+            let sum: f64 = bars.iter().copied().map(f64::from).sum();
+            sum * PER_SECOND / f64::from(u32::try_from(bars.len()).unwrap_or(1).max(1))
+        };
+        let is_good = |bars: &[u32]| rate(bars) >= GOOD * before;
+        let back = bars.windows(GOOD_BARS).position(is_good);
+        let gap = samples.gaps.longest_after(at).unwrap_or(0);
+        Self {
+            before,
+            worst: bars.iter().map(|bar| rate(&[*bar])).fold(before, f64::min),
+            back_ms: back.map_or(f64::INFINITY, bars_ms),
+            after: samples.rate_between(at + nanos(SETTLING), end),
+            gap_ms: ms(gap),
+        }
+    }
+
+    fn share(&self) -> f64 {
+        self.after / self.before.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Bars in a second.
+const PER_SECOND: f64 = 10.0;
+
+fn bars_ms(bars: usize) -> f64 {
+    ms(bars as u64 * BUCKET)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn ms(nanos: u64) -> f64 {
+    round(nanos as f64 / 1e6)
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0}/s before, {:.0}/s in the worst 100 ms, ",
+            self.before, self.worst
+        )?;
+        if self.back_ms.is_finite() {
+            write!(f, "nine tenths of it again after {:.0} ms", self.back_ms)?;
+        } else {
+            write!(f, "never nine tenths of it again")?;
+        }
+        write!(
+            f,
+            ", {:.0}/s ({:.2}) from one second after it; at most {} ms without any reply",
+            self.after,
+            self.share(),
+            self.gap_ms
+        )
+    }
+}
+
+/// The medians, then each repetition.
+fn told(fault: Fault, stories: &[Story]) -> Vec<String> {
+    let of = |figure: fn(&Figures) -> f64| median(stories.iter().map(|one| figure(&one.figures)));
+    let medians = Figures {
+        before: of(|one| one.before),
+        worst: of(|one| one.worst),
+        back_ms: of(|one| one.back_ms),
+        after: of(|one| one.before) * of(Figures::share),
+        gap_ms: round(of(|one| one.gap_ms)),
+    };
+    let head = format!(
+        "a member is {fault}: {medians} (medians of {})",
+        stories.len()
+    );
+    std::iter::once(head)
+        .chain((1..).zip(stories).map(|(at, one)| format!("{at}: {one}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: Duration = Duration::from_millis(100);
+    const AT: Duration = Duration::from_millis(2_050);
+    const END: Duration = Duration::from_millis(8_100);
+
+    /// A reply every millisecond; none from 2.060 s to 2.273 s, half of them from there to 3 s, then 19 of 20.
+    fn samples() -> Samples {
+        let mut samples = Samples {
+            over_time: vec![0; 82],
+            ..Samples::default()
+        };
+        let replies = (0..8_150_u64).filter(|at| match at {
+            2_060..2_273 => false,
+            2_273..3_000 => at % 2 == 0,
+            3_000.. => at % 20 != 0,
+            _ => true,
+        });
+        for at in replies {
+            samples.gaps.end_at(at * 1_000_000);
+            samples.over_time[usize::try_from(at / 100).unwrap()] += 1;
+        }
+        samples
+    }
+
+    #[test]
+    fn the_story_tells_how_deep_how_long_and_what_is_left() {
+        let figures = Figures::of(&samples(), BEGIN, AT, END);
+        assert_eq!(
+            figures.to_string(),
+            "1000/s before, 0/s in the worst 100 ms, nine tenths of it again after 900 ms, \
+             950/s (0.95) from one second after it; at most 215 ms without any reply"
+        );
+    }
+
+    #[test]
+    fn a_rate_that_never_comes_back_is_said_to() {
+        let mut samples = samples();
+        samples.over_time.truncate(22);
+        let figures = Figures::of(&samples, BEGIN, AT, END);
+        let text = figures.to_string();
+        assert!(text.contains("never nine tenths"), "{text}");
+        assert!(text.contains("0/s (0.00)"), "{text}");
+    }
+
+    #[test]
+    fn the_medians_come_first() {
+        let story = |victim, before| Story {
+            at: AT,
+            victim,
+            ring: vec![victim, 1],
+            later: Vec::new(),
+            figures: Figures {
+                before,
+                worst: 10.0,
+                back_ms: 200.0,
+                after: before / 2.0,
+                gap_ms: 50.0,
+            },
+        };
+        let all = [story(2, 1000.0), story(3, 3000.0), story(2, 2000.0)];
+        let lines = told(Fault::Narrow(10), &all);
+        assert_eq!(lines.len(), 4);
+        assert!(
+            lines[0].starts_with("a member is left with 10 % of its link: 2000/s before"),
+            "{}",
+            lines[0]
+        );
+        assert!(lines[0].contains("1000/s (0.50)"), "{}", lines[0]);
+        assert!(
+            lines[2].starts_with("2: node 3, votes before it 3 → 1, at the end straight: 3000/s"),
+            "{}",
+            lines[2]
+        );
+    }
+
+    #[test]
+    fn a_fault_that_nobody_would_feel_is_refused() {
+        let slow = Fault::SlowDisk(Duration::from_millis(100));
+        assert!(check(slow, false, 3, None).is_ok());
+        assert!(check(slow, false, 3, Some(Class::Volatile)).is_err());
+        assert!(check(Fault::Narrow(10), false, 3, Some(Class::Volatile)).is_ok());
+        assert!(check(Fault::Narrow(10), true, 3, None).is_err());
+        assert!(check(Fault::Narrow(10), false, 2, None).is_err());
+    }
+
+    #[test]
+    fn a_time_without_a_tail_is_refused() {
+        let time = |seconds| Time {
+            duration: Duration::from_secs(seconds),
+            warmup: Duration::ZERO,
+            repeat: 1,
+        };
+        let stop = Fault::Stop(Duration::from_secs(2));
+        assert!(check_time(stop, &time(6)).is_ok());
+        assert!(check_time(Fault::Narrow(10), &time(4)).is_ok());
+        let problem = check_time(stop, &time(5)).unwrap_err();
+        assert!(problem.message.contains("5s") && problem.hint.contains("6s"));
+    }
+}

@@ -1,0 +1,127 @@
+//! Bare echoes on an emulated segment: a server in the namespace of the first node, a client in that of the second.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::AsFd as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{
+    segment::PEERS,
+    usage::{Machine, Usage},
+};
+use quorate_xdp::{Hook, Passing};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::{far, lan::Bare};
+use crate::{
+    echo::{self, Asking, Way},
+    problem::Problem,
+    row::{GENERATOR, Repetition, RoleUsage},
+};
+
+/// Who answers.
+const SERVER: (u32, &str) = (1, "server");
+const CLIENT: u32 = 2;
+
+/// Messages of one repetition.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Load {
+    pub(in super::super) way: Way,
+    pub(in super::super) bytes: usize,
+    pub(in super::super) outstanding: u32,
+    pub(in super::super) warmup: Duration,
+    pub(in super::super) time: Duration,
+}
+
+/// One repetition, with a server of its own.
+pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
+    let failed = |error: io::Error| Problem::io("measure an echo", &error);
+    // What XDP sends back at one end of a pair, the other end drops if nobody prepared it.
+    let passing = (load.way.hook == Some(Hook::Native))
+        .then(|| Passing::attach(&format!("p{}", SERVER.0)))
+        .transpose();
+    let _passing = passing.map_err(|error| failed(io::Error::other(error)))?;
+    let way = [format!("--way={}", load.way.name())];
+    let mut server = Bare::start(SERVER.0, "echo-server", load.time, &way)?;
+    let said = server.line().map_err(failed)?;
+    let mac = said.parse().map_err(|_| {
+        let why = format!("the server {} ended before it was ready", load.way.name());
+        failed(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+    })?;
+    let asking = Asking {
+        way: load.way,
+        server: (far(SERVER.0), mac),
+        bytes: load.bytes,
+        outstanding: load.outstanding,
+        warmup: load.warmup,
+        time: load.time,
+    };
+    let id = server.id();
+    let client = thread::Builder::new()
+        .name("echo".to_owned())
+        .spawn(move || client(id, &asking))
+        .map_err(failed)?;
+    let measured = client.join().unwrap_or_else(|_| {
+        let why = "the client's thread ended without a word";
+        Err(io::Error::other(why))
+    });
+    measured.map_err(failed)
+}
+
+/// In the client's namespace, in which this thread stays.
+fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
+    let there = File::open(format!("/run/netns/n{CLIENT}"))?;
+    move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
+    let mut before = None;
+    let (samples, lost) = echo::run(PEERS, asking, || before = Some(Look::now(server)))?;
+    let after = Look::now(server);
+    let mut repetition = Repetition {
+        counted: samples.completed,
+        samples,
+        dropped: Some(lost),
+        ..Repetition::default()
+    };
+    if let Some(before) = before {
+        let usages = [
+            (SERVER.1, after.server.since(before.server)),
+            (GENERATOR, after.generator.since(before.generator)),
+        ];
+        repetition.roles = usages
+            .map(|(role, usage)| RoleUsage {
+                role: role.to_owned(),
+                usage,
+            })
+            .into();
+        let own = usages.iter().map(|(_, usage)| usage.cpu_s()).sum();
+        let machines = after.machine.zip(before.machine);
+        repetition.foreign_cpu = machines.map(|(now, then)| now.foreign_share(then, own));
+        // Looking took time in which nothing was sent.
+        let measured = (after.begun - before.ended).as_nanos();
+        repetition.samples.measured = u64::try_from(measured).unwrap_or(u64::MAX);
+    }
+    Ok(repetition)
+}
+
+/// What was used so far.
+struct Look {
+    begun: Instant,
+    server: Usage,
+    generator: Usage,
+    machine: Option<Machine>,
+    ended: Instant,
+}
+
+impl Look {
+    fn now(server: u32) -> Self {
+        Self {
+            begun: Instant::now(),
+            server: Usage::of_processes(&[server]),
+            generator: Usage::of_processes(&[std::process::id()]),
+            machine: Machine::now(),
+            ended: Instant::now(),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind): the same loads on nodes that speak and vote in
+//! different ways, each on a segment whose links have some speed.
+
+use std::time::Duration;
+
+use quorate_testbed::progress;
+
+use super::{
+    Time,
+    ceilings::Ceilings,
+    experiment::{Experiment, PaperTime},
+    measure::{Bench, cut_short},
+    session::{NO_DEVICE, NODES, Session},
+};
+use crate::{
+    lan::Lan,
+    load::Offer,
+    papers::{Metric, Spoken, Ways},
+    problem::Problem,
+    report::Document,
+    row::{GENERATOR, Repetition, Row, Setting},
+};
+
+/// A repetition, if nothing else is said: there are many rows, and everything is on one machine.
+const MEASURE: Duration = Duration::from_secs(2);
+const WARMUP: Duration = Duration::from_millis(500);
+
+/// As long as it was asked for.
+pub(super) fn time(given: &PaperTime) -> Time {
+    let usual = given.usual();
+    Time {
+        duration: given.duration.unwrap_or(MEASURE),
+        warmup: given.warmup.unwrap_or(WARMUP),
+        repeat: usual.repeat,
+    }
+}
+
+/// Runs the experiment: in each round all ways and speeds take their turns, with new nodes, so that all of them meet whatever else
+/// the machine does, and what is in their logs is alike.
+pub(super) fn run(
+    experiment: &Experiment<'_>,
+    ways: &Ways,
+    session: &mut Session,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    let environment = document.environment.clone();
+    let mut ceilings = Ceilings::new(session, &time(&experiment.wish.time), environment)?;
+    let measured = sizes(experiment, ways, session, &mut ceilings, document);
+    document.rows.extend(ceilings.into_rows());
+    if let Some(network) = session.network() {
+        document.notes.push(network.kind().to_string());
+    }
+    let note = "bare programs ran on loopback; clients speak TCP with the leader's process, whatever votes";
+    document.notes.push(note.to_owned());
+    measured?;
+    session.end();
+    Ok(())
+}
+
+fn sizes(
+    experiment: &Experiment<'_>,
+    ways: &Ways,
+    session: &mut Session,
+    ceilings: &mut Ceilings,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    for value_bytes in &experiment.run.value_bytes {
+        let mut groups = Vec::new();
+        for link in &ways.links {
+            let all = ways.nodes.iter();
+            groups.extend(all.map(|spoken| Group::new(experiment, spoken, link, *value_bytes)));
+        }
+        let measured = rounds(&mut groups, session);
+        let put = groups
+            .iter()
+            .map(|group| group.put(measured.as_ref().err(), ceilings, document));
+        let put = put.fold(Ok(()), Result::and);
+        measured.and(put)?;
+    }
+    Ok(())
+}
+
+/// All repetitions of all of them, in turns.
+fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem> {
+    let repeat = groups.first().map_or(0, |group| group.time().repeat);
+    for round in 1..=repeat {
+        for group in &mut *groups {
+            progress(&format!(
+                "round {round} of {repeat}: {}, {} B, {}",
+                group.spoken.name(),
+                group.value_bytes,
+                group.link
+            ));
+            group.turn(session)?;
+        }
+    }
+    Ok(())
+}
+
+/// Nodes that speak in one way, and the size that they are asked to write.
+struct Group<'a> {
+    experiment: &'a Experiment<'a>,
+    spoken: &'a Spoken,
+    link: &'a str,
+    value_bytes: usize,
+    /// For each number of clients.
+    all: Vec<(u32, Vec<Repetition>)>,
+    /// Why it has not the device that is wanted.
+    refused: Option<Problem>,
+}
+
+impl<'a> Group<'a> {
+    /// With all numbers of clients, or the first and the last.
+    fn new(
+        experiment: &'a Experiment<'a>,
+        spoken: &'a Spoken,
+        link: &'a str,
+        value_bytes: usize,
+    ) -> Self {
+        let clients = match &experiment.run.clients[..] {
+            [first, .., last] if experiment.wish.quick => vec![*first, *last],
+            all => all.to_vec(),
+        };
+        Self {
+            experiment,
+            spoken,
+            link,
+            value_bytes,
+            all: clients
+                .into_iter()
+                .map(|count| (count, Vec::new()))
+                .collect(),
+            refused: None,
+        }
+    }
+
+    fn time(&self) -> Time {
+        time(&self.experiment.wish.time)
+    }
+
+    /// A repetition for each number of clients, on new nodes. Without its device it has no more turns.
+    fn turn(&mut self, session: &mut Session) -> Result<(), Problem> {
+        if self.refused.is_some() {
+            return Ok(());
+        }
+        self.set_speed(session)?;
+        let bench = self.bench(session)?;
+        for at in 0..self.all.len() {
+            let setting = self.setting(self.all[at].0);
+            match bench.more(&setting, &mut self.all[at].1) {
+                Ok(()) => {}
+                Err(problem) if problem.code == NO_DEVICE => {
+                    progress(&problem.message);
+                    self.refused = Some(problem);
+                    return Ok(());
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(())
+    }
+
+    /// Of all links.
+    fn set_speed(&self, session: &Session) -> Result<(), Problem> {
+        let megabits = |name: &str| Lan::named(name).map_or(1, |lan| lan.megabits());
+        let percent = megabits(self.link) * 100 / megabits(&self.experiment.run.lan);
+        for node in 1..=NODES {
+            let set = session.narrow(node, percent);
+            set.map_err(|error| Problem::io("set the speed of a link", &error))?;
+        }
+        Ok(())
+    }
+
+    fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
+        let mut flags = vec!["--plane", &self.spoken.plane, "--plane-trusted"];
+        if let Some(device) = self.spoken.device {
+            flags.extend(["--device", device.name()]);
+        }
+        let mut bench = self.experiment.bench_with(session, &flags)?;
+        bench.time = Time {
+            repeat: 1,
+            ..self.time()
+        };
+        bench.device = self.spoken.device;
+        Ok(bench)
+    }
+
+    /// A client has a connection of its own.
+    fn setting(&self, clients: u32) -> Setting {
+        let offer = Offer::Closed {
+            outstanding: clients,
+        };
+        let name = &self.experiment.scenario.name;
+        Setting {
+            wan: Some(self.link.to_owned()),
+            plane: Some(self.spoken.name()),
+            ..self
+                .experiment
+                .setting(name, self.value_bytes, clients, offer)
+        }
+    }
+
+    /// A row for each number of clients, beside what a bare program with that window reaches; `failed` ended the rounds.
+    fn put(
+        &self,
+        failed: Option<&Problem>,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        for (clients, all) in &self.all {
+            let Some(mut row) = self.row(*clients, all, failed, document) else {
+                continue;
+            };
+            if self.compares(Metric::SwitchesPerS) {
+                document.notes.push(self.switches(&row, *clients));
+            }
+            let mut measured = Ok(None);
+            if failed.is_none() && !all.is_empty() {
+                let durable = self.experiment.is_durable();
+                let flush = self.experiment.wish.disk_flush;
+                measured = ceilings.of(self.value_bytes, *clients, durable, flush);
+            }
+            if let Ok(Some(per_second)) = measured {
+                row.set_ceiling(per_second);
+            }
+            document.rows.push(row);
+            measured?;
+        }
+        Ok(())
+    }
+
+    /// What was refused has a row as well, which says why.
+    fn row(
+        &self,
+        clients: u32,
+        all: &[Repetition],
+        failed: Option<&Problem>,
+        document: &Document,
+    ) -> Option<Row> {
+        let (setting, environment) = (self.setting(clients), &document.environment);
+        let Some(why) = self.refused.as_ref().or(failed) else {
+            return Row::new(&setting, environment, all);
+        };
+        if !all.is_empty() {
+            let wanted = self.time().repeat;
+            return cut_short(&setting, environment, all, wanted, why);
+        }
+        self.refused.as_ref()?;
+        let mut row = Row::new(&setting, environment, &[Repetition::default()])?;
+        row.why_not.clear();
+        row.object(why.message.clone());
+        Some(row)
+    }
+
+    fn compares(&self, metric: Metric) -> bool {
+        let mut figures = self.experiment.scenario.figure.iter();
+        figures.any(|figure| figure.metric == metric)
+    }
+
+    /// Of the nodes of each role, in words.
+    fn switches(&self, row: &Row, clients: u32) -> String {
+        let roles = row.roles.iter().filter(|role| role.role != GENERATOR);
+        let roles: Vec<String> = roles
+            .map(|role| {
+                let (each, all) = (role.switches_per_op, role.switches_per_s);
+                format!("{} {all}/s, {each} per command", role.role)
+            })
+            .collect();
+        format!(
+            "context switches, {}, {} B, outstanding {clients}: {}",
+            self.spoken.name(),
+            self.value_bytes,
+            roles.join("; ")
+        )
+    }
+}

@@ -1,0 +1,64 @@
+//! The demo with phase 2 in the kernel: each node in a network namespace, all of which go with the demo, however it ends.
+
+use std::{io, path::Path};
+
+use quorate_admin::view::{Answer, ClusterView, DeviceView};
+use quorate_testbed::{
+    network::{self, Network},
+    process::Spec,
+};
+use serde::Serialize;
+
+use crate::output::{Exit, Problem};
+
+/// Nobody else is in a network that the demo made.
+const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
+
+/// What devices did.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Devices {
+    /// What the leader's is, in words.
+    pub(super) name: String,
+    /// Slots that the device which voted most voted in, of those that its node ran with at the end.
+    pub(super) votes: u64,
+}
+
+/// Goes on in namespaces of its own; comes back at once if this process is in them already.
+pub(super) fn enter() -> Result<(), Problem> {
+    if network::is_inside() {
+        return Ok(());
+    }
+    match network::missing() {
+        None => Err(Problem::io(
+            "run in namespaces of its own",
+            &network::enter(),
+        )),
+        Some(why) => Err(Problem::new(Exit::Failed, "no_network", why)
+            .hint("it needs root, and the program ip; without them: quorate demo")),
+    }
+}
+
+/// How the nodes are started.
+pub(super) fn cluster(program: &Path, folder: &Path, nodes: u32) -> io::Result<Vec<Spec>> {
+    Network::new(nodes)?.specs(program, folder, nodes, &FLAGS)
+}
+
+fn all(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    views.filter_map(|view| Some((cluster.leader == Some(view.node), view.device.as_ref()?)))
+}
+
+/// The leader's, once it gives out slots.
+pub(super) fn device(cluster: &ClusterView) -> Option<String> {
+    let (_, device) = all(cluster).find(|(leads, _)| *leads)?;
+    device.gives_from.map(|_| device.name.clone())
+}
+
+/// What they did, once the leader's is known.
+pub(super) fn devices(cluster: &ClusterView) -> Option<Devices> {
+    let (_, leaders) = all(cluster).find(|(leads, _)| *leads)?;
+    Some(Devices {
+        name: leaders.name.clone(),
+        votes: all(cluster).map(|(_, device)| device.votes).max()?,
+    })
+}

@@ -1,0 +1,220 @@
+//! Emulated segments of a local network: a switch, and a link of some speed from it to each namespace.
+
+use std::{fmt, io, net::Ipv4Addr, process::Command, thread};
+
+use crate::{
+    namespace::{inside, ip},
+    run::read,
+};
+
+const SWITCH: &str = "switch";
+const MEGABIT: u64 = 1_000_000;
+/// What waits for a link.
+const QUEUE_BYTES: u64 = 4 << 20;
+/// The device of a node by which it reaches its peers.
+pub const PEERS: &str = "peers";
+
+/// A segment: a switch, and a link of the same speed to each node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lan {
+    megabits: u64,
+}
+
+impl Lan {
+    /// `100mbit`, `1gbit`.
+    pub fn named(text: &str) -> Option<Self> {
+        let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+        let number: u64 = number.parse().ok()?;
+        let megabits = match unit {
+            "mbit" => number,
+            "gbit" => number.checked_mul(1000)?,
+            _ => return None,
+        };
+        (1..=100_000)
+            .contains(&megabits)
+            .then_some(Self { megabits })
+    }
+
+    /// As on the command line.
+    pub fn name(&self) -> String {
+        match (self.megabits / 1000, self.megabits % 1000) {
+            (gigabits, 0) => format!("{gigabits}gbit"),
+            _ => format!("{}mbit", self.megabits),
+        }
+    }
+
+    /// Of each link, in both directions.
+    pub const fn megabits(&self) -> u64 {
+        self.megabits
+    }
+
+    /// So many percent of it.
+    fn share(self, percent: u64) -> Self {
+        let megabits = (self.megabits * percent / 100).max(1);
+        Self { megabits }
+    }
+
+    /// What `tc` is told of a link: bytes that may leave at once, and those that wait.
+    fn bucket(&self) -> String {
+        self.bucket_of(QUEUE_BYTES)
+    }
+
+    /// The same where so many bytes may wait.
+    fn bucket_of(&self, queue_bytes: u64) -> String {
+        let bits = self.megabits * MEGABIT;
+        // A millisecond, and at least a packet that the device cuts.
+        let burst = (bits / 8 / 1000).max(16 << 10);
+        format!("rate {bits}bit burst {burst} limit {queue_bytes}")
+    }
+}
+
+impl fmt::Display for Lan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabits = self.megabits;
+        write!(
+            f,
+            "emulated segment: {megabits} Mbit/s from each node to the switch, and from the switch to each node"
+        )
+    }
+}
+
+/// Gives each of the namespaces 1, 2, 3 … a link to a switch that passes groups to everybody, and the address that it is to have there.
+pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<()> {
+    ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
+    ip(&format!("link set {SWITCH} up"))?;
+    for node in 1..=nodes {
+        let port = format!("p{node}");
+        ip(&format!(
+            "link add {port} type veth peer name {PEERS} netns n{node}"
+        ))?;
+        ip(&format!("link set {port} master {SWITCH} up"))?;
+        ip(&format!(
+            "-n n{node} addr add {}/24 dev {PEERS}",
+            address(node)
+        ))?;
+        ip(&format!("-n n{node} link set {PEERS} up"))?;
+        let tbf = format!("root tbf {}", lan.bucket());
+        tc(&format!("qdisc add dev {port} {tbf}"))?;
+        tc(&format!("-n n{node} qdisc add dev {PEERS} {tbf}"))?;
+        in_order(Command::new("sh"), &port)?;
+        in_order(inside_shell(node), PEERS)?;
+    }
+    Ok(())
+}
+
+/// What is left of a node's link, both ways, in percent of its speed; 100 is all of it.
+pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
+    let tbf = format!("root tbf {}", lan.share(percent).bucket());
+    tc(&format!("qdisc change dev p{node} {tbf}"))?;
+    tc(&format!("-n n{node} qdisc change dev {PEERS} {tbf}"))
+}
+
+/// Whether the switch passes groups to a node, as one that watches who joined them; at first to all.
+pub fn pass_groups(node: u32, passes: bool) -> io::Result<()> {
+    let state = if passes { "on" } else { "off" };
+    ip(&format!(
+        "link set dev p{node} type bridge_slave mcast_flood {state}"
+    ))
+}
+
+/// How many bytes the switch keeps for a node whose link is full; more are dropped.
+pub fn hold(lan: Lan, node: u32, queue_bytes: u64) -> io::Result<()> {
+    let tbf = lan.bucket_of(queue_bytes);
+    tc(&format!("qdisc change dev p{node} root tbf {tbf}"))
+}
+
+/// Takes the switch, the links and the namespaces away; what is not there is no fault.
+pub fn clear(nodes: u32) {
+    for node in 1..=nodes {
+        // The namespace takes its end with it some time later; the next one needs the name now.
+        let _ = ip(&format!("link del p{node}"));
+        let _ = ip(&format!("netns del n{node}"));
+    }
+    let _ = ip(&format!("link del {SWITCH}"));
+}
+
+/// Bytes per second of what a receiver said: `BYTES NANOSECONDS`, and maybe more.
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+pub fn rate(said: &str) -> Option<f64> {
+    let mut words = said.split_whitespace();
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (bytes, nanos) = (number()?, number()?);
+    (nanos > 0).then(|| bytes as f64 * 1e9 / nanos as f64)
+}
+
+fn inside_shell(node: u32) -> Command {
+    let mut command = inside(node);
+    command.arg("sh");
+    command
+}
+
+/// A queue whose packets leave now by a timer and now by a sender comes to one processor or another, and they overtake
+/// each other, as on no link. Packets of one flow are all for one processor.
+fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
+    let all = u64::MAX >> 64_u32.saturating_sub(cpus());
+    // What is known of devices is that of the namespace in which it is mounted.
+    let set = format!(
+        "unshare --mount sh -c 'mount -t sysfs sysfs /sys && \
+         echo {all:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus'"
+    );
+    read(shell.args(["-c", &set])).map(drop)
+}
+
+fn cpus() -> u32 {
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(count.min(32)).unwrap_or(1)
+}
+
+fn tc(words: &str) -> io::Result<()> {
+    read(Command::new("tc").args(words.split(' '))).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_have_names() {
+        let name = |text| Lan::named(text).map(|lan| (lan.name(), lan.megabits()));
+        assert_eq!(name("1gbit"), Some(("1gbit".to_owned(), 1000)));
+        assert_eq!(name("100mbit"), Some(("100mbit".to_owned(), 100)));
+        assert_eq!(name("2500mbit"), Some(("2500mbit".to_owned(), 2500)));
+        for bad in [
+            "",
+            "1",
+            "gbit",
+            "0mbit",
+            "1kbit",
+            "101gbit",
+            "-1gbit",
+            "99999999999999999999gbit",
+        ] {
+            assert_eq!(name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_receiver_says_is_a_rate() {
+        assert_eq!(rate("1000 500000000\n"), Some(2000.0));
+        assert_eq!(rate("1000 500000000 7 9"), Some(2000.0));
+        for bad in ["", "1000", "1000 0", "-1 5", "nothing at all"] {
+            assert_eq!(rate(bad), None, "{bad}");
+        }
+    }
+
+    /// As `tc` wants it.
+    #[test]
+    fn a_bucket_holds_a_millisecond() {
+        let bucket = |text| Lan::named(text).unwrap().bucket();
+        assert_eq!(
+            bucket("1gbit"),
+            "rate 1000000000bit burst 125000 limit 4194304"
+        );
+        assert_eq!(
+            bucket("100mbit"),
+            "rate 100000000bit burst 16384 limit 4194304"
+        );
+        let shallow = Lan::named("100mbit").unwrap().bucket_of(64 << 10);
+        assert_eq!(shallow, "rate 100000000bit burst 16384 limit 65536");
+    }
+}

@@ -1,0 +1,15 @@
+//! Decisions by devices in the kernel, beside devices in user space, on one bridge.
+
+use super::{Wish, build};
+use crate::shell::{Failed, run as shell};
+
+/// The benchmark's own program makes the network, and needs root for it.
+pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+    let program = build("quorate-xdp", "devices")?;
+    let words: &[&str] = if wish.quick {
+        &["run", "--quick"]
+    } else {
+        &["run"]
+    };
+    shell(&program, words)
+}

@@ -1,0 +1,88 @@
+//! What a daemon of Corosync is told.
+
+use std::fmt::Write as _;
+
+use super::{NETWORK, address};
+
+/// What was found best for as many members: bytes of a packet, packets per round of the token of all members, and of one.
+///
+/// One packet of 8900 bytes holds a message of 8 KiB, and the kernel cuts it for the link; then 28 are Corosync's own limit (256 000
+/// bytes per token). Beyond, the queue of the machine overflows, which all receivers share, and members spend their time on repairs. The last line is
+/// the default.
+const fn window(members: u32) -> (u32, u32, u32) {
+    match members {
+        0..=8 => (8900, 50, 28),
+        9..=16 => (8900, 20, 20),
+        _ => (1500, 50, 17),
+    }
+}
+
+/// The text for a node of as many, which keeps its state there.
+pub(super) fn config(nodes: u32, state: &str) -> String {
+    let (packet, all, most) = window(nodes);
+    let mut out = format!(
+        "totem {{
+  version: 2
+  cluster_name: compare
+  transport: udp
+  crypto_cipher: none
+  crypto_hash: none
+  netmtu: {packet}
+  window_size: {all}
+  max_messages: {most}
+  interface {{
+    ringnumber: 0
+    bindnetaddr: {NETWORK}
+    mcastaddr: 239.81.84.71
+    mcastport: 7467
+  }}
+}}
+system {{
+  move_to_root_cgroup: no
+  state_dir: {state}
+}}
+resources {{
+  watchdog_device: off
+}}
+logging {{
+  to_stderr: yes
+  to_syslog: no
+  to_logfile: no
+}}
+nodelist {{
+"
+    );
+    for node in 1..=nodes {
+        let _ = writeln!(
+            out,
+            "  node {{\n    ring0_addr: {}\n    nodeid: {node}\n  }}",
+            address(node)
+        );
+    }
+    out + "}\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_knows_all_members_and_touches_nothing_of_the_machine() {
+        let text = config(3, "/dev/shm/x/1");
+        for wanted in [
+            "transport: udp\n",
+            "bindnetaddr: 10.213.79.0\n",
+            "max_messages: 28\n",
+            "state_dir: /dev/shm/x/1\n",
+            "to_syslog: no\n",
+            "watchdog_device: off\n",
+            "    ring0_addr: 10.213.79.3\n    nodeid: 3\n",
+        ] {
+            assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+        }
+        assert!(config(15, "x").contains("window_size: 20\n  max_messages: 20\n"));
+        assert!(config(26, "x").contains("netmtu: 1500\n"));
+        assert_eq!(text.matches("nodeid:").count(), 3);
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+}

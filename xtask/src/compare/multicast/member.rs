@@ -1,0 +1,144 @@
+//! A process of a member: where it runs, what it says and hears, and its end.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, Command},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Instant,
+};
+
+use super::{build::FORCE, made};
+use crate::shell::Failed;
+
+/// What a command in a node's namespace begins with; it ends with this process.
+pub(super) fn inside(node: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", "nsenter"])
+        .arg(format!("--net=/run/netns/n{node}"));
+    command
+}
+
+/// A program whose sockets get the buffers that it asks for.
+pub(super) fn forced(mut command: Command) -> Result<Command, Failed> {
+    command.env("LD_PRELOAD", made("bin")?.join(Path::new(FORCE)));
+    Ok(command)
+}
+
+/// A process that ends when dropped, and what it says.
+pub(super) struct Member {
+    node: u32,
+    child: Child,
+    input: Option<ChildStdin>,
+    said: Option<Receiver<String>>,
+    /// It says what bench-compare/README.md demands.
+    pub(super) speaks: bool,
+    /// It counts what comes.
+    pub(super) receives: bool,
+}
+
+impl Member {
+    pub(super) fn new(node: u32, mut child: Child) -> Self {
+        let input = child.stdin.take();
+        let said = child.stdout.take().map(|out| {
+            let (sender, receiver) = mpsc::channel();
+            thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+            receiver
+        });
+        Self {
+            node,
+            child,
+            input,
+            said,
+            speaks: false,
+            receives: false,
+        }
+    }
+
+    /// The first line from now on that is the one.
+    pub(super) fn wait_for(
+        &self,
+        until: Instant,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Result<String, Failed> {
+        let node = self.node;
+        let said = self.said.as_ref();
+        let said = said.ok_or_else(|| Failed(format!("member {node} cannot speak")))?;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match said.recv_timeout(left) {
+                Ok(line) if is_it(&line) => return Ok(line),
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(Failed(format!("member {node} took too long")));
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Failed(format!("member {node} ended")));
+                }
+            }
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn say(&mut self, line: &str) -> Result<(), Failed> {
+        if let Some(input) = &mut self.input {
+            writeln!(input, "{line}")?;
+            input.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last process of a node: the one that speaks.
+pub(super) fn find(processes: &mut [Member], node: u32) -> Result<&mut Member, Failed> {
+    let mut all = processes.iter_mut().rev();
+    let found = all.find(|member| member.node == node);
+    found.ok_or_else(|| Failed(format!("member {node} was not started")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process::Stdio, time::Duration};
+
+    use quorate_testbed::usage::Usage;
+
+    use super::*;
+
+    #[test]
+    fn a_member_is_heard_and_gone_when_dropped() {
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "echo up; read line; echo \"heard $line\"; exec sleep 1000",
+        ]);
+        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut member = Member::new(1, shell.spawn().unwrap());
+        let until = Instant::now() + Duration::from_secs(60);
+        member.wait_for(until, |line| line == "up").unwrap();
+        member.say("go").unwrap();
+        let heard = member.wait_for(until, |line| line.starts_with("heard"));
+        assert_eq!(heard.unwrap(), "heard go");
+        let id = member.id();
+        assert!(Usage::of_process(id).is_some());
+        drop(member);
+        assert!(Usage::of_process(id).is_none());
+    }
+}

@@ -1,0 +1,261 @@
+//! A turn of any other system: a process in each namespace, one of which sends.
+//!
+//! What they say is told in bench-compare/README.md: `up` when it is started, `ready` when it knows all others,
+//! and a receiver, at the end, how many bytes came in how many nanoseconds. A line tells the sender to begin; the end of that pipe
+//! tells everybody to stop.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{
+    segment::{self, PEERS},
+    usage::{Machine, Usage},
+};
+
+use super::{
+    super::systems::FOLDER,
+    Wish, address, corosync,
+    figures::{Cell, Measured},
+    made,
+    member::{Member, find, forced, inside},
+    scratch,
+    systems::System,
+};
+use crate::shell::{self, Failed};
+
+/// The sender's namespace.
+const SENDER: u32 = 1;
+/// Java on a busy machine, thirty times.
+const START: Duration = Duration::from_secs(180);
+/// How much longer than it should a receiver may take.
+const LATE: Duration = Duration::from_secs(60);
+/// What the bare receiver throws away by itself.
+const BARE_WARMUP: Duration = Duration::from_millis(500);
+/// Bytes of complaints that a message shows.
+const WORDS: usize = 400;
+/// What every Java program is given.
+const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
+
+/// Starts, measures, ends.
+pub(super) fn turn(wish: &Wish, system: System, cell: Cell) -> Result<Measured, Failed> {
+    let group = Group {
+        wish,
+        system,
+        members: cell.receivers + 1,
+        bytes: cell.bytes,
+        folder: scratch()?,
+    };
+    let mut processes = Vec::new();
+    let measured = group.measure(&mut processes);
+    measured.map_err(|Failed(why)| Failed(why + &group.last_words()))
+}
+
+struct Group<'a> {
+    wish: &'a Wish,
+    system: System,
+    members: u32,
+    /// Of a message.
+    bytes: usize,
+    folder: tempfile::TempDir,
+}
+
+impl Group<'_> {
+    fn measure(&self, processes: &mut Vec<Member>) -> Result<Measured, Failed> {
+        let until = Instant::now() + START;
+        let is_bare = self.system == System::Bare;
+        // It is to be the oldest member, which decides the order where a member does.
+        if !is_bare {
+            self.start(SENDER, processes)?;
+            find(processes, SENDER)?.wait_for(until, |line| line == "up")?;
+        }
+        for node in SENDER + 1..=self.members {
+            self.start(node, processes)?;
+            if self.system == System::Corosync {
+                // Many that join at once end some of its daemons (an assertion in totemsrp.c).
+                find(processes, node)?.wait_for(until, |line| line == "up")?;
+            }
+        }
+        for member in processes.iter_mut().filter(|member| member.speaks) {
+            member.wait_for(until, |line| line == "ready")?;
+        }
+        let warmup = if is_bare {
+            self.start(SENDER, processes)?;
+            BARE_WARMUP
+        } else {
+            find(processes, SENDER)?.say("go")?;
+            self.wish.warmup()
+        };
+        let begun = Instant::now();
+        thread::sleep(warmup);
+        let before = Look::now(processes);
+        // All are still at it then.
+        thread::sleep(self.wish.duration * 4 / 5);
+        let spent = Look::now(processes).since(&before);
+        let until = begun + warmup + self.wish.duration + LATE;
+        let mut slowest = f64::INFINITY;
+        for member in processes.iter_mut().filter(|member| member.receives) {
+            let said = member.wait_for(until, |line| {
+                line.as_bytes().first().is_some_and(u8::is_ascii_digit)
+            })?;
+            let rate =
+                segment::rate(&said).ok_or_else(|| Failed(format!("not a figure: {said}")))?;
+            slowest = slowest.min(rate);
+        }
+        Ok(Measured {
+            slowest_mbit: slowest * 8.0 / 1e6,
+            cpu_s_per_gb: spent.cpu_s * 1e9 / (slowest * spent.seconds).max(1.0),
+            foreign_cpu: spent.foreign,
+            dropped: 0.0,
+        })
+    }
+
+    /// The processes of a member.
+    fn start(&self, node: u32, processes: &mut Vec<Member>) -> Result<(), Failed> {
+        if self.system == System::Corosync {
+            let daemon = self.daemon(node)?;
+            processes.push(self.spawn(node, "daemon", daemon)?);
+        }
+        let (command, log) = (self.command(node)?, "load");
+        let mut member = self.spawn(node, log, command)?;
+        member.speaks = node != SENDER || self.system != System::Bare;
+        member.receives = node != SENDER;
+        processes.push(member);
+        Ok(())
+    }
+
+    /// What sends or receives in a namespace.
+    fn command(&self, node: u32) -> Result<Command, Failed> {
+        let name = self.system.name();
+        let role = if node == SENDER { "sender" } else { "receiver" };
+        let millis = |time: Duration| time.as_millis().to_string();
+        if self.system == System::Bare {
+            let time = if node == SENDER {
+                BARE_WARMUP * 2 + self.wish.duration * 2
+            } else {
+                self.wish.duration
+            };
+            let mut command = inside(node);
+            command
+                .arg(shell::release("quorate"))
+                .args(["bench", "part", &format!("lan-{role}"), PEERS])
+                .arg(millis(time));
+            return Ok(command);
+        }
+        let mut command = forced(inside(node))?;
+        match self.system {
+            System::Corosync => command.arg(made("bin")?.join("corosync-load")),
+            _ => command
+                .arg("java")
+                .args(JAVA)
+                // Aeron reaches into the machine that it runs on.
+                .args(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"])
+                .arg(format!("-Djgroups.bind_addr={}", address(node)))
+                .arg("-cp")
+                .arg(format!("{0}:{0}/lib/*", made(name)?.display()))
+                .arg("Load"),
+        };
+        command
+            .arg(role)
+            .arg(self.members.to_string())
+            .arg(self.bytes.to_string())
+            .arg(millis(self.wish.warmup()))
+            .arg(millis(self.wish.duration));
+        match self.system {
+            System::Jgroups => {
+                command.arg(shell::root().join(FOLDER).join("jgroups/stack.xml"));
+            }
+            System::Aeron => {
+                command.arg(address(node).to_string());
+                command.arg(self.place(node, "aeron"));
+            }
+            _ => {}
+        }
+        Ok(command)
+    }
+
+    /// A daemon of Corosync, which finds a place for its lock that no other one has.
+    fn daemon(&self, node: u32) -> Result<Command, Failed> {
+        let state = self.place(node, "state");
+        fs::create_dir_all(&state)?;
+        let config = self.place(node, "conf");
+        let text = corosync::config(self.members, &state.display().to_string());
+        fs::write(&config, text)?;
+        let mut command = forced(inside(node))?;
+        command
+            .args(["unshare", "--mount", "sh", "-c"])
+            .arg("mount -t tmpfs tmpfs /run && exec /usr/sbin/corosync -f -c \"$0\"")
+            .arg(config);
+        Ok(command)
+    }
+
+    fn place(&self, node: u32, what: &str) -> PathBuf {
+        self.folder.path().join(format!("{node}.{what}"))
+    }
+
+    fn spawn(&self, node: u32, what: &str, mut command: Command) -> Result<Member, Failed> {
+        let log = File::create(self.place(node, &format!("{what}.log")))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log);
+        let child = command
+            .spawn()
+            .map_err(|error| Failed(format!("{command:?}: {error}")))?;
+        Ok(Member::new(node, child))
+    }
+
+    /// What processes complained about last.
+    fn last_words(&self) -> String {
+        let mut all = String::new();
+        for node in 1..=self.members {
+            for what in ["daemon.log", "load.log"] {
+                let text = fs::read(self.place(node, what)).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS)..]);
+                // One is enough of those who all complain alike.
+                if !text.trim().is_empty() && all.len() < WORDS * 3 {
+                    all += &format!("; {node} said: {}", text.trim().replace('\n', " | "));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// A look at all counters.
+struct Look {
+    at: Instant,
+    own: Usage,
+    machine: Option<Machine>,
+}
+
+struct Spent {
+    seconds: f64,
+    cpu_s: f64,
+    foreign: f64,
+}
+
+impl Look {
+    fn now(processes: &[Member]) -> Self {
+        let ids: Vec<u32> = processes.iter().map(|one| one.id()).collect();
+        Self {
+            at: Instant::now(),
+            own: Usage::of_processes(&ids),
+            machine: Machine::now(),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Spent {
+        let cpu_s = self.own.since(before.own).cpu_s();
+        let machine = self.machine.zip(before.machine);
+        Spent {
+            seconds: (self.at - before.at).as_secs_f64(),
+            cpu_s,
+            foreign: machine.map_or(0.0, |(after, before)| after.foreign_share(before, cpu_s)),
+        }
+    }
+}

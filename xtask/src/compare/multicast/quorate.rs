@@ -1,0 +1,130 @@
+//! A turn of ours: `quorate bench log` on a segment of its own, and what its report says.
+
+use std::process::{Command, Stdio};
+
+use quorate_testbed::segment::Lan;
+use serde_json::Value;
+
+use super::{
+    Wish,
+    figures::{Cell, Measured},
+};
+use crate::shell::{self, Failed};
+
+/// Bytes of commands under way.
+const UNDER_WAY: usize = 2 << 20;
+/// Those that vote at most; everybody else learns.
+const VOTERS: u32 = 5;
+
+/// Its links are the same; the one of the others stands idle meanwhile.
+pub(super) fn turn(wish: &Wish, speed: Lan, cell: Cell) -> Result<Measured, Failed> {
+    let mut command = Command::new("setpriv");
+    // It ends its nodes when it is asked to, and has to be asked should this process be killed.
+    command
+        .args(["--pdeathsig", "TERM"])
+        .arg(shell::release("quorate"))
+        .args(flags(wish, speed, cell));
+    let output = command.stdin(Stdio::null()).output()?;
+    // A row that is no result is a failure of the program, which says why in its report.
+    figures(&String::from_utf8_lossy(&output.stdout), cell.bytes).map_err(|why| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim().lines().next_back().unwrap_or_default();
+        Failed(format!("{why}; it said: {last}"))
+    })
+}
+
+fn flags(wish: &Wish, speed: Lan, cell: Cell) -> Vec<String> {
+    let voters = VOTERS.min(cell.receivers + 1);
+    let millis = |time: std::time::Duration| format!("{}ms", time.as_millis());
+    let words = [
+        ("--lan", speed.name()),
+        ("--nodes", voters.to_string()),
+        ("--learners", (cell.receivers + 1 - voters).to_string()),
+        ("--durability", "volatile".to_owned()),
+        ("--plane", "multicast".to_owned()),
+        ("--votes", "ring".to_owned()),
+        ("--value-size", cell.bytes.to_string()),
+        ("--outstanding", outstanding(cell.bytes).to_string()),
+        ("--warmup", millis(wish.warmup())),
+        ("--duration", millis(wish.duration)),
+        ("--repeat", "1".to_owned()),
+    ];
+    let mut out = vec!["bench".to_owned(), "log".to_owned()];
+    for (flag, value) in words {
+        out.extend([flag.to_owned(), value]);
+    }
+    out.push("--json".to_owned());
+    out
+}
+
+fn outstanding(size: usize) -> usize {
+    (UNDER_WAY / size.max(1)).clamp(16, 16_384)
+}
+
+/// From its report for programs.
+#[expect(clippy::cast_precision_loss, reason = "a size")]
+fn figures(document: &str, size: usize) -> Result<Measured, String> {
+    let document: Value = serde_json::from_str(document).map_err(|error| error.to_string())?;
+    let row = &document["rows"][0];
+    if row["valid"] != true {
+        return Err(format!("no result: {}", row["why_not"]));
+    }
+    let number = |name: &str| row[name].as_f64().ok_or_else(|| format!("no {name}"));
+    // Acknowledged, and at the slowest node.
+    let per_second = number("achieved_per_s")?.min(number("delivered_per_s")?);
+    let roles = row["roles"].as_array().ok_or("no roles")?;
+    // The load counts, too: the others have it in their processes.
+    let us_per_op: f64 = roles
+        .iter()
+        .flat_map(|role| [&role["user_us_per_op"], &role["system_us_per_op"]])
+        .filter_map(Value::as_f64)
+        .sum();
+    Ok(Measured {
+        slowest_mbit: per_second * size as f64 * 8.0 / 1e6,
+        cpu_s_per_gb: us_per_op * 1e3 / size as f64,
+        foreign_cpu: row["foreign_cpu"].as_f64().unwrap_or(0.0),
+        dropped: 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_node_and_all_cpu_count() {
+        let row = |valid: bool| {
+            format!(
+                r#"{{"rows": [{{"valid": {valid}, "why_not": ["late"], "achieved_per_s": 12000.0, "delivered_per_s": 10000.0,
+                "foreign_cpu": 0.05, "roles": [{{"role": "leader", "user_us_per_op": 10.0, "system_us_per_op": 20.0}},
+                {{"role": "generator", "user_us_per_op": 1.0, "system_us_per_op": 9.0}}]}}]}}"#
+            )
+        };
+        let measured = figures(&row(true), 1000).unwrap();
+        assert!((measured.slowest_mbit - 80.0).abs() < 1e-9);
+        assert!((measured.cpu_s_per_gb - 40.0).abs() < 1e-9);
+        assert!(figures(&row(false), 1000).unwrap_err().contains("late"));
+        assert!(figures("{}", 1000).is_err());
+        assert!(figures("no", 1000).is_err());
+    }
+
+    #[test]
+    fn everybody_but_the_leader_receives() {
+        let wish = super::super::parse(&[]).unwrap();
+        let speed = Lan::named("1gbit").unwrap();
+        let line = |receivers| {
+            let cell = Cell {
+                megabits: 1000,
+                receivers,
+                bytes: 8192,
+            };
+            flags(&wish, speed, cell).join(" ")
+        };
+        assert!(line(25).contains("--lan 1gbit --nodes 5 --learners 21 "));
+        assert!(line(4).contains("--nodes 5 --learners 0 "));
+        assert!(line(1).contains("--nodes 2 --learners 0 "));
+        assert!(line(1).contains("--outstanding 256 "));
+        assert_eq!(outstanding(200), 10_485);
+        assert_eq!(outstanding(512 << 10), 16);
+    }
+}
