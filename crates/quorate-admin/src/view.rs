@@ -85,6 +85,9 @@ pub struct NodeView {
 /// A node's device: where votes are cast and counted outside of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceView {
+    /// Which kind: `kernel`, `packet`, `udp`; empty where there is none.
+    #[serde(default)]
+    pub kind: String,
     /// What it is.
     pub name: String,
     /// Whether it is used now.
@@ -107,6 +110,9 @@ pub struct DeviceView {
     pub counted: u64,
     /// Times that this process took back what it gave out.
     pub taken_back: u64,
+    /// Values that were too long for their frames, and went by connections.
+    #[serde(default)]
+    pub outgrown: u64,
     /// Frames for this node that it had no room for.
     pub lost: u64,
     /// Why it is not used any more.
@@ -116,6 +122,7 @@ pub struct DeviceView {
 impl DeviceView {
     fn new(device: &DeviceStatus) -> Self {
         Self {
+            kind: device.kind.to_owned(),
             name: device.name.clone(),
             used: device.used,
             armed: device.armed.map(|ballot| ballot.to_string()),
@@ -127,6 +134,7 @@ impl DeviceView {
             given: device.given,
             counted: device.counted,
             taken_back: device.taken_back,
+            outgrown: device.outgrown,
             lost: device.lost,
             why: device.why.clone(),
         }

@@ -99,6 +99,7 @@ fn device_row() -> Row {
         decided: 1000,
         given: 999,
         taken_back: 0,
+        outgrown: 0,
     });
     Row::new(&setting, &environment(), &[repetition]).unwrap()
 }

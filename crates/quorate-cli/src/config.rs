@@ -449,6 +449,21 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_is_named_goes_before_that_of_the_plane() {
+        let device = |flags: &[&str]| {
+            let flags = [&["--data", "d"], flags].concat();
+            resolve(&flags, &[]).unwrap().device
+        };
+        assert_eq!(device(&[]), Device::Off);
+        assert_eq!(device(&["--plane", "kernel"]), Device::Kernel);
+        assert_eq!(
+            device(&["--plane", "kernel", "--device", "off"]),
+            Device::Off
+        );
+        assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
+    }
+
+    #[test]
     fn a_folder_is_all_that_is_needed() {
         let config = resolve(&["--data", "d"], &[]).unwrap();
         assert_eq!(config.data, PathBuf::from("d"));

@@ -220,6 +220,11 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
             is.taken_back,
         ),
         (
+            "values_outgrown",
+            "Values that were too long for their frames, and went by connections.",
+            is.outgrown,
+        ),
+        (
             "frames_lost",
             "Frames for this node that its device had no room for.",
             is.lost,

@@ -22,6 +22,8 @@ const LOOK_MS: u64 = 500;
 
 /// A device, and who asks it for what it does: what a process lends its replica.
 pub struct Lent {
+    /// Which kind of device it is: one word.
+    pub kind: &'static str,
     /// What it is, in words for people.
     pub name: String,
     /// Its port.
@@ -53,6 +55,8 @@ pub(crate) enum News {
 /// What stands in `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatus {
+    /// Which kind of device it is: one word; none where there is none.
+    pub kind: &'static str,
     /// What it is, in words.
     pub name: String,
     /// Whether the core uses it now.
@@ -75,6 +79,8 @@ pub struct DeviceStatus {
     pub counted: u64,
     /// Times that a coordinator was taken back.
     pub taken_back: u64,
+    /// Values that were too long for their frames, and went by connections.
+    pub outgrown: u64,
     /// Frames for this node that the present one had no room for.
     pub lost: u64,
     /// Why it is not used now, or not any more.
@@ -149,6 +155,7 @@ impl Devices {
             given,
             counted,
             taken_back,
+            outgrown,
             ..
         } = self.status.take().unwrap_or_default();
         DeviceStatus {
@@ -156,6 +163,7 @@ impl Devices {
             given,
             counted,
             taken_back,
+            outgrown,
             ..DeviceStatus::default()
         }
     }
@@ -163,6 +171,7 @@ impl Devices {
     /// It is fenced before it is used, whatever an owner of before did ([offload-9]).
     fn own(&mut self, lent: Lent) {
         let Lent {
+            kind,
             name,
             device,
             mut owner,
@@ -170,6 +179,7 @@ impl Devices {
         owner.fence();
         let shape = device.shape();
         self.status = Some(DeviceStatus {
+            kind,
             name,
             cells: shape.cells,
             room: shape.room,
@@ -258,6 +268,21 @@ impl Devices {
             }
             Order::Submit { .. } => {}
         }
+    }
+
+    /// A value of so many bytes is about to be proposed: while longer ones than a frame carries come, devices are left
+    /// alone ([offload-15]).
+    pub(crate) fn note_proposed(&mut self, now: Time, bytes: usize) {
+        let Some(unit) = &mut self.unit else { return };
+        if bytes <= unit.device.shape().room {
+            return;
+        }
+        let status = self.status.get_or_insert_default();
+        status.outgrown += 1;
+        if now >= unit.rests_until {
+            status.why = Some("batches are longer than its frames carry".to_owned());
+        }
+        unit.rests_until = unit.rests_until.max(now.plus_ms(REST_MS));
     }
 
     /// The core gives a value to the device.

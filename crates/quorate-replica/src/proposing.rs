@@ -1,6 +1,7 @@
 //! Commands on their way to a slot: gathered, numbered as batches, offered to the leader.
 
 pub(crate) mod batch;
+mod fitting;
 mod forwarded;
 pub(crate) mod gather;
 mod in_flight;

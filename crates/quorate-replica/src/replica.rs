@@ -47,7 +47,7 @@ use crate::{
     peers::Peers,
     plane::Plane,
     pressure::Pressure,
-    proposing::{Proposing, batch, origin::Offer},
+    proposing::{Proposing, origin::Offer},
     protocol::Protocol,
     reading::{Reading, probe::Probed},
     replica::{requests::Requester, start::largest_command},
@@ -193,8 +193,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .tuning
             .end_turn(now, wake_by, totals, waiting, in_flight);
         // [offload-15] A batch that fits into a frame need not be taken back for.
-        let room = self.devices.room().unwrap_or(usize::MAX) - batch::HEADER_BYTES;
-        let changed = origin.set_batching(setting.batch_bytes.min(room), setting.window);
+        let refitted = origin.set_room(now, self.devices.room());
+        let changed = origin.set_batching(setting.batch_bytes, setting.window) || refitted;
         // There may be room now for what waits.
         if changed && waiting > 0 {
             return Some(now);
@@ -457,6 +457,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Offer { value, payload } = offer;
         self.counters.slots_waited_for_era += u64::from(self.steering.is_pausing());
         if let Some(payload) = payload {
+            self.devices.note_proposed(now, payload.len());
             self.contents.offer(&value, payload);
             self.found(now, value);
         }

@@ -209,6 +209,7 @@ impl Device {
             owner: process,
         };
         Lent {
+            kind: "simulated",
             name: "simulated".to_owned(),
             device: Box::new(port),
             owner,

@@ -335,8 +335,9 @@ pub struct Seen {
     pub decided_to: Slot,
     /// How far its table of streams was looked at.
     pub streams_to: Slot,
-    /// Slots that its device gave out, decisions that it counted, times that it was taken back.
-    pub device: [u64; 3],
+    /// Slots that its device gave out, decisions that it counted, times that it was taken back,
+    /// values that were too long for it.
+    pub device: [u64; 4],
     /// What its replica counts.
     pub counters: Counters,
     /// Why it does not serve.

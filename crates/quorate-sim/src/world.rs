@@ -102,6 +102,8 @@ pub struct Counts {
     pub device_counted: u64,
     /// Times that a leader took back what its device gave out.
     pub taken_back: u64,
+    /// Values that were too long for frames, as owners saw.
+    pub device_outgrown: u64,
     /// Devices that lost power.
     pub device_resets: u64,
     /// Devices that somebody took from their places.

@@ -71,6 +71,34 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
     }
 }
 
+/// [offload-15] Where one batch would do for many frames, devices are left alone until that is over.
+#[test]
+fn batches_that_want_to_be_long_leave_devices_alone() {
+    let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
+    let client = world.client(1);
+    // So many commands at once, for so many seconds; how many slots devices gave out for them.
+    let rounds = |world: &mut World, commands: usize, seconds: u64| {
+        let before = world.counts.device_given;
+        let until = world.now.plus_ms(seconds * 1_000);
+        while world.now < until {
+            for _ in 0..commands {
+                world.say(client, &[b"SET", b"key", &[b'x'; 600]]);
+            }
+            for _ in 0..commands {
+                assert!(world.reply(client).unwrap().is_some());
+            }
+        }
+        world.counts.device_given - before
+    };
+    assert!(rounds(&mut world, 1, 1) > 300);
+    rounds(&mut world, 12, 3);
+    assert_eq!(rounds(&mut world, 12, 3), 0);
+    assert!(world.counts.device_outgrown > 300, "{:?}", world.counts);
+    rounds(&mut world, 1, 5);
+    assert!(rounds(&mut world, 1, 1) > 300);
+    world.settle().unwrap();
+}
+
 /// Reads that are confirmed without end leave no heartbeat that is due by time; devices are used all the same.
 #[test]
 fn reads_without_end_keep_no_device_from_its_work() {

@@ -25,7 +25,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
         "tcp, udp, chain, multicast, ethernet, kernel or auto",
         parse_way,
     )?;
-    let device = layers.required("device", "off, udp, packet, tc or kernel", Device::named)?;
+    let device = layers.optional("device", "off, udp, packet, tc or kernel", Device::named)?;
     let file = layers.optional("plane-key", "a path", |text| {
         (!text.is_empty()).then(|| text.to_owned())
     })?;
@@ -54,11 +54,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
                 .hint("with a key nobody needs to be trusted"),
         );
     }
-    let device = match device {
-        Device::Off => with,
-        device => device,
-    };
-    Ok((wanted, device))
+    Ok((wanted, device.unwrap_or(with)))
 }
 
 /// How nodes speak; and the device that they have with it if nobody says another.

@@ -167,8 +167,8 @@ pub(super) const SETTINGS: [Setting; 48] = [
     setting(
         "device",
         "DEVICE",
-        "Who votes and counts for this node while it can: off, the node itself; kernel, programs in the kernel at --plane-interface; tc, the same behind the driver; packet, a thread by raw frames there; udp, a thread by datagrams at the port of --peer. What is not possible here is said, and the next is taken. The same on all nodes",
-        Preset::Text("off"),
+        "Who votes and counts for this node while it can: off, the node itself; kernel, programs in the kernel at --plane-interface; tc, the same behind the driver; packet, a thread by raw frames there; udp, a thread by datagrams at the port of --peer. What is not possible here is said, and the next is taken. The same on all nodes. Without it: off; beside --plane kernel: kernel",
+        Preset::Unset,
     ),
     setting(
         "plane-interface",

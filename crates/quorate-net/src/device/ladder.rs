@@ -10,6 +10,7 @@ use quorate_replica::{Ladder, Lent};
 use quorate_xdp::Hook;
 
 use super::{
+    Kind,
     by_udp::ByUdp,
     kernel::Kernel,
     place::{Place, is_interface},
@@ -44,6 +45,15 @@ impl Rung {
         match self {
             Self::Kernel { interface, .. } | Self::Packet(interface) => is_interface(interface),
             Self::Udp(_) => true,
+        }
+    }
+
+    /// What one has there.
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::Kernel { .. } => Kind::Kernel,
+            Self::Packet(_) => Kind::Packet,
+            Self::Udp(_) => Kind::Udp,
         }
     }
 
@@ -163,6 +173,7 @@ impl Rungs {
         let words = std::iter::once(&name).chain(&self.not).chain(not);
         let words: Vec<&str> = words.map(String::as_str).collect();
         Lent {
+            kind: self.rungs[self.at].kind().name(),
             name: words.join("; "),
             device,
             owner,

@@ -23,6 +23,7 @@ use crate::{
     pressure,
     proposing::{
         batch::{self, Batch, Entry, Header, Kind},
+        fitting::Fitting,
         gather::{Gather, Item, Waiter},
         in_flight::{InFlight, InFlightBatch},
         registrations::Registrations,
@@ -83,6 +84,7 @@ pub(crate) struct Origin {
     hold_until: Time,
     /// At a window of one: whether the next batch waits for the clients that the last one answered.
     anticipation: Anticipation,
+    fitting: Fitting,
     totals: Totals,
     /// Executed, and not yet asked for.
     completed: Vec<Completed>,
@@ -109,6 +111,7 @@ impl Origin {
             progress_at: Time(0),
             hold_until: Time(0),
             anticipation: Anticipation::default(),
+            fitting: Fitting::new(),
             totals: Totals::default(),
             completed: Vec::new(),
         }
@@ -116,14 +119,27 @@ impl Origin {
 
     /// How large batches may be, and how many in flight, from now on; whether that is new.
     pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
-        let limits = &mut self.limits;
-        let before = (limits.batch_bytes, limits.window_batches);
-        limits.batch_bytes = batch_bytes.max(1);
-        limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
-        if limits.window_batches > 1 {
+        let before = (self.batch_bytes(), self.limits.window_batches);
+        self.limits.batch_bytes = batch_bytes.max(1);
+        self.limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
+        if self.limits.window_batches > 1 {
             self.anticipation.cancel();
         }
-        before != (limits.batch_bytes, limits.window_batches)
+        before != (self.batch_bytes(), self.limits.window_batches)
+    }
+
+    /// A frame of this node's device carries a batch of so many bytes; `None`: there is no device. Whether batches may
+    /// have more or less from now on.
+    pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
+        let before = self.batch_bytes();
+        let room = room.map(|room| room.saturating_sub(batch::HEADER_BYTES));
+        self.fitting.look(now, room);
+        before != self.batch_bytes()
+    }
+
+    /// Most bytes of entries in a batch; a single command may have more.
+    fn batch_bytes(&self) -> usize {
+        self.fitting.bound(self.limits.batch_bytes)
     }
 
     /// Counts of all that was taken and formed.
@@ -237,7 +253,7 @@ impl Origin {
 
     /// Ends a wait for commands that is over: before anything is asked for or offered.
     pub(crate) fn look(&mut self, now: Time) {
-        let full = self.gather.is_full(self.limits.batch_bytes);
+        let full = self.gather.is_full(self.batch_bytes());
         self.anticipation.look(moment(now), self.gather.len(), full);
     }
 
@@ -255,7 +271,7 @@ impl Origin {
         let room = self.in_flight.len() < self.limits.window_batches
             && self.anticipation.until().is_none();
         (room && self.registrations.is_open() && !self.gather.is_empty())
-            .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.limits.batch_bytes))
+            .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.batch_bytes()))
     }
 
     /// The next thing to offer; it counts as offered. Only when there is room for it on the way: a
@@ -285,7 +301,11 @@ impl Origin {
         };
         let assemble = |entries: &[u8]| batch::assemble(header, entries);
         let waiting = self.gather.len();
-        let (items, bytes) = self.gather.take(self.limits.batch_bytes, assemble);
+        let batch_bytes = self.batch_bytes();
+        let wanted = self.gather.next_bytes(self.limits.batch_bytes);
+        self.fitting
+            .formed(wanted, self.gather.next_bytes(batch_bytes));
+        let (items, bytes) = self.gather.take(batch_bytes, assemble);
         let commands = waiting - self.gather.len();
         self.totals.batches += 1;
         self.totals.commands += commands as u64;

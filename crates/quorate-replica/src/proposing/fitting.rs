@@ -1,0 +1,159 @@
+//! Whether batches keep to what a frame of a device carries, or are as long as they want to be ([offload-15]).
+//!
+//! A device gives each frame a slot, and decides one sooner than a leader does by connections. These carry many more
+//! commands in one slot. So what is compared is how many frames the commands of late took, or would have taken, and how
+//! many batches without a bound. Long batches do not fit a device: the leader leaves it alone while they come.
+
+use quorate_core::time::Time;
+use quorate_tuner::Choice;
+
+use crate::tuning::moment;
+
+/// What a slot costs in a device, beside [`BATCH_COST`] of one by connections: the ratio of their latencies
+/// (`docs/performance.md`, "In a cluster, beside Kernel Paxos").
+const FRAME_COST: u64 = 80;
+const BATCH_COST: u64 = 100;
+/// How often they are compared, in milliseconds.
+const LOOK_MS: u64 = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Frames,
+    Connections,
+}
+
+/// How long batches may be where there are devices.
+#[derive(Debug)]
+pub(crate) struct Fitting {
+    /// Most bytes that a frame carries of a batch, if there is a device.
+    room: Option<usize>,
+    choice: Choice<Way>,
+    look_at: Time,
+    /// Since the last look.
+    frames: u64,
+    batches: u64,
+    /// What is left of a batch that had no bound: the next frames carry it.
+    rest: usize,
+}
+
+impl Fitting {
+    /// There is no device.
+    pub(crate) fn new() -> Self {
+        Self {
+            room: None,
+            choice: Choice::new(Way::Frames, moment(Time(0))),
+            look_at: Time(0),
+            frames: 0,
+            batches: 0,
+            rest: 0,
+        }
+    }
+
+    /// A batch has so many bytes at most, of `batch_bytes` that are wanted.
+    pub(crate) fn bound(&self, batch_bytes: usize) -> usize {
+        match (self.room, self.choice.chosen()) {
+            (Some(room), Way::Frames) => batch_bytes.min(room),
+            (None, _) | (_, Way::Connections) => batch_bytes,
+        }
+    }
+
+    /// A batch of `taken` bytes was formed, where without a bound it would have had `wanted`.
+    pub(crate) fn formed(&mut self, wanted: usize, taken: usize) {
+        let Some(room) = self.room else { return };
+        if self.rest == 0 {
+            self.batches += 1;
+            self.rest = wanted;
+        }
+        self.frames += taken.div_ceil(room.max(1)).max(1) as u64;
+        self.rest = self.rest.saturating_sub(taken);
+    }
+
+    /// A turn is over, and a frame carries so much.
+    pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
+        if room != self.room {
+            (self.room, self.rest) = (room, 0);
+        }
+        if room.is_none() || now < self.look_at {
+            return;
+        }
+        self.look_at = now.plus_ms(LOOK_MS);
+        let costs = [
+            (Way::Frames, self.frames * FRAME_COST),
+            (Way::Connections, self.batches * BATCH_COST),
+        ];
+        self.choice.judge(moment(now), &costs);
+        (self.frames, self.batches) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: usize = 1400;
+    const WANTED: usize = 64 << 10;
+
+    fn fitting() -> Fitting {
+        let mut fitting = Fitting::new();
+        fitting.look(Time(0), Some(ROOM));
+        fitting
+    }
+
+    /// So much waits for a place, ten times in each of these milliseconds; what a batch may have at the end.
+    fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
+        for ms in ms {
+            for _ in 0..10 {
+                let mut left = waiting;
+                while left > 0 {
+                    let taken = left.min(fitting.bound(WANTED));
+                    fitting.formed(left, taken);
+                    left -= taken;
+                }
+            }
+            fitting.look(Time(ms * 1000), Some(ROOM));
+        }
+        fitting.bound(WANTED)
+    }
+
+    /// [offload-15] Without a device nothing is bounded, and with one what fits stays there.
+    #[test]
+    fn what_fits_into_frames_keeps_to_them() {
+        assert_eq!(Fitting::new().bound(WANTED), WANTED);
+        let mut fitting = fitting();
+        assert_eq!(fitting.bound(WANTED), ROOM);
+        assert_eq!(fitting.bound(300), 300);
+        assert_eq!(load(&mut fitting, 0..60_000, ROOM), ROOM);
+        assert_eq!(load(&mut fitting, 60_000..120_000, 1), ROOM);
+    }
+
+    /// [offload-15] Two frames where one batch would do cost more than it, once that lasts.
+    #[test]
+    fn what_needs_many_frames_goes_by_connections_and_comes_back() {
+        let mut fitting = fitting();
+        assert_eq!(load(&mut fitting, 0..900, 2 * ROOM), ROOM, "for a moment");
+        assert_eq!(load(&mut fitting, 900..4_000, 2 * ROOM), WANTED);
+        assert_eq!(load(&mut fitting, 4_000..30_000, 2 * ROOM), WANTED);
+        assert_eq!(load(&mut fitting, 30_000..34_000, 300), ROOM);
+    }
+
+    /// [offload-15] Where nothing is to be sent, the next that comes meets a device.
+    #[test]
+    fn silence_ends_what_was_long() {
+        let mut fitting = fitting();
+        load(&mut fitting, 0..5_000, 40 * ROOM);
+        assert_eq!(fitting.bound(WANTED), WANTED);
+        assert_eq!(load(&mut fitting, 5_000..10_000, 0), ROOM);
+    }
+
+    /// [offload-15] Commands that would have travelled as one batch count as one, however many frames they took.
+    #[test]
+    fn frames_of_one_batch_are_counted_together() {
+        let mut fitting = fitting();
+        for _ in 0..4 {
+            fitting.formed(3 * ROOM, ROOM);
+        }
+        assert_eq!((fitting.frames, fitting.batches), (4, 2));
+        fitting.look(Time(1_000_000), None);
+        assert_eq!(fitting.bound(WANTED), WANTED);
+    }
+}
