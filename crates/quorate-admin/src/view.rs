@@ -110,6 +110,9 @@ pub struct DeviceView {
     pub counted: u64,
     /// Times that this process took back what it gave out.
     pub taken_back: u64,
+    /// Values of this node's that it offered to the leader's device.
+    #[serde(default)]
+    pub offered: u64,
     /// Values that were too long for their frames, and went by connections.
     #[serde(default)]
     pub outgrown: u64,
@@ -134,6 +137,7 @@ impl DeviceView {
             given: device.given,
             counted: device.counted,
             taken_back: device.taken_back,
+            offered: device.offered,
             outgrown: device.outgrown,
             lost: device.lost,
             why: device.why.clone(),

@@ -6,7 +6,10 @@ mod common;
 
 use std::env;
 
-use common::quorate_json;
+use common::{Cluster, NodeProcess, PATIENCE, patient, quorate_json, single, wait_for};
+use quorate_client::Client;
+use quorate_testbed::nodes::answer;
+use serde_json::Value as Json;
 
 /// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
 fn skip(why: &str) {
@@ -34,6 +37,39 @@ fn the_demo_in_the_kernel_loses_nothing() {
     let votes = json["devices"]["votes"].as_u64().unwrap();
     // Batches hold several writes.
     assert!(acknowledged > 100 && votes > 30, "{json}");
+}
+
+/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device by frames, and which
+/// learns by what that counted.
+#[test]
+fn a_learner_submits_and_learns_by_frames() {
+    let flags = ["--durability", "volatile", "--device", "udp"];
+    let cluster = Cluster::start(3, &flags);
+    let admin = cluster.nodes.admin_addresses().swap_remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--join", &admin, "--as", "learner", "--device", "udp"];
+    let mut learner = NodeProcess::spawn(single(&folder.path().join("n4"), &flags)).unwrap();
+    learner.wait_ready().unwrap();
+    let device = || {
+        let body = answer(&learner.ready.admin, "/status", PATIENCE)?;
+        let status: Json = serde_json::from_str(&body).unwrap();
+        Some(status["device"].clone())
+    };
+    let mut client = Client::new(&[learner.ready.client.clone()], patient());
+    let mut written = 0_u64;
+    // Until it has heard the leader's device, and has been heard by it.
+    let device = wait_for("a command that went by frames, and decisions by them", || {
+        for _ in 0..20 {
+            client.run(&[b"INCR", b"key"]).unwrap();
+            written += 1;
+        }
+        let device = device()?;
+        let is = |name: &str| device[name].as_u64().is_some_and(|count| count > 100);
+        (is("offered") && is("counted")).then_some(device)
+    });
+    assert_eq!(device["votes"], 0, "{device}");
+    let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
+    assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
 /// What excludes each other is said before anything is started.

@@ -121,6 +121,15 @@ pub enum Word {
         /// The slots.
         range: SlotRange,
     },
+    /// [offload-11] The same of one slot, and what it decides, at whoever has no vote.
+    Told {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// What was counted.
+        value: Value,
+    },
     /// It gives out no more, nothing runs, and this is everything that it gave out from a slot on that is not below the
     /// first one not told.
     TakenBack {

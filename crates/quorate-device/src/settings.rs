@@ -41,6 +41,7 @@ impl Settings {
             form: self.form,
             own: self.own,
             owner: self.owner(),
+            everybody: self.everybody,
         }
     }
 

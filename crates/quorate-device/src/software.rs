@@ -101,6 +101,10 @@ impl Device for Software {
         self.say(Said::Frame(program, frame.to_vec()));
     }
 
+    fn send(&mut self, frame: &[u8]) {
+        self.say(Said::Sent(frame.to_vec()));
+    }
+
     fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
         self.tap.take(frame)
     }

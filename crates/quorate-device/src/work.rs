@@ -23,6 +23,8 @@ const CALLS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Said {
     Frame(Program, Vec<u8>),
+    /// It is for others.
+    Sent(Vec<u8>),
     /// Tell this number: no step runs that began before.
     Drain(u64),
     /// Power goes and comes.
@@ -92,6 +94,7 @@ pub(crate) fn work(
         for _ in 0..CALLS_MAX {
             match said.try_recv() {
                 Ok(Said::Frame(program, frame)) => host.put(program, &frame, &mut ways),
+                Ok(Said::Sent(frame)) => ways.network(&frame),
                 Ok(Said::Forget) => host.forget(),
                 Ok(Said::Drain(number)) => {
                     shared.drained.store(number, Ordering::Release);

@@ -39,6 +39,8 @@ pub enum Frame {
         ballot: Ballot,
         /// The slot.
         slot: Slot,
+        /// The value.
+        value: Value,
     },
 }
 
@@ -348,8 +350,8 @@ impl Device {
         });
     }
 
-    /// A frame arrives; `whole`: the step ends at once.
-    pub fn hear(&mut self, frame: Frame, whole: bool) -> Done {
+    /// A frame arrives; `whole`: the step ends at once; `has_vote`: its owner is a voter.
+    pub fn hear(&mut self, frame: Frame, whole: bool, has_vote: bool) -> Done {
         match frame {
             Frame::Propose { ballot, .. } => {
                 let mut done = self.finish();
@@ -374,12 +376,22 @@ impl Device {
                 value,
                 position,
             } => self.count(ballot, slot, value, position),
-            Frame::Decided { ballot, slot } => {
+            Frame::Decided {
+                ballot,
+                slot,
+                value,
+            } => {
                 let range = SlotRange::one(slot);
                 let own = self.started.is_some_and(|start| start.ballot == ballot);
                 let mut done = Done::default();
-                if !own {
+                if !own && has_vote {
                     done.words.push(Word::Counted { ballot, range });
+                } else if !own {
+                    done.words.push(Word::Told {
+                        ballot,
+                        slot,
+                        value,
+                    });
                 }
                 done
             }
@@ -445,7 +457,11 @@ impl Device {
         let quorum = u32::from(start.quorum);
         if before < quorum && after >= quorum {
             self.counted.insert(slot);
-            done.frames.push(Frame::Decided { ballot, slot });
+            done.frames.push(Frame::Decided {
+                ballot,
+                slot,
+                value,
+            });
         }
         done
     }

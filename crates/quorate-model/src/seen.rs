@@ -53,6 +53,8 @@ pub struct Seen {
     pub device_votes: u64,
     /// A device, or a node by one, counted a quorum.
     pub device_counted: u64,
+    /// A learner heard of a decision by a frame.
+    pub device_told: u64,
     /// A leader heard what its device gave a slot to.
     pub given: u64,
     /// A leader took back what its device gave out.
@@ -93,6 +95,7 @@ impl Seen {
             broke: self.broke + other.broke,
             device_votes: self.device_votes + other.device_votes,
             device_counted: self.device_counted + other.device_counted,
+            device_told: self.device_told + other.device_told,
             given: self.given + other.given,
             taken_back: self.taken_back + other.taken_back,
             fenced: self.fenced + other.fenced,

@@ -220,6 +220,11 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
             is.taken_back,
         ),
         (
+            "values_offered",
+            "Values of this node's that it offered to the leader's device by frames.",
+            is.offered,
+        ),
+        (
             "values_outgrown",
             "Values that were too long for their frames, and went by connections.",
             is.outgrown,

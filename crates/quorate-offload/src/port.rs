@@ -37,6 +37,8 @@ pub struct Shape {
     pub own: crate::Address,
     /// Where the owner hears the device.
     pub owner: crate::Address,
+    /// Where all devices of the group hear each other.
+    pub everybody: crate::Address,
 }
 
 /// How far a drain is.
@@ -68,6 +70,9 @@ pub trait Device {
 
     /// Puts a frame into the owner's port of a program, if the device is there.
     fn put(&mut self, program: Program, frame: &[u8]);
+
+    /// Sends a frame of the owner's to other devices, past the own programs: lost as on any wire.
+    fn send(&mut self, frame: &[u8]);
 
     /// The oldest frame for the owner, in place of what was in the buffer; the program that it comes from.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<Program>;

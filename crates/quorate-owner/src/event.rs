@@ -84,6 +84,14 @@ pub enum Event {
         /// What it decides.
         value: Value,
     },
+    /// [offload-11] The same, in a ballot that this owner has no part in: who has no vote learns by it
+    /// ([`crate::Owner::listen`]).
+    Told {
+        /// In which it was counted.
+        ballot: Ballot,
+        /// What it decides.
+        held: Held,
+    },
     /// [offload-12] The coordinator gives out no slots any more. What was told by [`Event::Given`], this, and its holes
     /// are all slots from its first one to `next`.
     TakenBack {

@@ -96,12 +96,25 @@ impl Frames {
 
     /// The frame; bytes that do not fit were refused before.
     pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
+        self.make_between((self.shape.owner, self.shape.own), header, bytes)
+    }
+
+    /// The same as if the own device said it to all others.
+    pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
+        self.make_between((self.shape.own, self.shape.everybody), header, bytes)
+    }
+
+    fn make_between(
+        &mut self,
+        (from, to): (Address, Address),
+        header: &Header,
+        bytes: &[u8],
+    ) -> &[u8] {
         self.room.fill(0);
         self.room[..bytes.len()].copy_from_slice(bytes);
-        let Shape {
-            form, owner, own, ..
-        } = self.shape;
-        form.write(&mut self.frame, &owner, &own, header, &self.room)
+        self.shape
+            .form
+            .write(&mut self.frame, &from, &to, header, &self.room)
             .expect("a room of whole words, and a frame for it")
     }
 
@@ -158,6 +171,7 @@ mod tests {
             form,
             own: address(1, 1000),
             owner: address(2, 2000),
+            everybody: address(9, 1000),
         })
     }
 
@@ -178,6 +192,26 @@ mod tests {
             let mut stranger = header;
             stranger.group = 8;
             assert_eq!(hear(own, owner, &stranger), None);
+        }
+    }
+
+    /// What is for all comes from the own device.
+    #[test]
+    fn what_is_for_all_is_sent_as_a_device_would() {
+        for form in [Form::Udp, Form::Raw] {
+            let mut frames = frames(form);
+            let header = frames.submit(Descriptor::NONE);
+            let frame = frames.make_for_all(&header, b"1234").to_vec();
+            let setup = Setup {
+                group: 9,
+                room: 32,
+                own: address(5, 1000),
+                heard: address(9, 1000).mac,
+                owner: address(6, 2000),
+            };
+            let arrived = arrive(&setup, Port::Network, &frame).unwrap();
+            assert_eq!(arrived.header.kind, Type::Submit);
+            assert_eq!(&arrived.room[..4], b"1234");
         }
     }
 

@@ -11,11 +11,11 @@ use quorate_offload::{
 
 use crate::{
     desk::Desk,
-    event::{Event, Loss, Start},
+    event::{Event, Held, Loss, Start},
     frames::{Frames, Heard},
     giving::Giving,
     ring::Ring,
-    value::{descriptor, value},
+    value::{NotCarried, descriptor, value},
     voting::Voting,
     waiting::NotSubmitted,
 };
@@ -91,6 +91,8 @@ pub struct Owner {
     drain: Drain,
     /// Decisions that were told, of one ballot.
     decided: (u64, Ring),
+    /// Decisions are told, whoever's ballot they are of.
+    listens: bool,
     lost: Option<Loss>,
     counts: Counts,
     now: Time,
@@ -124,6 +126,7 @@ impl Owner {
             counter: 0,
             drain: Drain::None,
             decided: (0, Ring::new(shape.cells.into())),
+            listens: false,
             lost: None,
             counts: Counts::default(),
             now: Time(0),
@@ -186,6 +189,25 @@ impl Owner {
         self.giving.waiting.push(named, value, bytes);
         self.is_due = true;
         Ok(())
+    }
+
+    /// [offload-15] Offers a value to the coordinator of another member, once. Nobody says whether it arrived: what is not
+    /// seen decided soon goes another way.
+    pub fn offer(
+        &mut self,
+        device: &mut dyn Device,
+        value: &Value,
+        bytes: &[u8],
+    ) -> Result<(), NotCarried> {
+        let named = descriptor(value, bytes, self.frames.shape().room)?;
+        let header = self.frames.submit(named);
+        device.send(self.frames.make_for_all(&header, bytes));
+        Ok(())
+    }
+
+    /// [offload-11] Whether decisions are told of ballots, too, that this owner has no part in.
+    pub const fn listen(&mut self, listens: bool) {
+        self.listens = listens;
     }
 
     /// How many submitted values were not seen given out.
@@ -406,10 +428,12 @@ impl Owner {
     fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
-        if !ours || said.flags & HINT != 0 {
+        // One of before is of no use: what it says is known, or asked for.
+        let listens = self.listens && said.ballot.0 >= self.decided.0;
+        if !(ours || listens) || said.flags & HINT != 0 {
             return;
         }
-        let Some((value, _)) = value(&said.value, heard.room) else {
+        let Some((value, bytes)) = value(&said.value, heard.room) else {
             return;
         };
         let (ballot, told) = &mut self.decided;
@@ -417,12 +441,22 @@ impl Owner {
             *ballot = said.ballot.0;
             told.clear();
         }
-        if told.see(said.slot) {
-            events.push(Event::Decided {
-                ballot: said.ballot.ballot(),
-                slot: Slot(said.slot),
-                value,
-            });
+        if !told.see(said.slot) {
+            return;
         }
+        let (ballot, slot) = (said.ballot.ballot(), Slot(said.slot));
+        events.push(if ours {
+            Event::Decided {
+                ballot,
+                slot,
+                value,
+            }
+        } else {
+            let bytes = bytes.to_vec();
+            Event::Told {
+                ballot,
+                held: Held { slot, value, bytes },
+            }
+        });
     }
 }

@@ -11,7 +11,7 @@ use quorate_core::{
 use quorate_offload::port::{Device, Hearing};
 use quorate_owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
 
-use crate::payload::Payload;
+use crate::{offers::Offers, payload::Payload, proposing::origin::Offer};
 
 /// A device that could not take something is left alone for so long, in milliseconds.
 const REST_MS: u64 = 1_000;
@@ -48,6 +48,8 @@ pub(crate) enum News {
     Word(Word),
     /// There is a device to be used, with so many cells; 0: it is to be left alone.
     Use(u64),
+    /// [offload-11] This is decided, as a coordinator counted in this ballot: who has no vote hears it.
+    Told(Ballot, Held),
     /// A value that the device did not take: the core is to be asked again.
     Back(Value),
 }
@@ -79,6 +81,8 @@ pub struct DeviceStatus {
     pub counted: u64,
     /// Times that a coordinator was taken back.
     pub taken_back: u64,
+    /// Values of this node's that were offered to another member's device.
+    pub offered: u64,
     /// Values that were too long for their frames, and went by connections.
     pub outgrown: u64,
     /// Frames for this node that the present one had no room for.
@@ -104,6 +108,7 @@ struct Unit {
     is_closed: bool,
     looks: u64,
     hears: Hears,
+    offers: Offers,
 }
 
 /// What is known of its place in the network.
@@ -155,6 +160,7 @@ impl Devices {
             given,
             counted,
             taken_back,
+            offered,
             outgrown,
             ..
         } = self.status.take().unwrap_or_default();
@@ -163,6 +169,7 @@ impl Devices {
             given,
             counted,
             taken_back,
+            offered,
             outgrown,
             ..DeviceStatus::default()
         }
@@ -202,6 +209,7 @@ impl Devices {
                 is_paused: false,
                 over: None,
             },
+            offers: Offers::default(),
         });
     }
 
@@ -303,6 +311,36 @@ impl Devices {
         done
     }
 
+    /// [offload-15] Offers a value of this node's to the coordinator of whoever leads in this ballot, if one was heard
+    /// lately; whether that was done.
+    pub(crate) fn offer(&mut self, now: Time, ballot: Ballot, offer: &Offer) -> bool {
+        let Some(unit) = self.unit.as_mut().filter(|unit| unit.may_be_used()) else {
+            return false;
+        };
+        let Offer { value, payload } = offer;
+        let bytes = payload.as_deref().unwrap_or_default();
+        let offered = unit.is_fenced
+            && unit.offers.may_go(now, ballot)
+            && unit.owner.offer(&mut *unit.device, value, bytes).is_ok();
+        if offered {
+            unit.offers.sent(now, offer.clone());
+            self.status.get_or_insert_default().offered += 1;
+        }
+        offered
+    }
+
+    /// An offered value that was not seen in time: it goes by connections.
+    pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
+        self.unit.as_mut()?.offers.next_late(now)
+    }
+
+    /// Another member leads than the one that values were offered to, or none does.
+    pub(crate) fn forget_offers(&mut self) {
+        if let Some(unit) = &mut self.unit {
+            unit.offers.forget();
+        }
+    }
+
     /// Before a clean stop ([offload-8]).
     pub(crate) fn close(&mut self) {
         if let Some(unit) = &mut self.unit {
@@ -311,11 +349,14 @@ impl Devices {
     }
 
     /// Lets the owner take what the device said, and do what is due. What comes of it is told in order.
-    pub(crate) fn turn(&mut self, now: Time, mut tell: impl FnMut(News)) {
+    ///
+    /// `has_vote`: this node is a voter; who is none learns by what others count ([offload-11]).
+    pub(crate) fn turn(&mut self, now: Time, has_vote: bool, mut tell: impl FnMut(News)) {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
         let status = self.status.get_or_insert_default();
         unit.look(now, status);
+        unit.owner.listen(!has_vote);
         unit.owner.turn(now, &mut *unit.device, &mut self.events);
         let mut lost = None;
         for event in self.events.drain(..) {
@@ -389,7 +430,7 @@ impl Devices {
         let rests =
             (!unit.is_offered && unit.is_fenced && unit.may_be_used()).then_some(unit.rests_until);
         let look = unit.hears.over.is_none().then_some(unit.hears.look_at);
-        [unit.owner.wake_at(), rests, look]
+        [unit.owner.wake_at(), rests, look, unit.offers.wake_at()]
             .into_iter()
             .flatten()
             .min()
@@ -462,6 +503,7 @@ impl Unit {
             Event::Voted(held) => {
                 status.votes += 1;
                 if let Some(ballot) = self.armed {
+                    self.offers.heard(now, ballot, &held.value);
                     let (slot, value) = at_hand(held, tell);
                     tell(News::Word(Word::Voted {
                         ballot,
@@ -482,10 +524,20 @@ impl Unit {
                 }
             }
             // [offload-20] Nobody is answered by it: only who applied the slots before may.
-            Event::Decided { ballot, slot, .. } => {
+            Event::Decided {
+                ballot,
+                slot,
+                value,
+            } => {
                 status.counted += 1;
+                self.offers.heard(now, ballot, &value);
                 let range = SlotRange::one(slot);
                 tell(News::Word(Word::Counted { ballot, range }));
+            }
+            Event::Told { ballot, held } => {
+                status.counted += 1;
+                self.offers.heard(now, ballot, &held.value);
+                tell(News::Told(ballot, held));
             }
             Event::TakenBack {
                 ballot,
@@ -542,7 +594,7 @@ impl Unit {
 }
 
 /// The bytes of what a device holds, told first; then which it is.
-fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
+pub(crate) fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
     let Held { slot, value, bytes } = held;
     if value.has_bytes() {
         tell(News::Bytes(

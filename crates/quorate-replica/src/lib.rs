@@ -70,6 +70,7 @@ pub mod front;
 pub mod group;
 pub mod limits;
 mod observing;
+mod offers;
 pub mod open;
 mod outbox;
 pub mod payload;

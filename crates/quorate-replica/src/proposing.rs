@@ -13,6 +13,7 @@ use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 
 use crate::{
     contents::Contents,
+    devices::Devices,
     front::{Failure, Sequenced, Tag},
     outbox::{Outbox, RETRY_MS},
     payload::Payload,
@@ -149,32 +150,60 @@ impl Proposing {
     }
 
     /// Two-level batching: this node's batches go to the leader whole.
-    pub(crate) fn forward(
-        &mut self,
-        now: Time,
-        leader: NodeId,
-        contents: &mut Contents,
-        out: &mut Outbox<'_>,
-    ) {
+    pub(crate) fn forward(&mut self, now: Time, ways: &mut Ways<'_, '_>) {
+        while let Some(late) = ways.devices.next_late(now) {
+            // Without room it is as good as lost, and offered again with all others.
+            ways.connect(&late);
+        }
         while let Some(bytes) = self.origin.next_bytes(now) {
             // First the room, then the batch: one that was formed cannot be undone.
-            if !out.has_room(leader, Lane::Control, HEADER_BYTES + bytes) {
+            if !ways
+                .out
+                .has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes)
+            {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;
             }
-            let Some(Offer { value, payload }) = self.origin.take_offer(now) else {
+            let Some(offer) = self.origin.take_offer(now) else {
                 return;
             };
-            let frame = Frame::Forward {
+            if !ways.devices.offer(now, ways.ballot, &offer) {
+                ways.connect(&offer);
+            }
+            if let Offer {
                 value,
-                bytes: payload.as_deref().unwrap_or_default(),
-            };
-            let to = NodeSet::one(leader);
-            out.send_all(to, Lane::Control, &frame, payload.as_ref());
-            if let Some(payload) = payload {
+                payload: Some(payload),
+            } = offer
+            {
                 // The leader's proposal may come without the bytes: they are from here.
-                contents.offer(&value, payload);
+                ways.contents.offer(&value, payload);
             }
         }
+    }
+}
+
+/// How this node's batches reach the leader.
+pub(crate) struct Ways<'a, 'b> {
+    /// Who it is.
+    pub(crate) leader: NodeId,
+    /// In which ballot.
+    pub(crate) ballot: Ballot,
+    /// By frames, to its device.
+    pub(crate) devices: &'a mut Devices,
+    /// Where bytes stay that the leader need not send back.
+    pub(crate) contents: &'a mut Contents,
+    /// By its connection.
+    pub(crate) out: &'a mut Outbox<'b>,
+}
+
+impl Ways<'_, '_> {
+    fn connect(&mut self, Offer { value, payload }: &Offer) {
+        let frame = Frame::Forward {
+            value: *value,
+            bytes: payload.as_deref().unwrap_or_default(),
+        };
+        let to = NodeSet::one(self.leader);
+        self.out
+            .send_all(to, Lane::Control, &frame, payload.as_ref());
     }
 }

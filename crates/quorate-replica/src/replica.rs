@@ -20,6 +20,7 @@ mod streams;
 
 use quorate_core::{
     ballot::Era,
+    device::Word,
     effect::{Refusal, Role},
     input::Input,
     node_id::{Member, NodeId},
@@ -39,7 +40,7 @@ use crate::{
     completions::Completions,
     contents::Contents,
     counters::Counters,
-    devices::{Devices, Ladder, News},
+    devices::{Devices, Ladder, News, at_hand},
     ending::Ending,
     front::{Failure, Front},
     observing::{Observing, events::Event, watch::Sight},
@@ -47,7 +48,7 @@ use crate::{
     peers::Peers,
     plane::Plane,
     pressure::Pressure,
-    proposing::{Proposing, origin::Offer},
+    proposing::{Proposing, Ways, origin::Offer},
     protocol::Protocol,
     reading::{Reading, probe::Probed},
     replica::{requests::Requester, start::largest_command},
@@ -62,6 +63,9 @@ use crate::{
     tuning::Tuning,
     wake::earliest,
 };
+
+/// Of decisions that come by frames, those are kept that are less than so many slots ahead.
+const TOLD_AHEAD: u64 = 1 << 12;
 
 /// One replica: core, log and service joined.
 pub struct Replica<D: Disk, S: StateMachine> {
@@ -411,6 +415,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.origin().look(now);
         match self.protocol.node().leader() {
             _ if self.protocol.leads() => {
+                self.devices.forget_offers();
                 self.propose_forwarded(now, plane);
                 self.propose_own(now, plane);
                 self.steering
@@ -418,10 +423,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             Some(leader) if leader != self.member.node => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
-                self.proposing
-                    .forward(now, leader, &mut self.contents, &mut out);
+                let mut ways = Ways {
+                    leader,
+                    ballot: self.protocol.node().ballot(),
+                    devices: &mut self.devices,
+                    contents: &mut self.contents,
+                    out: &mut out,
+                };
+                self.proposing.forward(now, &mut ways);
             }
-            _ => {}
+            _ => self.devices.forget_offers(),
         }
     }
 
@@ -472,8 +483,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Takes what the device said, and lets its owner do what is due.
     fn turn_device(&mut self, now: Time) {
         let (contents, protocol) = (&mut self.contents, &mut self.protocol);
-        self.devices.turn(now, |news| match news {
+        let node = protocol.node();
+        let (has_vote, decided_to) = (node.role() != Role::Learner, node.decided_to());
+        self.devices.turn(now, has_vote, |news| match news {
             News::Bytes(value, range, payload) => contents.insert(&value, range, payload),
+            News::Told(ballot, held) => {
+                // What is far away is learned in its turn.
+                if !(decided_to..decided_to.plus(TOLD_AHEAD)).contains(&held.slot) {
+                    return;
+                }
+                let (slot, value) = at_hand(held, &mut |news| {
+                    if let News::Bytes(value, range, payload) = news {
+                        contents.insert(&value, range, payload);
+                    }
+                });
+                protocol.later(Input::Device(Word::Told {
+                    ballot,
+                    slot,
+                    value,
+                }));
+            }
             News::Word(word) => protocol.later(Input::Device(word)),
             News::Use(cells) => protocol.later(Input::Offload { cells }),
             News::Back(value) => protocol.later(Input::Propose { value, slots: 1 }),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use quorate_offload::{
-    Acceptor, Address, Cells, Coordinator, Form, Out, Port, Routes, Setup,
+    Acceptor, Address, Cells, Coordinator, Form, Out, Port, Routes, Setup, Verdict,
     header::HEADER_BYTES,
     host::Host,
     out::FRAMES_MAX,
@@ -134,6 +134,13 @@ fn address(node: usize, last: u8) -> Address {
     }
 }
 
+fn group() -> Address {
+    Address {
+        mac: GROUP,
+        ..Address::default()
+    }
+}
+
 fn programs(faults: &Faults, node: usize) -> Host<'static> {
     let setup = Setup {
         group: GROUP_HASH,
@@ -142,11 +149,7 @@ fn programs(faults: &Faults, node: usize) -> Host<'static> {
         heard: GROUP,
         owner: address(node, 2),
     };
-    let group = Address {
-        mac: GROUP,
-        ..Address::default()
-    };
-    let routes = Routes::of(&[group]).expect("one route");
+    let routes = Routes::of(&[group()]).expect("one route");
     let cells = || Cells::owned(faults.cells, faults.room);
     Host::new(
         Coordinator::new(setup, routes, routes, cells()),
@@ -280,6 +283,7 @@ impl State {
                 mac: [self.own.mac[0], 0, 0, self.own.mac[3], self.own.mac[4], 2],
                 ..self.own
             },
+            everybody: group(),
         }
     }
 
@@ -304,16 +308,23 @@ impl State {
         let [out, asked, answered] = &mut buffers;
         let mut out = Out::new(out);
         let (mut asked, mut answered) = (Out::new(asked), Out::new(answered));
-        self.host
+        let verdict = self
+            .host
             .step(from, frame, &mut out, &mut asked, &mut answered);
-        for (port, frame) in out.frames() {
+        // What others counted is nobody's here: it goes on to the owner.
+        let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
+        let passed = passed.map(|frame| (Port::Owner, frame));
+        for (port, frame) in passed.into_iter().chain(out.frames()) {
             match port {
                 Port::Network if self.is_taken => {}
                 Port::Network => self.for_network.push(frame.to_vec()),
                 Port::Owner if self.dice.chance(self.faults.lost_of_1000, 1000) => {}
                 Port::Owner if self.for_owner.len() >= TAP_MAX => self.lost += 1,
                 Port::Owner => {
-                    let program = speaker(frame);
+                    let program = match passed.is_some() {
+                        true => Program::Acceptor,
+                        false => speaker(frame),
+                    };
                     self.for_owner.push_back((program, frame.to_vec()));
                 }
             }
@@ -353,6 +364,13 @@ impl Owned for Side {
             && let Some(again) = state.late.pop_front()
         {
             state.step(Port::Owner, &again);
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        let mut state = self.device.state();
+        if state.owner == self.owner && !state.is_taken {
+            state.for_network.push(frame.to_vec());
         }
     }
 

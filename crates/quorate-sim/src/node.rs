@@ -336,8 +336,8 @@ pub struct Seen {
     /// How far its table of streams was looked at.
     pub streams_to: Slot,
     /// Slots that its device gave out, decisions that it counted, times that it was taken back,
-    /// values that were too long for it.
-    pub device: [u64; 4],
+    /// values that were too long for it, and that were offered to others'.
+    pub device: [u64; 5],
     /// What its replica counts.
     pub counters: Counters,
     /// Why it does not serve.

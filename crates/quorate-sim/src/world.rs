@@ -104,6 +104,8 @@ pub struct Counts {
     pub taken_back: u64,
     /// Values that were too long for frames, as owners saw.
     pub device_outgrown: u64,
+    /// Values that nodes offered to the leader's device, as they count.
+    pub device_offered: u64,
     /// Devices that lost power.
     pub device_resets: u64,
     /// Devices that somebody took from their places.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
+use quorate_replica::group::{As, asking::Ask};
 use quorate_sim::{
     device::Faults,
     faults::Settings,
@@ -97,6 +98,44 @@ fn batches_that_want_to_be_long_leave_devices_alone() {
     rounds(&mut world, 1, 5);
     assert!(rounds(&mut world, 1, 1) > 300);
     world.settle().unwrap();
+}
+
+/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device by frames, and which
+/// learns by what that counted.
+#[test]
+fn a_learner_submits_and_learns_by_frames() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut settings = settings(class, 3, Some(Faults::calm()));
+        settings.spares = 1;
+        let mut world = elected(settings);
+        let leader = world.leader().unwrap();
+        let ask = Ask::Join {
+            nonce: 1,
+            node: None,
+            peer: "n4:1".to_owned(),
+            role: As::Learner,
+        };
+        world.ask_group(leader, ask).unwrap().unwrap();
+        let runs = |world: &World| world.nodes[3].running.is_some();
+        world.run_until("it has joined, and runs", runs).unwrap();
+        world.settle().unwrap();
+        let client = world.client(3);
+        let offered = world.counts.device_offered;
+        for _ in 0..60 {
+            world.say(client, &[b"SET", b"key", &[b'x'; 300]]);
+            assert!(world.reply(client).unwrap().is_some());
+        }
+        let running = world.nodes[3].running.as_ref().unwrap();
+        let told = running.replica().device().unwrap().counted;
+        let offered = world.counts.device_offered - offered;
+        match class {
+            // [offload-10] What is counted is a hint, and a learner has nothing else to go by.
+            Class::Durable => assert_eq!((offered, told), (0, 0)),
+            // The first goes by a connection: nobody was heard before it.
+            Class::Volatile => assert!(offered >= 50 && told >= 59, "{offered} {told}"),
+        }
+        world.settle().unwrap();
+    }
 }
 
 /// Reads that are confirmed without end leave no heartbeat that is due by time; devices are used all the same.

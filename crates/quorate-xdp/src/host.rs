@@ -237,7 +237,12 @@ fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
 
 impl port::Device for Host {
     fn shape(&self) -> Shape {
-        let Settings { setup, cells, .. } = self.device.settings();
+        let Settings {
+            setup,
+            cells,
+            proposals,
+            ..
+        } = self.device.settings();
         Shape {
             group: setup.group,
             cells: *cells,
@@ -245,6 +250,7 @@ impl port::Device for Host {
             form: self.form,
             own: setup.own,
             owner: setup.owner,
+            everybody: *proposals,
         }
     }
 
@@ -259,6 +265,11 @@ impl port::Device for Host {
             }
             Ok(Fate::Taken) | Err(_) => {}
         }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        // What finds no room, or no interface, is lost as on any wire.
+        let _ = self.socket.send(frame);
     }
 
     fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {

@@ -262,6 +262,33 @@ impl Node {
         self.follow_counted(effects);
     }
 
+    /// [offload-11] Who has no vote learns what was counted, and for which value. That was proposed in this ballot, so it
+    /// is recorded as a proposal that a learner heard is.
+    pub(super) fn on_told(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        slot: Slot,
+        value: Value,
+        effects: &mut Effects,
+    ) {
+        let decided_to = self.learner.decided_to();
+        let near = (decided_to..decided_to.plus(self.options.window_slots)).contains(&slot);
+        let has_vote = self.learner.eras().current().position(self.options.member);
+        if self.pending.class() == Class::Durable || has_vote.is_some() || !near {
+            return;
+        }
+        if ballot < self.acceptor.promised() || self.lease_refuses(now, ballot) {
+            return;
+        }
+        // [offload-8] It may have had one.
+        if !self.is_fenced_for(ballot, effects) {
+            return;
+        }
+        self.import(ballot, slot, value, effects);
+        self.on_counted(ballot, SlotRange::one(slot), effects);
+    }
+
     /// [offload-11] In slot order, and only while the configuration that was counted by is the one in force.
     pub(super) fn follow_counted(&mut self, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();

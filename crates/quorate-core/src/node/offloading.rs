@@ -48,6 +48,11 @@ impl Node {
                 value,
             } => self.on_given(now, ballot, slot, value, effects),
             Word::Counted { ballot, range } => self.on_counted(ballot, range, effects),
+            Word::Told {
+                ballot,
+                slot,
+                value,
+            } => self.on_told(now, ballot, slot, value, effects),
             Word::TakenBack { ballot, from, rest } => {
                 self.on_taken_back(now, ballot, from, &rest, effects);
             }

@@ -1,6 +1,8 @@
 //! Devices of nodes in a world: what they do to votes that count, and what their owners hear.
 
-use quorate_core::{device::Word, input::Input, record::Class, slot::SlotRange, value::Value};
+use quorate_core::{
+    device::Word, effect::Role, input::Input, record::Class, slot::SlotRange, value::Value,
+};
 
 use super::World;
 use crate::{
@@ -28,7 +30,9 @@ impl World {
     /// A frame arrives at the device of a node; that may live longer than the node's process.
     pub(super) fn hear(&mut self, at: usize, frame: usize, whole: bool) -> Result<(), Violation> {
         let frame = self.frames[frame];
-        let done = self.sites[at].device.hear(frame, whole);
+        let node = self.sites[at].node.as_ref();
+        let has_vote = node.is_none_or(|node| node.role() != Role::Learner);
+        let done = self.sites[at].device.hear(frame, whole, has_vote);
         self.done(at, done)
     }
 
@@ -145,6 +149,7 @@ impl World {
         let held = match &word {
             Word::Voted { slot, value, .. } => vec![(*slot, *value)],
             Word::Given { slot, value, .. } => vec![(*slot, *value)],
+            Word::Told { slot, value, .. } => vec![(*slot, *value)],
             Word::Fenced { votes, .. } => votes.clone(),
             Word::TakenBack { from, rest, .. } => {
                 let mut at = *from;
@@ -161,6 +166,7 @@ impl World {
             Word::TakenBack { .. } => self.seen.taken_back += 1,
             Word::Fenced { votes, .. } => self.seen.fenced += u64::from(!votes.is_empty()),
             Word::Counted { .. } => self.seen.device_counted += 1,
+            Word::Told { .. } => self.seen.device_told += 1,
             Word::Given { .. } => self.seen.given += 1,
             _ => {}
         }

@@ -71,6 +71,10 @@ impl Device for Kernel {
         self.host_mut().put(program, frame);
     }
 
+    fn send(&mut self, frame: &[u8]) {
+        self.host_mut().send(frame);
+    }
+
     fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
         self.host_mut().take(frame)
     }

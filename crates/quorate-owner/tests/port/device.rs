@@ -307,7 +307,11 @@ impl Bad {
         let drawn = Self::draw(&mut self.dice, self.trouble, &mut self.network);
         let Some(frame) = drawn else { return };
         match frame[5] {
-            OWN if matches!(read(&frame).kind, Type::Phase2b | Type::Refused) => {
+            OWN if matches!(
+                read(&frame).kind,
+                Type::Phase2b | Type::Refused | Type::Submit
+            ) =>
+            {
                 self.run(Program::Coordinator, Port::Network, &frame, false);
             }
             OWN => self.run(Program::Acceptor, Port::Network, &frame, false),
@@ -400,7 +404,13 @@ impl Device for Bad {
             form: Form::Udp,
             own: address(OWN),
             owner: address(OWNER),
+            // Of all, this is the one that a test asks.
+            everybody: address(OWN),
         }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.network.push(frame.to_vec());
     }
 
     fn put(&mut self, program: Program, frame: &[u8]) {

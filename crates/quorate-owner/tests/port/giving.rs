@@ -131,6 +131,28 @@ fn every_value_is_given_a_slot_in_order() {
     println!("{} ticks, {} values twice", ticks.get(), more.get());
 }
 
+/// [offload-15] What another member offers has a slot as what the leader submits has, or is lost.
+#[test]
+fn what_others_offer_is_given_a_slot() {
+    seeds(200, |seed| {
+        let mut world = World::new(seed, trouble(seed));
+        let mut leader = Leader::begin(&mut world, 1, 4);
+        let (value, bytes) = batch(7);
+        let other = world.owner.offer(&mut world.device, &value, b"other");
+        assert_eq!(other, Err(NotCarried::Bytes));
+        world.until(|world| {
+            leader.hear(world);
+            if leader.given.is_empty() && world.device.dice.chance(1, 10) {
+                world
+                    .owner
+                    .offer(&mut world.device, &value, &bytes)
+                    .unwrap();
+            }
+            leader.given.first().map(|held| assert_eq!(number(held), 7))
+        });
+    });
+}
+
 /// [offload-12] All of it, holes included, and nothing is given out after it.
 #[test]
 fn taken_back_is_exactly_what_was_given_out() {

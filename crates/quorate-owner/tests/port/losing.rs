@@ -137,6 +137,7 @@ impl Device for Dead {
         self.0
     }
     fn put(&mut self, _: Program, _: &[u8]) {}
+    fn send(&mut self, _: &[u8]) {}
     fn take(&mut self, _: &mut Vec<u8>) -> Option<Program> {
         None
     }

@@ -413,12 +413,14 @@ impl World {
                 device.counted,
                 device.taken_back,
                 device.outgrown,
+                device.offered,
             ];
             let before = std::mem::replace(&mut seen.device, told);
             self.counts.device_given += told[0] - before[0];
             self.counts.device_counted += told[1] - before[1];
             self.counts.taken_back += told[2] - before[2];
             self.counts.device_outgrown += told[3] - before[3];
+            self.counts.device_offered += told[4] - before[4];
         }
         let own = host.replica().snapshot().map_or(Slot(0), |own| own.at);
         let start = host.replica().log().start();

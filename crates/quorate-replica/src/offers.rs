@@ -1,0 +1,137 @@
+//! Values of this node on their way to another member's coordinator by frames ([offload-15]).
+//!
+//! A frame saves the way through the leader's process. Nobody says that it arrived, and a coordinator that was taken back
+//! hears nothing: what is not seen voted for or decided within some milliseconds goes by a connection, and so does
+//! everything after it until the coordinator is heard again. A leader drops what came twice.
+
+use std::collections::VecDeque;
+
+use quorate_core::{ballot::Ballot, time::Time, value::Value};
+
+use crate::proposing::origin::Offer;
+
+/// Most that are on their way.
+const OFFERS_MAX: usize = 256;
+/// What is not seen for so long is late, in milliseconds.
+const LATE_MS: u64 = 5;
+/// A coordinator that was not heard for so long is not counted on, in milliseconds.
+const HEARD_MS: u64 = 1_000;
+
+/// All of them, oldest first, each with when it is late.
+#[derive(Default)]
+pub(crate) struct Offers {
+    list: VecDeque<(Time, Offer)>,
+    /// Whose coordinator was heard last, and when.
+    heard: Option<(Ballot, Time)>,
+}
+
+impl Offers {
+    /// Whether the coordinator of this ballot gives out slots, as far as that is heard.
+    pub(crate) fn may_go(&self, now: Time, ballot: Ballot) -> bool {
+        let lately = |(heard, at): (Ballot, Time)| heard == ballot && now < at.plus_ms(HEARD_MS);
+        self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
+    }
+
+    /// A value left.
+    pub(crate) fn sent(&mut self, now: Time, offer: Offer) {
+        self.list.push_back((now.plus_ms(LATE_MS), offer));
+    }
+
+    /// A value has a slot in this ballot.
+    pub(crate) fn heard(&mut self, now: Time, ballot: Ballot, value: &Value) {
+        self.heard = Some((ballot, now));
+        if let Some(at) = self
+            .list
+            .iter()
+            .position(|(_, known)| known.value == *value)
+        {
+            self.list.remove(at);
+        }
+    }
+
+    /// The oldest that is late, and goes another way. What follows does, too, until something is heard.
+    pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
+        let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
+        self.heard = None;
+        Some(late)
+    }
+
+    /// Nobody is to be offered anything: another node leads, or this one.
+    pub(crate) fn forget(&mut self) {
+        self.list.clear();
+        self.heard = None;
+    }
+
+    /// When the oldest is late.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        self.list.front().map(|(late_at, _)| *late_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{ballot::Era, node_id::NodeId};
+
+    use super::*;
+
+    fn ballot(round: u32) -> Ballot {
+        Ballot {
+            era: Era(1),
+            round,
+            node: NodeId(1),
+        }
+    }
+
+    fn value(number: u64) -> Value {
+        Value::RegisterSession {
+            origin: NodeId(2),
+            boot: 1,
+            number,
+        }
+    }
+
+    fn offer(number: u64) -> Offer {
+        Offer {
+            value: value(number),
+            payload: None,
+        }
+    }
+
+    /// [offload-15] Only to one that was heard, in its ballot, and not long ago.
+    #[test]
+    fn nothing_is_offered_to_whom_nobody_hears() {
+        let mut offers = Offers::default();
+        assert!(!offers.may_go(Time(0), ballot(1)));
+        offers.heard(Time(0), ballot(1), &value(9));
+        assert!(offers.may_go(Time(999_999), ballot(1)));
+        assert!(!offers.may_go(Time(1), ballot(2)));
+        assert!(!offers.may_go(Time(1_000_000), ballot(1)));
+        for number in 0..256 {
+            assert!(offers.may_go(Time(1), ballot(1)));
+            offers.sent(Time(1), offer(number));
+        }
+        assert!(!offers.may_go(Time(1), ballot(1)), "as many as may wait");
+        offers.forget();
+        assert!(!offers.may_go(Time(1), ballot(1)) && offers.wake_at().is_none());
+    }
+
+    /// [offload-15] Each is seen or late, once.
+    #[test]
+    fn what_is_not_seen_goes_another_way_and_so_does_what_follows() {
+        let mut offers = Offers::default();
+        offers.heard(Time(0), ballot(1), &value(9));
+        for number in 0..3 {
+            offers.sent(Time(number), offer(number));
+        }
+        offers.heard(Time(10), ballot(1), &value(1));
+        assert_eq!(offers.wake_at(), Some(Time(5_000)));
+        assert!(offers.next_late(Time(4_999)).is_none());
+        assert!(offers.may_go(Time(4_999), ballot(1)));
+        let late = |offers: &mut Offers| offers.next_late(Time(5_002)).map(|offer| offer.value);
+        assert_eq!(late(&mut offers), Some(value(0)));
+        assert!(!offers.may_go(Time(5_002), ballot(1)));
+        assert_eq!(late(&mut offers), Some(value(2)));
+        assert_eq!(late(&mut offers), None);
+        assert_eq!(offers.wake_at(), None);
+    }
+}
