@@ -21,10 +21,14 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
     register<bit<64>>(CELLS) cell_counter;
     register<bit<64>>(CELLS) cell_shape;
     register<bit<32>>(CELLS) cell_crc;
-    register<bit<64>>(CELLS) cell_a;
-    register<bit<64>>(CELLS) cell_b;
-    register<bit<64>>(CELLS) cell_c;
-    register<bit<64>>(CELLS) cell_d;
+    register<bit<PART>>(CELLS) cell_a;
+    register<bit<PART>>(CELLS) cell_b;
+    register<bit<PART>>(CELLS) cell_c;
+    register<bit<PART>>(CELLS) cell_d;
+    register<bit<PART>>(CELLS) cell_e;
+    register<bit<PART>>(CELLS) cell_f;
+    register<bit<PART>>(CELLS) cell_g;
+    register<bit<PART>>(CELLS) cell_h;
     // How many voted, and one bit for each position that did.
     register<bit<32>>(CELLS) cell_voters;
 
@@ -55,6 +59,10 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         cell_b.write(index, hdr.room.b);
         cell_c.write(index, hdr.room.c);
         cell_d.write(index, hdr.room.d);
+        cell_e.write(index, hdr.room.e);
+        cell_f.write(index, hdr.room.f);
+        cell_g.write(index, hdr.room.g);
+        cell_h.write(index, hdr.room.h);
         // Its own proposal is nobody's vote ([offload-10]).
         cell_voters.write(index, 0);
     }
@@ -65,10 +73,14 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         bit<64> counter;
         bit<64> shape;
         bit<32> crc;
-        bit<64> a;
-        bit<64> b;
-        bit<64> c;
-        bit<64> d;
+        bit<PART> a;
+        bit<PART> b;
+        bit<PART> c;
+        bit<PART> d;
+        bit<PART> e;
+        bit<PART> f;
+        bit<PART> g;
+        bit<PART> h;
         cell_origin.read(origin, index);
         cell_counter.read(counter, index);
         cell_shape.read(shape, index);
@@ -77,6 +89,10 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         cell_b.read(b, index);
         cell_c.read(c, index);
         cell_d.read(d, index);
+        cell_e.read(e, index);
+        cell_f.read(f, index);
+        cell_g.read(g, index);
+        cell_h.read(h, index);
         bool holds = held_ballot != 0 && held_slot == hdr.q.slot;
         bit<64> mask = holds ? 64w0xffffffffffffffff : 64w0;
         hdr.q.voted = held_ballot & mask;
@@ -87,10 +103,15 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         hdr.q.length = shape[31:16] & mask[15:0];
         hdr.q.sum = shape[15:0] & mask[15:0];
         hdr.q.crc = crc & mask[31:0];
-        hdr.room.a = a & mask;
-        hdr.room.b = b & mask;
-        hdr.room.c = c & mask;
-        hdr.room.d = d & mask;
+        bit<PART> nothing = 0;
+        hdr.room.a = holds ? a : nothing;
+        hdr.room.b = holds ? b : nothing;
+        hdr.room.c = holds ? c : nothing;
+        hdr.room.d = holds ? d : nothing;
+        hdr.room.e = holds ? e : nothing;
+        hdr.room.f = holds ? f : nothing;
+        hdr.room.g = holds ? g : nothing;
+        hdr.room.h = holds ? h : nothing;
     }
 
     // What every answer has.

@@ -8,8 +8,12 @@
 #define CELLS 65536
 #endif
 
-// Bytes of the room for a value: four words of 64 bits, see room_t.
-const bit<16> ROOM = 32;
+// The room for a value has eight parts, see room_t: bits of each, and so bytes of all. At most 128 on the interpreter.
+#ifndef PART
+#define PART 32
+#endif
+
+const bit<16> ROOM = PART;
 const bit<16> PAYLOAD = 62 + ROOM;
 
 const bit<16> UDP_PORT = 47100;
@@ -132,10 +136,14 @@ header quorate_t {
 }
 
 header room_t {
-    bit<64> a;
-    bit<64> b;
-    bit<64> c;
-    bit<64> d;
+    bit<PART> a;
+    bit<PART> b;
+    bit<PART> c;
+    bit<PART> d;
+    bit<PART> e;
+    bit<PART> f;
+    bit<PART> g;
+    bit<PART> h;
 }
 
 struct headers {
@@ -270,10 +278,10 @@ control FrameVerify(inout headers hdr, inout metadata meta) {
               hdr.q.magic, hdr.q.what, hdr.q.position, hdr.q.group, hdr.q.slot, hdr.q.ballot, hdr.q.voted,
               hdr.q.kind, hdr.q.reason, hdr.q.flags, hdr.q.boot, hdr.q.origin, hdr.q.origin_boot,
               hdr.q.counter, hdr.q.length, hdr.q.sum, hdr.q.crc,
-              hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d },
+              hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d, hdr.room.e, hdr.room.f, hdr.room.g, hdr.room.h },
             meta.zero, HashAlgorithm.csum16);
         verify_checksum(hdr.room.isValid(),
-            { hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d },
+            { hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d, hdr.room.e, hdr.room.f, hdr.room.g, hdr.room.h },
             meta.not_sum, HashAlgorithm.csum16);
     }
 }

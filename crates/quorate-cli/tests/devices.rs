@@ -58,18 +58,25 @@ fn a_learner_submits_and_learns_by_frames() {
     let mut client = Client::new(&[learner.ready.client.clone()], patient());
     let mut written = 0_u64;
     // Until it has heard the leader's device, and has been heard by it.
-    let device = wait_for("a command that went by frames, and decisions by them", || {
-        for _ in 0..20 {
-            client.run(&[b"INCR", b"key"]).unwrap();
-            written += 1;
-        }
-        let device = device()?;
-        let is = |name: &str| device[name].as_u64().is_some_and(|count| count > 100);
-        (is("offered") && is("counted")).then_some(device)
-    });
+    let device = wait_for(
+        "a command that went by frames, and decisions by them",
+        || {
+            for _ in 0..20 {
+                client.run(&[b"INCR", b"key"]).unwrap();
+                written += 1;
+            }
+            let device = device()?;
+            let is = |name: &str| device[name].as_u64().is_some_and(|count| count > 100);
+            (is("offered") && is("counted")).then_some(device)
+        },
+    );
     assert_eq!(device["votes"], 0, "{device}");
     let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
-    assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
+    assert_eq!(
+        reply.bytes(),
+        Some(written.to_string().as_bytes()),
+        "{reply:?}"
+    );
 }
 
 /// What excludes each other is said before anything is started.

@@ -19,8 +19,8 @@ pub mod p4;
 pub mod random;
 pub mod rtl;
 pub mod targets;
-pub mod vectors;
 pub mod xdp;
 
 pub use device::{Device, Program};
+pub use quorate_device::pipe as vectors;
 pub use vectors::Event;

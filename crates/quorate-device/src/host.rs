@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use quorate_offload::{
-    Acceptor, Address, Cell, Cells, Coordinator, Counters, Form, Header, Out, Port, Setup, Type,
-    admit::arrive, header::HEADER_BYTES, out::FRAMES_MAX, port::Program,
+    Address, Counters, Form, Header, Port, Setup, Type, admit::arrive, header::HEADER_BYTES,
+    port::Program,
 };
 
-use crate::settings::Settings;
+use crate::{programs::Programs, settings::Settings};
 
 /// Where frames go that leave the programs.
 pub trait Sink {
@@ -17,68 +17,35 @@ pub trait Sink {
     fn network(&mut self, frame: &[u8]);
 }
 
-/// Memory of both programs.
-#[derive(Debug)]
-pub struct Memory {
-    cells: [Vec<Cell>; 2],
-    rooms: [Vec<u8>; 2],
-}
-
-impl Memory {
-    /// Empty.
-    pub fn new(settings: &Settings) -> Self {
-        let count = settings.cells as usize;
-        Self {
-            cells: [(); 2].map(|()| vec![Cell::EMPTY; count]),
-            rooms: [(); 2].map(|()| vec![0; count * settings.room]),
-        }
-    }
-}
-
 /// Both programs. A step is whole when its call returns.
-#[derive(Debug)]
-pub struct Host<'a> {
+pub struct Host {
     settings: Settings,
-    acceptor: Acceptor<'a>,
-    coordinator: Coordinator<'a>,
+    programs: Box<dyn Programs>,
     /// What the programs sent to each other.
     inside: VecDeque<Vec<u8>>,
     /// Frames that were used up.
     spare: Vec<Vec<u8>>,
-    buffer: Vec<u8>,
 }
 
-impl<'a> Host<'a> {
-    /// Without a boot, not armed, stopped.
-    ///
-    /// # Panics
-    /// If the cells are no power of two, or the room is no room.
-    pub fn new(settings: Settings, memory: &'a mut Memory) -> Self {
-        let (setup, routes) = (settings.setup(), settings.routes());
-        let [first, second] = &mut memory.cells;
-        let [first_rooms, second_rooms] = &mut memory.rooms;
-        let cells = Cells::new(first, first_rooms, settings.room);
-        let acceptor = Acceptor::new(setup, routes, cells);
-        let cells = Cells::new(second, second_rooms, settings.room);
+impl Host {
+    /// Programs that were told these settings.
+    pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
         Self {
             settings,
-            acceptor,
-            coordinator: Coordinator::new(setup, routes, settings.decisions(), cells),
+            programs,
             inside: VecDeque::new(),
             spare: Vec::new(),
-            buffer: vec![0; settings.frame_bytes() * FRAMES_MAX],
         }
     }
 
     /// Power went and came: everything is forgotten ([offload-9]).
     pub fn forget(&mut self) {
-        self.acceptor.forget();
-        self.coordinator.forget();
+        self.programs.forget();
     }
 
     /// What became of frames, by reason: the acceptor's, the coordinator's.
-    pub fn counters(&self) -> [&Counters; 2] {
-        [self.acceptor.counters(), self.coordinator.counters()]
+    pub fn counters(&self) -> [Counters; 2] {
+        self.programs.counters()
     }
 
     /// A frame of the owner.
@@ -125,28 +92,28 @@ impl<'a> Host<'a> {
     }
 
     fn step(&mut self, program: Program, from: Port, frame: &[u8], sink: &mut impl Sink) {
-        // No frame of another length is answered, so the buffer is long enough.
-        let mut out = Out::new(&mut self.buffer);
-        match program {
-            Program::Acceptor => self.acceptor.step(from, frame, &mut out),
-            Program::Coordinator => self.coordinator.step(from, frame, &mut out),
-        };
-        for (port, frame) in out.frames() {
+        let Self {
+            settings,
+            programs,
+            inside,
+            spare,
+        } = self;
+        programs.step(program, from, frame, &mut |port, frame| {
             if port == Port::Owner {
-                sink.owner(program, frame);
-                continue;
+                return sink.owner(program, frame);
             }
-            let to_all = frame.starts_with(&self.settings.everybody.mac);
-            if to_all || is_to(frame, self.settings.form, &self.settings.own) {
-                let mut copy = self.spare.pop().unwrap_or_default();
+            let to_all = frame.starts_with(&settings.everybody.mac);
+            let to_own = is_to(frame, settings.form, &settings.own);
+            if to_all || to_own {
+                let mut copy = spare.pop().unwrap_or_default();
                 copy.clear();
                 copy.extend_from_slice(frame);
-                self.inside.push_back(copy);
+                inside.push_back(copy);
             }
-            if to_all || !is_to(frame, self.settings.form, &self.settings.own) {
+            if to_all || !to_own {
                 sink.network(frame);
             }
-        }
+        });
     }
 }
 
@@ -162,7 +129,10 @@ fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
     let mac = frame.starts_with(&own.mac);
     match form {
         Form::Raw => mac,
-        Form::Udp => mac && frame[30..34] == own.ip && frame[36..38] == own.port.to_be_bytes(),
+        Form::Udp => {
+            mac && frame.get(30..34) == Some(&own.ip)
+                && frame.get(36..38) == Some(&own.port.to_be_bytes())
+        }
     }
 }
 
@@ -171,6 +141,7 @@ mod tests {
     use quorate_offload::{Descriptor, PackedBallot, header::COORDINATOR};
 
     use super::*;
+    use crate::programs::Reference;
 
     fn address(last: u8) -> Address {
         Address {
@@ -226,7 +197,7 @@ mod tests {
         header
     }
 
-    fn put(host: &mut Host<'_>, program: Program, header: &Header) -> Left {
+    fn put(host: &mut Host, program: Program, header: &Header) -> Left {
         let mut buffer = [0; 200];
         let (owner, own) = (settings().owner(), address(1));
         let frame = Form::Udp.write(&mut buffer, &owner, &own, header, &[0; 32]);
@@ -238,8 +209,7 @@ mod tests {
     /// One submit: proposal, vote and decision go to others, and each is heard inside, too.
     #[test]
     fn what_is_for_everybody_is_heard_inside_and_outside() {
-        let mut memory = Memory::new(&settings());
-        let mut host = Host::new(settings(), &mut memory);
+        let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
         let [voter, giver] = Program::ALL;
         for program in Program::ALL {
             put(&mut host, program, &call(program, Type::Boot, 1));
@@ -266,8 +236,7 @@ mod tests {
 
     #[test]
     fn power_takes_the_memory_of_both() {
-        let mut memory = Memory::new(&settings());
-        let mut host = Host::new(settings(), &mut memory);
+        let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
         for program in Program::ALL {
             put(&mut host, program, &call(program, Type::Boot, 1));
         }

@@ -1,15 +1,20 @@
-//! A device in user space: both reference programs of phase 2, run by a thread over UDP, raw frames or memory.
+//! A device in user space: both programs of phase 2, run by a thread over UDP, raw frames or memory.
 //!
 //! A [`Software`] is a [`quorate_offload::port::Device`] like any other: what its owner asks are frames. Its thread holds a
 //! [`Host`] (coordinator and acceptor of one machine, joined) and a [`Wire`] (where frames of others come from and go to).
 //!
 //! Reading order: [`settings`] (what a device is told), [`host`] (the programs joined, without threads), [`wire`] and its
-//! kinds [`udp`], [`packet`] and [`loopback`], [`software`] (the owner's handle), and inside `work` (the thread).
+//! kinds [`udp`], [`packet`] and [`loopback`], [`software`] (the owner's handle), and inside `work` (the thread). Then
+//! [`boxed`]: the same with programs that are processes of their own, spoken to by [`pipe`].
 #![forbid(unsafe_code)]
 
+pub mod boxed;
 pub mod host;
 pub mod loopback;
 pub mod packet;
+pub mod pipe;
+mod process;
+pub mod programs;
 pub mod settings;
 pub mod software;
 mod tap;
@@ -18,6 +23,7 @@ mod wake;
 pub mod wire;
 mod work;
 
+pub use boxed::{Boxed, NoBox, Translated};
 pub use host::Host;
 pub use loopback::{Loopback, Network};
 pub use packet::Packet;

@@ -3,10 +3,7 @@
 //! For machines where no program may be loaded into the kernel; what such a program answers, this understands, and the
 //! other way round.
 
-use std::{
-    io,
-    os::fd::{AsFd as _, BorrowedFd},
-};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use quorate_ethernet::{Failed, Mac, Raw, raw::Hears};
 use quorate_offload::{Form, header::ROOM_BYTES_MAX, link::ETHER_TYPE};
@@ -32,17 +29,11 @@ impl Packet {
             socket.join(*group)?;
         }
         // Without the right to it, the machine's default has to do: what finds no room is lost, and repeated.
-        let _: io::Result<()> =
-            set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES).map_err(Into::into);
+        let _ = set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES);
         Ok(Self {
             socket,
             bytes: vec![0; Form::Raw.room_at() + ROOM_BYTES_MAX + 1].into(),
         })
-    }
-
-    /// The address of the interface.
-    pub const fn own(&self) -> Mac {
-        self.socket.local()
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 use quorate_offload::port::{Device, Drained, Program, Shape};
 
 use crate::{
+    programs::{Programs, Reference},
     settings::Settings,
     tap::{Taker, tap},
     wake::Wake,
@@ -45,6 +46,20 @@ impl Software {
         wire: impl Wire,
         wake_owner: Arc<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
+        let programs = Box::new(Reference::new(&settings));
+        Self::start_with(settings, programs, wire, wake_owner)
+    }
+
+    /// The same with other programs than the reference; they were told these settings.
+    ///
+    /// # Panics
+    /// As [`Software::start`].
+    pub fn start_with(
+        settings: Settings,
+        programs: Box<dyn Programs>,
+        wire: impl Wire,
+        wake_owner: Arc<dyn Fn() + Send + Sync>,
+    ) -> io::Result<Self> {
         let room = settings.room;
         let fits = room <= quorate_offload::header::ROOM_BYTES_MAX && room.is_multiple_of(8);
         assert!(fits, "a room of {room} bytes");
@@ -58,8 +73,17 @@ impl Software {
         });
         let seen = Arc::clone(&shared);
         let thread = thread::Builder::new().name("device".to_owned());
-        let thread =
-            thread.spawn(move || work(&settings, wire, &hears, filler, &seen, &wake_owner))?;
+        let thread = thread.spawn(move || {
+            work(
+                &settings,
+                programs,
+                wire,
+                &hears,
+                filler,
+                &seen,
+                &wake_owner,
+            );
+        })?;
         Ok(Self {
             settings,
             said: Some(said),

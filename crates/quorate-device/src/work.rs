@@ -9,7 +9,8 @@ use std::sync::{
 use quorate_offload::{Counters, Form, Type, header::HEADER_BYTES, port::Program};
 
 use crate::{
-    host::{Host, Memory, Sink},
+    host::{Host, Sink},
+    programs::Programs,
     settings::Settings,
     tap::Filler,
     wake::Wake,
@@ -74,14 +75,14 @@ impl<W: Wire> Sink for Ways<'_, W> {
 /// Until the handle is gone.
 pub(crate) fn work(
     settings: &Settings,
+    programs: Box<dyn Programs>,
     mut wire: impl Wire,
     said: &Receiver<Said>,
     mut tap: Filler,
     shared: &Shared,
     wake_owner: &Arc<dyn Fn() + Send + Sync>,
 ) {
-    let mut memory = Memory::new(settings);
-    let mut host = Host::new(*settings, &mut memory);
+    let mut host = Host::new(*settings, programs);
     let mut arrived = Arrived::default();
     loop {
         shared.wake.drain();
@@ -121,8 +122,8 @@ pub(crate) fn work(
     }
 }
 
-fn publish(host: &Host<'_>, shared: &Shared) {
-    let [acceptor, coordinator] = host.counters().map(Clone::clone);
+fn publish(host: &Host, shared: &Shared) {
+    let [acceptor, coordinator] = host.counters();
     let mut counted = shared
         .counted
         .lock()

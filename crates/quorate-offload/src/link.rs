@@ -118,7 +118,7 @@ impl Form {
     }
 
     /// Checksums of IP and UDP, which must be there; the shim's zeros.
-    pub(crate) fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
+    pub fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
         match self {
             Self::Udp => {
                 let header = sum(0, &frame[IP_AT..UDP_AT]) == 0xffff;

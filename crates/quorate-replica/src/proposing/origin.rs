@@ -303,8 +303,8 @@ impl Origin {
         let waiting = self.gather.len();
         let batch_bytes = self.batch_bytes();
         let wanted = self.gather.next_bytes(self.limits.batch_bytes);
-        self.fitting
-            .formed(wanted, self.gather.next_bytes(batch_bytes));
+        let taken = self.gather.next_bytes(batch_bytes);
+        self.fitting.formed(wanted, taken, self.in_flight.len());
         let (items, bytes) = self.gather.take(batch_bytes, assemble);
         let commands = waiting - self.gather.len();
         self.totals.batches += 1;

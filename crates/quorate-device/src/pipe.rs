@@ -1,4 +1,4 @@
-//! The format of vectors: a word of 16 bits, big-endian, and a frame, again and again.
+//! How a device that is a process is spoken to, and the format of vectors: a word of 16 bits, big-endian, and a frame, again and again.
 //!
 //! The word's upper four bits are the port (0 network, 1 owner), the lower twelve the length of the frame. Into a
 //! target, a word of zero without a frame means that power goes and comes: the device forgets. Out of a target come the

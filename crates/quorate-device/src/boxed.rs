@@ -1,0 +1,506 @@
+//! A device that is a box of its own: two processes that know one fixed place in a group that is theirs alone.
+//!
+//! What passes the tests of conformance can be owned, as it is: programs for switches on an interpreter, simulated cores,
+//! anything that maps frames to frames. Such a device has its addresses and its group built in; [`Translated`] makes
+//! frames of the cluster of its frames, and back, and cuts or fills the room of a value.
+
+use std::{fmt, io};
+
+use quorate_offload::{
+    Address, Counters, Descriptor, Form, Header, Port, Type,
+    header::{COORDINATOR, HEADER_BYTES, ROOM_BYTES_MAX},
+    port::Program,
+};
+
+use crate::{
+    Settings,
+    pipe::{Event, FRAME_BYTES_MAX},
+    process::Process,
+    programs::Programs,
+    wire::{Arrived, Wire},
+};
+
+/// Distinguishes the frames that a box knows.
+pub const GROUP: u32 = 0x0a0b_0c0d;
+/// The port of all addresses there.
+const PORT: u16 = 47_100;
+
+const fn station(last: u8) -> Address {
+    Address {
+        mac: [2, 0, 0, 0, 0, last],
+        ip: [10, 0, 0, last],
+        port: PORT,
+    }
+}
+
+const fn group(last: u8) -> Address {
+    Address {
+        mac: [3, 0, 0, 0, 0, last],
+        ip: [239, 0, 0, last],
+        port: PORT,
+    }
+}
+
+/// Where a box is.
+const OWN: Address = station(1);
+/// Where it sees its owner.
+const OWNER: Address = station(2);
+/// The group that it listens to.
+const HEARD: Address = group(0x55);
+/// Where it sends votes and proposals, and where decisions.
+const ROUTES: [Address; 2] = [group(3), group(4)];
+/// Stations beside it differ in this bit from what they are in the cluster, and so from all above.
+const OTHERS: u8 = 0x40;
+/// Rooms that a box is tried with.
+const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
+/// Frames for its owner that wait, of each kind.
+const TAP_FRAMES: usize = 1 << 13;
+
+/// Why there is no box.
+#[derive(Debug)]
+pub enum NoBox {
+    /// The command cannot be run.
+    Start(io::Error),
+    /// It does not say how it stands.
+    Silent(Program),
+    /// Its programs differ in cells or rooms.
+    Unlike,
+}
+
+impl fmt::Display for NoBox {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => write!(to, "it cannot be started: {error}"),
+            Self::Silent(program) => write!(
+                to,
+                "its {} does not answer: a device maps frames to frames, as docs/hardware.md says",
+                name(*program)
+            ),
+            Self::Unlike => {
+                to.write_str("its coordinator and its acceptor have other cells or rooms")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoBox {}
+
+const fn name(program: Program) -> &'static str {
+    match program {
+        Program::Acceptor => "acceptor",
+        Program::Coordinator => "coordinator",
+    }
+}
+
+/// Both processes.
+pub struct Boxed {
+    acceptor: Process,
+    coordinator: Process,
+    room: usize,
+}
+
+impl Boxed {
+    /// Runs the command twice, with the name of a program as its last word, and asks each what it holds; then what its
+    /// thread is told.
+    pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
+        let start = |program| {
+            let words = words.iter().cloned().chain([name(program).to_owned()]);
+            Process::start(words.collect()).map_err(NoBox::Start)
+        };
+        let mut boxed = Self {
+            acceptor: start(Program::Acceptor)?,
+            coordinator: start(Program::Coordinator)?,
+            room: 0,
+        };
+        let mut ask = |program| boxed.ask(program).ok_or(NoBox::Silent(program));
+        let (cells, room) = ask(Program::Acceptor)?;
+        if ask(Program::Coordinator)? != (cells, room) {
+            return Err(NoBox::Unlike);
+        }
+        boxed.room = room;
+        let settings = Settings {
+            group: GROUP,
+            cells,
+            room,
+            form: Form::Udp,
+            own: OWN,
+            everybody: HEARD,
+            decisions: HEARD,
+            tap_frames: TAP_FRAMES,
+        };
+        Ok((boxed, settings))
+    }
+
+    /// Cells and bytes of a room.
+    fn ask(&mut self, program: Program) -> Option<(u32, usize)> {
+        let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
+        header.kind = Type::Ask;
+        if program == Program::Coordinator {
+            header.flags = COORDINATOR;
+        }
+        ROOMS.into_iter().find_map(|room| {
+            let mut buffer = [0; FRAME_BYTES_MAX];
+            let empty = [0; ROOM_BYTES_MAX];
+            let frame = Form::Udp.write(&mut buffer, &OWNER, &OWN, &header, &empty[..room])?;
+            let event = Event::Frame(Port::Owner, frame.to_vec());
+            let sent = self.process(program).step(&event).ok()?;
+            let said = sent.iter().find_map(|(_, frame)| read(frame))?;
+            let (cells, said_room) = (said.value.crc, usize::from(said.value.length));
+            let whole = said.kind == Type::Done && said_room == room && cells.is_power_of_two();
+            (whole && cells <= 1 << 20).then_some((cells, room))
+        })
+    }
+
+    fn process(&mut self, program: Program) -> &mut Process {
+        match program {
+            Program::Acceptor => &mut self.acceptor,
+            Program::Coordinator => &mut self.coordinator,
+        }
+    }
+}
+
+fn read(frame: &[u8]) -> Option<Header> {
+    let form = Form::of(frame, PORT).ok()?;
+    Header::read(
+        frame
+            .get(form.header_at()..)?
+            .first_chunk::<HEADER_BYTES>()?,
+    )
+}
+
+impl Programs for Boxed {
+    fn step(
+        &mut self,
+        program: Program,
+        from: Port,
+        frame: &[u8],
+        sent: &mut dyn FnMut(Port, &[u8]),
+    ) {
+        let event = Event::Frame(from, frame.to_vec());
+        // One that is down says nothing, and its owner sees that.
+        let Ok(said) = self.process(program).step(&event) else {
+            return;
+        };
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        for (port, said) in said {
+            // What was not for it leaves by the other port, and is nobody's.
+            if said == frame {
+                continue;
+            }
+            let routed = ROUTES.iter().any(|route| said.starts_with(&route.mac));
+            match routed {
+                // The same group, as it is heard.
+                true => {
+                    if let Some(said) = again(&said, &HEARD, self.room, &mut buffer) {
+                        sent(port, said);
+                    }
+                }
+                false => sent(port, &said),
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        for program in Program::ALL {
+            // One that is down has forgotten.
+            let _ = self.process(program).step(&Event::Power);
+        }
+    }
+
+    fn counters(&self) -> [Counters; 2] {
+        <[Counters; 2]>::default()
+    }
+}
+
+/// The same frame, to somebody else.
+fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let at = Form::Udp.room_at();
+    let header = read(frame)?;
+    let bytes = frame.get(at..at + room)?;
+    Form::Udp
+        .write(buffer, &OWN, to, &header, bytes)
+        .map(|frame| &*frame)
+}
+
+/// A wire of the cluster as a box sees it.
+pub struct Translated<W> {
+    wire: W,
+    /// This device's place in the cluster.
+    place: Settings,
+    /// What the box was built for.
+    room: usize,
+    arrived: Arrived,
+    buffer: Box<[u8]>,
+}
+
+impl<W: Wire> Translated<W> {
+    /// `place`: where this device is in the cluster, and how long rooms are there.
+    pub fn new(wire: W, place: Settings, room: usize) -> Self {
+        Self {
+            wire,
+            place,
+            room,
+            arrived: Arrived::default(),
+            buffer: vec![0; FRAME_BYTES_MAX].into(),
+        }
+    }
+}
+
+impl<W: Wire> Wire for Translated<W> {
+    fn send(&mut self, frame: &[u8]) {
+        let to = |to: Address| match to.mac {
+            mac if mac == HEARD.mac => self.place.everybody,
+            _ => beside(to),
+        };
+        let outer = (self.place.form, self.place.group, self.place.room);
+        let form = Form::Udp;
+        let made = carry(frame, form, outer, (self.place.own, to), &mut self.buffer);
+        if let Some(frame) = made {
+            self.wire.send(frame);
+        }
+    }
+
+    fn receive(&mut self, arrived: &mut Arrived) {
+        self.arrived.clear();
+        self.wire.receive(&mut self.arrived);
+        let Settings {
+            own,
+            everybody,
+            decisions,
+            group,
+            form,
+            ..
+        } = self.place;
+        let inner = (Form::Udp, GROUP, self.room);
+        for frame in self.arrived.iter().take(Arrived::MAX) {
+            // Others' are not looked at: a box would drop them.
+            let ours = read_of(frame, form, own.port).is_some_and(|header| header.group == group);
+            let to = match frame.first_chunk::<6>() {
+                Some(mac) if *mac == own.mac => OWN,
+                Some(mac) if [everybody.mac, decisions.mac].contains(mac) => HEARD,
+                _ => continue,
+            };
+            let Some(from) = source(frame, form).map(beside).filter(|_| ours) else {
+                continue;
+            };
+            if let Some(made) = carry(frame, form, inner, (from, |_| to), &mut self.buffer) {
+                arrived.push().extend_from_slice(made);
+            }
+        }
+    }
+
+    fn socket(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.wire.socket()
+    }
+}
+
+/// A station beside the box, as it is called on the other side.
+const fn beside(mut station: Address) -> Address {
+    station.mac[0] ^= OTHERS;
+    station
+}
+
+fn read_of(frame: &[u8], form: Form, port: u16) -> Option<Header> {
+    if Form::of(frame, port).ok()? != form {
+        return None;
+    }
+    Header::read(
+        frame
+            .get(form.header_at()..)?
+            .first_chunk::<HEADER_BYTES>()?,
+    )
+}
+
+/// Who sent a frame; over raw frames a station has no address of IP.
+fn source(frame: &[u8], form: Form) -> Option<Address> {
+    address(frame, 6, form, (26, 34))
+}
+
+/// Whom it is for.
+fn destination(frame: &[u8], form: Form) -> Option<Address> {
+    address(frame, 0, form, (30, 36))
+}
+
+fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> Option<Address> {
+    let mac = *frame.get(mac..)?.first_chunk()?;
+    Some(match form {
+        Form::Raw => Address {
+            mac,
+            ip: [10, mac[3], mac[4], mac[5]],
+            port: PORT,
+        },
+        Form::Udp => Address {
+            mac,
+            ip: *frame.get(ip..)?.first_chunk()?,
+            port: u16::from_be_bytes(*frame.get(port..)?.first_chunk()?),
+        },
+    })
+}
+
+/// A frame of one side as the other one has it: form, group and room of that, from somebody to somebody there. `None`:
+/// its value has no room there.
+fn carry<'a>(
+    frame: &[u8],
+    form: Form,
+    (other, group, room): (Form, u32, usize),
+    (from, to): (Address, impl Fn(Address) -> Address),
+    buffer: &'a mut [u8],
+) -> Option<&'a [u8]> {
+    // A frame that changed on its way votes for nothing, on the other side either.
+    if frame.len() < form.room_at() || form.is_whole(frame).is_err() {
+        return None;
+    }
+    let header = Header::read(
+        frame
+            .get(form.header_at()..)?
+            .first_chunk::<HEADER_BYTES>()?,
+    )?;
+    let bytes = frame.get(form.room_at()..)?;
+    let header = Header { group, ..header };
+    let kept = bytes.len().min(room);
+    let (bytes, rest) = bytes.split_at(kept);
+    if rest.iter().any(|byte| *byte != 0) {
+        return None;
+    }
+    let mut whole = [0; ROOM_BYTES_MAX];
+    whole.get_mut(..kept)?.copy_from_slice(bytes);
+    let to = to(destination(frame, form)?);
+    other
+        .write(buffer, &from, &to, &header, &whole[..room])
+        .map(|frame| &*frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(form: Form) -> Settings {
+        let own = Address {
+            mac: [2, 0, 0, 9, 9, 9],
+            ip: [10, 9, 9, 9],
+            port: 7451,
+        };
+        let all = Address {
+            mac: [3, 0, 0, 0, 0, 1],
+            ip: [224, 0, 0, 1],
+            port: 7451,
+        };
+        Settings {
+            group: 77,
+            cells: 4096,
+            room: 1408,
+            form,
+            own,
+            everybody: all,
+            decisions: all,
+            tap_frames: 8,
+        }
+    }
+
+    /// Holds what is sent, and gives what is to arrive.
+    struct Still(Vec<Vec<u8>>, Vec<Vec<u8>>, std::fs::File);
+
+    impl Wire for Still {
+        fn send(&mut self, frame: &[u8]) {
+            self.0.push(frame.to_vec());
+        }
+        fn receive(&mut self, arrived: &mut Arrived) {
+            for frame in self.1.drain(..) {
+                arrived.push().extend_from_slice(&frame);
+            }
+        }
+        fn socket(&self) -> std::os::fd::BorrowedFd<'_> {
+            std::os::fd::AsFd::as_fd(&self.2)
+        }
+    }
+
+    fn translated(form: Form) -> Translated<Still> {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        Translated::new(Still(Vec::new(), Vec::new(), file), place(form), 32)
+    }
+
+    fn arrive(translated: &mut Translated<Still>, frame: Vec<u8>) -> Option<Vec<u8>> {
+        translated.wire.1.push(frame);
+        let mut arrived = Arrived::default();
+        translated.receive(&mut arrived);
+        arrived.iter().next().map(<[u8]>::to_vec)
+    }
+
+    fn submit(group: u32) -> Header {
+        Header::submit(group, Descriptor::NONE, 0)
+    }
+
+    /// From another station to all, and back to it: as if the box were there itself.
+    #[test]
+    fn a_frame_and_its_answer_cross_the_border() {
+        let other = Address {
+            mac: [2, 0, 0, 8, 8, 8],
+            ip: [10, 8, 8, 8],
+            port: 7451,
+        };
+        for form in [Form::Udp, Form::Raw] {
+            let mut translated = translated(form);
+            let mut buffer = [0; FRAME_BYTES_MAX];
+            let mut room = [0; 1408];
+            room[..32].fill(5);
+            let all = place(form).everybody;
+            let frame = form.write(&mut buffer, &other, &all, &submit(77), &room);
+            let inner = arrive(&mut translated, frame.unwrap().to_vec()).unwrap();
+            let header = read(&inner).unwrap();
+            assert_eq!(
+                (header.group, inner.len()),
+                (GROUP, Form::Udp.room_at() + 32)
+            );
+            assert_eq!(destination(&inner, Form::Udp).unwrap().mac, HEARD.mac);
+            assert_eq!(inner[Form::Udp.room_at()..], [5; 32]);
+            assert!(Form::Udp.is_whole(&inner).is_ok());
+
+            let back = source(&inner, Form::Udp).unwrap();
+            let mut buffer = [0; FRAME_BYTES_MAX];
+            let answer = Form::Udp.write(&mut buffer, &OWN, &back, &header, &[5; 32]);
+            translated.send(answer.unwrap());
+            let outer = translated.wire.0.pop().unwrap();
+            assert_eq!(outer.len(), form.room_at() + 1408);
+            assert_eq!(outer[..6], other.mac);
+            assert_eq!(source(&outer, form).unwrap().mac, place(form).own.mac);
+            assert_eq!(read_of(&outer, form, 7451).unwrap().group, 77);
+            assert!(form.is_whole(&outer).is_ok());
+        }
+    }
+
+    /// A value that a box has no room for, another group's frame, one for somebody else, and one that was spoiled.
+    #[test]
+    fn what_is_not_for_the_box_does_not_reach_it() {
+        let (form, other) = (Form::Udp, station(7));
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        let mut make = |to: &Address, group, room: &[u8]| {
+            let frame = form.write(&mut buffer, &other, to, &submit(group), room);
+            frame.unwrap().to_vec()
+        };
+        let all = place(form).everybody;
+        let mut long = [0; 1408];
+        long[32] = 1;
+        let mut spoiled = make(&all, 77, &[0; 1408]);
+        *spoiled.last_mut().unwrap() = 1;
+        let refused = [
+            make(&all, 77, &long),
+            make(&all, 78, &[0; 1408]),
+            make(&station(8), 77, &[0; 1408]),
+            spoiled,
+            vec![0; 20],
+            Vec::new(),
+        ];
+        for (number, frame) in refused.into_iter().enumerate() {
+            let reached = arrive(&mut translated(form), frame);
+            assert!(reached.is_none(), "{number}");
+        }
+        // What a box says is no better.
+        for said in [&[][..], &[3; 41], &[3; 200]] {
+            let mut translated = translated(form);
+            translated.send(said);
+            assert!(translated.wire.0.is_empty());
+        }
+        let fine = make(&all, 77, &[0; 1408]);
+        assert!(arrive(&mut translated(form), fine).is_some());
+    }
+}
