@@ -12,6 +12,7 @@ mod logging;
 mod member;
 mod memory;
 mod output;
+mod p4;
 mod plane_keys;
 mod recover;
 mod restore;
@@ -50,6 +51,9 @@ struct Cli {
 enum Command {
     /// Run a node
     Start(config::StartArgs),
+    /// A program for switches as a device: frames in, frames out
+    #[command(hide = true)]
+    P4(p4::P4Args),
     /// Three nodes, a killed leader, nothing lost
     Demo(demo::DemoArgs),
     /// What every node says
@@ -140,6 +144,7 @@ fn arguments(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
 fn run(command: Command, output: Output) -> Result<Exit, Problem> {
     match command {
         Command::Start(args) => start::run(&args),
+        Command::P4(args) => p4::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
         Command::Doctor(args) => doctor::run(&args, output),

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         Problem::new(Exit::Usage, "plane", refused).hint(hint)
     })?;
     listeners
-        .bind_device(config.device, &config.plane)
+        .bind_device(&config.device, &config.plane)
         .map_err(|refused| {
             let hint = refused.hint();
             Problem::new(Exit::Usage, "device", refused).hint(hint)

@@ -1,14 +1,20 @@
-//! Phase 2 in the kernel, as users see it. Without root, or where no program may be loaded, it is skipped, in print.
+//! Devices of nodes, as users see them. Without root, or where no program may be loaded into the kernel, that is skipped,
+//! in print.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::env;
+use std::{env, fs};
 
-use common::{Cluster, NodeProcess, PATIENCE, patient, quorate_json, single, wait_for};
+use common::{
+    Cluster, NodeProcess, PATIENCE, Signal, patient, program, quorate_json, single, wait_for,
+};
 use quorate_client::Client;
-use quorate_testbed::nodes::answer;
+use quorate_testbed::{
+    nodes::{Nodes, answer},
+    process::cluster,
+};
 use serde_json::Value as Json;
 
 /// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
@@ -77,6 +83,125 @@ fn a_learner_submits_and_learns_by_frames() {
         Some(written.to_string().as_bytes()),
         "{reply:?}"
     );
+}
+
+/// What a node says of its device.
+fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
+    Some(cluster.status(id)?["device"].clone()).filter(|device| !device.is_null())
+}
+
+/// The process of a program of this node's box.
+fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
+    let node = cluster.node(id).id();
+    let all = fs::read_dir(format!("/proc/{node}/task")).ok()?.flatten();
+    let children = all.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: String = children.collect();
+    children.split_whitespace().find_map(|child| {
+        let words = fs::read(format!("/proc/{child}/cmdline")).ok()?;
+        let is_it = words
+            .split(|byte| *byte == 0)
+            .any(|word| word == program.as_bytes());
+        is_it.then(|| child.parse().ok()).flatten()
+    })
+}
+
+/// [offload-9], [offload-12] Programs for switches give out slots and vote for nodes. One is killed with its memory while it
+/// works: nothing that was acknowledged is lost, and it is used again when it is back.
+#[test]
+fn boxes_give_out_slots_and_may_lose_their_memory() {
+    let mut cluster = Cluster::start(3, &["--device", "p4"]);
+    let mut client = cluster.client_from(1);
+    let mut written = 0_u64;
+    for round in 0..3 {
+        let leader = wait_for("a leader whose box gives out slots", || {
+            let leader = cluster.nodes.leader().ok()?;
+            let device = device_of(&cluster, leader)?;
+            assert!(device["kind"] != "udp", "{device}");
+            device["gives_from"].is_u64().then_some(leader)
+        });
+        let before = device_of(&cluster, leader).unwrap()["given"]
+            .as_u64()
+            .unwrap();
+        wait_for("slots from it", || {
+            client.run(&[b"INCR", b"key"]).unwrap();
+            written += 1;
+            let device = device_of(&cluster, leader)?;
+            (device["given"].as_u64()? >= before + 10).then_some(())
+        });
+        let program = ["coordinator", "acceptor"][round % 2];
+        let process = wait_for("its process", || process_of(&mut cluster, leader, program));
+        let process = rustix::process::Pid::from_raw(process.try_into().unwrap()).unwrap();
+        rustix::process::kill_process(process, Signal::KILL).unwrap();
+        for _ in 0..20 {
+            client.run(&[b"INCR", b"key"]).unwrap();
+            written += 1;
+        }
+    }
+    let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
+    assert_eq!(
+        reply.bytes(),
+        Some(written.to_string().as_bytes()),
+        "{reply:?}"
+    );
+}
+
+/// One votes by a program for switches, one by a thread, one by itself: whoever leads, devices and node work together.
+#[test]
+fn groups_are_mixed() {
+    let mut nodes = Nodes::none("quorate-test-").unwrap();
+    let specs = cluster(&program(), nodes.folder(), 3, &["--durability", "volatile"]).unwrap();
+    let devices = ["p4", "udp", "off"].into_iter();
+    let specs = specs.into_iter().zip(devices).map(|(mut spec, device)| {
+        spec.flags.extend(["--device", device].map(str::to_owned));
+        spec
+    });
+    nodes.start(specs.collect()).unwrap();
+    let cluster = Cluster { nodes };
+    cluster.wait_until_all_serve();
+    let mut client = cluster.client_from(3);
+    let mut written = 0_u64;
+    for leader in [1, 2, 1] {
+        wait_for("the leader that is wanted", || {
+            let admin = cluster.nodes.admin_addresses().swap_remove(0);
+            let to = leader.to_string();
+            quorate_json(&["transfer", "--to", &to, "--admin", &admin, "--json"]);
+            (cluster.nodes.leader().ok()? == leader).then_some(())
+        });
+        let given = || device_of(&cluster, leader)?["given"].as_u64();
+        let before = wait_for("its device", given);
+        wait_for("slots that it gave out", || {
+            client.run(&[b"INCR", b"key"]).unwrap();
+            written += 1;
+            (given()? >= before + 10).then_some(())
+        });
+    }
+    // Both voted for what the other gave out.
+    for id in [1, 2] {
+        let device = device_of(&cluster, id).unwrap();
+        assert_eq!(device["kind"], ["", "p4", "udp"][id as usize]);
+        assert!(device["votes"].as_u64().unwrap() >= 20, "{device}");
+    }
+    let reply = cluster.client_of(2).ask(&[b"GET", b"key"]).unwrap();
+    assert_eq!(
+        reply.bytes(),
+        Some(written.to_string().as_bytes()),
+        "{reply:?}"
+    );
+}
+
+/// What does not map frames to frames is said, and a thread votes instead.
+#[test]
+fn a_box_that_does_not_answer_is_passed_over() {
+    for (command, why) in [
+        ("process:false", "does not answer"),
+        ("process:/nowhere/quorate-none", "cannot be started"),
+        ("rtl:/nowhere", "cannot be started"),
+    ] {
+        let cluster = Cluster::start(1, &["--device", command]);
+        let device = wait_for("its device", || device_of(&cluster, 1));
+        assert_eq!(device["kind"], "udp", "{device}");
+        assert!(device["name"].as_str().unwrap().contains(why), "{device}");
+    }
 }
 
 /// What excludes each other is said before anything is started.

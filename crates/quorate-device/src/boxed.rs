@@ -100,12 +100,15 @@ pub struct Boxed {
 }
 
 impl Boxed {
-    /// Runs the command twice, with the name of a program as its last word, and asks each what it holds; then what its
-    /// thread is told.
+    /// Runs the command twice, with the name of a program in place of each `{}`, or else as its last word, and asks each
+    /// what it holds; then what its thread is told.
     pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
         let start = |program| {
-            let words = words.iter().cloned().chain([name(program).to_owned()]);
-            Process::start(words.collect()).map_err(NoBox::Start)
+            let name = name(program);
+            let has_place = words.iter().any(|word| word.contains("{}"));
+            let named = words.iter().map(|word| word.replace("{}", name));
+            let last = (!has_place).then(|| name.to_owned());
+            Process::start(named.chain(last).collect()).map_err(NoBox::Start)
         };
         let mut boxed = Self {
             acceptor: start(Program::Acceptor)?,

@@ -19,7 +19,7 @@ use crate::pipe::{Event, Sent, read_answer, write_event};
 
 /// How long an answer may take; the first one as long as a start.
 const PATIENCE: Duration = Duration::from_millis(500);
-const PATIENCE_AT_START: Duration = Duration::from_secs(10);
+const PATIENCE_AT_START: Duration = Duration::from_secs(3);
 /// From the end of one process to the start of the next.
 const REST: Duration = Duration::from_secs(1);
 

@@ -1,8 +1,9 @@
 //! The device of a node, if one is wanted: it votes, gives out slots and counts ([offload-5]).
 //!
-//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`, `by_udp` (its steps),
-//! `waiting` (how a device wakes the reactor).
+//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`, `by_udp`, `boxes` (its
+//! steps), `waiting` (how a device wakes the reactor).
 
+mod boxes;
 mod by_udp;
 mod kernel;
 mod ladder;
@@ -27,6 +28,7 @@ use crate::{
         sockets::{LOOPBACK, interface_of},
     },
 };
+use boxes::Way;
 use by_udp::ByUdp;
 use ladder::{Rung, Rungs};
 pub(crate) use waiting::Waiting;
@@ -39,7 +41,7 @@ const ROOM_BYTES: usize = 1408;
 const TAP_FRAMES: usize = 1 << 13;
 
 /// What a node is to have as a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Nothing.
     #[default]
@@ -52,6 +54,35 @@ pub enum Kind {
     Kernel,
     /// In the kernel by tc alone, or else the thread.
     Tc,
+    /// A box of its own, or else a thread by the same frames.
+    Box(BoxOf),
+}
+
+/// A box of its own: two processes that map frames to frames, and may stand for whatever does that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BoxOf {
+    kind: &'static str,
+    /// The command; where a word has `{}`, the name of the program belongs there, and else behind the last word.
+    words: Vec<String>,
+}
+
+impl BoxOf {
+    /// `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary runs itself.
+    fn named(name: &str) -> Option<Self> {
+        let (kind, words) = match name.split_once(':') {
+            None if name == "p4" => {
+                let own = std::env::current_exe().ok()?;
+                ("p4", vec![own.to_str()?.to_owned(), "p4".to_owned()])
+            }
+            Some(("rtl", folder)) => ("rtl", vec![format!("{folder}/{{}}/V{{}}64")]),
+            Some(("process", command)) => {
+                let words = command.split_whitespace().map(str::to_owned);
+                ("process", words.collect())
+            }
+            _ => return None,
+        };
+        (!words.is_empty()).then_some(Self { kind, words })
+    }
 }
 
 impl Kind {
@@ -63,13 +94,14 @@ impl Kind {
             "packet" => Some(Self::Packet),
             "kernel" => Some(Self::Kernel),
             "tc" => Some(Self::Tc),
-            _ => None,
+            name => BoxOf::named(name).map(Self::Box),
         }
     }
 
     /// As settings have it.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
+            Self::Box(one) => one.kind,
             Self::Off => "off",
             Self::Udp => "udp",
             Self::Packet => "packet",
@@ -78,11 +110,11 @@ impl Kind {
         }
     }
 
-    const fn hooks(self) -> &'static [Hook] {
+    const fn hooks(&self) -> &'static [Hook] {
         match self {
             Self::Kernel => &Hook::ALL,
             Self::Tc => &[Hook::Traffic],
-            Self::Off | Self::Udp | Self::Packet => &[],
+            Self::Off | Self::Udp | Self::Packet | Self::Box(_) => &[],
         }
     }
 }
@@ -140,11 +172,11 @@ pub(crate) struct Started {
 impl Bound {
     /// Beside the listener for peers.
     pub(crate) fn open(
-        kind: Kind,
+        kind: &Kind,
         wanted: &Wanted,
         peers: SocketAddr,
     ) -> Result<Option<Self>, Refused> {
-        if kind == Kind::Off {
+        if *kind == Kind::Off {
             return Ok(None);
         }
         let mut bound = Self {
@@ -153,7 +185,7 @@ impl Bound {
             members: Members::default(),
         };
         let by_udp = ByUdp::place(wanted, peers);
-        let by_udp = if kind == Kind::Udp {
+        let by_udp = if *kind == Kind::Udp {
             Ok(by_udp?)
         } else {
             by_udp
@@ -161,7 +193,7 @@ impl Bound {
         if !peers.ip().is_loopback() && !wanted.trusted {
             return Err(Refused::Untrusted(kind.name()));
         }
-        if kind == Kind::Udp {
+        if *kind == Kind::Udp {
             let udp = ByUdp::bind(by_udp?, &bound.members)?;
             bound.rungs.push(Rung::Udp(udp));
             return Ok(Some(bound));
@@ -175,7 +207,14 @@ impl Bound {
                 .not
                 .push(format!("not by frames at {LOOPBACK}: {why}"));
             match by_udp.and_then(|at| ByUdp::bind(at, &bound.members)) {
-                Ok(udp) => bound.rungs.push(Rung::Udp(udp)),
+                Ok(udp) => {
+                    let later = udp.later();
+                    let unused = bound.push_box(kind, Way::Udp(udp));
+                    bound.rungs.push(match unused {
+                        Some(Way::Udp(udp)) => Rung::Udp(udp),
+                        _ => Rung::Udp(later),
+                    });
+                }
                 Err(refused) => bound.not.push(format!("not by datagrams: {refused}")),
             }
             return Ok(Some(bound));
@@ -188,8 +227,18 @@ impl Bound {
                 hook: None,
             });
         }
+        bound.push_box(kind, Way::Frames(interface.clone()));
         bound.rungs.push(Rung::Packet(interface));
         Ok(Some(bound))
+    }
+
+    /// A box by this way, if one is wanted; the way, if not.
+    fn push_box(&mut self, kind: &Kind, way: Way) -> Option<Way> {
+        let Kind::Box(one) = kind else {
+            return Some(way);
+        };
+        self.rungs.push(Rung::Box(one.clone(), way));
+        None
     }
 
     /// What it takes to have one.
@@ -249,7 +298,40 @@ impl Following {
 mod tests {
     use quorate_replica::status::Way;
 
-    use super::*;
+    use super::{boxes::Way as By, *};
+
+    #[test]
+    fn boxes_have_names_and_commands() {
+        let named = |name: &str| match Kind::named(name) {
+            Some(Kind::Box(one)) => Some((one.kind, one.words)),
+            _ => None,
+        };
+        let (kind, words) = named("p4").unwrap();
+        assert_eq!((kind, words[1].as_str()), ("p4", "p4"));
+        let words = vec!["a/{}/V{}64".to_owned()];
+        assert_eq!(named("rtl:a"), Some(("rtl", words)));
+        let words = vec!["run".to_owned(), "--fast".to_owned()];
+        assert_eq!(named("process: run  --fast"), Some(("process", words)));
+        for none in ["process:", "process: ", "p4:", "box", ""] {
+            assert_eq!(named(none), None, "{none}");
+        }
+    }
+
+    /// The thread that it falls back to hears the same frames.
+    #[test]
+    fn a_box_is_tried_before_the_thread_of_its_way() {
+        let kind = Kind::named("process:none").unwrap();
+        let bound = Bound::open(
+            &kind,
+            &wanted(Way::Tcp, false),
+            "127.0.0.1:0".parse().unwrap(),
+        );
+        let rungs = bound.unwrap().unwrap().rungs;
+        assert!(matches!(
+            rungs[..],
+            [Rung::Box(_, By::Udp(_)), Rung::Udp(_)]
+        ));
+    }
 
     fn wanted(way: Way, trusted: bool) -> Wanted {
         Wanted {
@@ -263,7 +345,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_a_reason() {
         let open = |way, trusted, at: &str| {
             let at = at.parse().unwrap();
-            Bound::open(Kind::Udp, &wanted(way, trusted), at)
+            Bound::open(&Kind::Udp, &wanted(way, trusted), at)
         };
         let refused = |opened: Result<Option<Bound>, Refused>| opened.unwrap_err().to_string();
         assert!(refused(open(Way::Udp, true, "127.0.0.1:0")).contains("--plane udp"));
@@ -272,14 +354,14 @@ mod tests {
         assert!(refused(open(Way::Tcp, false, "192.0.2.1:7451")).contains("in a member's name"));
         assert!(open(Way::Tcp, false, "127.0.0.1:0").unwrap().is_some());
         let by_frames = Bound::open(
-            Kind::Kernel,
+            &Kind::Kernel,
             &wanted(Way::Udp, false),
             "127.0.0.1:0".parse().unwrap(),
         );
         let by_frames = by_frames.unwrap().unwrap();
         assert!(by_frames.rungs.is_empty() && by_frames.not[1].contains("--plane udp"));
         let nowhere = Bound::open(
-            Kind::Packet,
+            &Kind::Packet,
             &wanted(Way::Tcp, true),
             "0.0.0.0:7451".parse().unwrap(),
         );
@@ -290,7 +372,7 @@ mod tests {
                 .contains("--plane-interface")
         );
         let off = Bound::open(
-            Kind::Off,
+            &Kind::Off,
             &wanted(Way::Udp, false),
             "[::1]:0".parse().unwrap(),
         );

@@ -186,7 +186,7 @@ impl Listeners {
     /// Opens the socket of a device beside the listener for peers, if one is wanted.
     pub fn bind_device(
         &mut self,
-        kind: device::Kind,
+        kind: &device::Kind,
         wanted: &Wanted,
     ) -> Result<(), device::Refused> {
         self.device = device::Bound::open(kind, wanted, self.peer_address)?;

@@ -25,7 +25,11 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
         "tcp, udp, chain, multicast, ethernet, kernel or auto",
         parse_way,
     )?;
-    let device = layers.optional("device", "off, udp, packet, tc or kernel", Device::named)?;
+    let device = layers.optional(
+        "device",
+        "off, udp, packet, tc, kernel, p4, rtl:FOLDER or process:COMMAND",
+        Device::named,
+    )?;
     let file = layers.optional("plane-key", "a path", |text| {
         (!text.is_empty()).then(|| text.to_owned())
     })?;

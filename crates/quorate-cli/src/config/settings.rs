@@ -167,7 +167,7 @@ pub(super) const SETTINGS: [Setting; 48] = [
     setting(
         "device",
         "DEVICE",
-        "Who votes and counts for this node while it can: off, the node itself; kernel, programs in the kernel at --plane-interface; tc, the same behind the driver; packet, a thread by raw frames there; udp, a thread by datagrams at the port of --peer. What is not possible here is said, and the next is taken. The same on all nodes. Without it: off; beside --plane kernel: kernel",
+        "Who votes and counts for this node while it can: off, the node itself; kernel, programs in the kernel at --plane-interface; tc, the same behind the driver; packet, a thread by raw frames there; udp, a thread by datagrams at the port of --peer; p4, our programs for switches on an interpreter; rtl:FOLDER, our simulated cores; process:COMMAND, whatever maps frames to frames. What is not possible here is said, and the next is taken. The same on all nodes. Without it: off; beside --plane kernel: kernel",
         Preset::Unset,
     ),
     setting(

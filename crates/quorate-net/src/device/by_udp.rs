@@ -50,6 +50,20 @@ impl ByUdp {
         })
     }
 
+    /// The same place, for a device that binds it when it starts.
+    pub(super) fn later(&self) -> Self {
+        Self {
+            own: self.own,
+            udp: None,
+            members: self.members.clone(),
+        }
+    }
+
+    /// Nobody hears anything there until it is bound again.
+    pub(super) fn free(&mut self) {
+        self.udp = None;
+    }
+
     /// Where it is.
     pub(super) const fn own(&self) -> SocketAddrV4 {
         self.own

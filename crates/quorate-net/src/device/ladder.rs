@@ -10,7 +10,8 @@ use quorate_replica::{Ladder, Lent};
 use quorate_xdp::Hook;
 
 use super::{
-    Kind,
+    BoxOf, Kind,
+    boxes::Way,
     by_udp::ByUdp,
     kernel::Kernel,
     place::{Place, is_interface},
@@ -33,6 +34,8 @@ pub(super) enum Rung {
         /// The one that it took last.
         hook: Option<Hook>,
     },
+    /// A box of its own.
+    Box(BoxOf, Way),
     /// A thread, by raw frames at an interface.
     Packet(String),
     /// A thread, by datagrams.
@@ -43,17 +46,20 @@ impl Rung {
     /// Whether its interface is there.
     fn is_there(&self) -> bool {
         match self {
-            Self::Kernel { interface, .. } | Self::Packet(interface) => is_interface(interface),
-            Self::Udp(_) => true,
+            Self::Kernel { interface, .. }
+            | Self::Packet(interface)
+            | Self::Box(_, Way::Frames(interface)) => is_interface(interface),
+            Self::Udp(_) | Self::Box(_, Way::Udp(_)) => true,
         }
     }
 
     /// What one has there.
-    const fn kind(&self) -> Kind {
+    const fn kind(&self) -> &'static str {
         match self {
-            Self::Kernel { .. } => Kind::Kernel,
-            Self::Packet(_) => Kind::Packet,
-            Self::Udp(_) => Kind::Udp,
+            Self::Kernel { .. } => Kind::Kernel.name(),
+            Self::Box(one, _) => one.kind,
+            Self::Packet(_) => Kind::Packet.name(),
+            Self::Udp(_) => Kind::Udp.name(),
         }
     }
 
@@ -64,7 +70,7 @@ impl Rung {
                 hooks.retain(|one| Some(*one) != *hook);
                 !hooks.is_empty()
             }
-            Self::Packet(_) | Self::Udp(_) => false,
+            Self::Packet(_) | Self::Udp(_) | Self::Box(..) => false,
         }
     }
 }
@@ -73,6 +79,13 @@ impl fmt::Display for Rung {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel { interface, .. } => write!(to, "in the kernel at {interface}"),
+            Self::Box(one, way) => {
+                write!(to, "box, {}, ", one.kind)?;
+                match way {
+                    Way::Frames(interface) => write!(to, "by raw frames at {interface}"),
+                    Way::Udp(udp) => write!(to, "by datagrams at {}", udp.own()),
+                }
+            }
             Self::Packet(interface) => write!(to, "thread, by raw frames at {interface}"),
             Self::Udp(udp) => write!(to, "thread, by datagrams at {}", udp.own()),
         }
@@ -137,6 +150,10 @@ impl Rungs {
                 let name = format!("{name}, by {kernel}");
                 Ok((Box::new(kernel), name, pace))
             }
+            Rung::Box(one, way) => {
+                let device = way.start(one, self.cluster, &self.waiting)?;
+                Ok((Box::new(device), name, Pace::default()))
+            }
             Rung::Packet(interface) => {
                 let place = Place::at(interface, self.cluster)?;
                 let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
@@ -173,7 +190,7 @@ impl Rungs {
         let words = std::iter::once(&name).chain(&self.not).chain(not);
         let words: Vec<&str> = words.map(String::as_str).collect();
         Lent {
-            kind: self.rungs[self.at].kind().name(),
+            kind: self.rungs[self.at].kind(),
             name: words.join("; "),
             device,
             owner,

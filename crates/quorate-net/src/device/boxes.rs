@@ -1,0 +1,53 @@
+//! A box as a node has it: its programs, and the way by which it hears the cluster.
+
+use std::sync::Arc;
+
+use quorate_device::{Boxed, Packet, Software, Translated};
+use quorate_ethernet::Mac;
+use quorate_offload::Form;
+
+use super::{BoxOf, by_udp::ByUdp, place::Place, waiting::Waiting};
+
+/// How frames reach a box.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// Raw, at an interface.
+    Frames(String),
+    /// In datagrams.
+    Udp(ByUdp),
+}
+
+impl Way {
+    /// Starts the box, and the thread between it and the cluster.
+    pub(super) fn start(
+        &mut self,
+        one: &BoxOf,
+        cluster: u128,
+        waiting: &Arc<Waiting>,
+    ) -> Result<Software, String> {
+        let text = |error: &dyn ToString| error.to_string();
+        let opened = Boxed::open(&one.words).inspect_err(|_| {
+            // Another device may want the place.
+            if let Self::Udp(udp) = self {
+                udp.free();
+            }
+        });
+        let (boxed, inner) = opened.map_err(|error| text(&error))?;
+        let (programs, room, alarm) = (Box::new(boxed), inner.room, waiting.alarm());
+        let started = match self {
+            Self::Frames(interface) => {
+                let place = Place::at(interface, cluster)?;
+                let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
+                let wire = Packet::open(interface, &groups).map_err(|error| text(&error))?;
+                let wire = Translated::new(wire, place.for_thread(Form::Raw), room);
+                Software::start_with(inner, programs, wire, alarm)
+            }
+            Self::Udp(udp) => {
+                let (place, wire) = udp.open(cluster).map_err(|error| text(&error))?;
+                let wire = Translated::new(wire, place, room);
+                Software::start_with(inner, programs, wire, alarm)
+            }
+        };
+        started.map_err(|error| text(&error))
+    }
+}
