@@ -198,6 +198,7 @@ fn rounds(network: Option<&Network>, wish: Wish, settings: &[Setting]) -> Result
             }
             let plan = &mut plans[usize::from(!setting.is_durable())];
             plan.with_devices(setting.device != "off");
+            plan.with_boxes(setting.device == "p4");
             let history = stage.run(setting, plan, seed, &mut sums)?;
             if let (Some(checker), 0, true) = (&checker, round, setting.is_durable()) {
                 checker.refuses_lies(&history)?;

@@ -92,16 +92,12 @@ fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
 
 /// The process of a program of this node's box.
 fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
-    let node = cluster.node(id).id();
-    let all = fs::read_dir(format!("/proc/{node}/task")).ok()?.flatten();
-    let children = all.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let children: String = children.collect();
-    children.split_whitespace().find_map(|child| {
-        let words = fs::read(format!("/proc/{child}/cmdline")).ok()?;
-        let is_it = words
+    let children = cluster.node(id).children().unwrap();
+    children.into_iter().find(|child| {
+        let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        words
             .split(|byte| *byte == 0)
-            .any(|word| word == program.as_bytes());
-        is_it.then(|| child.parse().ok()).flatten()
+            .any(|word| word == program.as_bytes())
     })
 }
 

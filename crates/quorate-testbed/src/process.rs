@@ -18,6 +18,11 @@ use std::{
     time::Duration,
 };
 
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
+
 use crate::namespace;
 
 /// Ports that nodes of a demo or a test get: below those of outgoing connections.
@@ -138,6 +143,33 @@ impl NodeProcess {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Processes that it started and that run.
+    pub fn children(&self) -> io::Result<Vec<u32>> {
+        let mut children = Vec::new();
+        for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
+            // A thread may have ended meanwhile.
+            let list = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            children.extend(
+                list.split_whitespace()
+                    .filter_map(|id| id.parse::<u32>().ok()),
+            );
+        }
+        Ok(children)
+    }
+
+    /// Kills all of them.
+    pub fn kill_children(&self) -> io::Result<()> {
+        for child in self.children()? {
+            let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+            match pid.map(|pid| kill_process(pid, Signal::KILL)) {
+                // It ended by itself.
+                None | Some(Ok(()) | Err(Errno::SRCH)) => {}
+                Some(Err(error)) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// The end of what it logged; if it found itself wrong, what it found.

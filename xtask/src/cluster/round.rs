@@ -83,11 +83,12 @@ impl Setting {
     ];
 
     /// Phase 2 in devices.
-    pub(crate) const OF_DEVICES: [Self; 6] = [
+    pub(crate) const OF_DEVICES: [Self; 7] = [
         Self::new("durable", "lsm", "tcp", 12).device("kernel"),
         Self::new("volatile", "memory", "tcp", 8).device("kernel"),
         Self::new("durable", "memory", "tcp", 7).device("packet"),
         Self::new("volatile", "memory", "tcp", 6).device("udp"),
+        Self::new("durable", "memory", "tcp", 8).device("p4"),
         Self::new("durable", "memory", "multicast", 7)
             .device("kernel")
             .losing("1"),

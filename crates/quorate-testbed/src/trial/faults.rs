@@ -61,6 +61,10 @@ pub enum Rupture {
     UnplugLeader,
     /// A follower's is.
     UnplugFollower,
+    /// The leader's box loses its memory: its programs are killed.
+    ResetLeader,
+    /// A follower's does.
+    ResetFollower,
 }
 
 const DURABLE: [Harm; 9] = [
@@ -98,6 +102,9 @@ const RUPTURES: [Rupture; 8] = [
 /// Where phase 2 runs in devices, which are at interfaces.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
+/// Where these devices are processes; not in a volatile cluster, where that is a vote forgotten.
+const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
+
 /// What happens together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
@@ -131,11 +138,12 @@ impl FromStr for Step {
         let mut step = Self::default();
         for name in text.split('+').map(str::trim) {
             let harm = DURABLE.into_iter().find(|harm| format!("{harm:?}") == name);
-            let mut ruptures = RUPTURES.into_iter().chain(RUPTURES_OF_DEVICES);
+            let ruptures = RUPTURES.into_iter().chain(RUPTURES_OF_DEVICES);
+            let mut ruptures = ruptures.chain(RUPTURES_OF_BOXES);
             let rupture = ruptures.find(|one| format!("{one:?}") == name);
             if harm.is_none() && rupture.is_none() {
                 return Err(io::Error::other(format!(
-                    "{name}: not a fault; there are {DURABLE:?}, {RUPTURES:?} and {RUPTURES_OF_DEVICES:?}"
+                    "{name}: not a fault; there are {DURABLE:?}, {RUPTURES:?}, {RUPTURES_OF_DEVICES:?} and {RUPTURES_OF_BOXES:?}"
                 )));
             }
             step.harm = step.harm.or(harm);
@@ -180,12 +188,20 @@ impl Plan {
 
     /// What else may happen where there are devices, first; or not.
     pub fn with_devices(&mut self, devices: bool) {
-        let is_one = |rupture: &Rupture| RUPTURES_OF_DEVICES.contains(rupture);
-        let has = self.ruptures.iter().any(is_one);
-        if !devices {
-            self.ruptures.retain(|rupture| !is_one(rupture));
+        self.with(devices, &RUPTURES_OF_DEVICES);
+    }
+
+    /// The same where devices are processes.
+    pub fn with_boxes(&mut self, boxes: bool) {
+        self.with(boxes, &RUPTURES_OF_BOXES);
+    }
+
+    fn with(&mut self, wanted: bool, ruptures: &[Rupture]) {
+        let has = self.ruptures.iter().any(|one| ruptures.contains(one));
+        if !wanted {
+            self.ruptures.retain(|one| !ruptures.contains(one));
         } else if !has && !self.ruptures.is_empty() {
-            self.ruptures.splice(0..0, RUPTURES_OF_DEVICES);
+            self.ruptures.splice(0..0, ruptures.iter().copied());
         }
     }
 
@@ -242,6 +258,9 @@ impl Plan {
             network.take_down(&roles.down(rupture))?;
             network.unplug(&roles.unplugged(rupture))?;
             network.cut(&roles.lost(rupture))?;
+            for id in roles.reset(rupture) {
+                nodes.node(id)?.kill_children()?;
+            }
             if step.harm.is_some() {
                 self.wait(SECOND_MS);
             }
@@ -322,7 +341,9 @@ impl Roles {
             Rupture::DownLeader
             | Rupture::DownFollower
             | Rupture::UnplugLeader
-            | Rupture::UnplugFollower => Vec::new(),
+            | Rupture::UnplugFollower
+            | Rupture::ResetLeader
+            | Rupture::ResetFollower => Vec::new(),
         }
     }
 
@@ -340,6 +361,15 @@ impl Roles {
         match rupture {
             Rupture::UnplugLeader => vec![self.leader],
             Rupture::UnplugFollower => vec![self.followers[0]],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whose box loses its memory.
+    fn reset(&self, rupture: Rupture) -> Vec<u32> {
+        match rupture {
+            Rupture::ResetLeader => vec![self.leader],
+            Rupture::ResetFollower => vec![self.followers[0]],
             _ => Vec::new(),
         }
     }
@@ -391,6 +421,19 @@ mod tests {
         for rupture in RUPTURES_OF_DEVICES {
             assert!(steps.iter().any(|step| step.rupture == Some(rupture)));
         }
+        let mut plan = Plan::new(true, true, 1);
+        plan.with_devices(true);
+        plan.with_boxes(true);
+        let steps: Vec<Step> = (0..4).map(|_| plan.draw()).collect();
+        assert!(steps.iter().any(|step| {
+            step.rupture
+                .is_some_and(|one| RUPTURES_OF_BOXES.contains(&one))
+        }));
+        plan.with_boxes(false);
+        assert_eq!(
+            plan.ruptures.len(),
+            RUPTURES.len() + RUPTURES_OF_DEVICES.len()
+        );
         let mut plan = Plan::new(true, false, 1);
         plan.with_devices(true);
         assert!((0..50).all(|_| plan.draw().rupture.is_none()));
@@ -429,5 +472,7 @@ mod tests {
         assert_eq!(roles.down(Rupture::DownFollower), [3]);
         assert_eq!(roles.unplugged(Rupture::UnplugLeader), [2]);
         assert!(roles.down(Rupture::UnplugLeader).is_empty());
+        assert_eq!(roles.reset(Rupture::ResetFollower), [3]);
+        assert!(roles.reset(Rupture::UnplugLeader).is_empty());
     }
 }
