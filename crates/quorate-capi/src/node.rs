@@ -250,6 +250,8 @@ impl Source for Arc<Node> {
             let seen = self.changed.rung();
             match self.with(|_| Ok(())) {
                 Err(failed) if failed.code == Code::Unavailable => {}
+                // While it reads back what it knew, it may be unable to answer.
+                Ok(()) if !self.shared.is_replayed() && !self.shared.has_ended() => {}
                 settled => return settled,
             }
             if !self.changed.wait(seen, Some(until)) {

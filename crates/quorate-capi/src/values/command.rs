@@ -141,11 +141,11 @@ impl Reply {
             u64::from_le_bytes(*a),
             u64::from_le_bytes(rest.try_into().ok()?),
         );
-        match kind {
-            0 => Some(Self::Appended { slot: a }),
-            1 => Some(Self::Trimmed { first: a }),
-            2 => Some(Self::Full { first: a, held: b }),
-            3 => Some(Self::Malformed),
+        match (kind, a, b) {
+            (0, slot, 0) => Some(Self::Appended { slot }),
+            (1, first, 0) => Some(Self::Trimmed { first }),
+            (2, first, held) => Some(Self::Full { first, held }),
+            (3, 0, 0) => Some(Self::Malformed),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct Built {
 fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "QUORATE_NO_SKIPS=true, and {why}");
-    println!("SKIPPED: programs in C: {why}");
+    eprintln!("SKIPPED: programs in C: {why}");
 }
 
 fn here(name: &str) -> PathBuf {
