@@ -68,6 +68,9 @@ typedef struct quorate_error {
     const char *hint;
 } quorate_error;
 
+/* For quorate_deliver_from: not what is held, but what comes from now on. */
+#define QUORATE_END UINT64_MAX
+
 /* Hears how a submit or a trim ended: once. `slot` is the value's slot, or the first slot that is held after the
  * trim; 0 if `code` is not QUORATE_OK. Within it, quorate_last_error() has the details of `code`. */
 typedef void (*quorate_done)(void *argument, int code, uint64_t slot);
@@ -163,7 +166,7 @@ int quorate_submit_wait(quorate *handle, const void *value, size_t length, int t
 int quorate_sync(quorate *handle, int timeout_ms, uint64_t *next);
 
 /* Values are delivered from `slot` on: to `deliver` within quorate_dispatch, or, if that is null, by quorate_next.
- * Slot 0 stands for the oldest value that is held. A slot that is not given out yet is waited for. QUORATE_TRIMMED:
+ * Slot 0 stands for the oldest value that is held, QUORATE_END for the next one that is given a slot. A slot that is not given out yet is waited for. QUORATE_TRIMMED:
  * `slot` is known to be forgotten. That is also told later, by quorate_dispatch or quorate_next, when a slot is
  * forgotten before it was delivered, or an attached program hears of it; delivery is off then.
  * A node that has just started delivers nothing before it has read back what it knew. */
@@ -190,6 +193,11 @@ int quorate_dispatch(quorate *handle, int timeout_ms, int events_max, int *event
  * taken; call again with as many. QUORATE_TIMEOUT: there is none. Other codes as quorate_dispatch. QUORATE_IN_USE
  * also if values go to a callback. Completions wait for quorate_dispatch meanwhile. */
 int quorate_next(quorate *handle, int timeout_ms, uint64_t *slot, void *buffer, size_t capacity, size_t *length);
+
+/* Copies the value in a slot that this node holds to `buffer`; delivery goes on where it is. QUORATE_SIZE: it has
+ * *length bytes. QUORATE_TRIMMED, QUORATE_TIMEOUT: it is not held any more, or not here yet. QUORATE_INVALID also for
+ * attached programs, which hold none. */
+int quorate_read(quorate *handle, uint64_t slot, void *buffer, size_t capacity, size_t *length);
 
 /* Forgets all values in slots below `below`, on all nodes, for good; those that are not given out yet are not
  * concerned. Any program may, so agree on who does: a slot may be trimmed when every program has delivered it, and

@@ -238,6 +238,19 @@ impl Handle {
         Ok(())
     }
 
+    /// The value in a slot that is held, whatever is delivered.
+    pub fn peek(&self, slot: u64) -> Result<Arc<[u8]>, Failed> {
+        match self.source.peek(slot)? {
+            Read::Value(_, value) => Ok(value),
+            Read::Forgotten(first) => Err(forgotten(slot, first)),
+            Read::Ended(failed) => Err(failed),
+            Read::Ahead => Err(Failed::new(
+                Code::Timeout,
+                format!("slot {slot} is not here yet"),
+            )),
+        }
+    }
+
     /// No values are delivered any more.
     pub fn deliver_nothing(&self) {
         let mut delivery = self.delivery();
@@ -325,10 +338,12 @@ impl Turn<'_> {
     /// The next value, whatever completions wait.
     pub fn next_value(&self) -> Event {
         let mut delivery = self.0.delivery();
-        let Some(cursor) = delivery.cursor else {
+        let Some(mut cursor) = delivery.cursor else {
             return Event::Nothing;
         };
-        let failed = match self.0.source.read(cursor) {
+        let read = self.0.source.read(&mut cursor);
+        delivery.cursor = Some(cursor);
+        let failed = match read {
             Read::Ahead => return Event::Nothing,
             Read::Value(slot, value) => {
                 // From here on it has a place: if older ones are forgotten now, that is no news.
@@ -338,7 +353,7 @@ impl Turn<'_> {
             }
             Read::Forgotten(first) => match cursor {
                 Cursor::At(slot) => forgotten(slot, first),
-                Cursor::Oldest => return Event::Nothing,
+                Cursor::Oldest | Cursor::End => return Event::Nothing,
             },
             Read::Ended(failed) => failed,
         };

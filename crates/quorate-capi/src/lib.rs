@@ -5,13 +5,15 @@
 //! the way in.
 //!
 //! Reading order: [`values`] (what is replicated), [`node`] and [`attach`] (where it comes from), [`handle`] (what a
-//! program holds), [`border`] (C). Only that holds `unsafe` code.
+//! program holds), [`evpaxos`] (LibPaxos3's messages),
+//! [`border`] (C). Only that holds `unsafe` code.
 #![deny(unsafe_code)]
 
 pub mod attach;
 pub mod bell;
 pub mod border;
 pub mod error;
+pub mod evpaxos;
 pub mod handle;
 pub mod node;
 pub mod options;

@@ -221,13 +221,13 @@ impl Source for Arc<Node> {
     }
 
     fn seek(&self, cursor: Cursor) -> Result<(), Failed> {
-        match (cursor, self.shared.read(cursor)) {
+        match (cursor, self.shared.read(&mut { cursor })) {
             (Cursor::At(slot), Read::Forgotten(first)) => Err(forgotten(slot, first)),
             _ => Ok(()),
         }
     }
 
-    fn read(&self, cursor: Cursor) -> Read {
+    fn read(&self, cursor: &mut Cursor) -> Read {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Up(_) => match self.shared.read(cursor) {
                 Read::Ahead if self.shared.has_ended() => Read::Ended(
@@ -239,6 +239,10 @@ impl Source for Arc<Node> {
             State::Starting => Read::Ahead,
             State::Down(why) => Read::Ended(why.clone()),
         }
+    }
+
+    fn peek(&self, slot: u64) -> Result<Read, Failed> {
+        Ok(self.read(&mut Cursor::At(slot)))
     }
 
     fn taken(&self, _: u64) {}

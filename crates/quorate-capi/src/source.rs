@@ -17,6 +17,8 @@ pub enum Cursor {
     Oldest,
     /// At this slot.
     At(u64),
+    /// At the next value that is given a slot.
+    End,
 }
 
 /// What is at a cursor.
@@ -46,8 +48,12 @@ pub trait Source: Send + Sync {
     /// Reading goes on here. `Err`: that slot is known to be forgotten.
     fn seek(&self, cursor: Cursor) -> Result<(), Failed>;
 
-    /// What is at this cursor, which is where reading went on last, or behind what was taken since.
-    fn read(&self, cursor: Cursor) -> Read;
+    /// What is at this cursor, which is where reading went on last, or behind what was taken since. An end becomes
+    /// a slot as soon as it is known which.
+    fn read(&self, cursor: &mut Cursor) -> Read;
+
+    /// The value in this slot, if it is held here; nothing is said of delivery.
+    fn peek(&self, slot: u64) -> Result<Read, Failed>;
 
     /// The value in this slot is not needed again.
     fn taken(&self, slot: u64);

@@ -91,6 +91,8 @@ struct Delivery {
     /// On which connection that was said.
     asked_on: u64,
     received: VecDeque<(u64, Arc<[u8]>)>,
+    /// Values are wanted from the end on, which is being asked for.
+    ending: bool,
     /// What was forgotten, and the first slot that is held instead.
     forgotten: Option<(Option<u64>, u64)>,
     taken: Option<u64>,
@@ -100,15 +102,21 @@ struct Delivery {
 
 impl Delivery {
     fn seek(&mut self, cursor: Cursor) {
+        let ending = cursor == Cursor::End;
         *self = Self {
             epoch: self.epoch.wrapping_add(1),
-            wanted: Some(cursor),
+            wanted: (!ending).then_some(cursor),
+            ending,
             ..Self::default()
         };
     }
 
     /// What is to be said on this connection.
     fn frames(&mut self, link: u64, to: &mut Vec<u8>) {
+        if self.ending && self.asked_on != link {
+            self.asked_on = link;
+            Ask::Sync { id: self.end_id() }.encode(to);
+        }
         let Some(wanted) = self.wanted else { return };
         if self.asked_on != link {
             self.asked_on = link;
@@ -125,6 +133,22 @@ impl Delivery {
                 Ask::Taken { epoch, slot }.encode(to);
             }
             self.unreported = 0;
+        }
+    }
+
+    /// Of the question where the end is: none that a request has.
+    fn end_id(&self) -> u64 {
+        1 << 63 | u64::from(self.epoch)
+    }
+
+    /// The answer to that.
+    fn at_end(&mut self, id: u64, code: Code, next: u64) {
+        if self.ending && id == self.end_id() {
+            self.asked_on = 0;
+            if code == Code::Ok {
+                self.ending = false;
+                self.wanted = Some(Cursor::At(next));
+            }
         }
     }
 
@@ -368,6 +392,7 @@ impl Inner {
                 text,
             } => {
                 let code = Code::of(code.into()).ok_or_else(|| nonsense("an unknown code"))?;
+                state.delivery.at_end(id, code, slot);
                 let end = state.pending.answered(id, code, slot, text);
                 self.work.ring();
                 if matches!(code, Code::Unavailable | Code::Stopped) {
@@ -388,7 +413,7 @@ impl Inner {
                 if epoch == delivery.epoch {
                     let slot = match delivery.wanted.take() {
                         Some(Cursor::At(slot)) => Some(slot),
-                        Some(Cursor::Oldest) | None => None,
+                        Some(Cursor::Oldest | Cursor::End) | None => None,
                     };
                     delivery.forgotten = Some((slot, first));
                     self.news.ring();
@@ -432,10 +457,10 @@ impl Source for Client {
         Ok(())
     }
 
-    fn read(&self, cursor: Cursor) -> Read {
+    fn read(&self, cursor: &mut Cursor) -> Read {
         let state = self.inner.state();
         if let Some((slot, value)) = state.delivery.received.front()
-            && (cursor == Cursor::Oldest || cursor == Cursor::At(*slot))
+            && (!matches!(cursor, Cursor::At(_)) || *cursor == Cursor::At(*slot))
         {
             return Read::Value(*slot, Arc::clone(value));
         }
@@ -447,6 +472,11 @@ impl Source for Client {
             }
             (None, None) => Read::Ahead,
         }
+    }
+
+    fn peek(&self, _: u64) -> Result<Read, Failed> {
+        let detail = "an attached program holds no values";
+        Err(Failed::new(Code::Invalid, detail).hint("be delivered it, with quorate_recover"))
     }
 
     fn taken(&self, slot: u64) {

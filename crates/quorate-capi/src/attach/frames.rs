@@ -193,6 +193,8 @@ impl<'a> Ask<'a> {
             Self::Deliver { epoch, from } => Frame::new(to, 6).half(epoch).word(match from {
                 Cursor::Oldest => 0,
                 Cursor::At(slot) => slot,
+                // Nobody asks for it: a program asks for the slot first.
+                Cursor::End => u64::MAX,
             }),
             Self::Taken { epoch, slot } => Frame::new(to, 7).half(epoch).word(slot),
         }

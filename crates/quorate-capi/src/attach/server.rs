@@ -370,13 +370,13 @@ impl Around {
     fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
         while batch.len() < BATCH_BYTES {
             let mut state = line.state();
-            let (Some(from), epoch) = (state.from, state.epoch) else {
+            let (Some(mut from), epoch) = (state.from, state.epoch) else {
                 return;
             };
             if state.unread_bytes >= WINDOW_BYTES {
                 return;
             }
-            match self.node.shared().read(from) {
+            match self.node.shared().read(&mut from) {
                 Read::Value(slot, value) => {
                     Answer::Value {
                         epoch,

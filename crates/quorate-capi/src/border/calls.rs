@@ -296,6 +296,7 @@ pub unsafe extern "C" fn quorate_deliver_from(
 fn cursor(slot: u64) -> Cursor {
     match slot {
         0 => Cursor::Oldest,
+        u64::MAX => Cursor::End,
         slot => Cursor::At(slot),
     }
 }
@@ -469,6 +470,28 @@ pub unsafe extern "C" fn quorate_next(
                 }
             }
         })
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `length` can be written, and `capacity` bytes at `buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_read(
+    handle: *mut Opaque,
+    slot: u64,
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let length = unsafe { Out::required(length, "the place of the length") }?;
+        length.put(0);
+        let value = open(handle, |open| open.handle.peek(slot))?;
+        // SAFETY: as the caller promises.
+        unsafe { copy(&value, buffer, capacity, &length) }
     })
 }
 

@@ -10,6 +10,7 @@
 pub mod calls;
 pub mod errors;
 pub mod handles;
+pub mod paxos;
 mod pointers;
 mod signals;
 

@@ -54,15 +54,20 @@ impl Shared {
         self.applied_to.load(Ordering::Acquire) >= self.read_from.load(Ordering::Acquire)
     }
 
-    /// What is at the cursor.
-    pub fn read(&self, cursor: Cursor) -> Read {
+    /// What is at the cursor. An end becomes the slot that it is once that is known.
+    pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
         }
         let values = self.values();
-        let slot = match cursor {
+        let slot = match *cursor {
             Cursor::Oldest => values.held().first,
             Cursor::At(slot) => slot,
+            Cursor::End => {
+                let next = values.held().next;
+                *cursor = Cursor::At(next);
+                next
+            }
         };
         match values.at(slot) {
             At::Value(value) => Read::Value(slot, value),
@@ -112,5 +117,48 @@ impl Shared {
             .iter()
             .filter_map(Weak::upgrade)
             .for_each(|bell| bell.ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::command::{Command, WhenFull};
+
+    #[test]
+    fn nothing_is_read_before_what_was_known_is_back() {
+        let shared = Shared::default();
+        let append = Command::Append {
+            held_max: 1000,
+            when_full: WhenFull::Refuse,
+            value: b"x",
+        };
+        shared.values().execute(&append.encode());
+        shared.applied(2);
+        let read = |cursor: Cursor| shared.read(&mut { cursor });
+        assert_eq!(
+            read(Cursor::Oldest),
+            Read::Ahead,
+            "who knows what the log says"
+        );
+        shared.read_from(3);
+        assert_eq!(
+            read(Cursor::At(1)),
+            Read::Ahead,
+            "it may be trimmed by slot 2"
+        );
+        let mut end = Cursor::End;
+        assert_eq!(shared.read(&mut end), Read::Ahead);
+        assert_eq!(end, Cursor::End, "nobody knows which slot that is");
+        shared
+            .values()
+            .execute(&Command::Trim { below: 2 }.encode());
+        shared.applied(3);
+        assert_eq!(read(Cursor::Oldest), Read::Ahead);
+        assert_eq!(read(Cursor::At(1)), Read::Forgotten(2));
+        assert_eq!(shared.read(&mut end), Read::Ahead);
+        assert_eq!(end, Cursor::At(2));
+        shared.values().execute(&append.encode());
+        assert_eq!(shared.read(&mut end), Read::Value(2, (&b"x"[..]).into()));
     }
 }

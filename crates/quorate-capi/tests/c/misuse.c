@@ -3,7 +3,9 @@
  *
  *   misuse DATA
  */
+#include <dirent.h>
 #include <limits.h>
+#include <signal.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +71,36 @@ static void *wait_for_value(void *argument)
     return NULL;
 }
 
+/* Every thread of the library keeps all signals from itself. */
+static void look_at_threads(void)
+{
+    int looked = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
+        char path[300], line[256];
+        unsigned long long blocked = 0;
+        if (task->d_name[0] == '.' || atoi(task->d_name) == getpid())
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        FILE *status = fopen(path, "r");
+        while (status != NULL && fgets(line, sizeof line, status) != NULL)
+            if (sscanf(line, "SigBlk: %llx", &blocked) == 1)
+                looked++;
+        if (status != NULL)
+            fclose(status);
+        if ((blocked >> (SIGPIPE - 1) & 1) == 0 || (blocked >> (SIGTERM - 1) & 1) == 0) {
+            printf("thread %s takes signals: %llx\n", task->d_name, blocked);
+            faults++;
+        }
+    }
+    if (tasks == NULL || looked == 0) {
+        printf("no thread was looked at\n");
+        faults++;
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+}
+
 int main(int arguments_count, char **arguments)
 {
     quorate_options *options = quorate_options_new();
@@ -112,6 +144,8 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_start(options, &other), QUORATE_REFUSED); /* the folder is in use */
     if (other != NULL)
         faults++;
+
+    look_at_threads();
 
     /* Values. */
     static char value[1001];

@@ -130,15 +130,15 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
         assert!(Instant::now() < until, "it does not come back");
         std::thread::yield_now();
     }
-    assert_eq!(shared.read(Cursor::At(1)), Read::Forgotten(2));
+    assert_eq!(shared.read(&mut Cursor::At(1)), Read::Forgotten(2));
     let values = [(2, &b""[..]), (3, b"three"), (4, b"four")];
     for (slot, value) in values {
         assert_eq!(
-            shared.read(Cursor::At(slot)),
+            shared.read(&mut Cursor::At(slot)),
             Read::Value(slot, value.into())
         );
     }
-    assert_eq!(shared.read(Cursor::At(5)), Read::Ahead);
+    assert_eq!(shared.read(&mut Cursor::At(5)), Read::Ahead);
     drop(node);
     assert!(shared.has_ended());
 }
