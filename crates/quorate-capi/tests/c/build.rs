@@ -16,7 +16,7 @@ pub(crate) struct Built {
 }
 
 /// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
-fn skip(why: &str) {
+pub(crate) fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "QUORATE_NO_SKIPS=true, and {why}");
     eprintln!("SKIPPED: programs in C: {why}");
@@ -34,20 +34,24 @@ fn libraries() -> PathBuf {
 
 /// Installs once for all tests; `None`: said already why not.
 fn installed() -> Option<&'static Path> {
-    static INSTALLED: OnceLock<Option<TempDir>> = OnceLock::new();
+    static INSTALLED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
         if Command::new("cc").arg("--version").output().is_err() {
             skip("there is no cc");
             return None;
         }
-        let prefix = tempfile::tempdir().expect("a folder");
-        let install = Command::new(here("install"))
+        // The libraries are large: each run replaces those of the one before.
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
+        let mut install = Command::new(here("install"));
+        install
             .arg("--prefix")
-            .arg(prefix.path())
+            .arg(&prefix)
             .arg("--from")
-            .arg(libraries())
-            .output()
-            .expect("a shell");
+            .arg(libraries());
+        if has_libevent() {
+            install.arg("--libpaxos");
+        }
+        let install = install.output().expect("a shell");
         assert!(
             install.status.success(),
             "{}",
@@ -55,12 +59,71 @@ fn installed() -> Option<&'static Path> {
         );
         Some(prefix)
     });
-    installed.as_ref().map(TempDir::path)
+    installed.as_deref()
+}
+
+/// Whether programs for libevent can be compiled.
+fn has_libevent() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = folder.path().join("event.c");
+        fs::write(
+            &source,
+            "#include <event2/event.h>\nint main(void) { return !event_base_new(); }\n",
+        )
+        .expect("written");
+        let mut compile = Command::new("cc");
+        compile
+            .arg("-o")
+            .arg(folder.path().join("event"))
+            .arg(&source)
+            .arg("-levent");
+        compile.output().is_ok_and(|output| output.status.success())
+    })
+}
+
+/// Whether C++ takes a header, alone and twice; `true` where there is no C++.
+pub(crate) fn is_cxx(header: &str) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("header.cc");
+    let line = format!("#include <{header}>\n");
+    fs::write(&source, format!("{line}{line}int main() {{ return 0; }}\n")).expect("written");
+    let Some(prefix) = installed() else {
+        return true;
+    };
+    let mut compile = Command::new("c++");
+    compile
+        .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
+        .arg(prefix.join("include"));
+    compile
+        .arg("-I")
+        .arg(prefix.join("include/libpaxos"))
+        .arg(&source);
+    compile.output().is_ok_and(|output| {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        output.status.success()
+    }) || Command::new("c++").arg("--version").output().is_err()
 }
 
 impl Built {
+    /// The example of this name, for LibPaxos3's interface.
+    pub(crate) fn of_libpaxos(name: &str) -> Option<Self> {
+        if !has_libevent() {
+            skip("libevent's headers are not there (libevent-dev)");
+            return None;
+        }
+        let include = installed()?.join("include/libpaxos");
+        let include = include.to_str().expect("a name");
+        Self::compiled(name, &["-I", include, "-levpaxos", "-levent"])
+    }
+
     /// The example of this name. `None`: there is no `cc`.
     pub(crate) fn of(name: &str) -> Option<Self> {
+        Self::compiled(name, &["-lquorate"])
+    }
+
+    fn compiled(name: &str, more: &[&str]) -> Option<Self> {
         let prefix = installed()?;
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join(name);
@@ -92,7 +155,7 @@ impl Built {
             .arg(prefix.join("include"))
             .arg("-L")
             .arg(prefix.join("lib"))
-            .arg("-lquorate")
+            .args(more)
             .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
             .output()
             .expect("cc runs");

@@ -23,7 +23,8 @@ pub(crate) fn number(answer: &str) -> u64 {
     number.unwrap_or_else(|| panic!("not ok: {answer}"))
 }
 
-fn ports(count: usize) -> Vec<String> {
+/// Addresses at which nobody listens.
+pub(crate) fn ports(count: usize) -> Vec<String> {
     // All of them at once, so that no two are equal.
     let ports: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))

@@ -2,6 +2,7 @@
 
 mod build;
 mod cluster;
+mod libpaxos;
 mod program;
 
 use std::time::Duration;
@@ -10,7 +11,6 @@ use build::Built;
 use cluster::{Cluster, number};
 use program::Program;
 
-/// A header that C++ takes, too, and a first program.
 #[test]
 fn the_first_program_runs() {
     let Some(built) = Built::of("first") else {
@@ -31,6 +31,18 @@ fn the_first_program_runs() {
     // Again: the three of before are delivered first.
     let output = built.run(&[folder.path().to_str().expect("a name")]);
     assert!(output.contains("delivered 1: "), "{output}");
+}
+
+/// The headers are for C++, too.
+#[test]
+fn the_headers_are_taken_by_cxx() {
+    let Some(_) = Built::of("first") else { return };
+    assert!(build::is_cxx("quorate.h"));
+    if Built::of_libpaxos("paxos_roles").is_some() {
+        for header in ["evpaxos.h", "paxos.h", "config.h", "quorate_paxos.h"] {
+            assert!(build::is_cxx(header), "{header}");
+        }
+    }
 }
 
 /// Three replicas of a table: any node takes a write, every node reads it, two go on without the third, which is

@@ -65,6 +65,15 @@ impl Program {
         self.child.wait().expect("ended");
     }
 
+    /// Asks it to end.
+    pub(crate) fn terminate(&mut self) {
+        let id = i32::try_from(self.child.id()).ok();
+        let id = id
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("a process");
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("asked");
+    }
+
     /// Waits for its end.
     pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
         // Its output ends with it.

@@ -1,6 +1,7 @@
 //! Hostile bytes: from a program, from a node, from the log, from a snapshot.
 
 mod check;
+mod libpaxos;
 
 use quorate::SessionId;
 use quorate_capi::{
@@ -97,4 +98,14 @@ fn seeds() -> Vec<Seed> {
 #[test]
 fn no_bytes_of_a_program_or_node_of_values() {
     driver::run("values", &seeds(), 20_000, check::check);
+}
+
+#[test]
+fn no_bytes_of_a_program_of_libpaxos() {
+    driver::run(
+        "libpaxos",
+        &libpaxos::seeds(),
+        20_000,
+        libpaxos::check::check,
+    );
 }

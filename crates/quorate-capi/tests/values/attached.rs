@@ -60,6 +60,33 @@ fn an_attached_program_does_all_that_a_node_does() {
     node.close().expect("ends well");
 }
 
+/// Values from now on: those that anybody was told of before are not among them.
+#[test]
+fn delivery_can_begin_at_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
+    let program = attach(&address(&node), &[]);
+    for slot in 1..=5 {
+        assert_eq!(submit(&node, b"before"), Ok(slot));
+    }
+    node.deliver_from(Cursor::End).expect("the end");
+    program.deliver_from(Cursor::End).expect("the end");
+    assert!(is_quiet(&node));
+    // The program asks the cluster; nobody is told when that was answered, so what comes first is one of these.
+    let mut last = submit(&node, b"after").expect("in a slot");
+    let until = Instant::now() + PATIENCE;
+    while is_quiet(&program) {
+        assert!(Instant::now() < until, "nothing comes");
+        last = submit(&node, b"after").expect("in a slot");
+    }
+    let (first, _) = next(&program).expect("held");
+    assert!(first > 5 && first <= last, "{first}");
+    assert_eq!(next(&node).expect("held").0, 6);
+    if first < last {
+        assert_eq!(next(&program).expect("held").0, first + 1);
+    }
+}
+
 /// A program that reads nothing for long holds up nobody, and gets all in order when it does.
 #[test]
 fn a_slow_program_holds_up_nobody() {

@@ -201,6 +201,19 @@ fn open_submits_are_bounded() {
     assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
 }
 
+/// A look at what is held, beside delivery.
+#[test]
+fn a_node_shows_what_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[]);
+    submit(&node, b"one").expect("in a slot");
+    submit(&node, b"two").expect("in a slot");
+    node.trim_and_wait(2, PATIENCE).expect("trimmed");
+    assert_eq!(node.peek(2).as_deref(), Ok(&b"two"[..]));
+    assert_eq!(node.peek(1).expect_err("forgotten").code, Code::Trimmed);
+    assert_eq!(node.peek(3).expect_err("not yet").code, Code::Timeout);
+}
+
 /// Where a program goes while it is delivered a value is where delivery goes on.
 #[test]
 fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
