@@ -81,7 +81,7 @@ impl Node {
     fn begin(self: &Arc<Self>, up: Embedded) -> Result<Embedded, Failed> {
         let stopped = || Failed::new(Code::Stopped, "the node ended while it started");
         let status = up.status().map_err(|_| stopped())?;
-        self.shared.applied(status.applied_to.0);
+        // What is applied is heard of by commits alone: a status is older than they are.
         self.shared.read_from(status.decided_to.0);
         if let Some(listen) = &self.options.listen {
             let server = Server::listen(listen, status.cluster, status.member.node.0, self)?;

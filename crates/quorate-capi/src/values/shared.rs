@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use quorate::Slot;
+
 use super::{
     command::Held,
     retained::{At, Retained},
@@ -30,7 +32,7 @@ impl Default for Shared {
         Self {
             values: Mutex::default(),
             listeners: Mutex::default(),
-            applied_to: AtomicU64::new(0),
+            applied_to: AtomicU64::new(Slot::FIRST.0),
             read_from: AtomicU64::new(u64::MAX),
             ended: AtomicBool::new(false),
         }

@@ -102,7 +102,6 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
             .start(move || values)
             .expect("starts");
         let status = node.status().expect("answers");
-        shared.applied(status.applied_to.0);
         shared.read_from(status.decided_to.0);
         (node, shared)
     };
