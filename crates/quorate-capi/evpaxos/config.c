@@ -205,10 +205,14 @@ static const char *set_option(struct evpaxos_config *config, const char *name, c
     if (strcasecmp(name, "lmdb-sync") == 0)
         return parse_boolean(value, &paxos_config.lmdb_sync) == 0 ? NULL : yes_or_no;
     if (strcasecmp(name, "lmdb-env-path") == 0) {
-        /* It stays for the life of the process, as programs may point to it. */
-        char *path = strdup(value);
+        /* What the file said before is ours to free; what the program set is not. */
+        static char *own;
+        char *path = own != NULL && strcmp(own, value) == 0 ? own : strdup(value);
         if (path == NULL)
             return "no memory";
+        if (path != own)
+            free(own);
+        own = path;
         paxos_config.lmdb_env_path = path;
         return NULL;
     }

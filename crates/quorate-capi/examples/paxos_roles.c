@@ -26,7 +26,7 @@ static struct event_base *base;
 static struct evpaxos_replica *replica;
 static struct evlearner *learner;
 
-static struct bufferevent *to_proposer;
+static struct bufferevent *to_proposer, *lines;
 static const char *name;
 static int submitted, learned, wanted;
 
@@ -96,7 +96,7 @@ static void on_line(struct bufferevent *bev, void *argument)
 static void read_lines(void)
 {
     evutil_make_socket_nonblocking(0);
-    struct bufferevent *lines = bufferevent_socket_new(base, 0, 0);
+    lines = bufferevent_socket_new(base, 0, 0);
     bufferevent_setcb(lines, on_line, NULL, NULL, NULL);
     bufferevent_enable(lines, EV_READ);
 }
@@ -159,6 +159,8 @@ int main(int count, char **arguments)
         evproposer_free(proposer);
     if (to_proposer != NULL)
         bufferevent_free(to_proposer);
+    if (lines != NULL)
+        bufferevent_free(lines);
     event_free(terminate);
     event_base_free(base);
     return 0;

@@ -121,6 +121,8 @@ int main(int arguments_count, char **arguments)
         faults++;
     WANT(quorate_close(NULL), QUORATE_INVALID);
     WANT(quorate_close((quorate *)options), QUORATE_INVALID);
+    WANT(quorate_submit((quorate *)options, "x", 1, NULL, NULL), QUORATE_INVALID);
+    WANT(quorate_recover((quorate *)options, 1), QUORATE_INVALID);
     WANT(quorate_options_set((quorate_options *)&faults, "data", "x"), QUORATE_INVALID);
     WANT(quorate_options_set(options, NULL, "x"), QUORATE_INVALID);
     WANT(quorate_options_set(options, "data", NULL), QUORATE_INVALID);
@@ -146,6 +148,9 @@ int main(int arguments_count, char **arguments)
         faults++;
 
     look_at_threads();
+    WANT(quorate_options_set((quorate_options *)node, "data", "x"), QUORATE_INVALID);
+    quorate_options_free((quorate_options *)node);
+    WANT(quorate_ready(node, 0), QUORATE_OK);
 
     /* Values. */
     static char value[1001];
