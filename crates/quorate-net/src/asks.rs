@@ -6,7 +6,7 @@ use std::io;
 use super::{
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     wake::Wake,
 };
@@ -23,6 +23,15 @@ pub struct Asks<T> {
 pub struct Asked<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
+}
+
+/// A question that is not in the queue.
+#[derive(Debug)]
+pub enum NotPut<T> {
+    /// The queue is full.
+    Full(T),
+    /// Nobody will see it.
+    Gone(T),
 }
 
 /// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a descriptor.
@@ -47,6 +56,16 @@ impl<T> Asks<T> {
         let put = self.queue.send(ask).is_ok();
         self.wake.signal();
         put
+    }
+
+    /// The same without waiting; the question comes back if the queue is full, or nobody will see it.
+    pub fn try_put(&self, ask: T) -> Result<(), NotPut<T>> {
+        let put = self.queue.try_send(ask);
+        self.wake.signal();
+        put.map_err(|error| match error {
+            TrySendError::Full(ask) => NotPut::Full(ask),
+            TrySendError::Disconnected(ask) => NotPut::Gone(ask),
+        })
     }
 }
 

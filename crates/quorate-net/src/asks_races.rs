@@ -21,7 +21,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use shuttle::thread;
 
-use asks::{Asked, asks};
+use asks::{Asked, NotPut, asks};
 use sync::{
     Arc,
     mpsc::{SyncSender, sync_channel},
@@ -104,6 +104,48 @@ fn nobody_asks_a_reactor_that_is_gone() {
             }
             end.join().unwrap();
             assert!(!program.put(sync_channel(1).0));
+        },
+        RUNS,
+    );
+}
+
+/// A full queue gives the question back; what was taken is answered, and nothing is slept through.
+#[test]
+fn who_does_not_wait_is_told_that_the_queue_is_full() {
+    shuttle::check_random(
+        || {
+            let (program, reactor) = asks::<(bool, Question)>(1).unwrap();
+            let asker = thread::spawn(move || {
+                let (reply, answer) = sync_channel(3);
+                let mut asked = 1;
+                for _ in 0..2 {
+                    match program.try_put((false, reply.clone())) {
+                        Ok(()) => asked += 1,
+                        Err(NotPut::Full((_, back))) => drop(back),
+                        Err(NotPut::Gone(_)) => panic!("the reactor is there"),
+                    }
+                }
+                assert!(program.put((true, reply)));
+                for _ in 0..asked {
+                    assert_eq!(answer.recv(), Ok(7));
+                }
+                assert!(asked > 1, "the queue was empty");
+                assert!(answer.recv().is_err(), "what came back is not answered");
+                program
+            });
+            let mut last = false;
+            while !last {
+                reactor.wake().wait();
+                reactor.begin();
+                while let Some((ends, question)) = reactor.next() {
+                    question.send(7).unwrap();
+                    last |= ends;
+                }
+            }
+            let program = asker.join().unwrap();
+            drop(reactor);
+            let gone = program.try_put((false, sync_channel(1).0));
+            assert!(matches!(gone, Err(NotPut::Gone(_))));
         },
         RUNS,
     );

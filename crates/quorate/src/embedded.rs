@@ -4,24 +4,25 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
 };
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_net::{Asks, Handle, Listeners, Reactor, Unanswered, Wake, asks};
+use quorate_net::{Asks, Handle, Listeners, NotPut, Reactor, Unanswered, Wake, asks};
 use quorate_replica::{
-    front::Failure,
+    front::{Failure, Sequenced, SessionId},
     service::StateMachine,
     status::{Addresses, Status},
 };
 use quorate_stream_front::{Doors, StreamFront};
 
 use crate::{
-    error::Error,
+    error::{Error, STOPPED},
     folder::{Folder, Settling},
-    local::{Ask, LocalFront, WAITING_MAX, Wanted},
+    local::{Answer, Ask, Done, LocalFront, WAITING_MAX, Wanted},
     node::{self, Opening, Starter},
     settings::Settings,
 };
@@ -44,6 +45,7 @@ pub struct Builder {
     settings: Settings,
     peer: Option<String>,
     streams: Option<String>,
+    give_up: Arc<AtomicBool>,
 }
 
 impl Builder {
@@ -53,6 +55,7 @@ impl Builder {
             settings: Settings::new(data),
             peer: None,
             streams: None,
+            give_up: Arc::default(),
         }
     }
 
@@ -89,6 +92,13 @@ impl Builder {
     #[must_use]
     pub fn durability(mut self, class: Class) -> Self {
         self.settings.class = Some(class);
+        self
+    }
+
+    /// A start that still waits for its founder or for room ends once this is set, with the code [`STOPPED`].
+    #[must_use]
+    pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
+        self.give_up = set;
         self
     }
 
@@ -141,6 +151,7 @@ impl Builder {
             settings,
             peer,
             streams,
+            give_up,
         } = self;
         let folder = Folder::open(&settings)?;
         let listed = folder.listed_address(&settings);
@@ -159,7 +170,7 @@ impl Builder {
         };
         let starting = listeners.answer_while_starting(folder.node(), folder.cluster());
         let starting = starting.map_err(|error| Error::io("start a thread", &error))?;
-        let stop = &|| false;
+        let stop = &|| give_up.load(Ordering::Acquire);
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
         let join = &mut |_| {
             let what =
@@ -174,7 +185,7 @@ impl Builder {
         };
         let Some(identity) = folder.settle(&settings, settling)? else {
             return Err(Error::new(
-                "stopped",
+                STOPPED,
                 "stopped before the cluster was founded",
             ));
         };
@@ -226,14 +237,72 @@ impl Embedded {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
+    /// As [`Embedded::execute`], without waiting: `done` hears how it ended, once, on the node's thread, which
+    /// it must neither keep waiting nor end by a panic. If the queue is full or the node is gone, that is said
+    /// here, and `done` hears nothing.
+    pub fn submit(
+        &self,
+        command: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::Execute(command.into()), done)
+    }
+
+    /// The same, once in a session, however often and through whichever node it is sent ([session-2]).
+    pub fn submit_once(
+        &self,
+        at: Sequenced,
+        command: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::ExecuteOnce(at, command.into()), done)
+    }
+
+    /// As [`Embedded::query`], without waiting; `done` as for [`Embedded::submit`].
+    pub fn submit_query(
+        &self,
+        query: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::Query(query.into()), done)
+    }
+
+    /// Registers a session for [`Embedded::submit_once`]. Blocks.
+    pub fn register(&self) -> Result<SessionId, NotDone> {
+        match self.wait(Wanted::Register)? {
+            Done::Session(session) => Ok(session),
+            Done::Reply(_) => Err(NotDone(Failure::Unknown)),
+        }
+    }
+
+    fn put(
+        &self,
+        wanted: Wanted,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        let answer = Answer::new(|result| done(result.map(reply).map_err(NotDone)));
+        let (ask, failure) = match self.asks.try_put(Ask { wanted, answer }) {
+            Ok(()) => return Ok(()),
+            Err(NotPut::Full(ask)) => (ask, Failure::Busy),
+            Err(NotPut::Gone(ask)) => (ask, Failure::Stopping),
+        };
+        ask.answer.withdraw();
+        Err(NotDone(failure))
+    }
+
     fn ask(&self, wanted: Wanted) -> Result<Vec<u8>, NotDone> {
-        let (answer, reply) = sync_channel(1);
+        self.wait(wanted).map(reply)
+    }
+
+    fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
+        let (tell, told) = sync_channel(1);
+        // A caller that gave up does not concern us.
+        let answer = Answer::new(move |result| drop(tell.try_send(result)));
         if !self.asks.put(Ask { wanted, answer }) {
             return Err(NotDone(Failure::Stopping));
         }
         // Whether it was executed is not known once the node is gone with it.
-        reply
-            .recv()
+        told.recv()
             .unwrap_or(Err(Failure::Unknown))
             .map_err(NotDone)
     }
@@ -271,6 +340,13 @@ impl Drop for Embedded {
         if let Err(error) = self.end() {
             tracing::error!(%error, "the node did not stop cleanly");
         }
+    }
+}
+
+fn reply(done: Done) -> Vec<u8> {
+    match done {
+        Done::Reply(reply) => reply,
+        Done::Session(_) => Vec::new(),
     }
 }
 

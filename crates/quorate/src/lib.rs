@@ -27,8 +27,8 @@ pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};
 pub use quorate_replica::{
     Probed,
-    front::Failure,
-    service::{CommandId, MetaChange, StateMachine},
+    front::{Failure, Sequenced, SessionId},
+    service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
     status::Status,
 };
 pub use settings::Settings;

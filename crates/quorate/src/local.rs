@@ -1,9 +1,11 @@
 //! Requests of the program that embeds the replica: a front without connections.
 
-use std::{collections::BTreeMap, sync::mpsc::SyncSender};
+use std::collections::BTreeMap;
 
 use quorate_net::Asked;
-use quorate_replica::front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tag};
+use quorate_replica::front::{
+    Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, Tag,
+};
 
 /// Requests that may wait for the reactor; more wait in their callers.
 pub(crate) const WAITING_MAX: usize = 4096;
@@ -12,21 +14,65 @@ pub(crate) const WAITING_MAX: usize = 4096;
 pub(crate) enum Wanted {
     /// Order and execute.
     Execute(Vec<u8>),
+    /// The same, once in a session.
+    ExecuteOnce(Sequenced, Vec<u8>),
+    /// A session.
+    Register,
     /// Ask, linearizably.
     Query(Vec<u8>),
     /// Ask the local state as it stands.
     QueryLocal(Vec<u8>),
 }
 
+/// How a request ended.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The service's reply.
+    Reply(Vec<u8>),
+    /// A session was registered.
+    Session(SessionId),
+}
+
+type Hears = dyn FnOnce(Result<Done, Failure>) + Send;
+
+/// Who hears how a request ended: once, whatever happens.
+pub(crate) struct Answer(Option<Box<Hears>>);
+
+impl Answer {
+    pub(crate) fn new(hears: impl FnOnce(Result<Done, Failure>) + Send + 'static) -> Self {
+        Self(Some(Box::new(hears)))
+    }
+
+    fn tell(mut self, result: Result<Done, Failure>) {
+        if let Some(hears) = self.0.take() {
+            hears(result);
+        }
+    }
+
+    /// Whoever asked is told otherwise.
+    pub(crate) fn withdraw(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Answer {
+    /// The node is gone with the request: whether it was executed is not known.
+    fn drop(&mut self) {
+        if let Some(hears) = self.0.take() {
+            hears(Err(Failure::Unknown));
+        }
+    }
+}
+
 /// A request, and where its answer goes.
 pub(crate) struct Ask {
     pub(crate) wanted: Wanted,
-    pub(crate) answer: SyncSender<Result<Vec<u8>, Failure>>,
+    pub(crate) answer: Answer,
 }
 
 struct Open {
     query: Option<Vec<u8>>,
-    answer: SyncSender<Result<Vec<u8>, Failure>>,
+    answer: Answer,
 }
 
 /// The reactor's side of a program's requests.
@@ -52,20 +98,24 @@ impl LocalFront {
         self.last += 1;
         let tag = Tag(self.last);
         let (taken, query) = match wanted {
-            Wanted::Execute(command) if command.len() > requests.command_bytes_max() => {
+            Wanted::Execute(command) | Wanted::ExecuteOnce(_, command)
+                if command.len() > requests.command_bytes_max() =>
+            {
                 (Err(Failure::TooBig), None)
             }
             Wanted::Execute(command) => (requests.write(tag, &command), None),
+            Wanted::ExecuteOnce(at, command) => (requests.write_once(tag, at, &command), None),
+            Wanted::Register => (requests.register(tag), None),
             Wanted::Query(query) => (requests.read(tag), Some(query)),
             Wanted::QueryLocal(query) => {
                 let mut reply = Vec::new();
                 let asked = requests.query(&query, &mut reply);
-                return drop(answer.try_send(asked.map(|()| reply)));
+                return answer.tell(asked.map(|()| Done::Reply(reply)));
             }
         };
         match taken {
             Ok(()) => drop(self.open.insert(tag, Open { query, answer })),
-            Err(failure) => drop(answer.try_send(Err(failure))),
+            Err(failure) => answer.tell(Err(failure)),
         }
     }
 }
@@ -90,9 +140,9 @@ impl Front for LocalFront {
 
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let (tag, result) = match completion {
-            Completion::Written(tag, reply) => (tag, Ok(reply.to_vec())),
+            Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
-            Completion::Registered(tag, _) => (tag, Ok(Vec::new())),
+            Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
             // Not asked for.
             Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
@@ -102,12 +152,11 @@ impl Front for LocalFront {
                 if asked == Err(Failure::Overtaken) && requests.read(tag).is_ok() {
                     return;
                 }
-                (tag, asked.map(|()| reply))
+                (tag, asked.map(|()| Done::Reply(reply)))
             }
         };
         if let Some(open) = self.open.remove(&tag) {
-            // A caller that gave up does not concern us.
-            let _ = open.answer.try_send(result);
+            open.answer.tell(result);
         }
     }
 

@@ -4,10 +4,15 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::channel,
+    },
     thread,
 };
 
-use quorate::{Builder, CommandId, Embedded, Failure, NotDone, StateMachine};
+use quorate::{Builder, CommandId, Embedded, Failure, NotDone, STOPPED, Sequenced, StateMachine};
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
 /// A list of everything that was ever said.
@@ -45,6 +50,85 @@ fn a_replica_alone_remembers() {
     let replica = alone(folder.path());
     assert_eq!(replica.query("").expect("answered"), b"one \0\0 ");
     assert_eq!(replica.execute("two").expect("executed"), b"11");
+}
+
+/// Many commands at once from one thread; each is heard of once, also of those that the end of the node
+/// overtakes.
+#[test]
+fn commands_are_submitted_without_waiting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let replica = alone(folder.path());
+    let (tell, told) = channel();
+    for _ in 0..100 {
+        let tell = tell.clone();
+        let done = move |result| tell.send(result).expect("somebody listens");
+        replica.submit("a", done).expect("taken");
+    }
+    let mut replies: Vec<u64> = (0..100)
+        .map(|_| told.recv().expect("told").expect("executed"))
+        .map(|reply| String::from_utf8_lossy(&reply).parse().expect("a number"))
+        .collect();
+    let (answer, answered) = channel();
+    let done = move |result| answer.send(result).expect("somebody listens");
+    replica.submit_query("", done).expect("taken");
+    let story = answered.recv().expect("told").expect("answered");
+    assert_eq!(story.len(), 200, "it sees all that was acknowledged");
+    replies.sort_unstable();
+    assert_eq!(replies, (1..=100).map(|n| 2 * n).collect::<Vec<_>>());
+    for _ in 0..100 {
+        let tell = tell.clone();
+        let done = move |result| tell.send(result).expect("somebody listens");
+        replica.submit("b", done).expect("taken");
+    }
+    drop(tell);
+    replica.stop().expect("stops cleanly");
+    assert_eq!(told.iter().count(), 100, "each is heard of once");
+}
+
+/// A command under a number of a session is executed once, and told again what it was told.
+#[test]
+fn a_numbered_command_is_executed_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let replica = alone(folder.path());
+    let session = replica.register().expect("registered");
+    let at = |sequence| Sequenced {
+        session,
+        sequence,
+        acknowledged_below: 1,
+    };
+    let once = |sequence| {
+        let (tell, told) = channel();
+        let done = move |result| tell.send(result).expect("somebody listens");
+        replica.submit_once(at(sequence), "a", done).expect("taken");
+        told.recv().expect("told")
+    };
+    assert_eq!(once(1), Ok(b"2".to_vec()));
+    assert_eq!(once(1), Ok(b"2".to_vec()));
+    assert_eq!(once(2), Ok(b"4".to_vec()));
+    let mut stranger = at(1);
+    stranger.session.slot += 1000;
+    let (tell, told) = channel();
+    let done = move |result| tell.send(result).expect("somebody listens");
+    replica.submit_once(stranger, "a", done).expect("taken");
+    assert_eq!(told.recv(), Ok(Err(NotDone(Failure::NoSession))));
+}
+
+/// A node whose founder never comes is given up on.
+#[test]
+fn a_start_can_be_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = port.local_addr().expect("bound").to_string();
+    drop(port);
+    let give_up = Arc::new(AtomicBool::new(false));
+    let builder = Builder::new(folder.path())
+        .node(2)
+        .cluster([(1, nobody), (2, "127.0.0.1:0".to_owned())])
+        .give_up_when(Arc::clone(&give_up));
+    let start = thread::spawn(move || builder.start(Journal::default).map(drop));
+    give_up.store(true, Ordering::Release);
+    let why = start.join().expect("ends").expect_err("not started");
+    assert_eq!(why.code, STOPPED);
 }
 
 #[test]

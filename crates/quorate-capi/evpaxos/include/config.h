@@ -1,0 +1,4 @@
+/*
+ * Programs written for earlier versions of LibPaxos3 include this name.
+ */
+#include "evpaxos/config.h"

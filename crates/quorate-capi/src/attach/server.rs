@@ -1,0 +1,511 @@
+//! The node's side: two threads for each program that is attached, which wait where a loop would queue.
+//!
+//! A reader takes requests as long as there is room for them; a writer sends outcomes, and values from the log of
+//! values itself, so that nothing is queued for a program that is slow. What it does not take is held for it by
+//! nobody: once it is trimmed, the program is told.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{self, BufReader, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use quorate::{Failure, Sequenced};
+
+use super::frames::{Answer, Ask, FRAME_OVERHEAD, NO_SESSION, VERSION, WINDOW_BYTES, read_frame};
+use crate::{
+    bell::Bell,
+    error::{Code, Failed},
+    node::Node,
+    source::{Cursor, Outcome, Read, Source as _},
+};
+
+/// Requests of one program that may be open.
+const OPEN_MAX: usize = 256;
+/// Bytes of values that may be open, of all programs together; one may be open alone.
+const OPEN_BYTES_MAX: usize = 64 << 20;
+/// After so much silence a program is told that the node lives.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// A program that takes nothing for so long is gone.
+const WRITE_WAIT: Duration = Duration::from_secs(10);
+/// A program that does not greet is gone.
+const HELLO_WAIT: Duration = Duration::from_secs(5);
+/// About so many bytes are sent at a time.
+const BATCH_BYTES: usize = 256 << 10;
+/// How long a question about the node may take.
+const STATUS_WAIT: Duration = Duration::from_secs(2);
+
+/// Listens for programs.
+pub struct Server {
+    address: SocketAddr,
+    around: Arc<Around>,
+    listening: Option<JoinHandle<()>>,
+}
+
+/// What all connections share.
+struct Around {
+    node: Arc<Node>,
+    cluster: u128,
+    id: u32,
+    open_bytes: Arc<AtomicUsize>,
+    stopping: AtomicBool,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    last: u64,
+    sockets: HashMap<u64, TcpStream>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at this address.
+    pub fn listen(at: &str, cluster: u128, id: u32, node: &Arc<Node>) -> Result<Self, Failed> {
+        let refused = |error: io::Error| {
+            Failed::new(Code::Refused, format!("listen at {at}: {error}"))
+                .hint("give another address as the option listen")
+        };
+        let listener = TcpListener::bind(at).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let around = Arc::new(Around {
+            node: Arc::clone(node),
+            cluster,
+            id,
+            open_bytes: Arc::default(),
+            stopping: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let own = Arc::clone(&around);
+        let listening = thread::Builder::new().name("quorate-listen".to_owned());
+        let listening = listening
+            .spawn(move || own.accept(&listener))
+            .map_err(refused)?;
+        Ok(Self {
+            address,
+            around,
+            listening: Some(listening),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.around.stopping.store(true, Ordering::Release);
+        // Wakes the listener.
+        let mut own = self.address;
+        if own.ip().is_unspecified() {
+            own.set_ip(match own {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let _ = TcpStream::connect_timeout(&own, Duration::from_secs(1));
+        if let Some(listening) = self.listening.take() {
+            let _ = listening.join();
+        }
+        let threads = {
+            let mut connections = self.around.connections();
+            for socket in connections.sockets.values() {
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+            std::mem::take(&mut connections.threads)
+        };
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Around {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(self: Arc<Self>, listener: &TcpListener) {
+        for socket in listener.incoming() {
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let Ok(socket) = socket else {
+                // No descriptors, most likely: those that are served go on, and one of them ends some time.
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            let mut connections = self.connections();
+            connections.threads.retain(|thread| !thread.is_finished());
+            if connections.sockets.len() >= self.node.options().attached_max {
+                // One more is refused by its end.
+                continue;
+            }
+            let Ok(kept) = socket.try_clone() else {
+                continue;
+            };
+            connections.last += 1;
+            let number = connections.last;
+            let own = Arc::clone(&self);
+            let thread = thread::Builder::new().name("quorate-attached".to_owned());
+            let thread = thread.spawn(move || {
+                // Its end is all that it hears; why is its own fault, or the network's.
+                let _ = own.serve(&socket);
+                let _ = socket.shutdown(Shutdown::Both);
+                own.connections().sockets.remove(&number);
+            });
+            if let Ok(thread) = thread {
+                connections.sockets.insert(number, kept);
+                connections.threads.push(thread);
+            }
+        }
+    }
+
+    fn serve(&self, socket: &TcpStream) -> io::Result<()> {
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(WRITE_WAIT))?;
+        socket.set_read_timeout(Some(HELLO_WAIT))?;
+        let most = self.node.options().largest_value();
+        let mut reader = BufReader::with_capacity(64 << 10, socket);
+        let mut frame = Vec::new();
+        read_frame(&mut reader, FRAME_OVERHEAD, &mut frame)?;
+        let hello = Ask::decode(&frame);
+        let mut welcome = Vec::new();
+        Answer::Welcome {
+            version: VERSION,
+            cluster: self.cluster,
+            node: self.id,
+            value_bytes_max: most as u64,
+        }
+        .encode(&mut welcome);
+        // Who speaks another version is told which one is spoken here.
+        (&*socket).write_all(&welcome)?;
+        if hello != Some(Ask::Hello { version: VERSION }) {
+            return Ok(());
+        }
+        socket.set_read_timeout(None)?;
+        let bell = Arc::new(Bell::new()?);
+        self.node.shared().listen(&bell);
+        let line = Arc::new(Line {
+            state: Mutex::default(),
+            bell,
+        });
+        thread::scope(|scope| {
+            let writer = thread::Builder::new().name("quorate-attached".to_owned());
+            let writer = writer.spawn_scoped(scope, || {
+                let written = self.write(socket, &line);
+                let _ = socket.shutdown(Shutdown::Both);
+                written
+            })?;
+            let read = self.read(&mut reader, frame, most, &line);
+            line.state().closed = true;
+            line.bell.ring();
+            let written = writer.join().unwrap_or(Ok(()));
+            read.and(written)
+        })
+    }
+
+    fn read(
+        &self,
+        reader: &mut BufReader<&TcpStream>,
+        mut frame: Vec<u8>,
+        most: usize,
+        line: &Arc<Line>,
+    ) -> io::Result<()> {
+        loop {
+            read_frame(reader, most + FRAME_OVERHEAD, &mut frame)?;
+            let Some(ask) = Ask::decode(&frame) else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            let bytes = match ask {
+                Ask::Append { value, .. } => value.len(),
+                _ => 0,
+            };
+            let Some(room) = self.wait_for_room(bytes, line) else {
+                return Ok(());
+            };
+            self.answer(ask, room, line)?;
+        }
+    }
+
+    /// Takes a place for a request: so a program that asks faster than is answered waits. `None`: it is gone.
+    fn wait_for_room(&self, bytes: usize, line: &Arc<Line>) -> Option<Room> {
+        loop {
+            let seen = line.bell.rung();
+            {
+                let mut state = line.state();
+                if state.closed {
+                    return None;
+                }
+                let more = |open: usize| {
+                    let sum = open.saturating_add(bytes);
+                    (open == 0 || sum <= OPEN_BYTES_MAX).then_some(sum)
+                };
+                let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+                if state.open < OPEN_MAX && self.open_bytes.fetch_update(set, get, more).is_ok() {
+                    state.open += 1;
+                    let open_bytes = Arc::clone(&self.open_bytes);
+                    return Some(Room { open_bytes, bytes });
+                }
+            }
+            // Room that another program leaves rings nobody here.
+            line.bell
+                .wait(seen, Some(Instant::now() + Duration::from_millis(20)));
+        }
+    }
+
+    fn answer(&self, ask: Ask<'_>, room: Room, line: &Arc<Line>) -> io::Result<()> {
+        let told = |id: u64| {
+            let line = Arc::clone(line);
+            Box::new(move |outcome: Outcome| line.done(id, &outcome))
+        };
+        match ask {
+            Ask::Hello { .. } => return Err(io::ErrorKind::InvalidData.into()),
+            Ask::Register { id } => match self.node.register() {
+                Ok(session) => line.send(&Answer::Registered { id, session }, 1),
+                Err(failed) => line.done(id, &Err(failed)),
+            },
+            Ask::Append {
+                id,
+                session,
+                sequence,
+                acknowledged_below,
+                value,
+            } => {
+                let at = Sequenced {
+                    session,
+                    sequence,
+                    acknowledged_below,
+                };
+                let tell = Arc::clone(line);
+                let done = move |outcome: Result<Outcome, quorate::NotDone>| {
+                    drop(room);
+                    match outcome {
+                        Ok(outcome) => tell.done(id, &outcome),
+                        Err(why) if why.0 == Failure::NoSession => tell.no_session(id),
+                        Err(why) => tell.done(id, &Err(why.into())),
+                    }
+                };
+                if let Err(failed) = self.node.append_once(at, value, done) {
+                    line.done(id, &Err(failed));
+                }
+            }
+            Ask::Trim { id, below } => {
+                if let Err(failed) = self.node.trim(below, told(id)) {
+                    line.done(id, &Err(failed));
+                }
+            }
+            Ask::Sync { id } => {
+                if let Err(failed) = self.node.sync(told(id)) {
+                    line.done(id, &Err(failed));
+                }
+            }
+            Ask::Status { id } => match self.node.status(STATUS_WAIT) {
+                Ok(text) => {
+                    let (code, slot) = (Code::Ok as u8, 0);
+                    let text = &text;
+                    line.send(
+                        &Answer::Done {
+                            id,
+                            code,
+                            slot,
+                            text,
+                        },
+                        1,
+                    );
+                }
+                Err(failed) => line.done(id, &Err(failed)),
+            },
+            Ask::Deliver { epoch, from } => {
+                line.state().deliver(epoch, from);
+                line.freed();
+            }
+            Ask::Taken { epoch, slot } => {
+                line.state().taken(epoch, slot);
+                line.freed();
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, mut socket: &TcpStream, line: &Line) -> io::Result<()> {
+        let mut batch = Vec::new();
+        let mut alive_at = Instant::now() + ALIVE_EVERY;
+        loop {
+            let seen = line.bell.hush();
+            {
+                let mut state = line.state();
+                if state.closed {
+                    return Ok(());
+                }
+                while let Some(frame) = state.out.pop_front() {
+                    batch.extend(frame);
+                }
+            }
+            self.add_values(line, &mut batch);
+            if batch.is_empty() {
+                if line.bell.wait(seen, Some(alive_at)) {
+                    continue;
+                }
+                Answer::Alive.encode(&mut batch);
+            }
+            socket.write_all(&batch)?;
+            batch.clear();
+            batch.shrink_to(BATCH_BYTES);
+            alive_at = Instant::now() + ALIVE_EVERY;
+        }
+    }
+
+    /// Values that the program wants and has room for.
+    fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
+        while batch.len() < BATCH_BYTES {
+            let mut state = line.state();
+            let (Some(mut from), epoch) = (state.from, state.epoch) else {
+                return;
+            };
+            if state.unread_bytes >= WINDOW_BYTES {
+                return;
+            }
+            match self.node.shared().read(&mut from) {
+                Read::Value(slot, value) => {
+                    Answer::Value {
+                        epoch,
+                        slot,
+                        value: &value,
+                    }
+                    .encode(batch);
+                    state.sent(slot, value.len());
+                }
+                Read::Forgotten(first) => {
+                    Answer::Forgotten { epoch, first }.encode(batch);
+                    state.from = None;
+                }
+                Read::Ahead | Read::Ended(_) => return,
+            }
+        }
+    }
+}
+
+/// Bytes of a request that is open; given back when it is dropped.
+struct Room {
+    open_bytes: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.open_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// One connection.
+struct Line {
+    state: Mutex<LineState>,
+    bell: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct LineState {
+    closed: bool,
+    open: usize,
+    out: VecDeque<Vec<u8>>,
+    epoch: u32,
+    from: Option<Cursor>,
+    /// Values that were sent and are not taken: slot, and what it costs.
+    unread: VecDeque<(u64, usize)>,
+    unread_bytes: usize,
+}
+
+impl LineState {
+    fn deliver(&mut self, epoch: u32, from: Cursor) {
+        self.epoch = epoch;
+        self.from = Some(from);
+        self.unread.clear();
+        self.unread_bytes = 0;
+    }
+
+    fn sent(&mut self, slot: u64, bytes: usize) {
+        let cost = bytes + FRAME_OVERHEAD;
+        self.unread.push_back((slot, cost));
+        self.unread_bytes += cost;
+        self.from = Some(Cursor::At(slot + 1));
+    }
+
+    fn taken(&mut self, epoch: u32, slot: u64) {
+        if epoch != self.epoch {
+            return;
+        }
+        while let Some((_, cost)) = self.unread.pop_front_if(|(sent, _)| *sent <= slot) {
+            self.unread_bytes -= cost;
+        }
+    }
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends an answer, which frees so many places.
+    fn send(&self, answer: &Answer<'_>, places: usize) {
+        let mut frame = Vec::new();
+        answer.encode(&mut frame);
+        {
+            let mut state = self.state();
+            state.open -= places;
+            if !state.closed {
+                state.out.push_back(frame);
+            }
+        }
+        self.bell.ring();
+    }
+
+    fn freed(&self) {
+        self.state().open -= 1;
+        self.bell.ring();
+    }
+
+    fn done(&self, id: u64, outcome: &Outcome) {
+        let (code, slot, text) = match outcome {
+            Ok(slot) => (Code::Ok, *slot, String::new()),
+            Err(failed) => (
+                failed.code,
+                0,
+                format!("{}\n{}", failed.detail, failed.hint),
+            ),
+        };
+        let (code, text) = (code as u8, &text);
+        self.send(
+            &Answer::Done {
+                id,
+                code,
+                slot,
+                text,
+            },
+            1,
+        );
+    }
+
+    fn no_session(&self, id: u64) {
+        let (code, slot, text) = (NO_SESSION, 0, "the session is unknown");
+        self.send(
+            &Answer::Done {
+                id,
+                code,
+                slot,
+                text,
+            },
+            1,
+        );
+    }
+}

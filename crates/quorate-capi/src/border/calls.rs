@@ -1,0 +1,575 @@
+//! The functions of `quorate.h`, in its order. What each promises and wants stands there.
+
+use std::{
+    ffi::{c_char, c_int, c_void},
+    sync::Mutex,
+    time::Instant,
+};
+
+use super::{
+    errors::{QuorateError, guard, last, tell},
+    handles::{Object, Opaque, Open, is_options, may_close, open, options, put, take},
+    pointers::{Out, bytes, copy, text, until, wait},
+};
+use crate::{
+    error::{Code, Failed},
+    handle::{Event, Handle},
+    options::Options,
+    source::{Cursor, Done, Outcome},
+};
+
+/// `quorate_done`.
+pub type DoneFunction = Option<unsafe extern "C" fn(argument: *mut c_void, code: c_int, slot: u64)>;
+/// `quorate_deliver`.
+pub type DeliverFunction = unsafe extern "C" fn(
+    argument: *mut c_void,
+    slot: u64,
+    value: *const c_void,
+    length: usize,
+) -> c_int;
+
+/// A pointer of the program, which the library hands back and never follows.
+#[derive(Clone, Copy)]
+struct Argument(*mut c_void);
+
+// SAFETY: it is a number to the library; the header says on which threads the program gets it back.
+unsafe impl Send for Argument {}
+
+/// Where values go.
+#[derive(Clone, Copy)]
+pub(super) struct Deliver {
+    function: DeliverFunction,
+    argument: Argument,
+}
+
+fn done(function: DoneFunction, argument: *mut c_void) -> Done {
+    let argument = Argument(argument);
+    Box::new(move |outcome: Outcome| {
+        // The whole of it is taken into the closure, and not the pointer alone.
+        let argument: Argument = argument;
+        let (code, slot) = match &outcome {
+            Ok(slot) => (Code::Ok as c_int, *slot),
+            Err(failed) => (tell(failed), 0),
+        };
+        if let Some(function) = function {
+            // SAFETY: a function of the program with this signature, and the argument that it gave with it.
+            unsafe { function(argument.0, code, slot) }
+        }
+    })
+}
+
+/// The version of the library: a text that always is.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_last_error() -> *const QuorateError {
+    last()
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
+    let name = match Code::of(code) {
+        Some(Code::Ok) => c"QUORATE_OK",
+        Some(Code::Invalid) => c"QUORATE_INVALID",
+        Some(Code::Size) => c"QUORATE_SIZE",
+        Some(Code::Busy) => c"QUORATE_BUSY",
+        Some(Code::Full) => c"QUORATE_FULL",
+        Some(Code::Trimmed) => c"QUORATE_TRIMMED",
+        Some(Code::Timeout) => c"QUORATE_TIMEOUT",
+        Some(Code::Unknown) => c"QUORATE_UNKNOWN",
+        Some(Code::Unavailable) => c"QUORATE_UNAVAILABLE",
+        Some(Code::Stopped) => c"QUORATE_STOPPED",
+        Some(Code::InUse) => c"QUORATE_IN_USE",
+        Some(Code::Refused) => c"QUORATE_REFUSED",
+        Some(Code::Panicked) => c"QUORATE_PANICKED",
+        None => c"no code of quorate.h",
+    };
+    name.as_ptr()
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `filter` is null, or a text that ends with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let filter = unsafe { text(filter, "the filter") }?;
+        let filter: tracing_subscriber::EnvFilter = filter.parse().map_err(|error| {
+            Failed::new(Code::Invalid, format!("the filter: {error}")).hint("such as info or warn")
+        })?;
+        let lines = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        lines
+            .try_init()
+            .map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))
+    })
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_options_new() -> *mut Opaque {
+    let mut handle = std::ptr::null_mut();
+    guard(|| {
+        handle = put(Object::Options(Mutex::new(Options::default())));
+        Ok(())
+    });
+    handle
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `name` and `value` are null, or texts that end with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_options_set(
+    handle: *mut Opaque,
+    name: *const c_char,
+    value: *const c_char,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (name, value) = unsafe { (text(name, "the name")?, text(value, "the value")?) };
+        options(handle, |options| options.set(name, value))
+    })
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_options_free(handle: *mut Opaque) {
+    guard(|| {
+        if !handle.is_null() {
+            take(handle, is_options)?;
+        }
+        Ok(())
+    });
+}
+
+/// # Safety
+/// `out` is null, or a handle can be written there.
+unsafe fn begin(
+    handle: *const Opaque,
+    out: *mut *mut Opaque,
+    begin: impl FnOnce(Options) -> Result<Handle, Failed>,
+) -> Result<(), Failed> {
+    // SAFETY: as the caller promises.
+    let out = unsafe { Out::required(out, "the place of the handle") }?;
+    out.put(std::ptr::null_mut());
+    let options = options(handle, |options| Ok(options.clone()))?;
+    let handle = begin(options)?;
+    let deliver = Mutex::new(None);
+    out.put(put(Object::Handle(Open { handle, deliver })));
+    Ok(())
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `out` is null, or a handle can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
+    // SAFETY: as the caller promises.
+    guard(|| unsafe { begin(handle, out, Handle::start) })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// As [`quorate_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_attach(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
+    // SAFETY: as the caller promises.
+    guard(|| unsafe { begin(handle, out, Handle::attach) })
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_ready(handle: *mut Opaque, timeout_ms: c_int) -> c_int {
+    guard(|| open(handle, |open| open.handle.ready(wait(timeout_ms))))
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
+    guard(|| {
+        let taken = take(handle, may_close)?;
+        let Object::Handle(open) = &*taken else {
+            return Ok(());
+        };
+        let ended = open.handle.close();
+        while let Some((done, outcome)) = open.handle.last_completion() {
+            done(outcome);
+        }
+        ended
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `length` bytes can be read at `value`; `function` has the signature that the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_submit(
+    handle: *mut Opaque,
+    value: *const c_void,
+    length: usize,
+    function: DoneFunction,
+    argument: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let value = unsafe { bytes(value, length) }?;
+        open(handle, |open| {
+            open.handle.submit(value, done(function, argument))
+        })
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `length` bytes can be read at `value`; `slot` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_submit_wait(
+    handle: *mut Opaque,
+    value: *const c_void,
+    length: usize,
+    timeout_ms: c_int,
+    slot: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (value, slot) = unsafe { (bytes(value, length)?, Out::optional(slot)) };
+        let outcome = |open: &Open| open.handle.submit_and_wait(value, wait(timeout_ms));
+        slot.put(open(handle, outcome)?);
+        Ok(())
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `slot` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_sync(
+    handle: *mut Opaque,
+    timeout_ms: c_int,
+    next: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let next = unsafe { Out::required(next, "the place of the slot") }?;
+        next.put(open(handle, |open| open.handle.sync(wait(timeout_ms)))?);
+        Ok(())
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `function` has the signature that the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_deliver_from(
+    handle: *mut Opaque,
+    slot: u64,
+    function: Option<DeliverFunction>,
+    argument: *mut c_void,
+) -> c_int {
+    guard(|| {
+        let argument = Argument(argument);
+        let deliver = function.map(|function| Deliver { function, argument });
+        open(handle, |open| {
+            open.handle.deliver_from(cursor(slot))?;
+            *open.deliver() = deliver;
+            Ok(())
+        })
+    })
+}
+
+fn cursor(slot: u64) -> Cursor {
+    match slot {
+        0 => Cursor::Oldest,
+        u64::MAX => Cursor::End,
+        slot => Cursor::At(slot),
+    }
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_recover(handle: *mut Opaque, slot: u64) -> c_int {
+    guard(|| open(handle, |open| open.handle.deliver_from(cursor(slot))))
+}
+
+/// See `quorate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
+    guard(|| {
+        open(handle, |open| {
+            open.handle.deliver_nothing();
+            Ok(())
+        })
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `fd` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_fd(handle: *mut Opaque, fd: *mut c_int) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let fd = unsafe { Out::required(fd, "the place of the descriptor") }?;
+        fd.put(open(handle, |open| Ok(open.handle.descriptor()))?);
+        Ok(())
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `events` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_dispatch(
+    handle: *mut Opaque,
+    timeout_ms: c_int,
+    events_max: c_int,
+    events: *mut c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let events = unsafe { Out::optional(events) };
+        events.put(0);
+        let most = match usize::try_from(events_max) {
+            Ok(most) if most > 0 => most,
+            _ => usize::MAX,
+        };
+        let mut passed = 0_usize;
+        let ended = open(handle, |open| {
+            dispatch(open, until(timeout_ms), most, &mut passed)
+        });
+        events.put(c_int::try_from(passed).unwrap_or(c_int::MAX));
+        ended
+    })
+}
+
+fn dispatch(
+    open: &Open,
+    until: Option<Instant>,
+    most: usize,
+    passed: &mut usize,
+) -> Result<(), Failed> {
+    let turn = open.handle.turn()?;
+    // Without end there would be none while values keep coming.
+    let most = most.min(4096);
+    loop {
+        let seen = turn.hush();
+        while *passed < most {
+            let deliver = *open.deliver();
+            match turn.next_event(deliver.is_some()) {
+                Event::Nothing if *passed > 0 => return Ok(()),
+                Event::Nothing => break,
+                Event::Completed(done, outcome) => done(outcome),
+                Event::Failed(failed) => {
+                    turn.leave_readable();
+                    return Err(failed);
+                }
+                Event::Value { slot, value, epoch } => {
+                    let Some(Deliver { function, argument }) = deliver else {
+                        break;
+                    };
+                    let (bytes, length) = (value.as_ptr().cast(), value.len());
+                    // SAFETY: a function of the program with this signature, the argument that it gave with it,
+                    // and a value that lives until it returns.
+                    let kept = unsafe { function(argument.0, slot, bytes, length) };
+                    if kept != 0 {
+                        turn.leave_readable();
+                        return Ok(());
+                    }
+                    turn.delivered(slot, epoch);
+                }
+            }
+            *passed += 1;
+        }
+        if *passed > 0 {
+            turn.leave_readable();
+            return Ok(());
+        }
+        if !turn.wait(seen, until) {
+            return Err(Failed::new(Code::Timeout, "nothing happened"));
+        }
+    }
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `slot` and `length` can be written, and `capacity` bytes at `buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_next(
+    handle: *mut Opaque,
+    timeout_ms: c_int,
+    slot: *mut u64,
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (slot, length) = unsafe {
+            (
+                Out::required(slot, "the place of the slot")?,
+                Out::required(length, "the place of the length")?,
+            )
+        };
+        length.put(0);
+        open(handle, |open| {
+            if open.deliver().is_some() {
+                let detail = "values go to the callback of quorate_deliver_from";
+                return Err(Failed::new(Code::InUse, detail));
+            }
+            if !open.handle.delivers() {
+                let detail = "nothing is delivered";
+                return Err(Failed::new(Code::Invalid, detail)
+                    .hint("say from where with quorate_deliver_from"));
+            }
+            let (turn, until) = (open.handle.turn()?, until(timeout_ms));
+            loop {
+                let seen = turn.hush();
+                match turn.next_value() {
+                    Event::Value {
+                        slot: at,
+                        value,
+                        epoch,
+                    } => {
+                        // Others may wait behind it, and completions.
+                        turn.leave_readable();
+                        slot.put(at);
+                        // SAFETY: as the caller promises.
+                        unsafe { copy(&value, buffer, capacity, &length) }?;
+                        turn.delivered(at, epoch);
+                        return Ok(());
+                    }
+                    Event::Failed(failed) => {
+                        turn.leave_readable();
+                        return Err(failed);
+                    }
+                    Event::Completed(..) | Event::Nothing => {}
+                }
+                if !turn.wait(seen, until) {
+                    // The ring that was hushed may have been a completion's.
+                    turn.leave_readable_for_completions();
+                    return Err(Failed::new(Code::Timeout, "no value came"));
+                }
+            }
+        })
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `length` can be written, and `capacity` bytes at `buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_read(
+    handle: *mut Opaque,
+    slot: u64,
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let length = unsafe { Out::required(length, "the place of the length") }?;
+        length.put(0);
+        let value = open(handle, |open| open.handle.peek(slot))?;
+        // SAFETY: as the caller promises.
+        unsafe { copy(&value, buffer, capacity, &length) }
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `first` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_trim_wait(
+    handle: *mut Opaque,
+    below: u64,
+    timeout_ms: c_int,
+    first: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let first = unsafe { Out::optional(first) };
+        first.put(open(handle, |open| {
+            open.handle.trim_and_wait(below, wait(timeout_ms))
+        })?);
+        Ok(())
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `function` has the signature that the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_trim(
+    handle: *mut Opaque,
+    below: u64,
+    function: DoneFunction,
+    argument: *mut c_void,
+) -> c_int {
+    guard(|| {
+        open(handle, |open| {
+            open.handle.trim(below, done(function, argument))
+        })
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `capacity` bytes can be written at `buffer`, and `length` is null, or can be.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_status(
+    handle: *mut Opaque,
+    timeout_ms: c_int,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let length = unsafe { Out::optional(length) };
+        length.put(0);
+        let mut text = open(handle, |open| open.handle.status(wait(timeout_ms)))?.into_bytes();
+        text.push(0);
+        // SAFETY: as the caller promises.
+        unsafe { copy(&text, buffer.cast(), capacity, &length) }?;
+        // The zero at its end is no part of it.
+        length.put(text.len() - 1);
+        Ok(())
+    })
+}
+
+/// See `quorate.h`.
+///
+/// # Safety
+/// `bytes` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quorate_value_max(handle: *mut Opaque, bytes: *mut usize) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { Out::required(bytes, "the place of the size") }?;
+        bytes.put(open(handle, |open| Ok(open.handle.value_bytes_max()))?);
+        Ok(())
+    })
+}

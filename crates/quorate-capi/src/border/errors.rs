@@ -1,0 +1,115 @@
+//! The last error of each thread, as C reads it.
+
+use std::{
+    cell::RefCell,
+    ffi::{CString, c_char, c_int},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::error::{Code, Failed};
+
+/// `quorate_error` of `quorate.h`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct QuorateError {
+    code: c_int,
+    what: *const c_char,
+    detail: *const c_char,
+    hint: *const c_char,
+}
+
+/// The texts, and the view of them that C gets.
+struct Kept {
+    _texts: [CString; 3],
+    view: QuorateError,
+}
+
+thread_local! {
+    static LAST: RefCell<Kept> = RefCell::new(Kept::new(Code::Ok, "", "", ""));
+}
+
+fn text(text: &str) -> CString {
+    let plain: Vec<u8> = text.bytes().filter(|byte| *byte != 0).collect();
+    CString::new(plain).unwrap_or_default()
+}
+
+impl Kept {
+    fn new(code: Code, what: &str, detail: &str, hint: &str) -> Self {
+        // The texts are on the heap: the pointers stay right when they are moved.
+        let texts = [text(what), text(detail), text(hint)];
+        let view = QuorateError {
+            code: code as c_int,
+            what: texts[0].as_ptr(),
+            detail: texts[1].as_ptr(),
+            hint: texts[2].as_ptr(),
+        };
+        Self {
+            _texts: texts,
+            view,
+        }
+    }
+}
+
+/// Keeps the error for the thread, and gives its code.
+pub(super) fn tell(failed: &Failed) -> c_int {
+    let kept = Kept::new(failed.code, &failed.what, &failed.detail, &failed.hint);
+    // A thread that ends has no place for it any more, and nobody who asks.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
+    failed.code as c_int
+}
+
+/// Where the calling thread's last error is: until the next call of the library on this thread.
+pub(super) fn last() -> *const QuorateError {
+    LAST.try_with(|last| &raw const last.borrow().view)
+        .unwrap_or(std::ptr::null())
+}
+
+/// Runs what a function of the library does: its error, or its panic, becomes a code.
+pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
+    // What a panic leaves behind half done is within locks that the library takes all the same, and its own.
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => Code::Ok as c_int,
+        Ok(Err(failed)) => tell(&failed),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let detail = text.unwrap_or("a panic without words").to_owned();
+            tell(&Failed::new(Code::Panicked, detail).hint("report it, with these words"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    fn said(text: *const c_char) -> String {
+        // SAFETY: a text of the last error, which no other call has replaced.
+        let text = unsafe { CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_is_an_error_with_its_words() {
+        let code = guard(|| panic!("too {}", "late"));
+        assert_eq!(code, Code::Panicked as c_int);
+        // SAFETY: no call of the library follows on this thread before the reads below.
+        let error = unsafe { &*last() };
+        assert_eq!(
+            (error.code, said(error.detail)),
+            (code, "too late".to_owned())
+        );
+        assert!(!said(error.what).is_empty() && !said(error.hint).is_empty());
+    }
+
+    #[test]
+    fn a_text_with_a_zero_in_it_is_told_whole() {
+        let code = guard(|| Err(Failed::new(Code::Refused, "a\0b")));
+        assert_eq!(code, Code::Refused as c_int);
+        // SAFETY: as above.
+        let error = unsafe { &*last() };
+        assert_eq!(said(error.detail), "ab");
+    }
+}

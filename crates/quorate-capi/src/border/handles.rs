@@ -1,0 +1,124 @@
+//! What a handle in C stands for.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::{
+    error::{Code, Failed},
+    handle::Handle,
+    options::Options,
+};
+
+/// `quorate` and `quorate_options` of `quorate.h`: never made, only pointed to.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Opaque([u8; 0]);
+
+/// Something that C has a handle of.
+pub(super) enum Object {
+    Options(Mutex<Options>),
+    Handle(Open),
+}
+
+/// An open node or client, and whether values go to a callback.
+pub(super) struct Open {
+    pub(super) handle: Handle,
+    pub(super) deliver: Mutex<Option<super::calls::Deliver>>,
+}
+
+impl Open {
+    pub(super) fn deliver(&self) -> MutexGuard<'_, Option<super::calls::Deliver>> {
+        self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Table = RwLock<HashMap<usize, Arc<Object>>>;
+
+fn table() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(Table::default)
+}
+
+/// A number that was never given out, and is no address of anything.
+pub(super) fn put(object: Object) -> *mut Opaque {
+    // Odd, so that no object of C is there.
+    static NEXT: AtomicUsize = AtomicUsize::new(0x5155_0001);
+    let number = NEXT.fetch_add(16, Ordering::Relaxed);
+    let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
+    table.insert(number, Arc::new(object));
+    std::ptr::without_provenance_mut(number)
+}
+
+fn invalid() -> Failed {
+    Failed::new(
+        Code::Invalid,
+        "the handle is null, closed, or of another kind",
+    )
+}
+
+fn find(handle: *const Opaque) -> Result<Arc<Object>, Failed> {
+    let table = table().read().unwrap_or_else(PoisonError::into_inner);
+    table
+        .get(&handle.addr())
+        .map(Arc::clone)
+        .ok_or_else(invalid)
+}
+
+/// The options behind a handle, for a moment.
+pub(super) fn options<T>(
+    handle: *const Opaque,
+    with: impl FnOnce(&mut Options) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    match &*find(handle)? {
+        Object::Options(options) => {
+            with(&mut options.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+        Object::Handle(_) => Err(invalid()),
+    }
+}
+
+/// Does something with what is open behind a handle; it stays there until then, whoever closes it meanwhile.
+pub(super) fn open<T>(
+    handle: *const Opaque,
+    with: impl FnOnce(&Open) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    match &*find(handle)? {
+        Object::Handle(open) => with(open),
+        Object::Options(_) => Err(invalid()),
+    }
+}
+
+/// Takes an object away, if it is of the kind that `wanted` says.
+pub(super) fn take(
+    handle: *const Opaque,
+    wanted: impl FnOnce(&Object) -> Result<(), Failed>,
+) -> Result<Arc<Object>, Failed> {
+    let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
+    wanted(table.get(&handle.addr()).ok_or_else(invalid)?)?;
+    table.remove(&handle.addr()).ok_or_else(invalid)
+}
+
+/// An error unless these are options.
+pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
+    match object {
+        Object::Options(_) => Ok(()),
+        Object::Handle(_) => Err(invalid()),
+    }
+}
+
+/// An error unless this is open, and not in a callback of it.
+pub(super) fn may_close(object: &Object) -> Result<(), Failed> {
+    match object {
+        Object::Handle(open) if open.handle.is_in_turn() => Err(Failed::new(
+            Code::InUse,
+            "it is in a callback on this thread",
+        )),
+        Object::Handle(_) => Ok(()),
+        Object::Options(_) => Err(invalid()),
+    }
+}

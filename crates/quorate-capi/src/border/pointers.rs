@@ -1,0 +1,114 @@
+//! Pointers of C: null and lengths are looked at before anything is read or written.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::time::{Duration, Instant};
+
+use crate::error::{Code, Failed};
+
+fn null(name: &str) -> Failed {
+    Failed::new(Code::Invalid, format!("{name} is null"))
+}
+
+/// A text that ends with zero.
+///
+/// # Safety
+/// `text` is null, or points to such a text, which nobody changes as long as the result is used.
+pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failed> {
+    if text.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: not null; the rest is the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    let wrong = |_| Failed::new(Code::Invalid, format!("{name} is not UTF-8"));
+    text.to_str().map_err(wrong)
+}
+
+/// Bytes of C; none may be null.
+///
+/// # Safety
+/// `length` bytes can be read at `bytes`, and nobody changes them as long as the result is used.
+pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'a [u8], Failed> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if bytes.is_null() {
+        return Err(null("the value"));
+    }
+    if isize::try_from(length).is_err() {
+        let detail = format!("a length of {length} cannot be: a negative number?");
+        return Err(Failed::new(Code::Size, detail));
+    }
+    // SAFETY: not null, no larger than an object can be; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), length) })
+}
+
+/// Where a result goes.
+pub(super) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// A place that must be there.
+    ///
+    /// # Safety
+    /// `place` is null, or can be written as long as this lives.
+    pub(super) unsafe fn required(place: *mut T, name: &str) -> Result<Self, Failed> {
+        match place.is_null() {
+            true => Err(null(name)),
+            false => Ok(Self(place)),
+        }
+    }
+
+    /// A place that may be null: then nobody wants it.
+    ///
+    /// # Safety
+    /// As [`Out::required`].
+    pub(super) unsafe fn optional(place: *mut T) -> Self {
+        Self(place)
+    }
+
+    /// Puts the result there.
+    pub(super) fn put(&self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null, and can be written, as was promised when this was made. What was there is plain
+            // data of C, which is not dropped.
+            unsafe { self.0.write(value) }
+        }
+    }
+}
+
+/// Copies into a buffer of C; the length that is there, or would be needed, goes to `length`.
+///
+/// # Safety
+/// `capacity` bytes can be written at `buffer`.
+pub(super) unsafe fn copy(
+    from: &[u8],
+    buffer: *mut c_void,
+    capacity: usize,
+    length: &Out<usize>,
+) -> Result<(), Failed> {
+    length.put(from.len());
+    if from.len() > capacity {
+        let detail = format!("{} bytes do not fit the buffer of {capacity}", from.len());
+        return Err(Failed::new(Code::Size, detail).hint("call again with a larger buffer"));
+    }
+    if from.is_empty() {
+        return Ok(());
+    }
+    if buffer.is_null() {
+        return Err(null("the buffer"));
+    }
+    // SAFETY: not null, and no more bytes than the caller promised can be written; `from` is ours, so it cannot be
+    // a part of a buffer of C.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), buffer.cast(), from.len()) };
+    Ok(())
+}
+
+/// How long to wait: a negative number is for ever.
+pub(super) fn until(timeout_ms: c_int) -> Option<Instant> {
+    let ms = u64::try_from(timeout_ms).ok()?;
+    Some(Instant::now() + Duration::from_millis(ms))
+}
+
+/// The same for calls that have a limit of their own: a day.
+pub(super) fn wait(timeout_ms: c_int) -> Duration {
+    u64::try_from(timeout_ms).map_or(Duration::from_secs(86_400), Duration::from_millis)
+}

@@ -1,0 +1,462 @@
+//! The messages of LibPaxos3 on the wire: arrays of MessagePack, one behind the other, without a length in front.
+//!
+//! | message | array |
+//! |---|---|
+//! | prepare | 0, instance, ballot |
+//! | promise | 1, acceptor, instance, ballot, ballot of the value, value |
+//! | accept | 2, instance, ballot, value |
+//! | accepted | 3, acceptor, instance, ballot, ballot of the value, value |
+//! | preempted | 4, acceptor, instance, ballot |
+//! | repeat | 5, first instance, last instance |
+//! | trim | 6, instance |
+//! | acceptor state | 7, acceptor, trimmed instance |
+//! | client value | 8, value |
+//!
+//! Numbers are of 32 bits. Values are written as `raw` of 0 to 31 bytes, `raw 16` or `raw 32`, which every version
+//! of MessagePack reads; text and binary of all lengths are read.
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// 1A.
+    Prepare {
+        /// Instance.
+        iid: u32,
+        /// Ballot.
+        ballot: u32,
+    },
+    /// 1B.
+    Promise {
+        /// Acceptor.
+        aid: u32,
+        /// Instance.
+        iid: u32,
+        /// Ballot.
+        ballot: u32,
+        /// Ballot of the value.
+        value_ballot: u32,
+        /// Value.
+        value: &'a [u8],
+    },
+    /// 2A.
+    Accept {
+        /// Instance.
+        iid: u32,
+        /// Ballot.
+        ballot: u32,
+        /// Value.
+        value: &'a [u8],
+    },
+    /// 2B.
+    Accepted {
+        /// Acceptor.
+        aid: u32,
+        /// Instance.
+        iid: u32,
+        /// Ballot.
+        ballot: u32,
+        /// Ballot of the value.
+        value_ballot: u32,
+        /// Value.
+        value: &'a [u8],
+    },
+    /// A higher ballot was promised.
+    Preempted {
+        /// Acceptor.
+        aid: u32,
+        /// Instance.
+        iid: u32,
+        /// Ballot.
+        ballot: u32,
+    },
+    /// A learner lacks these.
+    Repeat {
+        /// First instance.
+        from: u32,
+        /// Last instance.
+        to: u32,
+    },
+    /// Up to there, all is kept elsewhere.
+    Trim {
+        /// Last instance to be forgotten.
+        iid: u32,
+    },
+    /// How far an acceptor has forgotten.
+    AcceptorState {
+        /// Acceptor.
+        aid: u32,
+        /// Last instance that is forgotten.
+        trim_iid: u32,
+    },
+    /// A client submits a value.
+    ClientValue {
+        /// Value.
+        value: &'a [u8],
+    },
+}
+
+/// What is at the beginning of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// A message, and how many bytes it has.
+    Message(Message<'a>, usize),
+    /// The beginning of one.
+    NeedMore,
+    /// No message of LibPaxos3, or a value that is larger than may be.
+    Malformed,
+}
+
+/// Why there is no item.
+enum Stop {
+    NeedMore,
+    Malformed,
+}
+
+/// Reads items one after the other.
+struct Items<'a> {
+    all: &'a [u8],
+    at: usize,
+    value_bytes_max: usize,
+}
+
+impl<'a> Items<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
+        let end = self.at.checked_add(count).ok_or(Stop::Malformed)?;
+        let bytes = self.all.get(self.at..end).ok_or(Stop::NeedMore)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> Result<u8, Stop> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn big_endian(&mut self, count: usize) -> Result<u64, Stop> {
+        let bytes = self.take(count)?;
+        Ok(bytes
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// A number with a sign, which has to be a plus.
+    fn not_negative(&mut self, count: usize) -> Result<u64, Stop> {
+        let number = self.big_endian(count)?;
+        match number >> (8 * count - 1) {
+            0 => Ok(number),
+            _ => Err(Stop::Malformed),
+        }
+    }
+
+    /// How many items follow.
+    fn array(&mut self) -> Result<u64, Stop> {
+        match self.byte()? {
+            small @ 0x90..=0x9f => Ok(u64::from(small & 0x0f)),
+            0xdc => self.big_endian(2),
+            0xdd => self.big_endian(4),
+            _ => Err(Stop::Malformed),
+        }
+    }
+
+    /// A number from 0 to 2^32 - 1, however long it is written.
+    fn number(&mut self) -> Result<u32, Stop> {
+        let number = match self.byte()? {
+            small @ 0..=0x7f => u64::from(small),
+            0xcc => self.big_endian(1)?,
+            0xcd => self.big_endian(2)?,
+            0xce => self.big_endian(4)?,
+            0xcf => self.big_endian(8)?,
+            0xd0 => self.not_negative(1)?,
+            0xd1 => self.not_negative(2)?,
+            0xd2 => self.not_negative(4)?,
+            0xd3 => self.not_negative(8)?,
+            _ => return Err(Stop::Malformed),
+        };
+        u32::try_from(number).map_err(|_| Stop::Malformed)
+    }
+
+    /// A value: its length is looked at before more of it is waited for.
+    fn value(&mut self) -> Result<&'a [u8], Stop> {
+        let length = match self.byte()? {
+            small @ 0xa0..=0xbf => u64::from(small & 0x1f),
+            0xd9 | 0xc4 => self.big_endian(1)?,
+            0xda | 0xc5 => self.big_endian(2)?,
+            0xdb | 0xc6 => self.big_endian(4)?,
+            _ => return Err(Stop::Malformed),
+        };
+        let length = usize::try_from(length).map_err(|_| Stop::Malformed)?;
+        if length > self.value_bytes_max {
+            return Err(Stop::Malformed);
+        }
+        self.take(length)
+    }
+}
+
+/// Most bytes of a message beside its value.
+pub const OVERHEAD: usize = 64;
+
+impl<'a> Message<'a> {
+    /// The message at the beginning of these bytes.
+    pub fn decode(bytes: &'a [u8], value_bytes_max: usize) -> Found<'a> {
+        let mut items = Items {
+            all: bytes,
+            at: 0,
+            value_bytes_max,
+        };
+        match Self::read(&mut items) {
+            Ok(message) => Found::Message(message, items.at),
+            Err(Stop::NeedMore) => Found::NeedMore,
+            Err(Stop::Malformed) => Found::Malformed,
+        }
+    }
+
+    fn read(items: &mut Items<'a>) -> Result<Self, Stop> {
+        let count = items.array()?;
+        if !(2..=6).contains(&count) {
+            return Err(Stop::Malformed);
+        }
+        let kind = items.number()?;
+        // Looked at before anything else is waited for.
+        let wanted = match kind {
+            1 | 3 => 6,
+            2 | 4 => 4,
+            0 | 5 | 7 => 3,
+            6 | 8 => 2,
+            _ => return Err(Stop::Malformed),
+        };
+        if count != wanted {
+            return Err(Stop::Malformed);
+        }
+        Ok(match kind {
+            0 => Self::Prepare {
+                iid: items.number()?,
+                ballot: items.number()?,
+            },
+            1 => Self::Promise {
+                aid: items.number()?,
+                iid: items.number()?,
+                ballot: items.number()?,
+                value_ballot: items.number()?,
+                value: items.value()?,
+            },
+            2 => Self::Accept {
+                iid: items.number()?,
+                ballot: items.number()?,
+                value: items.value()?,
+            },
+            3 => Self::Accepted {
+                aid: items.number()?,
+                iid: items.number()?,
+                ballot: items.number()?,
+                value_ballot: items.number()?,
+                value: items.value()?,
+            },
+            4 => Self::Preempted {
+                aid: items.number()?,
+                iid: items.number()?,
+                ballot: items.number()?,
+            },
+            5 => Self::Repeat {
+                from: items.number()?,
+                to: items.number()?,
+            },
+            6 => Self::Trim {
+                iid: items.number()?,
+            },
+            7 => Self::AcceptorState {
+                aid: items.number()?,
+                trim_iid: items.number()?,
+            },
+            _ => Self::ClientValue {
+                value: items.value()?,
+            },
+        })
+    }
+
+    /// Appends it as bytes.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        let (kind, numbers, value): (u8, &[u32], Option<&[u8]>) = match *self {
+            Self::Prepare { iid, ballot } => (0, &[iid, ballot], None),
+            Self::Promise {
+                aid,
+                iid,
+                ballot,
+                value_ballot,
+                value,
+            } => (1, &[aid, iid, ballot, value_ballot], Some(value)),
+            Self::Accept { iid, ballot, value } => (2, &[iid, ballot], Some(value)),
+            Self::Accepted {
+                aid,
+                iid,
+                ballot,
+                value_ballot,
+                value,
+            } => (3, &[aid, iid, ballot, value_ballot], Some(value)),
+            Self::Preempted { aid, iid, ballot } => (4, &[aid, iid, ballot], None),
+            Self::Repeat { from, to } => (5, &[from, to], None),
+            Self::Trim { iid } => (6, &[iid], None),
+            Self::AcceptorState { aid, trim_iid } => (7, &[aid, trim_iid], None),
+            Self::ClientValue { value } => (8, &[], Some(value)),
+        };
+        let items = 1 + numbers.len() + usize::from(value.is_some());
+        to.push(0x90 | u8::try_from(items).expect("six at most"));
+        to.push(kind);
+        for number in numbers {
+            encode_number(*number, to);
+        }
+        if let Some(value) = value {
+            encode_value(value, to);
+        }
+    }
+}
+
+fn encode_number(number: u32, to: &mut Vec<u8>) {
+    let bytes = number.to_be_bytes();
+    match number {
+        0..=0x7f => to.push(bytes[3]),
+        0x80..=0xff => to.extend([0xcc, bytes[3]]),
+        0x100..=0xffff => to.extend([0xcd, bytes[2], bytes[3]]),
+        _ => {
+            to.push(0xce);
+            to.extend(bytes);
+        }
+    }
+}
+
+fn encode_value(value: &[u8], to: &mut Vec<u8>) {
+    let length = u32::try_from(value.len())
+        .expect("values are bounded")
+        .to_be_bytes();
+    match value.len() {
+        0..=31 => to.push(0xa0 | length[3]),
+        32..=0xffff => to.extend([0xda, length[2], length[3]]),
+        _ => {
+            to.push(0xdb);
+            to.extend(length);
+        }
+    }
+    to.extend(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes as MessagePack's own description gives them, not as this file writes them.
+    #[test]
+    fn messages_are_as_messagepack_says() {
+        let cases: [(&[u8], Message<'_>); 6] = [
+            (b"\x92\x08\xa3abc", Message::ClientValue { value: b"abc" }),
+            (
+                b"\x92\xcc\x08\xd9\x03abc",
+                Message::ClientValue { value: b"abc" },
+            ),
+            (
+                b"\x92\xd2\0\0\0\x08\xc4\x03abc",
+                Message::ClientValue { value: b"abc" },
+            ),
+            (
+                b"\x93\x05\x01\xce\xff\xff\xff\xff",
+                Message::Repeat {
+                    from: 1,
+                    to: u32::MAX,
+                },
+            ),
+            (
+                b"\x96\x03\x02\xcd\x01\x00\x01\x01\xda\x00\x02hi",
+                Message::Accepted {
+                    aid: 2,
+                    iid: 256,
+                    ballot: 1,
+                    value_ballot: 1,
+                    value: b"hi",
+                },
+            ),
+            (b"\xdc\x00\x02\x06\xcc\xff", Message::Trim { iid: 255 }),
+        ];
+        for (bytes, message) in cases {
+            assert_eq!(
+                Message::decode(bytes, 100),
+                Found::Message(message, bytes.len())
+            );
+            for less in 0..bytes.len() {
+                assert_eq!(Message::decode(&bytes[..less], 100), Found::NeedMore);
+            }
+            let more = [bytes, b"more"].concat();
+            assert_eq!(
+                Message::decode(&more, 100),
+                Found::Message(message, bytes.len())
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_told_early() {
+        let cases: [&[u8]; 9] = [
+            b"\x00",
+            b"\xc0",
+            b"\x91",
+            b"\x97",
+            b"\x92\x09",
+            b"\x93\x08",
+            b"\x92\x08\x01",
+            b"\x92\xff",
+            b"\x92\xd1\xff\xff",
+        ];
+        for bytes in cases {
+            assert_eq!(Message::decode(bytes, 100), Found::Malformed, "{bytes:?}");
+        }
+        // Before a byte of the value came.
+        assert_eq!(
+            Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100),
+            Found::Malformed
+        );
+        assert_eq!(
+            Message::decode(b"\x92\x08\xda\x00\x65", 100),
+            Found::Malformed
+        );
+        assert_eq!(
+            Message::decode(b"\x92\x08\xda\x00\x64", 100),
+            Found::NeedMore
+        );
+    }
+
+    #[test]
+    fn all_messages_come_back() {
+        let (aid, iid, ballot, value_ballot) = (1, 0x80, 0x1_0000, u32::MAX);
+        let long = vec![7; 0x1_0000];
+        for value in [&b""[..], &[1; 31], &[1; 32], &[1; 0xffff], &long] {
+            for message in [
+                Message::Prepare { iid, ballot },
+                Message::Promise {
+                    aid,
+                    iid,
+                    ballot,
+                    value_ballot,
+                    value,
+                },
+                Message::Accept { iid, ballot, value },
+                Message::Accepted {
+                    aid,
+                    iid,
+                    ballot,
+                    value_ballot,
+                    value,
+                },
+                Message::Preempted { aid, iid, ballot },
+                Message::Repeat {
+                    from: iid,
+                    to: ballot,
+                },
+                Message::Trim { iid },
+                Message::AcceptorState { aid, trim_iid: iid },
+                Message::ClientValue { value },
+            ] {
+                let mut bytes = Vec::new();
+                message.encode(&mut bytes);
+                assert!(bytes.len() <= value.len() + OVERHEAD);
+                let found = Message::decode(&bytes, value.len());
+                assert_eq!(found, Found::Message(message, bytes.len()));
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Where a handle's values come from and go to: a node in this process, or a node elsewhere.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::error::Failed;
+
+/// How a request ended: the slot that it is about, or why it was not done.
+pub type Outcome = Result<u64, Failed>;
+
+/// Hears how a request ended: once, on a thread of the library, which it must not keep waiting.
+pub type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// Where somebody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cursor {
+    /// At the oldest value that is held when there is one.
+    Oldest,
+    /// At this slot.
+    At(u64),
+    /// At the next value that is given a slot.
+    End,
+}
+
+/// What is at a cursor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// This value, in this slot.
+    Value(u64, Arc<[u8]>),
+    /// Nothing yet.
+    Ahead,
+    /// It was forgotten; the first slot that is held.
+    Forgotten(u64),
+    /// There will be nothing more.
+    Ended(Failed),
+}
+
+/// A node, here or elsewhere. All calls return at once, but [`Source::status`] and [`Source::close`].
+pub trait Source: Send + Sync {
+    /// Appends a value; `done` hears its slot. If it fails here, `done` hears nothing.
+    fn append(&self, value: &[u8], done: Done) -> Result<(), Failed>;
+
+    /// Forgets all slots below; `done` hears the first slot that is held.
+    fn trim(&self, below: u64, done: Done) -> Result<(), Failed>;
+
+    /// Asks for the next slot to be given out, as of now or later, for the whole cluster.
+    fn sync(&self, done: Done) -> Result<(), Failed>;
+
+    /// Reading goes on here. `Err`: that slot is known to be forgotten.
+    fn seek(&self, cursor: Cursor) -> Result<(), Failed>;
+
+    /// What is at this cursor, which is where reading went on last, or behind what was taken since. An end becomes
+    /// a slot as soon as it is known which.
+    fn read(&self, cursor: &mut Cursor) -> Read;
+
+    /// The value in this slot, if it is held here; nothing is said of delivery.
+    fn peek(&self, slot: u64) -> Result<Read, Failed>;
+
+    /// The value in this slot is not needed again.
+    fn taken(&self, slot: u64);
+
+    /// Waits until it serves, or will not.
+    fn ready(&self, wait: Duration) -> Result<(), Failed>;
+
+    /// What the node is, as JSON.
+    fn status(&self, wait: Duration) -> Result<String, Failed>;
+
+    /// Largest value that it takes, as far as is known.
+    fn value_bytes_max(&self) -> usize;
+
+    /// Ends it; whatever was asked is answered first, with what is known.
+    fn close(&self) -> Result<(), Failed>;
+}
+
+/// A slot that is not held any more.
+pub fn forgotten(slot: u64, first: u64) -> Failed {
+    Failed::new(
+        crate::error::Code::Trimmed,
+        format!("slot {slot} was trimmed; the first slot that is held is {first}"),
+    )
+    .hint("take over the state of a replica that has delivered it, and go on behind that state")
+}

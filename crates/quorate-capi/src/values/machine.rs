@@ -1,0 +1,79 @@
+//! The values as a service of a replica: in memory, rebuilt from a snapshot and the log after a restart.
+
+use std::sync::Arc;
+
+use quorate::{CommandId, Imaged, LoadError, MetaChange, Slot, StateMachine};
+
+use super::shared::Shared;
+
+/// The name under which a folder remembers what service it is for.
+pub const STORE: &str = "values";
+
+/// The node's side of the values.
+#[derive(Debug)]
+pub struct Values(Arc<Shared>);
+
+impl Values {
+    /// A service over these values, which are empty.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+}
+
+impl Drop for Values {
+    /// The node drops it when it stops, for whatever reason.
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl StateMachine for Values {
+    fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0.values().execute(command).encode(reply);
+    }
+
+    fn query(&self, _: &[u8], _: u64, reply: &mut Vec<u8>) {
+        self.0.values().held().encode(reply);
+    }
+
+    fn commit(&mut self, applied_to: Slot, _: &[MetaChange]) {
+        self.0.applied(applied_to.0);
+    }
+
+    fn begin_image(&mut self) -> bool {
+        self.0.values().begin_image()
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        match self.0.values().next_image(bytes, each) {
+            Some(true) => Imaged::More,
+            Some(false) => Imaged::End,
+            None => Imaged::Failed,
+        }
+    }
+
+    fn end_image(&mut self) {
+        self.0.values().end_image();
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        self.0.values().begin_load();
+        Ok(())
+    }
+
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        let loaded = self.0.values().load(item);
+        loaded
+            .ok_or(LoadError::NotLoading)?
+            .map_err(LoadError::Malformed)
+    }
+
+    fn finish_load(&mut self, at: Slot, _: &[MetaChange]) -> Result<(), LoadError> {
+        let finished = self.0.values().finish_load();
+        finished
+            .ok_or(LoadError::NotLoading)?
+            .map_err(LoadError::Malformed)?;
+        self.0.applied(at.0);
+        Ok(())
+    }
+}

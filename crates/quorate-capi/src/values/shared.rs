@@ -1,0 +1,166 @@
+//! The log of values between the node's thread, which applies, and the threads that read it.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use quorate::Slot;
+
+use super::{
+    command::Held,
+    retained::{At, Retained},
+};
+use crate::{bell::Bell, source::Cursor, source::Read};
+
+/// Values that are held, and whoever is told of new ones.
+#[derive(Debug)]
+pub struct Shared {
+    values: Mutex<Retained>,
+    listeners: Mutex<Vec<Weak<Bell>>>,
+    /// Of the log of the node: everything below is applied.
+    applied_to: AtomicU64,
+    /// Nothing is read before that is applied: what the node had decided before it started. While that is read
+    /// back, values are seen that were trimmed long ago.
+    read_from: AtomicU64,
+    /// The node has stopped.
+    ended: AtomicBool,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            values: Mutex::default(),
+            listeners: Mutex::default(),
+            applied_to: AtomicU64::new(Slot::FIRST.0),
+            read_from: AtomicU64::new(u64::MAX),
+            ended: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Shared {
+    /// The values, for a moment.
+    pub fn values(&self) -> MutexGuard<'_, Retained> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What may be read is what follows from everything below this slot of the node's log.
+    pub fn read_from(&self, slot: u64) {
+        self.read_from.store(slot, Ordering::Release);
+        self.ring();
+    }
+
+    /// Whether what was decided before the start is here again.
+    pub fn is_replayed(&self) -> bool {
+        self.applied_to.load(Ordering::Acquire) >= self.read_from.load(Ordering::Acquire)
+    }
+
+    /// What is at the cursor. An end becomes the slot that it is once that is known.
+    pub fn read(&self, cursor: &mut Cursor) -> Read {
+        if !self.is_replayed() {
+            return Read::Ahead;
+        }
+        let values = self.values();
+        let slot = match *cursor {
+            Cursor::Oldest => values.held().first,
+            Cursor::At(slot) => slot,
+            Cursor::End => {
+                let next = values.held().next;
+                *cursor = Cursor::At(next);
+                next
+            }
+        };
+        match values.at(slot) {
+            At::Value(value) => Read::Value(slot, value),
+            At::Ahead => Read::Ahead,
+            At::Forgotten(first) => Read::Forgotten(first),
+        }
+    }
+
+    /// Which slots are held.
+    pub fn held(&self) -> Held {
+        self.values().held()
+    }
+
+    /// This bell rings from now on when there is something new, for as long as somebody holds it.
+    pub fn listen(&self, bell: &Arc<Bell>) {
+        let mut listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(bell));
+    }
+
+    /// Every slot of the node's log below is applied.
+    pub fn applied(&self, to: u64) {
+        self.applied_to.store(to, Ordering::Release);
+        self.ring();
+    }
+
+    /// The node is gone: nothing new comes.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Whether the node is gone.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn ring(&self) {
+        let listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|bell| bell.ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::command::{Command, WhenFull};
+
+    #[test]
+    fn nothing_is_read_before_what_was_known_is_back() {
+        let shared = Shared::default();
+        let append = Command::Append {
+            held_max: 1000,
+            when_full: WhenFull::Refuse,
+            value: b"x",
+        };
+        shared.values().execute(&append.encode());
+        shared.applied(2);
+        let read = |cursor: Cursor| shared.read(&mut { cursor });
+        assert_eq!(
+            read(Cursor::Oldest),
+            Read::Ahead,
+            "who knows what the log says"
+        );
+        shared.read_from(3);
+        assert_eq!(
+            read(Cursor::At(1)),
+            Read::Ahead,
+            "it may be trimmed by slot 2"
+        );
+        let mut end = Cursor::End;
+        assert_eq!(shared.read(&mut end), Read::Ahead);
+        assert_eq!(end, Cursor::End, "nobody knows which slot that is");
+        shared
+            .values()
+            .execute(&Command::Trim { below: 2 }.encode());
+        shared.applied(3);
+        assert_eq!(read(Cursor::Oldest), Read::Ahead);
+        assert_eq!(read(Cursor::At(1)), Read::Forgotten(2));
+        assert_eq!(shared.read(&mut end), Read::Ahead);
+        assert_eq!(end, Cursor::At(2));
+        shared.values().execute(&append.encode());
+        assert_eq!(shared.read(&mut end), Read::Value(2, (&b"x"[..]).into()));
+    }
+}

@@ -1,0 +1,157 @@
+//! Programs in C, compiled with `cc` against the header and run as processes of their own.
+
+mod build;
+mod cluster;
+mod libpaxos;
+mod program;
+
+use std::time::Duration;
+
+use build::Built;
+use cluster::{Cluster, number};
+use program::Program;
+
+#[test]
+fn the_first_program_runs() {
+    let Some(built) = Built::of("first") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = built.run(&[folder.path().to_str().expect("a name")]);
+    let mut lines: Vec<&str> = output.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), 6, "{output}");
+    for (at, value) in ["one", "two", "three"].iter().enumerate() {
+        assert!(
+            output.contains(&format!("delivered {}: ", at + 1)),
+            "{output}"
+        );
+        assert!(output.contains(&format!("{value} is in slot ")), "{output}");
+    }
+    // Again: the three of before are delivered first.
+    let output = built.run(&[folder.path().to_str().expect("a name")]);
+    assert!(output.contains("delivered 1: "), "{output}");
+}
+
+/// The headers are for C++, too.
+#[test]
+fn the_headers_are_taken_by_cxx() {
+    let Some(_) = Built::of("first") else { return };
+    assert!(build::is_cxx("quorate.h"));
+    if Built::of_libpaxos("paxos_roles").is_some() {
+        for header in ["evpaxos.h", "paxos.h", "config.h", "quorate_paxos.h"] {
+            assert!(build::is_cxx(header), "{header}");
+        }
+    }
+}
+
+/// Three replicas of a table: any node takes a write, every node reads it, two go on without the third, which is
+/// killed without warning and comes back.
+#[test]
+fn a_table_in_c_survives_the_death_of_a_replica() {
+    let Some(built) = Built::of("kv") else { return };
+    let mut cluster = Cluster::start(&built, 3);
+    let slot = number(&cluster.ask(0, "set colour red"));
+    assert_eq!(cluster.ask(1, "get colour"), "value red");
+    cluster.kill(2);
+    for key in 0..50 {
+        let node = key % 2;
+        number(&cluster.ask(node, &format!("set key{key} {key}")));
+    }
+    assert_eq!(cluster.ask(0, "count"), "count 51");
+    cluster.restart(2);
+    assert_eq!(cluster.ask(2, "get key49"), "value 49");
+    assert_eq!(cluster.ask(2, "count"), "count 51");
+    // The table is built anew from the values that are held.
+    assert_eq!(cluster.ask(2, "again"), "ok");
+    assert_eq!(cluster.ask(2, "get colour"), "value red");
+    // All save what they have; then it may be forgotten, and a killed replica goes on with what it saved.
+    let saved: Vec<u64> = (0..3)
+        .map(|node| number(&cluster.ask(node, "save")))
+        .collect();
+    assert!(saved.iter().all(|at| *at > slot + 50), "{saved:?}");
+    let least = saved.iter().min().expect("three");
+    assert_eq!(number(&cluster.ask(1, &format!("trim {least}"))), *least);
+    number(&cluster.ask(1, "set colour blue"));
+    cluster.kill(0);
+    assert_eq!(cluster.ask(2, "get colour"), "value blue");
+    cluster.restart(0);
+    assert_eq!(cluster.ask(0, "get colour"), "value blue");
+    assert_eq!(cluster.ask(0, "count"), "count 51");
+    assert!(
+        cluster
+            .ask(0, "status")
+            .contains(&format!("\"first\":{least}"))
+    );
+    // All at once: durable means that.
+    (0..3).for_each(|node| cluster.kill(node));
+    (0..3).for_each(|node| cluster.restart_later(node));
+    (0..3).for_each(|node| cluster.wait_up(node));
+    assert_eq!(cluster.ask(1, "get colour"), "value blue");
+    assert_eq!(cluster.ask(1, "count"), "count 51");
+    cluster.quit();
+}
+
+/// A replica that lost its saved table is told that what it wants is forgotten, and does not make one up.
+#[test]
+fn a_replica_that_is_behind_what_is_held_is_told() {
+    let Some(built) = Built::of("kv") else { return };
+    let mut cluster = Cluster::start(&built, 1);
+    number(&cluster.ask(0, "set a 1"));
+    number(&cluster.ask(0, "set b 2"));
+    assert_eq!(number(&cluster.ask(0, "trim 2")), 2);
+    let told = cluster.ask(0, "again");
+    assert!(
+        told.starts_with("error QUORATE_TRIMMED") && told.contains("slot 1 "),
+        "{told}"
+    );
+    cluster.quit();
+}
+
+/// Attached programs while the nodes that they are attached to die one after the other: each value comes once.
+#[test]
+fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
+    let (Some(kv), Some(load)) = (Built::of("kv"), Built::of("load")) else {
+        return;
+    };
+    let mut cluster = Cluster::listening(&kv, 3);
+    let addresses = cluster.listen_addresses();
+    let other = addresses
+        .iter()
+        .rev()
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(",");
+    let addresses = addresses.join(",");
+    let mut programs = [
+        Program::start(&load, &[&addresses, "20000", "a"]),
+        Program::start(&load, &[&other, "20000", "b"]),
+    ];
+    programs
+        .iter_mut()
+        .for_each(|program| assert_eq!(program.line(), "begun"));
+    for node in 0..3 {
+        cluster.kill(node);
+        cluster.restart(node);
+    }
+    for program in &mut programs {
+        let line = program.line();
+        assert!(
+            line.starts_with("acknowledged 20000 unknown 0 delivered 20000 "),
+            "{line}"
+        );
+        assert!(program.wait(Duration::from_secs(60)).success());
+    }
+    cluster.quit();
+}
+
+/// What a program in C does wrong is an error, and no crash: `misuse.c` does it, and says where it was let down.
+#[test]
+fn misuse_is_an_error() {
+    let Some(built) = Built::of("misuse") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = built.run(&[folder.path().to_str().expect("a name")]);
+    assert_eq!(output, "all was refused\n");
+}

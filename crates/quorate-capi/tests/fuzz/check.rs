@@ -1,0 +1,87 @@
+//! What must hold for any bytes that are taken for frames, commands, replies and images of values.
+
+use std::collections::BTreeSet;
+
+use quorate_capi::{
+    attach::frames::{Answer, Ask, read_frame},
+    values::{
+        command::{Command, Held, Reply},
+        retained::{At, Retained},
+    },
+};
+
+const FRAME_BYTES_MAX: usize = 4096;
+
+/// Decodes them as everything; what makes sense is written again as it was, and values keep their order.
+pub(crate) fn check(bytes: &[u8]) {
+    let mut rest = bytes;
+    let mut frame = Vec::new();
+    while read_frame(&mut rest, FRAME_BYTES_MAX, &mut frame).is_ok() {
+        assert!(frame.len() <= FRAME_BYTES_MAX);
+        let mut again = Vec::new();
+        if let Some(ask) = Ask::decode(&frame) {
+            ask.encode(&mut again);
+            assert_eq!(again[4..], frame);
+        }
+        again.clear();
+        if let Some(answer) = Answer::decode(&frame) {
+            answer.encode(&mut again);
+            assert_eq!(again[4..], frame);
+        }
+    }
+    if let Some(command) = Command::decode(bytes) {
+        assert_eq!(command.encode(), bytes);
+    }
+    let mut again = Vec::new();
+    if let Some(reply) = Reply::decode(bytes) {
+        reply.encode(&mut again);
+        assert_eq!(again, bytes);
+    }
+    again.clear();
+    if let Some(held) = Held::decode(bytes) {
+        held.encode(&mut again);
+        assert_eq!(again, bytes);
+    }
+    execute(bytes);
+}
+
+/// The bytes as commands, each behind its length; then as items of an image.
+fn execute(bytes: &[u8]) {
+    let mut log = Retained::default();
+    let mut items = Vec::new();
+    let mut rest = bytes;
+    while let Some((length, more)) = rest.split_first_chunk() {
+        let length = (u32::from_le_bytes(*length) as usize).min(more.len());
+        let (item, more) = more.split_at(length);
+        items.push(item);
+        rest = more;
+    }
+    let mut given = BTreeSet::new();
+    let mut first = 1;
+    for (number, item) in items.iter().enumerate() {
+        if number == items.len() / 2 {
+            log.begin_image();
+        }
+        if let Reply::Appended { slot } = log.execute(item) {
+            assert!(given.insert(slot), "a slot was given out twice");
+            assert_eq!(slot, given.len() as u64, "without gaps");
+            assert!(matches!(log.at(slot), At::Value(_)));
+        }
+        let held = log.held();
+        assert!(held.first >= first && held.next == given.len() as u64 + 1);
+        first = held.first;
+    }
+    let mut image: Vec<Vec<u8>> = Vec::new();
+    while log.next_image(10, &mut |item| image.push(item.to_vec())) == Some(true) {}
+    let mut loaded = Retained::default();
+    loaded.begin_load();
+    for item in &image {
+        assert_eq!(loaded.load(item), Some(Ok(())), "what is given is taken");
+    }
+    assert_eq!(loaded.finish_load(), Some(Ok(())));
+    loaded.begin_load();
+    for item in &items {
+        let _ = loaded.load(item);
+    }
+    let _ = loaded.finish_load();
+}

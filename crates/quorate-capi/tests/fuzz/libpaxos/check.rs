@@ -1,0 +1,33 @@
+//! What must hold for any bytes that a program of LibPaxos3 may send.
+
+use quorate_capi::evpaxos::message::{Found, Message, OVERHEAD};
+
+const VALUE_BYTES_MAX: usize = 1000;
+
+/// Reads message after message; what is one comes back, less of it is the beginning of one.
+pub(crate) fn check(bytes: &[u8]) {
+    let mut rest = bytes;
+    loop {
+        match Message::decode(rest, VALUE_BYTES_MAX) {
+            Found::Malformed => return,
+            Found::NeedMore => {
+                assert!(rest.len() < VALUE_BYTES_MAX + OVERHEAD, "it waits for ever");
+                return;
+            }
+            Found::Message(message, used) => {
+                assert!(used > 0 && used <= VALUE_BYTES_MAX + OVERHEAD);
+                for less in [0, used / 2, used - 1] {
+                    assert_eq!(
+                        Message::decode(&rest[..less], VALUE_BYTES_MAX),
+                        Found::NeedMore
+                    );
+                }
+                let mut again = Vec::new();
+                message.encode(&mut again);
+                let found = Message::decode(&again, VALUE_BYTES_MAX);
+                assert_eq!(found, Found::Message(message, again.len()));
+                rest = &rest[used..];
+            }
+        }
+    }
+}

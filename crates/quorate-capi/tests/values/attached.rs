@@ -1,0 +1,184 @@
+//! Programs that are attached to a node.
+
+use std::time::{Duration, Instant};
+
+use quorate_capi::{error::Code, handle::Handle, options::Options, source::Cursor};
+
+use super::{PATIENCE, is_quiet, next, start, submit};
+
+/// Where a node listens.
+pub(crate) fn address(node: &Handle) -> String {
+    let status = node.status(PATIENCE).expect("answers");
+    let (_, rest) = status.split_once("\"listen\":\"").expect("it listens");
+    rest.split_once('"').expect("a text").0.to_owned()
+}
+
+pub(crate) fn attach(address: &str, more: &[(&str, &str)]) -> Handle {
+    Handle::attach(options(address, more)).expect("attached")
+}
+
+pub(crate) fn options(address: &str, more: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    options.set("attach", address).expect("an option");
+    for (name, value) in more {
+        options.set(name, value).expect("an option");
+    }
+    options
+}
+
+#[test]
+fn an_attached_program_does_all_that_a_node_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
+    let program = attach(&address(&node), &[]);
+    program.deliver_from(Cursor::Oldest).expect("attached");
+    let largest = program.value_bytes_max();
+    assert_eq!(largest, 8 << 20);
+    assert_eq!(submit(&program, b""), Ok(1));
+    assert_eq!(submit(&program, &vec![7; largest]), Ok(2));
+    assert_eq!(submit(&node, b"three"), Ok(3));
+    assert_eq!(program.sync(PATIENCE), Ok(4));
+    let failed = submit(&program, &vec![7; largest + 1]).expect_err("too large");
+    assert_eq!(failed.code, Code::Size);
+    assert_eq!(next(&program).expect("held"), (1, (&b""[..]).into()));
+    let (slot, value) = next(&program).expect("held");
+    assert_eq!((slot, value.len()), (2, largest));
+    assert_eq!(next(&program).expect("held"), (3, (&b"three"[..]).into()));
+    assert!(is_quiet(&program));
+    program.deliver_from(Cursor::At(3)).expect("attached");
+    assert_eq!(next(&program).expect("held").0, 3);
+    assert_eq!(program.trim_and_wait(3, PATIENCE), Ok(3));
+    program
+        .deliver_from(Cursor::At(2))
+        .expect("nobody knows yet");
+    let failed = next(&program).expect_err("forgotten");
+    assert_eq!(failed.code, Code::Trimmed);
+    assert!(failed.detail.contains("slot 2 ") && failed.detail.contains("is 3"));
+    let status = program.status(PATIENCE).expect("answers");
+    assert!(status.contains("\"attached\"") && status.contains("\"role\":\"leader\""));
+    program.close().expect("ends well");
+    node.close().expect("ends well");
+}
+
+/// Values from now on: those that anybody was told of before are not among them.
+#[test]
+fn delivery_can_begin_at_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
+    let program = attach(&address(&node), &[]);
+    for slot in 1..=5 {
+        assert_eq!(submit(&node, b"before"), Ok(slot));
+    }
+    node.deliver_from(Cursor::End).expect("the end");
+    program.deliver_from(Cursor::End).expect("the end");
+    assert!(is_quiet(&node));
+    // The program asks the cluster; nobody is told when that was answered, so what comes first is one of these.
+    let mut last = submit(&node, b"after").expect("in a slot");
+    let until = Instant::now() + PATIENCE;
+    while is_quiet(&program) {
+        assert!(Instant::now() < until, "nothing comes");
+        last = submit(&node, b"after").expect("in a slot");
+    }
+    let (first, _) = next(&program).expect("held");
+    assert!(first > 5 && first <= last, "{first}");
+    assert_eq!(next(&node).expect("held").0, 6);
+    if first < last {
+        assert_eq!(next(&program).expect("held").0, first + 1);
+    }
+}
+
+/// A program that reads nothing for long holds up nobody, and gets all in order when it does.
+#[test]
+fn a_slow_program_holds_up_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
+    let (slow, other) = (attach(&address(&node), &[]), attach(&address(&node), &[]));
+    slow.deliver_from(Cursor::At(1)).expect("attached");
+    other.deliver_from(Cursor::At(1)).expect("attached");
+    for slot in 1..=200 {
+        assert_eq!(submit(&other, &vec![1; 100_000]), Ok(slot));
+        assert_eq!(next(&other).expect("held").0, slot);
+    }
+    // Its own requests are answered beside what it does not read.
+    assert_eq!(submit(&slow, b"mine"), Ok(201));
+    for slot in 1..=201 {
+        assert_eq!(next(&slow).expect("held").0, slot);
+    }
+    // What is trimmed before it came is told.
+    slow.deliver_from(Cursor::At(1)).expect("attached");
+    assert_eq!(next(&slow).expect("held").0, 1);
+    other.trim_and_wait(200, PATIENCE).expect("trimmed");
+    let mut last = 1;
+    let failed = loop {
+        match next(&slow) {
+            Ok((slot, _)) => {
+                assert_eq!(slot, last + 1);
+                last = slot;
+            }
+            Err(failed) => break failed,
+        }
+    };
+    assert_eq!(failed.code, Code::Trimmed);
+    assert!(last < 50, "no more was under way than a window: {last}");
+}
+
+/// A program outlives the node that it is attached to, and a restart of it.
+#[test]
+fn an_attached_program_waits_for_its_node() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
+    let at = address(&node);
+    let program = attach(&at, &[("request-ms", "60000")]);
+    program.deliver_from(Cursor::Oldest).expect("attached");
+    assert_eq!(submit(&program, b"one"), Ok(1));
+    node.close().expect("ends well");
+    let (tell, told) = std::sync::mpsc::channel();
+    let done = Box::new(move |outcome| tell.send(outcome).expect("somebody listens"));
+    program.submit(b"two", done).expect("taken");
+    let node = start(folder.path(), &[("listen", &at)]);
+    assert_eq!(next(&program).expect("held").0, 1);
+    assert_eq!(next(&program).expect("held").0, 2);
+    while !is_quiet(&program) {}
+    let until = Instant::now() + PATIENCE;
+    let outcome = loop {
+        is_quiet_once(&program);
+        if let Ok(outcome) = told.try_recv() {
+            break outcome;
+        }
+        assert!(Instant::now() < until, "nobody is told");
+    };
+    assert_eq!(outcome, Ok(2));
+    node.close().expect("ends well");
+}
+
+/// Takes a completion, if there is one.
+fn is_quiet_once(program: &Handle) {
+    let turn = program.turn().expect("nobody else");
+    if let quorate_capi::handle::Event::Completed(done, outcome) = turn.next_event(false) {
+        done(outcome);
+    }
+}
+
+#[test]
+fn without_a_node_there_is_an_outcome_all_the_same() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = port.local_addr().expect("bound").to_string();
+    drop(port);
+    let short = [("start-wait-ms", "50")];
+    let failed = Handle::attach(options(&nobody, &short))
+        .err()
+        .expect("nobody is there");
+    assert_eq!(failed.code, Code::Timeout);
+    assert!(failed.detail.contains(&nobody), "{failed:?}");
+    let program = attach(&nobody, &[("start-wait-ms", "0"), ("request-ms", "100")]);
+    let failed = submit(&program, b"x").expect_err("nobody is there");
+    assert_eq!(failed.code, Code::Unavailable, "it was never sent");
+    let failed = program
+        .status(Duration::from_millis(50))
+        .expect_err("nobody is there");
+    assert!(
+        matches!(failed.code, Code::Unavailable | Code::Timeout),
+        "{failed:?}"
+    );
+    program.close().expect("ends");
+}

@@ -1,0 +1,287 @@
+//! Handles as a program has them, from Rust: restart, slow readers, bounds, strangers.
+
+mod attached;
+mod strangers;
+
+use std::{
+    path::Path,
+    sync::{Arc, mpsc::channel},
+    time::{Duration, Instant},
+};
+
+use quorate::Builder;
+use quorate_capi::{
+    error::{Code, Failed},
+    handle::{Event, Handle},
+    options::Options,
+    source::{Cursor, Read},
+    values::{machine::Values, shared::Shared},
+};
+
+/// Nothing here takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn options(folder: &Path, more: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    options
+        .set("data", folder.to_str().expect("a name"))
+        .expect("an option");
+    for (name, value) in more {
+        options.set(name, value).expect("an option");
+    }
+    options
+}
+
+fn start(folder: &Path, more: &[(&str, &str)]) -> Handle {
+    Handle::start(options(folder, more)).expect("starts")
+}
+
+fn submit(handle: &Handle, value: &[u8]) -> Result<u64, Failed> {
+    handle.submit_and_wait(value, PATIENCE)
+}
+
+/// The next value, or why there is none.
+fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
+    let turn = handle.turn().expect("nobody else");
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let seen = turn.hush();
+        match turn.next_event(true) {
+            Event::Completed(done, outcome) => done(outcome),
+            Event::Value { slot, value, epoch } => {
+                turn.delivered(slot, epoch);
+                return Ok((slot, value));
+            }
+            Event::Failed(failed) => return Err(failed),
+            Event::Nothing => assert!(turn.wait(seen, Some(until)), "nothing comes"),
+        }
+    }
+}
+
+/// Whether there is none now.
+fn is_quiet(handle: &Handle) -> bool {
+    let turn = handle.turn().expect("nobody else");
+    turn.hush();
+    matches!(turn.next_event(true), Event::Nothing)
+}
+
+#[test]
+fn after_a_restart_nothing_is_shown_that_was_trimmed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[]);
+    for value in 0..200_u8 {
+        assert_eq!(submit(&node, &[value]), Ok(u64::from(value) + 1));
+    }
+    assert_eq!(node.trim_and_wait(150, PATIENCE), Ok(150));
+    node.close().expect("ends well");
+    for _ in 0..5 {
+        let node = start(folder.path(), &[]);
+        node.deliver_from(Cursor::Oldest).expect("held");
+        for value in 149..200_u8 {
+            let (slot, bytes) = next(&node).expect("held");
+            assert_eq!((slot, &*bytes), (u64::from(value) + 1, &[value][..]));
+        }
+        assert!(is_quiet(&node));
+        let failed = node.deliver_from(Cursor::At(149)).expect_err("forgotten");
+        assert_eq!(failed.code, Code::Trimmed);
+        assert!(failed.detail.contains("slot 149") && failed.detail.contains("150"));
+        node.deliver_from(Cursor::At(150)).expect("held");
+        assert_eq!(next(&node).expect("held").0, 150);
+        node.close().expect("ends well");
+    }
+}
+
+/// A snapshot is the values that are held, and a node starts with it.
+#[test]
+fn a_node_starts_with_a_snapshot_of_its_values() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let begin = || {
+        let shared = Arc::new(Shared::default());
+        let values = Values::new(Arc::clone(&shared));
+        let node = Builder::new(folder.path())
+            .start(move || values)
+            .expect("starts");
+        let status = node.status().expect("answers");
+        shared.read_from(status.decided_to.0);
+        (node, shared)
+    };
+    let append = |value: &[u8]| {
+        let command = quorate_capi::values::command::Command::Append {
+            held_max: 1 << 20,
+            when_full: Default::default(),
+            value,
+        };
+        command.encode()
+    };
+    let (node, _) = begin();
+    for value in [&b"one"[..], b"", b"three"] {
+        node.execute(append(value)).expect("executed");
+    }
+    node.execute(quorate_capi::values::command::Command::Trim { below: 2 }.encode())
+        .expect("executed");
+    let taken = node.handle().snapshot(None).expect("taken");
+    assert!(taken.bytes > 0, "{taken:?}");
+    node.execute(append(b"four")).expect("executed");
+    node.stop().expect("ends well");
+    let (node, shared) = begin();
+    let until = Instant::now() + PATIENCE;
+    while !shared.is_replayed() {
+        assert!(Instant::now() < until, "it does not come back");
+        std::thread::yield_now();
+    }
+    assert_eq!(shared.read(&mut Cursor::At(1)), Read::Forgotten(2));
+    let values = [(2, &b""[..]), (3, b"three"), (4, b"four")];
+    for (slot, value) in values {
+        assert_eq!(
+            shared.read(&mut Cursor::At(slot)),
+            Read::Value(slot, value.into())
+        );
+    }
+    assert_eq!(shared.read(&mut Cursor::At(5)), Read::Ahead);
+    drop(node);
+    assert!(shared.has_ended());
+}
+
+#[test]
+fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(
+        folder.path(),
+        &[("held-max", "10000"), ("when-full", "forget-oldest")],
+    );
+    node.deliver_from(Cursor::At(1)).expect("held");
+    submit(&node, &[1; 936]).expect("in a slot");
+    assert_eq!(next(&node).expect("held").0, 1);
+    for _ in 0..30 {
+        submit(&node, &[1; 936]).expect("in a slot");
+    }
+    let failed = next(&node).expect_err("forgotten");
+    assert_eq!(failed.code, Code::Trimmed);
+    assert!(failed.detail.contains("slot 2 ") && failed.detail.contains("22"));
+    assert!(!node.delivers());
+    node.deliver_from(Cursor::Oldest).expect("held");
+    assert_eq!(next(&node).expect("held").0, 22);
+    let failed = submit(&node, &[1; 9937]).expect_err("fits nowhere");
+    assert_eq!(failed.code, Code::Size);
+}
+
+/// Completions that nobody takes are bounded, and all come.
+#[test]
+fn open_submits_are_bounded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[]);
+    let (tell, told) = channel();
+    let mut taken = 0;
+    let failed = loop {
+        let tell = tell.clone();
+        let done = Box::new(move |outcome| tell.send(outcome).expect("somebody listens"));
+        match node.submit(b"x", done) {
+            Ok(()) => taken += 1,
+            Err(failed) => break failed,
+        }
+        if taken % 1000 == 0 {
+            // The node has them all by then, so no queue of its own is full.
+            node.sync(PATIENCE).expect("answered");
+        }
+    };
+    assert_eq!(
+        (failed.code, taken),
+        (Code::Busy, quorate_capi::handle::OPEN_MAX)
+    );
+    let large = node.submit_and_wait(b"x", PATIENCE).expect_err("as many");
+    assert_eq!(large.code, Code::Busy);
+    node.deliver_from(Cursor::At(1)).expect("held");
+    for slot in 1..=taken as u64 {
+        assert_eq!(next(&node).expect("held").0, slot);
+    }
+    node.close().expect("ends well");
+    while let Some((done, outcome)) = node.last_completion() {
+        done(outcome);
+    }
+    drop(tell);
+    let mut slots: Vec<u64> = told.iter().map(|slot| slot.expect("in a slot")).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
+}
+
+/// A look at what is held, beside delivery.
+#[test]
+fn a_node_shows_what_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[]);
+    submit(&node, b"one").expect("in a slot");
+    submit(&node, b"two").expect("in a slot");
+    node.trim_and_wait(2, PATIENCE).expect("trimmed");
+    assert_eq!(node.peek(2).as_deref(), Ok(&b"two"[..]));
+    assert_eq!(node.peek(1).expect_err("forgotten").code, Code::Trimmed);
+    assert_eq!(node.peek(3).expect_err("not yet").code, Code::Timeout);
+}
+
+/// Where a program goes while it is delivered a value is where delivery goes on.
+#[test]
+fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[]);
+    for slot in 1..=3 {
+        assert_eq!(submit(&node, b"x"), Ok(slot));
+    }
+    node.deliver_from(Cursor::At(2)).expect("held");
+    let turn = node.turn().expect("nobody else");
+    assert_eq!(node.turn().err().expect("one at a time").code, Code::InUse);
+    let mut passed = Vec::new();
+    while let Event::Value { slot, epoch, .. } = turn.next_event(true) {
+        if passed.is_empty() {
+            node.deliver_from(Cursor::At(1)).expect("held");
+        }
+        passed.push(slot);
+        turn.delivered(slot, epoch);
+    }
+    assert_eq!(passed, [2, 1, 2, 3]);
+}
+
+/// A node that waits for its founder can be asked, says so, and can be closed.
+#[test]
+fn a_node_that_starts_says_so_and_can_be_closed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = port.local_addr().expect("bound");
+    drop(port);
+    let cluster = format!("1={nobody},2=127.0.0.1:0");
+    let cluster = [("node", "2"), ("cluster", &*cluster)];
+    let waits = [&cluster[..], &[("start-wait-ms", "0")]].concat();
+    let node = start(folder.path(), &waits);
+    assert_eq!(
+        submit(&node, b"x").expect_err("starts").code,
+        Code::Unavailable
+    );
+    assert!(node.status(PATIENCE).expect("said").contains("starting"));
+    node.deliver_from(Cursor::Oldest).expect("later");
+    assert!(is_quiet(&node));
+    let ready = node.ready(Duration::from_millis(10)).expect_err("starts");
+    assert_eq!(ready.code, Code::Timeout);
+    node.close().expect("ends");
+    assert_eq!(submit(&node, b"x").expect_err("closed").code, Code::Stopped);
+    let short = [&cluster[..], &[("start-wait-ms", "10")]].concat();
+    let failed = Handle::start(options(folder.path(), &short))
+        .err()
+        .expect("no founder");
+    assert_eq!(failed.code, Code::Timeout);
+}
+
+/// The folder of another service is none of ours, and the other way round.
+#[test]
+fn a_folder_of_another_service_is_refused() {
+    struct Other;
+    impl quorate::StateMachine for Other {
+        fn apply(&mut self, _: quorate::CommandId, _: &[u8], _: &mut Vec<u8>) {}
+        fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = Builder::new(folder.path()).start(|| Other).expect("starts");
+    other.stop().expect("ends well");
+    let failed = Handle::start(options(folder.path(), &[]))
+        .err()
+        .expect("refused");
+    assert_eq!(failed.code, Code::Refused);
+    assert!(failed.detail.contains("mismatch"), "{failed:?}");
+}
