@@ -23,11 +23,13 @@ pub enum Device {
     Tc,
     /// In the kernel, by the first hook that takes it.
     Kernel,
+    /// Our programs for switches, on an interpreter.
+    P4,
 }
 
 impl Device {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel];
+    pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -41,23 +43,25 @@ impl Device {
             Self::Packet => "packet",
             Self::Tc => "tc",
             Self::Kernel => "kernel",
+            Self::P4 => "p4",
         }
     }
 
     /// Whether it needs an interface that is its node's alone, with Ethernet behind it.
     pub const fn needs_segment(self) -> bool {
-        !matches!(self, Self::Udp)
+        !matches!(self, Self::Udp | Self::P4)
     }
 
     /// Whether it needs a port that nodes with this plane have for themselves.
     pub fn excludes(self, plane: Option<&str>) -> bool {
-        self == Self::Udp && !matches!(plane, None | Some("tcp" | "ethernet"))
+        matches!(self, Self::Udp | Self::P4)
+            && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
 
     /// Whether a node that says this of its device has one of this kind, and not what it took instead.
     fn is(self, kind: &str) -> bool {
         kind == match self {
-            Self::Udp | Self::Packet => self.name(),
+            Self::Udp | Self::Packet | Self::P4 => self.name(),
             Self::Tc | Self::Kernel => Self::Kernel.name(),
         }
     }
@@ -203,7 +207,7 @@ mod tests {
     fn what_a_node_took_instead_is_not_what_was_asked_for() {
         assert_eq!(
             Device::ALL.map(|device| device.is("packet")),
-            [false, true, false, false]
+            [false, true, false, false, false]
         );
         assert!(Device::Kernel.is("kernel") && Device::Tc.is("kernel"));
         assert!(Device::Udp.is("udp") && !Device::Udp.is(""));

@@ -290,7 +290,7 @@ fn plane(text: &str) -> Result<Spoken, String> {
 }
 
 fn device(text: &str) -> Result<Device, String> {
-    Device::named(text).ok_or_else(|| "not udp, packet, tc or kernel".to_owned())
+    Device::named(text).ok_or_else(|| "not udp, packet, tc, kernel or p4".to_owned())
 }
 
 fn votes(text: &str) -> Result<&'static str, String> {
