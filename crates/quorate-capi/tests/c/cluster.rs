@@ -1,6 +1,10 @@
 //! A cluster of the replicated table in C.
 
-use std::{net::TcpListener, path::PathBuf, time::Duration};
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use tempfile::TempDir;
 
@@ -77,11 +81,18 @@ impl<'a> Cluster<'a> {
         self.nodes[node].as_mut().expect("runs")
     }
 
-    /// Says a line to a node; its answer.
+    /// Says a line to a node; its answer. What was not done since nobody serves it now, as around an election or a
+    /// start, is asked for again.
     pub(crate) fn ask(&mut self, node: usize, line: &str) -> String {
         let node = self.node(node);
-        node.write(line);
-        node.line()
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            node.write(line);
+            let answer = node.line();
+            if !answer.starts_with("error QUORATE_UNAVAILABLE") || Instant::now() > until {
+                return answer;
+            }
+        }
     }
 
     /// Kills a node without warning.
