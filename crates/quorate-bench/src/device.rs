@@ -54,8 +54,7 @@ impl Device {
 
     /// Whether it needs a port that nodes with this plane have for themselves.
     pub fn excludes(self, plane: Option<&str>) -> bool {
-        matches!(self, Self::Udp | Self::P4)
-            && !matches!(plane, None | Some("tcp" | "ethernet"))
+        matches!(self, Self::Udp | Self::P4) && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
 
     /// Whether a node that says this of its device has one of this kind, and not what it took instead.

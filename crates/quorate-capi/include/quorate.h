@@ -105,6 +105,10 @@ int quorate_log_to_stderr(const char *filter);
  *   listen             HOST:PORT where programs attach; port 0 takes a free one, which the status tells. Without it
  *                      none can. Whoever reaches it can submit, read and trim: it asks for no password.
  *   attached-max       programs that may be attached at a time (64)
+ *   device             what votes and counts for it while it can: off (default), kernel, tc, packet, udp, rtl:FOLDER
+ *                      or process:COMMAND (docs/operate/devices.md). What is not possible is passed over.
+ *   device-interface   the interface that frames of the device use, if it is not that of the address for peers
+ *   device-trusted     yes: everybody who reaches that network may speak for members; it must be said beyond loopback
  *   durability         durable (default): QUORATE_OK says that a quorum has it on stable storage. volatile: that a
  *                      quorum has it. For the whole group and its life.
  *   heartbeat-ms       a leader speaks at least this often (20)

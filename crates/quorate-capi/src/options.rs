@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate::{Builder, Class};
+use quorate::{Builder, Class, Device, Place};
 
 use crate::{
     error::{Code, Failed},
@@ -26,6 +26,12 @@ pub struct Options {
     pub cluster: BTreeMap<u32, String>,
     /// Where to listen for peers, if not as the cluster says.
     pub peer: Option<String>,
+    /// What votes for the node while it can.
+    pub device: Device,
+    /// The interface of that.
+    pub device_interface: Option<String>,
+    /// Everybody who reaches that interface may speak for members.
+    pub device_trusted: bool,
     /// Where a node listens for programs that attach.
     pub listen: Option<String>,
     /// Nodes to attach to.
@@ -61,6 +67,9 @@ impl Default for Options {
             node: None,
             cluster: BTreeMap::new(),
             peer: None,
+            device: Device::Off,
+            device_interface: None,
+            device_trusted: false,
             listen: None,
             attach: Vec::new(),
             class: None,
@@ -89,6 +98,23 @@ impl Options {
         let done = match name {
             "data" => text().map(|text| self.data = Some(text)),
             "peer" => text().map(|text| self.peer = Some(text)),
+            // `p4` is a program that only the `quorate` binary has.
+            "device" => Device::named(value)
+                .filter(|_| value != "p4")
+                .map(|device| self.device = device)
+                .ok_or("off, udp, packet, tc, kernel, rtl:FOLDER or process:COMMAND"),
+            "device-interface" => text().map(|text| self.device_interface = Some(text)),
+            "device-trusted" => match value {
+                "yes" => {
+                    self.device_trusted = true;
+                    Ok(())
+                }
+                "no" => {
+                    self.device_trusted = false;
+                    Ok(())
+                }
+                _ => Err("yes or no"),
+            },
             "listen" => text().map(|text| self.listen = Some(text)),
             "node" => number(value, 1, u32::MAX.into())
                 .map(|node| self.node = u32::try_from(node).ok())
@@ -182,6 +208,12 @@ impl Options {
         if let Some(peer) = &self.peer {
             builder = builder.peer(peer.clone());
         }
+        let place = Place {
+            interface: self.device_interface.clone(),
+            trusted: self.device_trusted,
+            ..Place::default()
+        };
+        builder = builder.device(self.device.clone(), place);
         let members = self.cluster.iter();
         builder = builder.cluster(members.map(|(node, address)| (*node, address.clone())));
         Ok(builder.settings(|settings| {
@@ -246,6 +278,9 @@ mod tests {
             ("node", "2"),
             ("cluster", "1=a:1, 2=[::1]:2"),
             ("attach", "a:1,b:2"),
+            ("device", "udp"),
+            ("device-interface", "eth0"),
+            ("device-trusted", "yes"),
             ("durability", "volatile"),
             ("value-max", "100"),
             ("held-max", "1024"),
@@ -265,6 +300,9 @@ mod tests {
             ("cluster", ""),
             ("attach", "a:1,"),
             ("attach", ":1"),
+            ("device", "abacus"),
+            ("device", "p4"),
+            ("device-trusted", "on"),
             ("durability", "often"),
             ("value-max", "0"),
             ("value-max", "67108865"),

@@ -11,7 +11,10 @@ use std::{
 };
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_net::{Asks, Handle, Listeners, NotPut, Reactor, Unanswered, Wake, asks};
+use quorate_net::{
+    Asks, Handle, Listeners, NotPut, Reactor, Unanswered, Wake, asks, device::Kind as Device,
+    plane::Wanted as Place,
+};
 use quorate_replica::{
     front::{Failure, Sequenced, SessionId},
     service::StateMachine,
@@ -45,6 +48,7 @@ pub struct Builder {
     settings: Settings,
     peer: Option<String>,
     streams: Option<String>,
+    device: (Device, Place),
     give_up: Arc<AtomicBool>,
 }
 
@@ -55,6 +59,7 @@ impl Builder {
             settings: Settings::new(data),
             peer: None,
             streams: None,
+            device: (Device::Off, Place::default()),
             give_up: Arc::default(),
         }
     }
@@ -85,6 +90,14 @@ impl Builder {
     #[must_use]
     pub fn streams(mut self, address: impl Into<String>) -> Self {
         self.streams = Some(address.into());
+        self
+    }
+
+    /// What votes, gives out slots and counts for this node while it can (`docs/operate/devices.md`). `place` names its
+    /// interface, and says whether the network is trusted, which it must be beyond loopback.
+    #[must_use]
+    pub fn device(mut self, kind: Device, place: Place) -> Self {
+        self.device = (kind, place);
         self
     }
 
@@ -151,6 +164,7 @@ impl Builder {
             settings,
             peer,
             streams,
+            device: (device, place),
             give_up,
         } = self;
         let folder = Folder::open(&settings)?;
@@ -158,6 +172,8 @@ impl Builder {
         let peer = peer.or_else(|| listed.clone());
         // A cluster of one has no peers to wait for.
         let mut listeners = Listeners::bind_peers(peer.as_deref().unwrap_or("127.0.0.1:0"))?;
+        let refused = |refused| Error::new("device", format!("{refused}"));
+        listeners.bind_device(&device, &place).map_err(refused)?;
         if let Some(streams) = streams {
             listeners.bind_streams(&streams)?;
         }

@@ -24,6 +24,7 @@ pub use error::{Error, STOPPED};
 pub use folder::{Folder, Settling, random};
 pub use node::{Opening, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+pub use quorate_net::{device::Kind as Device, plane::Wanted as Place};
 pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};
 pub use quorate_replica::{
     Probed,

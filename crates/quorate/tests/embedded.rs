@@ -12,7 +12,9 @@ use std::{
     thread,
 };
 
-use quorate::{Builder, CommandId, Embedded, Failure, NotDone, STOPPED, Sequenced, StateMachine};
+use quorate::{
+    Builder, CommandId, Device, Embedded, Failure, NotDone, Place, STOPPED, Sequenced, StateMachine,
+};
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
 /// A list of everything that was ever said.
@@ -180,11 +182,8 @@ fn a_command_that_is_too_big_is_refused() {
     assert!(replica.execute(vec![1; 100]).is_ok());
 }
 
-/// Three replicas in one process: every node takes commands, every node tells the same story, and
-/// two go on without the third.
-#[test]
-fn three_replicas_agree() {
-    let folder = tempfile::tempdir().expect("a folder");
+/// Three of one group, with this kind of device each.
+fn three(folder: &Path, device: &Device) -> Vec<Embedded> {
     let ports: Vec<TcpListener> = (0..3)
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
         .collect();
@@ -192,14 +191,42 @@ fn three_replicas_agree() {
     let cluster: Vec<(u32, String)> = (1..).zip(ports.iter().map(address)).collect();
     drop(ports);
     let start = |node: u32| {
-        let builder = Builder::new(folder.path().join(node.to_string()));
+        let builder = Builder::new(folder.join(node.to_string()));
         builder
             .node(node)
             .cluster(cluster.clone())
+            .device(device.clone(), Place::default())
             .start(Journal::default)
             .expect("starts")
     };
-    let mut nodes: Vec<Embedded> = (1..=3).map(start).collect();
+    (1..=3).map(start).collect()
+}
+
+/// [offload-5] A program's replicas own devices as nodes do.
+#[test]
+fn devices_vote_for_replicas() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nodes = three(folder.path(), &Device::Udp);
+    let given = |node: &Embedded| {
+        let device = node.status().expect("answers").device;
+        device.expect("it has one").given
+    };
+    let mut executed = 0;
+    while nodes.iter().map(given).sum::<u64>() < 10 {
+        nodes[0].execute("x").expect("executed");
+        executed += 1;
+        assert!(executed < 100_000, "no device gives out slots");
+    }
+    let story = nodes[2].query("").expect("answered");
+    assert_eq!(story.len(), 2 * executed);
+}
+
+/// Three replicas in one process: every node takes commands, every node tells the same story, and
+/// two go on without the third.
+#[test]
+fn three_replicas_agree() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut nodes = three(folder.path(), &Device::Off);
     thread::scope(|scope| {
         for (name, node) in ["a", "b", "c"].iter().zip(&nodes) {
             scope.spawn(move || {
