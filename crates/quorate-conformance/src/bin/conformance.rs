@@ -19,7 +19,7 @@ use quorate_conformance::{
     targets::{Outcome, Set, Target, Vectors, serve},
     xdp::{self, Kernel},
 };
-use quorate_offload::header::ROOM_BYTES_MAX;
+use quorate_device::boxed::ROOMS;
 use quorate_xdp::{Entry, compile};
 
 const HELP: &str = "conformance
@@ -296,9 +296,9 @@ fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
             _ => return Err("cores FOLDER [--room N] [--cells N]".to_owned()),
         }
     }
-    if !size.room.is_multiple_of(8) || !(8..=ROOM_BYTES_MAX).contains(&size.room) {
+    if !ROOMS.contains(&size.room) {
         return Err(format!(
-            "--room {}: a multiple of 8, at most {ROOM_BYTES_MAX}",
+            "--room {}: a node tries one of {ROOMS:?}",
             size.room
         ));
     }
