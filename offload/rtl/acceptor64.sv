@@ -10,6 +10,9 @@
 module acceptor64
     import quorate::*;
 #(
+    // Bytes of the room for a value, whole words: frames have 104 more, or 80.
+    parameter int ROOM = 32,
+    // Of the ring, a power of two.
     parameter int CELLS = 64,
     parameter logic [31:0] GROUP = 32'h0a0b0c0d,
     parameter logic [15:0] UDP_PORT = 16'd47100,
@@ -44,23 +47,26 @@ module acceptor64
 );
     localparam int INDEX = $clog2(CELLS);
 
+    if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
+    if (CELLS < 2 || CELLS != 1 << INDEX) $error("cells are a power of two");
+
     word_t now, leaving;
-    logic [16:0][63:0] words;
+    logic [12:0][63:0] words;
+    logic [ROOM/8-1:0][63:0] room, made_room, held_room;
     logic [12:5][63:0] h;
     logic raw, decides, finishes, ends, looks, of_owner, single;
     logic [7:0] admitted;
 
     front64 #(
-        .COORDINATOR(1'b0), .GROUP(GROUP), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .HEARD_MAC(HEARD_MAC)
+        .COORDINATOR(1'b0), .ROOM(ROOM), .GROUP(GROUP), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .HEARD_MAC(HEARD_MAC)
     ) front (.*);
 
     way_t way;
     logic bad, shows;
     logic [12:5][63:0] made;
-    logic [255:0] made_room;
 
     leave64 #(
-        .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .OWN_IP(OWN_IP), .OWNER_MAC(OWNER_MAC), .OWNER_IP(OWNER_IP)
+        .ROOM(ROOM), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .OWN_IP(OWN_IP), .OWNER_MAC(OWNER_MAC), .OWNER_IP(OWNER_IP)
     ) leave (.words(words[4:1]), .decided(way), .*);
 
     logic [3:0] what;
@@ -79,7 +85,8 @@ module acceptor64
     logic [63:0] counters[32];
 
     cell_t cells[CELLS];
-    logic used[CELLS];
+    logic [ROOM/8-1:0][63:0] rooms[CELLS];
+    logic [CELLS-1:0] used;
     cell_t held;
     logic is_held, is_voted;
     always_comb begin
@@ -91,6 +98,7 @@ module acceptor64
     always_ff @(posedge clk) begin
         if (looks) begin
             held <= cells[slot[INDEX-1:0]];
+            held_room <= rooms[slot[INDEX-1:0]];
             if (!used[slot[INDEX-1:0]]) held.ballot <= 0;
         end
     end
@@ -171,7 +179,7 @@ module acceptor64
 
     always_comb begin
         for (int i = 5; i <= 12; i++) made[i] = h[i];
-        made_room = is_held ? held.room : 256'd0;
+        for (int i = 0; i < ROOM / 8; i++) made_room[i] = is_held ? held_room[i] : 64'd0;
         shows = what == PHASE1A || what == READ || (what == PHASE2A && is_voted);
         made[7] = ballot;
         // Reason and flags.
@@ -200,7 +208,7 @@ module acceptor64
             made[8] = 0;
             made[9] = {32'd0, next_boot};
             if (what == ASK) made[11] = h[10][63:32] < 32 ? counters[h[10][36:32]] : 64'd0;
-            made[12] = {ROOM, h[12][47:32], 32'(CELLS)};
+            made[12] = {16'(ROOM), h[12][47:32], 32'(CELLS)};
         end
     end
 
@@ -230,9 +238,8 @@ module acceptor64
                         used[slot[INDEX-1:0]] <= 1;
                         cells[slot[INDEX-1:0]] <= '{ballot: ballot, slot: slot, kind: h[9][63:56], origin: h[10][63:32],
                             origin_boot: h[10][31:0], counter: h[11], length: h[12][63:48], sum: h[12][47:32],
-                            crc: h[12][31:0],
-                            room: raw ? {words[10], words[11], words[12], words[13]}
-                                      : {words[13], words[14], words[15], words[16]}};
+                            crc: h[12][31:0]};
+                        rooms[slot[INDEX-1:0]] <= room;
                     end
                 end
             end
@@ -246,7 +253,7 @@ module acceptor64
             owner_boot <= 0;
             owner_counter <= 0;
             for (int i = 0; i < 32; i++) counters[i] <= 0;
-            for (int i = 0; i < CELLS; i++) used[i] <= 0;
+            used <= '0;
         end
     end
 endmodule

@@ -1,8 +1,13 @@
-// A target of conformance: events on standard input, answers on standard output, frames as close as they may be.
+// A core as a program: events on standard input, answers on standard output, frames as close as they may be.
 //
-// It is compiled for one core: CORE is the class that Verilator makes.
+// It is compiled for one core: CORE is the class that Verilator makes. Where events stand ready, as in a file, one
+// frame follows the other; before it waits for input, every event that it has read is answered.
 //
-// The format is that of crates/quorate-conformance/src/vectors.rs. The core is simulated; nothing here knows what frames mean.
+// The format is that of crates/quorate-device/src/pipe.rs. The core is simulated; nothing here knows what frames mean.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +31,11 @@ constexpr unsigned kApart = 8;
 constexpr unsigned kDrain = 40;
 // From the first word in to the first word out; anything else is a fault.
 constexpr uint64_t kLatency = 11;
+// The tag of a frame that never ended: what leaves of it is nobody's.
+constexpr uint32_t kNobodys = 0xffffffff;
+
+// They come again when the first ones are long gone.
+uint32_t tag_of(uint64_t number) { return number % kNobodys; }
 
 class Bench {
   public:
@@ -70,9 +80,6 @@ class Bench {
     }
 
   private:
-    // What leaves of a frame that never ended is nobody's.
-    static constexpr uint32_t kNobodys = 0xffffffff;
-
     void put(uint32_t tag, unsigned port, const Frame &frame, size_t at) {
         unsigned bytes = frame.size() - at < 8 ? frame.size() - at : 8;
         uint64_t word = 0;
@@ -122,20 +129,53 @@ class Bench {
     std::map<std::pair<uint32_t, unsigned>, Frame> done_;
 };
 
-// False at the end of the input.
-bool read_event(unsigned &port, Frame &frame) {
-    uint8_t word[2];
-    size_t got = fread(word, 1, 2, stdin);
-    if (got == 0) return false;
-    port = word[0] >> 4;
-    size_t length = (word[0] & 15) << 8 | word[1];
-    frame.resize(length);
-    if (got != 2 || port > 1 || fread(frame.data(), 1, length, stdin) != length) {
-        fprintf(stderr, "the input is no stream of events\n");
-        exit(1);
+// Standard input, and a word before it is waited for.
+template <typename Settle>
+class Input {
+  public:
+    explicit Input(Settle settle) : settle_(settle) {}
+
+    // False at the end of the input.
+    bool read_event(unsigned &port, Frame &frame) {
+        uint8_t word[2];
+        size_t got = take(word, 2);
+        if (got == 0) return false;
+        port = word[0] >> 4;
+        size_t length = (word[0] & 15) << 8 | word[1];
+        frame.resize(length);
+        if (got != 2 || port > 1 || take(frame.data(), length) != length) {
+            fprintf(stderr, "the input is no stream of events\n");
+            exit(1);
+        }
+        return true;
     }
-    return true;
-}
+
+  private:
+    // How many bytes there were: fewer only at the end.
+    size_t take(uint8_t *to, size_t count) {
+        size_t got = 0;
+        while (got < count) {
+            if (from_ == to_ && !fill()) break;
+            to[got++] = buffer_[from_++];
+        }
+        return got;
+    }
+
+    bool fill() {
+        pollfd ready = {STDIN_FILENO, POLLIN, 0};
+        if (poll(&ready, 1, 0) == 0) settle_();
+        ssize_t got;
+        do got = read(STDIN_FILENO, buffer_, sizeof buffer_);
+        while (got < 0 && errno == EINTR);
+        from_ = 0;
+        to_ = got > 0 ? got : 0;
+        return to_ > 0;
+    }
+
+    Settle settle_;
+    uint8_t buffer_[1 << 16];
+    size_t from_ = 0, to_ = 0;
+};
 
 void write_answer(const std::vector<std::pair<unsigned, Frame>> &sent) {
     for (const auto &[port, frame] : sent) {
@@ -160,24 +200,30 @@ int main(int argc, char **argv) {
     unsigned port = 0;
     Frame frame, last;
     unsigned last_port = 0;
-    // Answers are written when a frame has surely left.
-    constexpr uint32_t kBehind = 64;
-    uint32_t next = 0, written = 0;
-    auto write_to = [&](uint32_t to) {
-        for (; written < to; written++) write_answer(bench.take(written));
+    // Answers are written when a frame has surely left: the frames behind it see to that, or the end of the input so far.
+    constexpr uint64_t kBehind = 64;
+    uint64_t next = 0, written = 0;
+    auto write_to = [&](uint64_t to) {
+        for (; written < to; written++) write_answer(bench.take(tag_of(written)));
     };
-    while (read_event(port, frame)) {
+    auto settle = [&] {
+        bench.drain();
+        write_to(next);
+        // Who asked is gone.
+        if (fflush(stdout) != 0) exit(1);
+    };
+    Input input(settle);
+    while (input.read_event(port, frame)) {
         if (frame.empty()) {
             bench.reset(last_port, last);
         } else {
-            bench.send(next, port, frame);
+            bench.send(tag_of(next), port, frame);
             last_port = port;
             last = frame;
         }
         next++;
         if (next > kBehind) write_to(next - kBehind);
     }
-    bench.drain();
-    write_to(next);
+    settle();
     return 0;
 }

@@ -10,6 +10,9 @@
 module coordinator64
     import quorate::*;
 #(
+    // Bytes of the room for a value, whole words: frames have 104 more, or 80.
+    parameter int ROOM = 32,
+    // Of the ring, a power of two.
     parameter int CELLS = 64,
     parameter logic [31:0] GROUP = 32'h0a0b0c0d,
     parameter logic [15:0] UDP_PORT = 16'd47100,
@@ -44,23 +47,26 @@ module coordinator64
 );
     localparam int INDEX = $clog2(CELLS);
 
+    if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
+    if (CELLS < 2 || CELLS != 1 << INDEX) $error("cells are a power of two");
+
     word_t now, leaving;
-    logic [16:0][63:0] words;
+    logic [12:0][63:0] words;
+    logic [ROOM/8-1:0][63:0] room, made_room, held_room;
     logic [12:5][63:0] h;
     logic raw, decides, finishes, ends, looks, of_owner, single;
     logic [7:0] admitted;
 
     front64 #(
-        .COORDINATOR(1'b1), .GROUP(GROUP), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .HEARD_MAC(HEARD_MAC)
+        .COORDINATOR(1'b1), .ROOM(ROOM), .GROUP(GROUP), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .HEARD_MAC(HEARD_MAC)
     ) front (.*);
 
     way_t way;
     logic bad, shows;
     logic [12:5][63:0] made;
-    logic [255:0] made_room;
 
     leave64 #(
-        .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .OWN_IP(OWN_IP), .OWNER_MAC(OWNER_MAC), .OWNER_IP(OWNER_IP)
+        .ROOM(ROOM), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .OWN_IP(OWN_IP), .OWNER_MAC(OWNER_MAC), .OWNER_IP(OWNER_IP)
     ) leave (.words(words[4:1]), .decided(way), .*);
 
     logic [3:0] what;
@@ -80,7 +86,8 @@ module coordinator64
     logic [63:0] counters[32];
 
     cell_t cells[CELLS];
-    logic used[CELLS];
+    logic [ROOM/8-1:0][63:0] rooms[CELLS];
+    logic [CELLS-1:0] used;
     logic [15:0] voters[CELLS];
     logic [4:0] votes[CELLS];
     cell_t held;
@@ -98,6 +105,7 @@ module coordinator64
     always_ff @(posedge clk) begin
         if (looks) begin
             held <= cells[index];
+            held_room <= rooms[index];
             held_voters <= voters[index];
             held_votes <= votes[index];
             if (!used[index]) held.ballot <= 0;
@@ -216,7 +224,7 @@ module coordinator64
 
     always_comb begin
         for (int i = 5; i <= 12; i++) made[i] = h[i];
-        made_room = is_held ? held.room : 256'd0;
+        for (int i = 0; i < ROOM / 8; i++) made_room[i] = is_held ? held_room[i] : 64'd0;
         shows = what == PHASE2B || what == TICK || what == READ;
         made[7] = ballot;
         // Reason and flags.
@@ -247,7 +255,7 @@ module coordinator64
             made[8] = next_next;
             made[9] = {31'h00000004, next_hint, next_boot};
             if (what == ASK) made[11] = h[10][63:32] < 32 ? counters[h[10][36:32]] : 64'd0;
-            made[12] = {ROOM, h[12][47:32], 32'(CELLS)};
+            made[12] = {16'(ROOM), h[12][47:32], 32'(CELLS)};
         end
     end
 
@@ -288,9 +296,8 @@ module coordinator64
                         votes[index] <= 0;
                         cells[index] <= '{ballot: ballot, slot: next, kind: h[9][63:56], origin: h[10][63:32],
                             origin_boot: h[10][31:0], counter: h[11], length: h[12][63:48], sum: h[12][47:32],
-                            crc: h[12][31:0],
-                            room: raw ? {words[10], words[11], words[12], words[13]}
-                                      : {words[13], words[14], words[15], words[16]}};
+                            crc: h[12][31:0]};
+                        rooms[index] <= room;
                     end
                 end
             end
@@ -308,7 +315,7 @@ module coordinator64
             owner_boot <= 0;
             owner_counter <= 0;
             for (int i = 0; i < 32; i++) counters[i] <= 0;
-            for (int i = 0; i < CELLS; i++) used[i] <= 0;
+            used <= '0;
         end
     end
 endmodule

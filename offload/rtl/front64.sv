@@ -5,6 +5,7 @@ module front64
     import quorate::*;
 #(
     parameter bit COORDINATOR = 0,
+    parameter int ROOM = 32,
     parameter logic [31:0] GROUP = 0,
     parameter logic [15:0] UDP_PORT = 0,
     parameter logic [47:0] OWN_MAC = 0,
@@ -21,7 +22,9 @@ module front64
     // The word that came last, and the one that leaves.
     output word_t        now,
     output word_t        leaving,
-    output logic [16:0][63:0] words,
+    output logic [12:0][63:0] words,
+    // The value's room, wherever it begins.
+    output logic [ROOM/8-1:0][63:0] room,
     // The header, wherever it begins: words 5 to 12 of a frame of UDP.
     output logic [12:5][63:0] h,
     output logic         raw,
@@ -36,8 +39,11 @@ module front64
     output logic         single,
     output logic [7:0]   admitted
 );
+    localparam logic [15:0] ROOM_BYTES = 16'(ROOM);
+    localparam logic [7:0] WORDS = 8'(ROOM / 8);
+
     word_t [DELAY-1:0] delayed;
-    logic [4:0] at;
+    logic [7:0] at, room_at;
     logic frame;
     logic [15:0] total;
     logic [31:0] ip_sum, udp_sum, udp_room, raw_room;
@@ -48,6 +54,8 @@ module front64
         masked = s_last ? s_data & ~(64'hffffffffffffffff >> {s_bytes, 3'b000}) : s_data;
         upper = halves(masked[63:32]);
         lower = halves(masked[31:0]);
+        // Before the room it is beyond its end.
+        room_at = at - (raw ? 8'd10 : 8'd13);
         now = delayed[0];
         leaving = delayed[DELAY-1];
     end
@@ -55,7 +63,8 @@ module front64
     always_ff @(posedge clk) begin
         delayed <= {delayed[DELAY-2:0], word_t'({s_valid, s_last, s_bytes, s_data, s_port, s_tag, at, frame})};
         if (s_valid) begin
-            if (at < 17) words[at] <= s_data;
+            if (at < 13) words[at[3:0]] <= s_data;
+            if (room_at < WORDS) room[int'(room_at)] <= s_data;
             total <= (at == 0 ? 16'd0 : total) + {12'd0, s_bytes};
             // Bytes 14 to 33; from byte 26 on; the room in both forms.
             case (at)
@@ -70,7 +79,7 @@ module front64
             else udp_sum <= udp_sum + upper + lower;
             udp_room <= at < 13 ? 0 : udp_room + upper + lower;
             raw_room <= at < 10 ? 0 : raw_room + upper + lower;
-            at <= s_last ? 0 : (at == 31 ? 31 : at + 1);
+            at <= s_last ? 0 : (at == 255 ? 255 : at + 1);
             frame <= s_last ? ~frame : frame;
         end
         if (rst) begin
@@ -91,16 +100,17 @@ module front64
         position = h[5][35:32];
         decides = now.valid && (now.at == 9 || (now.last && now.at < 9));
         ends = now.valid && now.last;
-        finishes = now.valid && now.at == (raw ? 5'd9 : 5'd12);
-        looks = now.valid && now.at == (raw ? 5'd3 : 5'd6);
+        finishes = now.valid && now.at == (raw ? 8'd9 : 8'd12);
+        looks = now.valid && now.at == (raw ? 8'd3 : 8'd6);
         single = !words[0][8] && (raw || (words[3][47:40] != 0 && words[3][47:40] < 224));
 
         ended = now.last;
         bytes = ended ? total : 16'hffff;
         if (raw)
-            lengths = words[1][15:0] == 16'd62 + ROOM && (!ended || total == 16'd80 + ROOM);
+            lengths = words[1][15:0] == 16'd62 + ROOM_BYTES && (!ended || total == 16'd80 + ROOM_BYTES);
         else
-            lengths = words[2][63:48] == 16'd90 + ROOM && words[4][15:0] == 16'd70 + ROOM && (!ended || total == 16'd104 + ROOM);
+            lengths = words[2][63:48] == 16'd90 + ROOM_BYTES && words[4][15:0] == 16'd70 + ROOM_BYTES
+                && (!ended || total == 16'd104 + ROOM_BYTES);
         if (!ended) sums = 1;
         else if (raw) sums = fold(raw_room) == h[12][47:32];
         else sums = fold(ip_sum) == 16'hffff && fold(udp_sum + 32'd17 + {16'd0, words[4][15:0]}) == 16'hffff
@@ -139,6 +149,6 @@ module front64
         else if (!takes) admitted = WHY_OTHER;
         else if (!now.port && of_owner) admitted = WHY_PORT;
         else if (!plain) admitted = WHY_RESERVED;
-        else if (has_value && (!carried || (ended && h[12][63:48] > ROOM))) admitted = WHY_VALUE;
+        else if (has_value && (!carried || (ended && h[12][63:48] > ROOM_BYTES))) admitted = WHY_VALUE;
     end
 endmodule

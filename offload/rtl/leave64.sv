@@ -2,6 +2,7 @@
 module leave64
     import quorate::*;
 #(
+    parameter int ROOM = 32,
     parameter logic [15:0] UDP_PORT = 0,
     parameter logic [47:0] OWN_MAC = 0,
     parameter logic [31:0] OWN_IP = 0,
@@ -21,7 +22,7 @@ module leave64
     // At the end: nothing of it may count.
     input  logic         bad,
     input  logic [12:5][63:0] made,
-    input  logic [255:0] made_room,
+    input  logic [ROOM/8-1:0][63:0] made_room,
     input  logic         shows,
     output logic [1:0]   m_valid,
     output logic         m_last,
@@ -31,10 +32,12 @@ module leave64
     output logic [63:0]  m_data1,
     output logic [31:0]  m_tag
 );
+    localparam logic [7:0] WORDS = 8'(ROOM / 8);
+
     way_t way, chosen;
     way_t [1:0] ways;
     logic [12:5][63:0] answer;
-    logic [255:0] room;
+    logic [ROOM/8-1:0][63:0] shown;
     logic showing, finished, finished_frame;
     logic [15:0] sum0, sum1;
     logic [31:0] ip_fixed, udp_fixed;
@@ -52,7 +55,7 @@ module leave64
         way.check0 = ~fold(ip_fixed + halves(decided.ip));
         way.check1 = decided.back ? way.check0 : ~fold(ip_fixed + halves(OWNER_IP));
         // Length twice, in the pseudo header too; the sum of the room for the room, beside itself.
-        udp_fixed = 32'd17 + {15'd0, 16'd70 + ROOM, 1'b0} + {16'd0, UDP_PORT} + halves(OWN_IP)
+        udp_fixed = 32'd17 + 32'(2 * (70 + ROOM)) + {16'd0, UDP_PORT} + halves(OWN_IP)
             + {16'd0, answer[12][47:32]};
         for (int i = 5; i <= 12; i++) udp_fixed = udp_fixed + lanes(answer[i]);
     end
@@ -62,7 +65,7 @@ module leave64
         if (ends) ways[now.frame].bad <= bad;
         if (finishes) begin
             answer <= made;
-            room <= made_room;
+            shown <= made_room;
             showing <= shows;
         end
         finished <= finishes;
@@ -75,12 +78,14 @@ module leave64
         end
     end
 
-    logic [4:0] header_at;
+    logic [7:0] header_at, room_at;
     logic [63:0] data0, data1;
     always_comb begin
         // The first word of a long frame leaves in the cycle in which its way is found.
         chosen = decides && leaving.at == 0 && now.frame == leaving.frame ? way : ways[leaving.frame];
         header_at = chosen.raw ? leaving.at + 3 : leaving.at;
+        // Before the room it is beyond its end.
+        room_at = header_at - 13;
         data0 = leaving.data;
         data1 = leaving.data;
         if (chosen.answers) begin
@@ -111,8 +116,8 @@ module leave64
                     data0[63:48] = sum0;
                     data1[63:48] = sum1;
                 end
-            end else if (header_at >= 13 && header_at <= 16 && showing) begin
-                data0 = room[(16 - int'(header_at)) * 64 +: 64];
+            end else if (room_at < WORDS && showing) begin
+                data0 = shown[int'(room_at)];
                 data1 = data0;
             end
         end

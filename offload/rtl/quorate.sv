@@ -1,6 +1,5 @@
 // What all cores share: a word on its way, the way of a frame, numbers of types and reasons, one's-complement sums.
 package quorate;
-    localparam logic [15:0] ROOM = 16'd32;
     localparam logic [7:0] MAGIC = 8'hb1;
     // Words from the first one in to the first one out, but for the register at the end.
     localparam int DELAY = 10;
@@ -23,8 +22,8 @@ package quorate;
         logic [63:0] data;
         logic        port;
         logic [31:0] tag;
-        // Which word of its frame, up to 31.
-        logic [4:0]  at;
+        // Which word of its frame, up to 255; the longest room ends in word 188.
+        logic [7:0]  at;
         // Tells a frame from those beside it.
         logic        frame;
     } word_t;
@@ -46,7 +45,7 @@ package quorate;
         logic [15:0] check1;
     } way_t;
 
-    // What a cell holds, but for votes that were counted.
+    // What a cell holds, but for the value's bytes and votes that were counted.
     typedef struct packed {
         logic [63:0] ballot;
         logic [63:0] slot;
@@ -57,7 +56,6 @@ package quorate;
         logic [15:0] length;
         logic [15:0] sum;
         logic [31:0] crc;
-        logic [255:0] room;
     } cell_t;
 
     function automatic logic [15:0] fold(input logic [31:0] wide);

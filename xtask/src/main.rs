@@ -58,6 +58,9 @@ const HELP: &str = "cargo xtask NAME
                    devices against the reference programs, byte for byte
   offload groups [N]
                    mixed groups of devices under faults, judged by what is chosen
+  offload rtl FOLDER [--room N] [--cells N]
+                   builds the simulated cores for `quorate start --device rtl:FOLDER`;
+                   values of at most 128 bytes and 4096 cells if nothing else is said
   offload kernels [N]
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on

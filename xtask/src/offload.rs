@@ -1,5 +1,7 @@
 //! Devices against the reference programs, and groups of them under faults: `cargo xtask offload`.
 
+use std::path;
+
 use crate::{
     kernels,
     shell::{Failed, cargo},
@@ -16,7 +18,7 @@ const PLACE: [&str; 8] = [
     "--",
 ];
 
-/// Runs every target over every set, or mixed groups.
+/// Runs every target over every set, or mixed groups; builds what is committed as sources.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["conformance", rest @ ..] => cargo(&[&PLACE[..], &["run"], rest].concat()),
@@ -24,9 +26,16 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         ["object"] => cargo(&[&PLACE[..], &["object"]].concat()),
         ["kernels"] => kernels::run("5000"),
         ["kernels", count] => kernels::run(count),
+        ["rtl", folder, rest @ ..] if !folder.starts_with('-') => {
+            // Cargo runs elsewhere.
+            let folder = path::absolute(folder)?;
+            let folder = folder.to_string_lossy();
+            cargo(&[&PLACE[..], &["cores", &folder], rest].concat())
+        }
         ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
         _ => Err(Failed(
-            "offload conformance …, offload groups [N], offload kernels [N], or offload object"
+            "offload conformance …, offload groups [N], offload kernels [N], \
+             offload rtl FOLDER [--room N] [--cells N], or offload object"
                 .to_owned(),
         )),
     }

@@ -6,7 +6,7 @@ use quorate_offload::{
 };
 
 use crate::{
-    frames::{CELLS, ROOM, Ways, setup},
+    frames::{Size, Ways},
     vectors::{Event, FRAME_BYTES_MAX, Sent},
 };
 
@@ -54,7 +54,7 @@ enum Running {
     Host(Box<Host<'static>>),
 }
 
-/// A reference program on a ring of 64 cells.
+/// A reference program, on a ring of 64 cells if nothing else is said.
 pub struct Reference {
     running: Running,
     /// For what it sends, and for what a host says inside.
@@ -62,18 +62,23 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Without a boot. Its memory is never given back: there are few of them in a process.
+    /// As the vectors want it.
     pub fn new(program: Program) -> Self {
+        Self::of(program, Size::VECTORS)
+    }
+
+    /// Without a boot. Its memory is never given back: there are few of them in a process.
+    pub fn of(program: Program, size: Size) -> Self {
         let cells = || {
             Cells::new(
-                Vec::leak(vec![Cell::EMPTY; CELLS]),
-                Vec::leak(vec![0; CELLS * ROOM]),
-                ROOM,
+                Vec::leak(vec![Cell::EMPTY; size.cells]),
+                Vec::leak(vec![0; size.cells * size.room]),
+                size.room,
             )
         };
-        let ways = Ways::of(program);
-        let acceptor = || Acceptor::new(setup(), ways.votes, cells());
-        let coordinator = || Coordinator::new(setup(), ways.proposals, ways.decisions, cells());
+        let (setup, ways) = (size.setup(), Ways::of(program));
+        let acceptor = || Acceptor::new(setup, ways.votes, cells());
+        let coordinator = || Coordinator::new(setup, ways.proposals, ways.decisions, cells());
         Self {
             running: match program {
                 Program::Acceptor => Running::Acceptor(Box::new(acceptor())),

@@ -14,6 +14,15 @@ pub const GROUP: u32 = 0x0a0b_0c0d;
 pub const ROOM: usize = 32;
 /// Cells of a ring: few, so that slots meet in them.
 pub const CELLS: usize = 64;
+/// What a device is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes of a room, a multiple of 8.
+    pub room: usize,
+    /// Cells of a ring, a power of two.
+    pub cells: usize,
+}
+
 /// What the owner calls the device.
 pub const BOOT: u32 = 0x0000_b007;
 /// The device.
@@ -89,31 +98,77 @@ pub const fn setup() -> Setup {
     }
 }
 
-/// Bytes that tell values apart, and so do their sums.
+impl Size {
+    /// That of the vectors.
+    pub const VECTORS: Self = Self {
+        room: ROOM,
+        cells: CELLS,
+    };
+
+    /// As all targets are told, with this room.
+    pub const fn setup(self) -> Setup {
+        let mut setup = setup();
+        setup.room = self.room;
+        setup
+    }
+
+    /// Bytes that tell values apart, and so do their sums.
+    pub fn room(self, number: u64) -> Vec<u8> {
+        let mut room = vec![0; self.room];
+        for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {
+            *byte = quorate_dice::mix(number.wrapping_add(at as u64)).to_le_bytes()[0];
+        }
+        room
+    }
+
+    /// All lengths occur.
+    fn length(self, number: u64) -> usize {
+        usize::try_from(number % (self.room as u64 + 1)).expect("below the room")
+    }
+
+    /// The value of that room.
+    pub fn value(self, number: u64) -> Descriptor {
+        let length = self.length(number);
+        Descriptor {
+            kind: [2, 2, 2, 1, 4, 5, 6, 8][usize::try_from(number % 8).expect("small")],
+            origin: 5,
+            origin_boot: 1,
+            counter: number,
+            length: u16::try_from(length).expect("below the room"),
+            crc: crc32c(&self.room(number)[..length]),
+        }
+    }
+
+    /// A value without a slot.
+    pub fn submit(self, number: u64) -> Header {
+        Header::submit(GROUP, self.value(number), 0)
+    }
+
+    /// A proposal.
+    pub fn phase2a(self, ballot: u64, slot: u64, number: u64) -> Header {
+        Header {
+            kind: Type::Phase2a,
+            slot,
+            ballot: PackedBallot(ballot),
+            ..self.submit(number)
+        }
+    }
+
+    /// A vote.
+    pub fn phase2b(self, ballot: u64, slot: u64, number: u64, position: u8) -> Header {
+        Header {
+            kind: Type::Phase2b,
+            position,
+            voted: ballot,
+            ..self.phase2a(ballot, slot, number)
+        }
+    }
+}
+
+/// [`Size::room`] of the vectors.
 pub fn room(number: u64) -> [u8; ROOM] {
-    let mut room = [0; ROOM];
-    for (at, byte) in room.iter_mut().enumerate().take(length(number)) {
-        *byte = quorate_dice::mix(number.wrapping_add(at as u64)).to_le_bytes()[0];
-    }
-    room
-}
-
-/// All lengths occur.
-fn length(number: u64) -> usize {
-    usize::try_from(number % (ROOM as u64 + 1)).expect("below the room")
-}
-
-/// The value of that room.
-pub fn value(number: u64) -> Descriptor {
-    let length = length(number);
-    Descriptor {
-        kind: [2, 2, 2, 1, 4, 5, 6, 8][usize::try_from(number % 8).expect("small")],
-        origin: 5,
-        origin_boot: 1,
-        counter: number,
-        length: u16::try_from(length).expect("below the room"),
-        crc: crc32c(&room(number)[..length]),
-    }
+    let room = Size::VECTORS.room(number);
+    room.try_into().expect("as long as the room")
 }
 
 /// A header without anything.
@@ -123,29 +178,19 @@ pub const fn plain(kind: Type) -> Header {
     header
 }
 
-/// A value without a slot.
+/// [`Size::submit`] of the vectors.
 pub fn submit(number: u64) -> Header {
-    Header::submit(GROUP, value(number), 0)
+    Size::VECTORS.submit(number)
 }
 
-/// A proposal.
+/// [`Size::phase2a`] of the vectors.
 pub fn phase2a(ballot: u64, slot: u64, number: u64) -> Header {
-    Header {
-        kind: Type::Phase2a,
-        slot,
-        ballot: PackedBallot(ballot),
-        ..submit(number)
-    }
+    Size::VECTORS.phase2a(ballot, slot, number)
 }
 
-/// A vote.
+/// [`Size::phase2b`] of the vectors.
 pub fn phase2b(ballot: u64, slot: u64, number: u64, position: u8) -> Header {
-    Header {
-        kind: Type::Phase2b,
-        position,
-        voted: ballot,
-        ..phase2a(ballot, slot, number)
-    }
+    Size::VECTORS.phase2b(ballot, slot, number, position)
 }
 
 /// A question about a slot.

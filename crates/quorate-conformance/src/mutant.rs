@@ -18,6 +18,7 @@ use crate::{
     compare::run,
     device::Reference,
     directed,
+    frames::Size,
     p4::{Switch, sources},
     random, rtl,
     xdp::{self, Kernel},
@@ -197,7 +198,7 @@ impl Mutant {
             fs::write(copied.join(file), changed).map_err(text)?;
         }
         let program = self.program()?;
-        let simulator = rtl::build(&copied, folder, program)?;
+        let simulator = rtl::build(&copied, folder, program, Size::VECTORS)?;
         if check {
             return Ok(Some("it compiles".to_owned()));
         }

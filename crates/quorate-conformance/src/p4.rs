@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use quorate_offload::Port;
 use quorate_p4::{Machine, Sources, compile};
 
-use crate::{Device, Event, Program, frames::CELLS, vectors::Sent};
+use crate::{Device, Event, Program, frames::Size, vectors::Sent};
 
 /// Copies for both ports, the network's first.
 const BOTH: u16 = 1;
@@ -19,11 +19,17 @@ pub fn sources() -> io::Result<Sources> {
 pub struct Switch(Machine);
 
 impl Switch {
-    /// With registers of zero. What is wrong with the program has file, line and column.
+    /// As the vectors want it.
     pub fn new(sources: &Sources, program: Program) -> Result<Self, String> {
+        Self::of(sources, program, Size::VECTORS)
+    }
+
+    /// With registers of zero. What is wrong with the program has file, line and column.
+    pub fn of(sources: &Sources, program: Program, size: Size) -> Result<Self, String> {
         let name = format!("{}.p4", program.name());
-        let cells = CELLS.to_string();
-        let compiled = compile(sources, &name, &[("CELLS", &cells)]);
+        let (cells, room) = (size.cells.to_string(), size.room.to_string());
+        let defines = [("CELLS", cells.as_str()), ("PART", &room)];
+        let compiled = compile(sources, &name, &defines);
         let mut machine = Machine::new(compiled.map_err(|error| error.to_string())?);
         machine.set_group(BOTH, &[0, 1]);
         Ok(Self(machine))

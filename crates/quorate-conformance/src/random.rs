@@ -6,16 +6,14 @@ use quorate_offload::{Descriptor, Form, Header, PackedBallot, Port, Reason, Type
 use crate::{
     Device as _, Event, Program,
     device::Reference,
-    frames::{
-        BOOT, CELLS, CLIENT, about, address, call, frame_from, of_coordinator, phase2a, phase2b,
-        plain, room, seal, submit,
-    },
+    frames::{BOOT, CLIENT, Size, about, address, call, frame_from, of_coordinator, plain, seal},
     vectors::Sent,
 };
 
 /// Makes events while it watches a reference device that lives through them.
 pub struct Maker {
     program: Program,
+    size: Size,
     /// The one that the next frame is for: of a host, now one, now the other.
     turn: Program,
     dice: Dice,
@@ -29,13 +27,19 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// Always the same for a program and a seed.
+    /// For the size of the vectors.
     pub fn new(program: Program, seed: u64) -> Self {
+        Self::of(program, Size::VECTORS, seed)
+    }
+
+    /// Always the same for a program, a size and a seed.
+    pub fn of(program: Program, size: Size, seed: u64) -> Self {
         Self {
             program,
+            size,
             turn: program,
             dice: Dice::new(seed),
-            reference: Reference::new(program),
+            reference: Reference::of(program, size),
             counter: 0,
             owner_boot: 1,
             orders: 0,
@@ -81,7 +85,7 @@ impl Maker {
         } else {
             Form::Udp
         };
-        let mut bytes = frame_from(&from, form, &header, &room(header.value.counter));
+        let mut bytes = frame_from(&from, form, &header, &self.size.room(header.value.counter));
         if self.others > 0 {
             self.others -= 1;
             let (at, to) = self.dice.pick(&[
@@ -121,7 +125,7 @@ impl Maker {
     /// A slot near those that matter.
     fn slot(&mut self) -> u64 {
         let state = self.reference.state(self.turn);
-        let cells = CELLS as u64;
+        let cells = self.size.cells as u64;
         match self.dice.below(20) {
             0 => self.dice.word(),
             1 => state.floor.wrapping_add(cells),
@@ -168,16 +172,16 @@ impl Maker {
         }
         let header = match (self.turn, self.dice.below(20)) {
             (_, 0) => {
-                let mut header = phase2b(ballot, slot, number, 0);
+                let mut header = self.size.phase2b(ballot, slot, number, 0);
                 header.kind = self.dice.pick(&Type::ALL);
                 header
             }
             (Program::Acceptor | Program::Host, 1..4) => about(Type::Phase1a, slot),
-            (Program::Acceptor | Program::Host, _) => phase2a(ballot, slot, number),
-            (Program::Coordinator, 1..8) => submit(number),
+            (Program::Acceptor | Program::Host, _) => self.size.phase2a(ballot, slot, number),
+            (Program::Coordinator, 1..8) => self.size.submit(number),
             (Program::Coordinator, _) => {
                 let position = u8::try_from(self.dice.below(4)).expect("small");
-                let mut header = phase2b(ballot, slot, number, position);
+                let mut header = self.size.phase2b(ballot, slot, number, position);
                 let held = self.reference.held(slot);
                 if let Some(cell) = held.filter(|_| self.dice.chance(9, 10)) {
                     header.value = cell.value;
@@ -194,7 +198,7 @@ impl Maker {
         let given_out = state.next - state.floor.min(state.next);
         let mut slot = slot;
         if self.turn == Program::Acceptor && self.dice.chance(1, 2) {
-            slot = state.next - self.dice.below(given_out.min(CELLS as u64) + 1);
+            slot = state.next - self.dice.below(given_out.min(self.size.cells as u64) + 1);
         }
         let of = if self.turn == Program::Acceptor {
             slot
@@ -229,7 +233,7 @@ impl Maker {
             _ => self.counter,
         };
         let slot = match self.dice.below(3) {
-            0 => state.floor + self.dice.below(CELLS as u64 / 2),
+            0 => state.floor + self.dice.below(self.size.cells as u64 / 2),
             1 => self.slot().min(1 << 40),
             _ => state.floor.max(state.next),
         };
@@ -291,6 +295,16 @@ impl Maker {
 
 /// So many events, and what must come of them.
 pub fn events(program: Program, seed: u64, count: usize) -> (Vec<Event>, Vec<Vec<Sent>>) {
-    let mut maker = Maker::new(program, seed);
+    events_of(program, Size::VECTORS, seed, count)
+}
+
+/// The same for any size.
+pub fn events_of(
+    program: Program,
+    size: Size,
+    seed: u64,
+    count: usize,
+) -> (Vec<Event>, Vec<Vec<Sent>>) {
+    let mut maker = Maker::of(program, size, seed);
     (0..count).map(|_| maker.make()).unzip()
 }

@@ -3,11 +3,12 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use crate::{
-    Event, Program,
+    Device, Event, Program,
+    frames::Size,
     vectors::{Sent, read_answer, write_event},
 };
 
@@ -35,7 +36,12 @@ pub fn simulator(folder: &Path, program: Program) -> PathBuf {
 }
 
 /// Builds it from sources; a warning is an error.
-pub fn build(sources: &Path, folder: &Path, program: Program) -> Result<PathBuf, String> {
+pub fn build(
+    sources: &Path,
+    folder: &Path,
+    program: Program,
+    size: Size,
+) -> Result<PathBuf, String> {
     if let Some(tool) = missing() {
         return Err(format!("{tool} is not installed"));
     }
@@ -49,6 +55,10 @@ pub fn build(sources: &Path, folder: &Path, program: Program) -> Result<PathBuf,
         // Parts of words, and numbers that only the other program needs.
         .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
         .args(["--top-module", &format!("{name}64")])
+        .args([
+            format!("-GROOM={}", size.room),
+            format!("-GCELLS={}", size.cells),
+        ])
         .args(["-CFLAGS", &format!("-O2 -DCORE=V{name}64")])
         .args(FILES.map(|file| sources.join(file)))
         .arg(sources.join(format!("{name}64.sv")))
@@ -62,7 +72,44 @@ pub fn build(sources: &Path, folder: &Path, program: Program) -> Result<PathBuf,
     Ok(simulator(folder, program))
 }
 
-/// What a simulator makes of events; `None` if it gives up.
+/// A simulator that gets the next event when it has answered the last one, as a node runs it.
+pub struct Core {
+    child: Child,
+    to: ChildStdin,
+    from: ChildStdout,
+}
+
+impl Core {
+    /// Runs it until it is dropped.
+    pub fn start(simulator: &Path) -> Result<Self, String> {
+        let mut child = Command::new(simulator)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (to, from) = pipes.expect("both were asked for");
+        Ok(Self { child, to, from })
+    }
+}
+
+impl Device for Core {
+    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+        write_event(&mut self.to, event).map_err(|error| error.to_string())?;
+        let answer = read_answer(&mut self.from).map_err(|error| error.to_string())?;
+        answer.ok_or_else(|| "it gave up".to_owned())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a simulator makes of events, one frame close behind the other; `None` if it gives up.
 pub fn run(simulator: &Path, events: &[Event]) -> Result<Option<Vec<Vec<Sent>>>, String> {
     let text = |error: std::io::Error| error.to_string();
     let input = simulator.with_extension("in");

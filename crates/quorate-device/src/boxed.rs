@@ -52,7 +52,7 @@ const ROUTES: [Address; 2] = [group(3), group(4)];
 /// Stations beside it differ in this bit from what they are in the cluster, and so from all above.
 const OTHERS: u8 = 0x40;
 /// Rooms that a box is tried with.
-const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
+pub const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
 /// Frames for its owner that wait, of each kind.
 const TAP_FRAMES: usize = 1 << 13;
 

@@ -11,6 +11,7 @@ use std::{
 use quorate_conformance::{
     Device, Program, compare,
     device::Reference,
+    frames::Size,
     group::{EVENTS, Group},
     mutant,
     p4::{Switch, sources},
@@ -18,7 +19,9 @@ use quorate_conformance::{
     targets::{Outcome, Set, Target, Vectors, serve},
     xdp::{self, Kernel},
 };
+use quorate_device::boxed::ROOMS;
 use quorate_xdp::{Entry, compile};
+
 const HELP: &str = "conformance
   run [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
                    every target over every set; a target that must not be skipped; one more
@@ -28,6 +31,8 @@ const HELP: &str = "conformance
   generate acceptor|coordinator|host directed|random FOLDER
                    writes what goes in and what must come out
   kernel [N]       programs for the kernel, in this one and this process, over N random frames each
+  cores FOLDER [--room N] [--cells N]
+                   builds the simulated cores for a cluster
   groups [N]       mixed groups of devices under faults, judged by what is chosen
   object           compiles the programs for kernels and writes what is committed of them
   mutants [--check] [NAME…]
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
         ["target", kind, program] => target(kind, program),
         ["generate", program, set, folder] => generate(program, set, folder),
         ["kernel", rest @ ..] => kernel(rest),
+        ["cores", folder, rest @ ..] => cores(Path::new(folder), rest),
         ["groups", rest @ ..] => groups(rest),
         ["mutants", rest @ ..] => mutants(rest),
         ["object"] => object(),
@@ -143,7 +149,7 @@ fn targets() -> Result<Vec<Target>, String> {
     };
     let mut cores = mine("rtl-64");
     for program in Program::APART {
-        if let Err(why) = rtl::build(&rtl::sources(), &workplace("rtl"), program) {
+        if let Err(why) = rtl::build(&rtl::sources(), &workplace("rtl"), program, Size::VECTORS) {
             // A tool that lacks is a skip; a core that does not build is none.
             if rtl::missing().is_none() {
                 return Err(why);
@@ -274,6 +280,45 @@ fn kernel(words: &[&str]) -> Result<bool, String> {
         }
     }
     Ok(well)
+}
+
+/// Both cores, as `quorate start --device rtl:FOLDER` runs them.
+fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
+    // As long as the programs for switches have it on the interpreter, and as many.
+    let mut size = Size {
+        room: 128,
+        cells: 4096,
+    };
+    for pair in words.chunks(2) {
+        match pair {
+            ["--room", room] => size.room = number(room)?,
+            ["--cells", cells] => size.cells = number(cells)?,
+            _ => return Err("cores FOLDER [--room N] [--cells N]".to_owned()),
+        }
+    }
+    if !ROOMS.contains(&size.room) {
+        return Err(format!(
+            "--room {}: a node tries one of {ROOMS:?}",
+            size.room
+        ));
+    }
+    if !size.cells.is_power_of_two() || !(2..=1 << 20).contains(&size.cells) {
+        return Err(format!(
+            "--cells {}: a power of two, at least 2 and at most {}",
+            size.cells,
+            1 << 20
+        ));
+    }
+    for program in Program::APART {
+        let simulator = rtl::build(&rtl::sources(), folder, program, size)?;
+        println!("{}", simulator.display());
+    }
+    Ok(true)
+}
+
+fn number(word: &str) -> Result<usize, String> {
+    let number = word.parse();
+    number.map_err(|_| format!("{word} is no number"))
 }
 
 /// Mixed groups, each another seed.
