@@ -118,7 +118,7 @@ pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
 pub extern "C" fn quorate_options_new() -> *mut Opaque {
     let mut handle = std::ptr::null_mut();
     guard(|| {
-        handle = put(Object::Options(Mutex::new(Options::default())));
+        handle = put(Object::Options(Box::default()));
         Ok(())
     });
     handle

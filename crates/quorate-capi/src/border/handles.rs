@@ -21,7 +21,7 @@ pub struct Opaque([u8; 0]);
 
 /// Something that C has a handle of.
 pub(super) enum Object {
-    Options(Mutex<Options>),
+    Options(Box<Mutex<Options>>),
     Handle(Open),
 }
 
