@@ -58,11 +58,16 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
     }
 }
 
-/// Whether there is none now.
+/// Whether there is no value now; whoever waits for a completion hears of it.
 fn is_quiet(handle: &Handle) -> bool {
     let turn = handle.turn().expect("nobody else");
     turn.hush();
-    matches!(turn.next_event(true), Event::Nothing)
+    loop {
+        match turn.next_event(true) {
+            Event::Completed(done, outcome) => done(outcome),
+            other => return matches!(other, Event::Nothing),
+        }
+    }
 }
 
 #[test]
