@@ -63,13 +63,13 @@ struct Delivery {
 pub enum Event {
     /// A request ended.
     Completed(Done, Outcome),
-    /// A value; it counts as delivered once [`Handle::delivered`] says so.
+    /// A value; it counts as delivered once [`Turn::delivered`] says so.
     Value {
         /// Its slot.
         slot: u64,
         /// Its bytes.
         value: Arc<[u8]>,
-        /// For [`Handle::delivered`].
+        /// For [`Turn::delivered`].
         epoch: u64,
     },
     /// Values cannot be delivered; delivery is off.
@@ -133,7 +133,7 @@ impl Handle {
         })
     }
 
-    /// Readable while something may wait for [`Handle::next_event`].
+    /// Readable while something may wait for [`Turn::next_event`].
     pub fn descriptor(&self) -> RawFd {
         self.bell.descriptor()
     }

@@ -213,6 +213,11 @@ impl Devices {
         });
     }
 
+    /// There is none, and there never will be.
+    pub(crate) const fn is_none(&self) -> bool {
+        self.unit.is_none() && self.ladder.is_none()
+    }
+
     /// How it stands; `None` if there never was one.
     pub(crate) fn status(&self) -> Option<&DeviceStatus> {
         self.status.as_ref()

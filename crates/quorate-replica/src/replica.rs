@@ -482,6 +482,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Takes what the device said, and lets its owner do what is due.
     fn turn_device(&mut self, now: Time) {
+        if self.devices.is_none() {
+            return;
+        }
         let (contents, protocol) = (&mut self.contents, &mut self.protocol);
         let node = protocol.node();
         let (has_vote, decided_to) = (node.role() != Role::Learner, node.decided_to());

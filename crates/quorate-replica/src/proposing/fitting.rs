@@ -53,6 +53,11 @@ impl Fitting {
         }
     }
 
+    /// Whether there is a device.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.room.is_some()
+    }
+
     /// A batch has so many bytes at most, of `batch_bytes` that are wanted.
     pub(crate) fn bound(&self, batch_bytes: usize) -> usize {
         match (self.room, self.choice.chosen()) {

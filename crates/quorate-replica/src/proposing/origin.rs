@@ -131,6 +131,9 @@ impl Origin {
     /// A frame of this node's device carries a batch of so many bytes; `None`: there is no device. Whether batches may
     /// have more or less from now on.
     pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
+        if room.is_none() && !self.fitting.has_room() {
+            return false;
+        }
         let before = self.batch_bytes();
         let room = room.map(|room| room.saturating_sub(batch::HEADER_BYTES));
         self.fitting.look(now, room);
@@ -302,9 +305,11 @@ impl Origin {
         let assemble = |entries: &[u8]| batch::assemble(header, entries);
         let waiting = self.gather.len();
         let batch_bytes = self.batch_bytes();
-        let wanted = self.gather.next_bytes(self.limits.batch_bytes);
-        let taken = self.gather.next_bytes(batch_bytes);
-        self.fitting.formed(wanted, taken, self.in_flight.len());
+        if self.fitting.has_room() {
+            let wanted = self.gather.next_bytes(self.limits.batch_bytes);
+            let taken = self.gather.next_bytes(batch_bytes);
+            self.fitting.formed(wanted, taken, self.in_flight.len());
+        }
         let (items, bytes) = self.gather.take(batch_bytes, assemble);
         let commands = waiting - self.gather.len();
         self.totals.batches += 1;
