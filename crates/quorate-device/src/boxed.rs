@@ -162,13 +162,18 @@ impl Boxed {
     }
 }
 
+/// What a frame says on the side of the box.
 fn read(frame: &[u8]) -> Option<Header> {
-    let form = Form::of(frame, PORT).ok()?;
-    Header::read(
-        frame
-            .get(form.header_at()..)?
-            .first_chunk::<HEADER_BYTES>()?,
-    )
+    read_at(frame, PORT).map(|(_, header)| header)
+}
+
+/// What a frame says where addresses have this port, and in which form.
+fn read_at(frame: &[u8], port: u16) -> Option<(Form, Header)> {
+    let form = Form::of(frame, port).ok()?;
+    let header = frame
+        .get(form.header_at()..)?
+        .first_chunk::<HEADER_BYTES>()?;
+    Some((form, Header::read(header)?))
 }
 
 impl Programs for Boxed {
@@ -277,7 +282,8 @@ impl<W: Wire> Wire for Translated<W> {
         let inner = (Form::Udp, GROUP, self.room);
         for frame in self.arrived.iter().take(Arrived::MAX) {
             // Others' are not looked at: a box would drop them.
-            let ours = read_of(frame, form, own.port).is_some_and(|header| header.group == group);
+            let ours = read_at(frame, own.port)
+                .is_some_and(|(seen, header)| seen == form && header.group == group);
             let to = match frame.first_chunk::<6>() {
                 Some(mac) if *mac == own.mac => OWN,
                 Some(mac) if [everybody.mac, decisions.mac].contains(mac) => HEARD,
@@ -301,17 +307,6 @@ impl<W: Wire> Wire for Translated<W> {
 const fn beside(mut station: Address) -> Address {
     station.mac[0] ^= OTHERS;
     station
-}
-
-fn read_of(frame: &[u8], form: Form, port: u16) -> Option<Header> {
-    if Form::of(frame, port).ok()? != form {
-        return None;
-    }
-    Header::read(
-        frame
-            .get(form.header_at()..)?
-            .first_chunk::<HEADER_BYTES>()?,
-    )
 }
 
 /// Who sent a frame; over raw frames a station has no address of IP.
@@ -466,7 +461,8 @@ mod tests {
             assert_eq!(outer.len(), form.room_at() + 1408);
             assert_eq!(outer[..6], other.mac);
             assert_eq!(source(&outer, form).unwrap().mac, place(form).own.mac);
-            assert_eq!(read_of(&outer, form, 7451).unwrap().group, 77);
+            let (seen, header) = read_at(&outer, 7451).unwrap();
+            assert_eq!((seen, header.group), (form, 77));
             assert!(form.is_whole(&outer).is_ok());
         }
     }
