@@ -16,6 +16,7 @@ pub use table::{Cell, CellMetric, Table};
 pub use ways::{Spoken, Ways};
 
 use crate::{
+    device::Device,
     lan::Lan,
     row::{Row, round},
     wan::Profile,
@@ -120,6 +121,8 @@ pub struct Run {
     pub bare: Option<Bare>,
     /// How nodes speak and vote, each in turn.
     pub ways: Option<Ways>,
+    /// What all nodes vote by, where one of them is killed.
+    pub device: Option<Device>,
 }
 
 /// A row of a table that compares a model with a measurement.
@@ -172,7 +175,7 @@ pub enum Kind {
     Clients,
     /// The same, then 25, 50 and 75 % of the greatest throughput at a fixed rate.
     Shares,
-    /// The rate over time while a node is killed.
+    /// The rate over time while a node is killed, or its box.
     Failure,
     /// A row for each fixed batch and window.
     Grid,
@@ -364,9 +367,10 @@ fn check(paper: &Paper) -> Result<(), String> {
             let streams = run.service == Service::Streams;
             let rates = [compared, streams, !run.short_rates.is_empty()];
             let rates = rates == [run.kind == Kind::Rates; 3];
-            if !known || !grid || !points || !rates || !segment {
+            let failing = run.device.is_none() || run.kind == Kind::Failure;
+            if !known || !grid || !points || !rates || !segment || !failing {
                 return Err(format!(
-                    "{name}: network, batches, windows, points or rates are wrong"
+                    "{name}: network, batches, windows, points, rates or device are wrong"
                 ));
             }
         }

@@ -31,7 +31,7 @@ pub(crate) struct P4Args {
     #[arg(value_parser = ["acceptor", "coordinator"])]
     program: String,
     /// Slots that it holds: a power of two
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     cells: u32,
     /// Bytes of the room for a value: 32, 64 or 128
     #[arg(long, default_value = "128", value_parser = ["32", "64", "128"])]

@@ -101,6 +101,8 @@ pub enum Campaign {
         /// That ballot.
         promised: Ballot,
     },
+    /// It led until now, and its device forgot what it gave out ([offload-12]).
+    DeviceLost,
     /// It leads, and an era began ([era-8]).
     Era,
     /// It leads, and nobody delivers the bytes of a value of before ([value-4]).
@@ -160,6 +162,7 @@ impl fmt::Display for Campaign {
             Self::PreVotes => f.write_str("a quorum hears of no leader either"),
             Self::HandedOver { by } => write!(f, "node {by} hands its leadership over"),
             Self::Stray { promised } => write!(f, "somebody promised ballot {promised}"),
+            Self::DeviceLost => f.write_str("nobody waits for a leader whose device is lost"),
             Self::Era => f.write_str("an era began"),
             Self::MissingBytes => f.write_str("nobody delivers the bytes of an earlier value"),
             Self::Untaught => f.write_str("nobody teaches what a promise left out as decided"),

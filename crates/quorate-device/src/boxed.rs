@@ -97,6 +97,8 @@ pub struct Boxed {
     acceptor: Process,
     coordinator: Process,
     room: usize,
+    /// How often one of them ended.
+    forgot: u64,
 }
 
 impl Boxed {
@@ -114,6 +116,7 @@ impl Boxed {
             acceptor: start(Program::Acceptor)?,
             coordinator: start(Program::Coordinator)?,
             room: 0,
+            forgot: 0,
         };
         let mut ask = |program| boxed.ask(program).ok_or(NoBox::Silent(program));
         let (cells, room) = ask(Program::Acceptor)?;
@@ -185,8 +188,13 @@ impl Programs for Boxed {
         sent: &mut dyn FnMut(Port, &[u8]),
     ) {
         let event = Event::Frame(from, frame.to_vec());
-        // One that is down says nothing, and its owner sees that.
+        let running = self.process(program).is_running();
         let Ok(said) = self.process(program).step(&event) else {
+            // One that is down says nothing. A box is one device: when a part of it forgets, all of it does.
+            if running {
+                self.forgot += 1;
+                self.forget();
+            }
             return;
         };
         let mut buffer = [0; FRAME_BYTES_MAX];
@@ -213,6 +221,10 @@ impl Programs for Boxed {
             // One that is down has forgotten.
             let _ = self.process(program).step(&Event::Power);
         }
+    }
+
+    fn forgot(&self) -> u64 {
+        self.forgot
     }
 
     fn counters(&self) -> [Counters; 2] {

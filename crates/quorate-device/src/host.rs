@@ -43,6 +43,11 @@ impl Host {
         self.programs.forget();
     }
 
+    /// How often the programs lost their memory by themselves.
+    pub fn forgot(&self) -> u64 {
+        self.programs.forgot()
+    }
+
     /// What became of frames, by reason: the acceptor's, the coordinator's.
     pub fn counters(&self) -> [Counters; 2] {
         self.programs.counters()

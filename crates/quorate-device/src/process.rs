@@ -1,7 +1,7 @@
 //! A program of a device as a process of its own: frames go in and come out by pipes ([`crate::pipe`]).
 //!
-//! It may end, hang or talk nonsense at any time. Then it is killed, and started again a while later: that is a loss of
-//! power, and its owner sees another memory ([offload-9]).
+//! It may end, hang or talk nonsense at any time. Then it is killed, and started again, at most once a second: that is a loss
+//! of power, and its owner sees another memory ([offload-9]).
 
 use std::{
     io::{self, Read, Write},
@@ -20,15 +20,17 @@ use crate::pipe::{Event, Sent, read_answer, write_event};
 /// How long an answer may take; the first one as long as a start.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_AT_START: Duration = Duration::from_secs(3);
-/// From the end of one process to the start of the next.
+/// From the start of one process to that of the next at least.
 const REST: Duration = Duration::from_secs(1);
+/// From the end of one to the start of the next at least: whoever goes on without it has the machine for that.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// One program.
 pub(crate) struct Process {
     /// The command, and its words.
     words: Vec<String>,
     running: Option<Running>,
-    /// Not before, after one ended.
+    /// Not before, if this one ends.
     again_at: Instant,
 }
 
@@ -39,8 +41,13 @@ impl Process {
         Ok(Self {
             words,
             running: Some(running),
-            again_at: Instant::now(),
+            again_at: Instant::now() + REST,
         })
+    }
+
+    /// Whether it runs, as far as is known.
+    pub(crate) const fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     /// What it sends for one event, or why it sends nothing.
@@ -58,7 +65,7 @@ impl Process {
         let sent = running.step(event);
         if sent.is_err() {
             self.running = None;
-            self.again_at = Instant::now() + REST;
+            self.again_at = self.again_at.max(Instant::now() + PAUSE);
         }
         sent
     }

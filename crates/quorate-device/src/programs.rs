@@ -20,6 +20,11 @@ pub trait Programs: Send {
     /// Power goes and comes: both forget everything ([offload-9]).
     fn forget(&mut self);
 
+    /// How often they lost their memory by themselves; never falls.
+    fn forgot(&self) -> u64 {
+        0
+    }
+
     /// What became of frames, by reason: the acceptor's, the coordinator's. What is not known is zero.
     fn counters(&self) -> [Counters; 2];
 }

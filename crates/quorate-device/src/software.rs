@@ -69,6 +69,7 @@ impl Software {
         let shared = Arc::new(Shared {
             wake: Wake::new()?,
             drained: AtomicU64::new(0),
+            forgot: AtomicU64::new(0),
             counted: Mutex::default(),
         });
         let seen = Arc::clone(&shared);
@@ -154,6 +155,10 @@ impl Device for Software {
 
     fn lost(&self) -> u64 {
         self.tap.lost()
+    }
+
+    fn forgot(&self) -> u64 {
+        self.shared.forgot.load(Ordering::Acquire)
     }
 }
 

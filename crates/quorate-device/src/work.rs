@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Wake,
     /// The last drain that is over. It is stored after everything that steps before it answered was put.
     pub(crate) drained: AtomicU64,
+    /// How often the programs lost their memory by themselves.
+    pub(crate) forgot: AtomicU64,
     /// As of the last time that the thread had nothing to do.
     pub(crate) counted: Mutex<Counted>,
 }
@@ -111,6 +113,9 @@ pub(crate) fn work(
         for frame in arrived.iter() {
             host.arrive(frame, &mut ways);
             worked = true;
+        }
+        if shared.forgot.swap(host.forgot(), Ordering::Release) != host.forgot() {
+            tap.fill();
         }
         if tap.take_filled() {
             wake_owner();

@@ -89,6 +89,12 @@ pub trait Device {
     /// How many frames for the owner were lost for lack of room ([offload-14]); never falls.
     fn lost(&self) -> u64;
 
+    /// How often it is known to have lost its memory since its port was opened ([offload-9]); never falls. Most devices cannot
+    /// know, and their owners learn it from what they answer, or do not.
+    fn forgot(&self) -> u64 {
+        0
+    }
+
     /// Whether it hears the network; some system calls, so for now and then. Most devices cannot know.
     fn hearing(&mut self) -> Hearing {
         Hearing::Well

@@ -94,6 +94,8 @@ pub struct Owner {
     /// Decisions are told, whoever's ballot they are of.
     listens: bool,
     lost: Option<Loss>,
+    /// How often the device is known to have forgotten.
+    forgot: u64,
     counts: Counts,
     now: Time,
     /// Whether a wish waits for a turn.
@@ -128,6 +130,7 @@ impl Owner {
             decided: (0, Ring::new(shape.cells.into())),
             listens: false,
             lost: None,
+            forgot: 0,
             counts: Counts::default(),
             now: Time(0),
             is_due: true,
@@ -238,7 +241,10 @@ impl Owner {
             device_boot: boot,
             ..self.settings
         };
-        Self::new(settings, *self.frames.shape())
+        Self {
+            forgot: self.forgot,
+            ..Self::new(settings, *self.frames.shape())
+        }
     }
 
     /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it by itself.
@@ -300,6 +306,12 @@ impl Owner {
     }
 
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
+        // [offload-9] It says so itself, and nobody need wait until it does not answer.
+        let forgot = device.forgot();
+        if forgot > self.forgot {
+            self.forgot = forgot;
+            return Err(Loss::Boot { found: 0 });
+        }
         // Before frames are taken: then all that belongs to what drained is among them.
         self.look_at_drain(device)?;
         let emptied = self.take_all(device, events)?;

@@ -44,6 +44,8 @@ pub struct Faults {
     pub dies_too_of_1000: u64,
     /// Mean time between two times that somebody takes a device from its place in the network.
     pub taken_us: Option<u64>,
+    /// Whether it says itself that it forgot; its owner learns it from its answers otherwise.
+    pub tells: bool,
 }
 
 impl Faults {
@@ -59,9 +61,11 @@ impl Faults {
             resets_us: dice.pick(&[None, Some(500_000)]),
             dies_too_of_1000: dice.pick(&[0, 500, 1000]),
             taken_us: None,
+            tells: false,
         };
         let is_there = dice.chance(1, 4);
         faults.taken_us = dice.pick(&[None, Some(700_000)]);
+        faults.tells = dice.chance(1, 2);
         is_there.then_some(faults)
     }
 
@@ -76,6 +80,7 @@ impl Faults {
             resets_us: None,
             dies_too_of_1000: 0,
             taken_us: None,
+            tells: true,
         }
     }
 }
@@ -123,6 +128,8 @@ impl Ladder for Owning {
 struct Side {
     device: Device,
     owner: u64,
+    /// Its boot when this process came.
+    boot: u32,
 }
 
 fn address(node: usize, last: u8) -> Address {
@@ -210,6 +217,7 @@ impl Device {
         let port = Side {
             device: self.clone(),
             owner: process,
+            boot: state.boot,
         };
         Lent {
             kind: "simulated",
@@ -261,10 +269,13 @@ impl Device {
     /// From now on nothing goes wrong.
     pub fn calm(&self) {
         let mut state = self.state();
-        let (cells, room) = (state.faults.cells, state.faults.room);
+        let Faults {
+            cells, room, tells, ..
+        } = state.faults;
         state.faults = Faults {
             cells,
             room,
+            tells,
             ..Faults::calm()
         };
         state.late.clear();
@@ -398,6 +409,13 @@ impl Owned for Side {
 
     fn lost(&self) -> u64 {
         self.device.state().lost
+    }
+
+    fn forgot(&self) -> u64 {
+        let state = self.device.state();
+        // A process that came later found what was there, and fenced it.
+        let since = state.boot.saturating_sub(self.boot);
+        if state.faults.tells { since.into() } else { 0 }
     }
 
     fn hearing(&mut self) -> Hearing {

@@ -138,6 +138,53 @@ fn a_learner_submits_and_learns_by_frames() {
     }
 }
 
+/// The longest time that one of twenty writes took, one after the other, in µs.
+fn slowest_write_us(world: &mut World, client: usize) -> u64 {
+    let write = |_| {
+        let began = world.now;
+        world.say(client, &[b"SET", b"key", b"1"]);
+        assert!(world.reply(client).unwrap().is_some());
+        world.now.since_us(began)
+    };
+    (0..20).map(write).max().unwrap()
+}
+
+/// A healthy leader is silent for less, and the shortest time that makes others take it for dead is longer.
+const NOT_WAITED_US: u64 = 40_000;
+
+/// [offload-12] A leader whose device forgets leads on in its next ballot, or, where votes counted that were forgotten, hands
+/// over to another: nobody waits until it was silent for long.
+#[test]
+fn a_leader_whose_device_forgets_is_not_waited_for() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = elected(settings(class, 3, Some(Faults::calm())));
+        let leader = world.leader().unwrap();
+        let client = world.client((leader + 1) % 3);
+        slowest_write_us(&mut world, client);
+        world.nodes[leader].device.as_ref().unwrap().reset();
+        let took_us = slowest_write_us(&mut world, client);
+        assert!(took_us < NOT_WAITED_US, "{class:?}: {took_us} µs");
+        let leads = world.leader().unwrap() == leader;
+        assert_eq!(leads, class == Class::Durable, "{class:?}");
+    }
+}
+
+/// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner asks at once.
+#[test]
+fn a_leader_with_a_device_hands_over_at_once() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = elected(settings(class, 3, Some(Faults::calm())));
+        let leader = world.leader().unwrap();
+        let target = (leader + 1) % 3;
+        let client = world.client(target);
+        slowest_write_us(&mut world, client);
+        world.transfer_now(leader, target);
+        let took_us = slowest_write_us(&mut world, client);
+        assert!(took_us < NOT_WAITED_US, "{class:?}: {took_us} µs");
+        assert_eq!(world.leader().unwrap(), target, "{class:?}");
+    }
+}
+
 /// Reads that are confirmed without end leave no heartbeat that is due by time; devices are used all the same.
 #[test]
 fn reads_without_end_keep_no_device_from_its_work() {

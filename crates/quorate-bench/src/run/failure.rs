@@ -1,4 +1,4 @@
-//! The rate over time while a node is killed.
+//! The rate over time while a node is killed, or the box that gives out its slots.
 
 use std::{
     thread,
@@ -9,6 +9,7 @@ use quorate_core::record::Class;
 use quorate_testbed::progress;
 
 use crate::{
+    device::Device,
     load::Offer,
     report::Document,
     row::{Repetition, Row, Setting, median, round},
@@ -21,7 +22,7 @@ use super::{
     experiment::Experiment,
     measure::{Bench, cut_short, nanos, unreachable},
     readings::{Readings, Spent},
-    session::{Cluster, Place, Session},
+    session::{Place, Session},
 };
 use crate::problem::{Kind, Problem};
 
@@ -35,13 +36,24 @@ const DURATION_MIN: Duration = Duration::from_secs(3);
 enum Victim {
     Follower,
     Leader,
+    /// The processes of the leader's device, if it is a box.
+    Box,
 }
 
 impl Victim {
+    /// What can be killed of nodes with such devices.
+    const fn all(device: Option<Device>) -> &'static [Self] {
+        match device {
+            Some(Device::P4) => &[Self::Follower, Self::Box, Self::Leader],
+            _ => &[Self::Follower, Self::Leader],
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Follower => "an acceptor",
             Self::Leader => "the leader",
+            Self::Box => "the leader's box",
         }
     }
 }
@@ -80,14 +92,14 @@ fn rows(
     document: &mut Document,
 ) -> Result<(), Problem> {
     for value_bytes in &experiment.run.value_bytes {
-        for victim in [Victim::Follower, Victim::Leader] {
+        for victim in Victim::all(experiment.run.device) {
             row(
                 experiment,
                 session,
                 ceilings,
                 document,
                 *value_bytes,
-                victim,
+                *victim,
             )?;
         }
     }
@@ -111,10 +123,14 @@ fn row(
     };
     let setting = experiment.setting(&name, value_bytes, clients, offer);
     let moments = Moments::of(&time);
+    let device = experiment.run.device;
+    let named = device.map(|device| ["--device", device.name()]);
+    let flags = named.as_ref().map_or(&[][..], |flags| &flags[..]);
     let (mut all, mut stories) = (Vec::new(), Vec::new());
     for number in 1..=time.repeat {
         let measured = experiment
-            .bench(session)
+            .bench_with(session, flags)
+            .map(|bench| Bench { device, ..bench })
             .and_then(|bench| repetition(&bench, session, &setting, victim, moments));
         let repetition = match measured {
             Ok(repetition) => repetition,
@@ -161,12 +177,14 @@ fn repetition(
         let what = "three nodes were started, and there are others";
         return Err(Problem::new(Kind::Failed, "node_failed", what));
     };
-    // Clients are connected to a follower that lives, with both victims.
+    // Clients are connected to a follower that lives, whoever is killed.
     let killed = match victim {
-        Victim::Follower => other.node,
-        Victim::Leader => leader,
+        Victim::Follower => Some(other.node),
+        Victim::Leader => Some(leader),
+        Victim::Box => None,
     };
-    let left = cluster.map_or_else(Cluster::default, |cluster| cluster.without(killed));
+    let all = || cluster.cloned().unwrap_or_default();
+    let left = killed.map_or_else(all, |node| all().without(node));
     let running = bench.start(bench.plan(setting), setting, vec![survivor.client])?;
     let Some(started) = running.started() else {
         return Err(unreachable(running.finish().err()));
@@ -178,7 +196,11 @@ fn repetition(
     let begin = Readings::take(cluster, running.completed());
     sleep_to(moments.kill);
     let before = Readings::take(cluster, running.completed());
-    session.kill(killed)?;
+    let since = killed.map_or_else(|| before.clone(), |node| before.without(node));
+    match killed {
+        Some(node) => session.kill(node)?,
+        None => session.kill_box(leader)?,
+    }
     sleep_to(moments.end);
     let end = Readings::take(Some(&left), running.completed());
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
@@ -189,7 +211,7 @@ fn repetition(
     // Who leads at the end led since the kill; the short time without a leader is its own.
     let next = left.leader().ok();
     Spent::between(&begin, &before, Some(leader))
-        .then(Spent::between(&before.without(killed), &end, next))
+        .then(Spent::between(&since, &end, next))
         .fill(&mut repetition);
     Ok(repetition)
 }

@@ -183,6 +183,13 @@ impl Session {
         killed.map_err(|error| Problem::io("kill a node", &error))
     }
 
+    /// Takes the processes of its device from it.
+    pub(super) fn kill_box(&mut self, node: u32) -> Result<(), Problem> {
+        let node = self.nodes.node(node);
+        let killed = node.and_then(|node| node.kill_children());
+        killed.map_err(|error| Problem::io("kill a box", &error))
+    }
+
     /// Stops one for a while.
     pub(super) fn pause(&mut self, node: u32) -> io::Result<()> {
         self.nodes.pause(node)

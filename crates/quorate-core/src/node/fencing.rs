@@ -6,8 +6,9 @@ use crate::{
     class::Class,
     device::Order,
     effect::{Alarm, Effect, Effects},
-    explanation::{End, Explanation},
+    explanation::{Campaign, End, Explanation},
     fence::{Begin, Promise},
+    leader::{Asked, Leading},
     message::Message,
     node_id::NodeId,
     record::Record,
@@ -175,10 +176,14 @@ impl Node {
         }
         // Somebody else may lead by now, or ask for promises.
         let free = self.phase1.is_none() && promise.is_none();
-        let wanted = self.leading.is_some() || self.election.leader().is_none();
+        // [live-4] Who handed over is still the leader that was heard last.
+        let led_by_another = |why| {
+            let leader = self.election.leader();
+            self.leading.is_none() && leader.is_some_and(|by| why != Campaign::HandedOver { by })
+        };
         if let Some((asked, why)) = campaign
             && free
-            && wanted
+            && !led_by_another(why)
             && self.may_lead()
             && self.learner.is_whole()
         {
@@ -305,21 +310,36 @@ impl Node {
     /// [offload-9] The device has forgotten, or cannot be read.
     pub(super) fn on_device_lost(&mut self, now: Time, effects: &mut Effects) {
         self.offload.cells = 0;
+        let mut led = None;
         if self.offload.is_out() {
+            led = self.leading.as_ref().map(Leading::ballot);
             // [offload-12] What it gave out is not known.
             self.step_down(now, End::DeviceLost, effects);
             self.offload.stage = crate::offload::Stage::Here;
         }
-        if self.fence.armed().is_none() {
-            return;
+        if self.fence.armed().is_some() {
+            self.fence.end();
+            if self.pending.class() == Class::Volatile {
+                // [volatile-1] Votes that counted are forgotten: this member neither votes nor promises any more.
+                effects.explain(Explanation::DeviceForgot);
+                self.on_storage_failed(now, effects);
+            } else {
+                self.go_on(now, effects);
+            }
         }
-        self.fence.end();
-        if self.pending.class() == Class::Volatile {
-            // [volatile-1] Votes that counted are forgotten: this member neither votes nor promises any more.
-            effects.explain(Explanation::DeviceForgot);
-            self.on_storage_failed(now, effects);
-        } else {
-            self.go_on(now, effects);
+        if let Some(ballot) = led {
+            self.lead_on(ballot, effects);
+        }
+    }
+
+    /// [offload-12] This node led in this ballot until now. The others heard it a moment ago and would wait out a time-out:
+    /// it leads on in another ballot, or hands over to the one that has most, if it may not.
+    fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
+        if self.may_lead() {
+            return self.campaign(Asked::Everybody, Campaign::DeviceLost, effects);
+        }
+        if let Some(target) = self.best_successor().map(|peer| peer.member.node) {
+            effects.send(target, Message::Transfer { ballot });
         }
     }
 }

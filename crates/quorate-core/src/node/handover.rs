@@ -34,19 +34,9 @@ impl Node {
         if self.transfer.is_some() {
             return effects.push(end(Err(Refusal::Transferring)));
         }
-        let configuration = self.learner.eras().current();
-        let able = |member: Member| {
-            configuration
-                .position(member)
-                .is_some_and(|at| !configuration.members()[at].auxiliary)
-        };
-        let candidates = self
-            .peers
-            .iter()
-            .filter(|peer| peer.connected && able(peer.member));
         let target = match to {
-            Some(node) => candidates.into_iter().find(|peer| peer.member.node == node),
-            None => candidates.max_by_key(|peer| (peer.voted_to, peer.decided_to)),
+            Some(node) => self.successors().find(|peer| peer.member.node == node),
+            None => self.best_successor(),
         };
         let Some(target) = target.map(|peer| peer.member.node) else {
             return effects.push(end(Err(Refusal::NoTarget)));
@@ -57,6 +47,24 @@ impl Node {
             // [read-4] The lease ends first, and those who granted it may promise the target.
             self.heartbeat(now, effects);
         }
+    }
+
+    /// Who could lead in place of this node.
+    fn successors(&self) -> impl Iterator<Item = &Peer> {
+        let configuration = self.learner.eras().current();
+        let able = |member: Member| {
+            configuration
+                .position(member)
+                .is_some_and(|at| !configuration.members()[at].auxiliary)
+        };
+        let peers = self.peers.iter();
+        peers.filter(move |peer| peer.connected && able(peer.member))
+    }
+
+    /// The one of them that has most.
+    pub(super) fn best_successor(&self) -> Option<&Peer> {
+        self.successors()
+            .max_by_key(|peer| (peer.voted_to, peer.decided_to))
     }
 
     fn transfer_patience_us(&self) -> u64 {
