@@ -34,6 +34,8 @@ pub(crate) struct Ending {
     transfer_ended: Option<Result<NodeId, Refusal>>,
     /// How long accepted requests may take to end.
     finish_ms: u64,
+    /// The device may vote on for all that is known here.
+    device_votes_on: bool,
 }
 
 impl Ending {
@@ -42,6 +44,7 @@ impl Ending {
             stop: Stop::Running,
             transfer_ended: None,
             finish_ms,
+            device_votes_on: false,
         }
     }
 
@@ -70,6 +73,11 @@ impl Ending {
     /// Whether all is written.
     pub(crate) fn is_done(&self) -> bool {
         self.stop == Stop::Done
+    }
+
+    /// [volatile-4] Whether all is written, and nothing votes for this node any more.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.is_done() && !self.device_votes_on
     }
 
     /// Asks the core to hand leadership to this node, or to the most advanced follower ([live-4]).
@@ -120,7 +128,8 @@ impl Ending {
                 self.write_all(protocol, storing);
             }
             Stop::LeavingDevice(deadline) if now >= deadline => {
-                // Without the mark of a clean stop: what the device votes for from here on nobody remembers.
+                // What the device votes for from here on nobody remembers.
+                self.device_votes_on = true;
                 self.stop = Stop::Writing;
                 protocol.clear_inputs();
             }

@@ -714,9 +714,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.is_done()
     }
 
-    /// Whether a stop that has ended may be marked as clean: not if the log failed.
+    /// Whether a stop that has ended may be marked as clean: not if the log failed, or votes were
+    /// forgotten or may be.
     pub fn stopped_cleanly(&self) -> bool {
-        self.is_stopped() && self.storing.failure().is_none()
+        self.ending.is_clean() && self.storing.failure().is_none()
     }
 
     /// Hands leadership to this node, or to the most advanced follower ([live-4]). The end of it:
@@ -737,7 +738,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let refused = if self.ending.is_requested() {
             Some("this node stops".to_owned())
         } else if let Some(error) = self.storing.failure() {
-            Some(format!("the log failed: {error}"))
+            Some(error.to_owned())
         } else if applied_to == Slot::FIRST {
             Some("nothing is applied here yet".to_owned())
         } else {

@@ -38,7 +38,7 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Records up to this one are on stable storage.
     persisted_to: RecordSeq,
-    /// Why the log failed for good, if it did.
+    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten.
     failure: Option<String>,
     /// What the log could not read back the last time, if it could not.
     read_failure: Option<String>,
@@ -78,7 +78,7 @@ impl<D: Disk> Storing<D> {
         &mut self.log
     }
 
-    /// Why the log failed for good, if it did: then nothing is appended any more.
+    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten outside of it.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -88,7 +88,7 @@ impl<D: Disk> Storing<D> {
         self.read_failure.as_deref()
     }
 
-    /// The log failed for good; `false` if it had before.
+    /// Nothing is appended from here on; `false` if that was so before.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {

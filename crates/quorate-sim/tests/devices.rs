@@ -6,7 +6,7 @@ use quorate_core::{record::Class, slot::Slot, value::Value};
 use quorate_replica::group::{As, asking::Ask};
 use quorate_sim::{
     device::Faults,
-    faults::Settings,
+    faults::{Losses, Settings},
     run_with,
     world::{Counts, World},
 };
@@ -167,6 +167,31 @@ fn a_leader_whose_device_forgets_is_not_waited_for() {
         let leads = world.leader().unwrap() == leader;
         assert_eq!(leads, class == Class::Durable, "{class:?}");
     }
+}
+
+/// [volatile-1], [volatile-4] A node whose device forgot votes that counted has forgotten, however well its process ends: it says
+/// so, and comes back as a new member.
+#[test]
+fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
+    let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
+    settings.losses = Losses::Beyond;
+    let mut world = elected(settings);
+    let node = (world.leader().unwrap() + 1) % 3;
+    let client = world.client(node);
+    slowest_write_us(&mut world, client);
+    let was = world.nodes[node].member().incarnation;
+    world.nodes[node].device.as_ref().unwrap().reset();
+    let knows = |world: &World| {
+        let running = world.nodes[node].running.as_ref();
+        let error = running.and_then(|running| running.replica().error());
+        error.is_some_and(|error| error.starts_with("its device forgot votes"))
+    };
+    world.run_until("the node knows", knows).unwrap();
+    world.stop_now(node);
+    let gone = |world: &World| world.nodes[node].running.is_none();
+    world.run_until("the process ended", gone).unwrap();
+    world.settle().unwrap();
+    assert!(world.nodes[node].member().incarnation > was);
 }
 
 /// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner asks at once.

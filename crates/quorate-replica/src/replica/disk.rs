@@ -116,9 +116,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.
     pub(super) fn fail_storage(&mut self, why: String) {
-        if self.storing.fail(why.clone()) {
+        if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });
             self.protocol.later(Input::StorageFailed);
+            self.end_requests();
+        }
+    }
+
+    /// [volatile-1], [offload-9] The node votes no more, and knows it. However well this process ends, it has forgotten
+    /// votes, and nothing may say otherwise ([volatile-4]).
+    pub(super) fn forget_votes(&mut self) {
+        let why = "its device forgot votes that counted";
+        if self.storing.fail(why.to_owned()) {
             self.end_requests();
         }
     }

@@ -4,6 +4,7 @@ use quorate_core::{
     ballot::Ballot,
     device::Order,
     effect::{Effect, Effects, Refusal, Role},
+    explanation::Explanation,
     input::Input,
     message::Message,
     node_id::NodeId,
@@ -84,6 +85,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
                 Effect::Explain(explanation) => {
                     self.rings.note(&explanation, &mut self.counters);
+                    if explanation == Explanation::DeviceForgot {
+                        self.forget_votes();
+                    }
                     self.observing.tell(Event::Leadership(explanation));
                 }
                 Effect::WakeAt(at) => self.protocol.set_wake(at),

@@ -150,7 +150,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if let Some(error) = self.storing.failure() {
             return Some(format!(
-                "the log failed, this node neither votes nor leads: {error}"
+                "{error}; this node neither votes nor leads until it is started again"
             ));
         }
         if self.is_removed() {

@@ -337,7 +337,11 @@ impl World {
     fn log_failed(&self, node: usize) -> bool {
         let running = self.nodes[node].running.as_ref();
         let error = running.and_then(|running| running.replica().error());
-        let fatal = ["the log failed", "the log could not be read back"];
+        let fatal = [
+            "the log failed",
+            "the log could not be read back",
+            "its device forgot",
+        ];
         error.is_some_and(|error| fatal.iter().any(|start| error.starts_with(start)))
     }
 

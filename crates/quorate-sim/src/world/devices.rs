@@ -93,20 +93,21 @@ impl World {
         self.send_device_frames(to);
     }
 
-    /// The next time that a device loses power while its owner lives. Where its votes count that would be a vote forgotten.
+    /// The next time that a device loses power while its owner lives.
     pub(super) fn plan_reset(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.resets_us);
-        if let Some(mean_us) = mean_us.filter(|_| self.settings.class == Class::Durable) {
+        if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
             let wait = self.frames.dice.interval(mean_us);
             self.after(wait, Event::DeviceReset);
         }
     }
 
-    /// It does.
+    /// It does. Where its votes count they are forgotten: that happens to nodes that may forget.
     pub(super) fn reset_device(&mut self) {
         self.plan_reset();
         let node = self.frames.dice.index(self.nodes.len());
-        if let Some(device) = &self.nodes[node].device {
+        let spared = self.settings.class == Class::Volatile && !self.chaos.may_forget(node);
+        if let Some(device) = self.nodes[node].device.as_ref().filter(|_| !spared) {
             device.reset();
             self.counts.device_resets += 1;
             self.line(&name(node), "device", format_args!("loses power"));
