@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::shell::{Failed, cargo};
 
 /// Each step is a command of README.md or CONTRIBUTING.md, as the words after `cargo`.
-const STEPS: [&[&str]; 12] = [
+const STEPS: [&[&str]; 13] = [
     &["fmt", "--all", "--check"],
     &[
         "clippy",
@@ -21,6 +21,7 @@ const STEPS: [&[&str]; 12] = [
     &["demo", "--seconds", "6"],
     &["xtask", "clients"],
     &["xtask", "cluster", "1"],
+    &["xtask", "page"],
     &[
         "xtask",
         "offload",

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 mod bench;
+mod browser;
 mod ci;
 mod clients;
 mod cluster;
@@ -14,6 +15,7 @@ mod instructions;
 mod kernels;
 mod nodes;
 mod offload;
+mod page;
 mod shell;
 mod spec;
 mod tidy;
@@ -65,6 +67,8 @@ const HELP: &str = "cargo xtask NAME
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
+  page [PROGRAM]   the page of `quorate demo --devices` in a headless Chromium: layout,
+                   live figures, every button; pictures in target/page
   tuner [--point-ms N] [NAME…]
                    batch and window that nodes choose, beside the best of a grid
   tuner overload|step|default [--rounds N] [NAME…]
@@ -102,6 +106,8 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
         ["offload", rest @ ..] => offload::run(rest),
         ["deny"] => deny::run(),
+        ["page"] => page::run(None),
+        ["page", program] => page::run(Some(program)),
         ["tuner", rest @ ..] => tuner::run(rest),
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),

@@ -9,6 +9,7 @@ mod browser;
 mod connections;
 mod failure;
 mod joining;
+pub mod page;
 mod reaching;
 mod start;
 mod turn;

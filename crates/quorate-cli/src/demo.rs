@@ -1,7 +1,8 @@
 //! `quorate demo`: three nodes, a killed leader, under writers or under a stream, or all nodes replaced;
-//! nothing lost.
+//! nothing lost; or a group on three kinds of machines, on a page.
 
 mod compare;
+mod devices;
 mod kernel;
 mod load;
 mod replace;
@@ -19,7 +20,11 @@ use quorate_admin::{
     look::look,
     view::{Answer, ClusterView},
 };
-use quorate_testbed::{interrupt, nodes::Nodes, process::cluster};
+use quorate_testbed::{
+    interrupt,
+    nodes::Nodes,
+    process::{Spec, cluster},
+};
 use serde::Serialize;
 
 use crate::{
@@ -38,16 +43,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 /// What writers do.
 const THROUGH_ALL: &str = "writing through all of them";
-/// Longest act with writers, so that the whole demo ends in a minute.
+/// How long writers write if nobody says.
+const SECONDS: u64 = 10;
+/// Longest act with writers.
 const SECONDS_MAX: u64 = 600;
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DemoArgs {
-    /// How long to write
-    #[arg(long, env = "QUORATE_SECONDS", value_name = "N", default_value_t = 10,
+    /// How long to write [default: 10; with --devices until Ctrl-C]
+    #[arg(long, env = "QUORATE_SECONDS", value_name = "N",
           value_parser = clap::value_parser!(u64).range(3..=SECONDS_MAX))]
-    seconds: u64,
+    seconds: Option<u64>,
     /// Replace every node by a new one meanwhile, instead of killing the leader
     #[arg(long, env = "QUORATE_REPLACE", value_parser = clap::builder::FalseyValueParser::new())]
     replace: bool,
@@ -57,18 +64,28 @@ pub(crate) struct DemoArgs {
     /// Which file; 64 MiB are made otherwise
     #[arg(long, value_name = "FILE", requires = "stream")]
     file: Option<PathBuf>,
-    /// How the nodes speak: tcp, or kernel, where programs in the kernel vote and count, each node in a network of its own; needs root, and leaves nothing
-    #[arg(long, value_name = "PLANE", value_enum, default_value_t, conflicts_with_all = ["replace", "keep"])]
-    plane: Plane,
+    /// A group on three kinds of machines, on a page for a browser whose buttons fail and restore each part: a box that stands for hardware, programs in the kernel (as root; else a thread), and the node itself
+    #[arg(long, conflicts_with_all = ["replace", "stream", "keep"])]
+    devices: bool,
+    /// Where the page of --devices is served
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:0",
+        requires = "devices"
+    )]
+    page: String,
+    /// How the nodes speak: tcp, or kernel, where programs in the kernel vote and count, each node in a network of its own; needs root, and leaves nothing [default: tcp; with --devices kernel where that is possible]
+    #[arg(long, value_name = "PLANE", value_enum, conflicts_with_all = ["replace", "keep"])]
+    plane: Option<Plane>,
     /// Leave the cluster running, and say how to use it
     #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     keep: bool,
 }
 
 /// How the nodes speak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Plane {
-    #[default]
     Tcp,
     Kernel,
 }
@@ -102,10 +119,15 @@ struct Kept {
 
 /// Runs the command.
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
-    if args.plane == Plane::Kernel {
+    if args.devices {
+        return devices::run(args, output);
+    }
+    if args.plane() == Plane::Kernel {
         kernel::enter()?;
     }
+    signals::end_at_first(interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
+    demo.start()?;
     let lost = match args.replace {
         _ if args.stream => demo.put(args).map(|outcome| {
             output.result(&outcome, || outcome.human());
@@ -120,10 +142,16 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
             outcome.lost
         }),
     };
-    match lost {
-        Ok(0) => Ok(Exit::Done),
-        Ok(_) => Ok(Exit::Violation),
-        Err(problem) => Err(demo.with_last_words(problem)),
+    demo.judge(lost)
+}
+
+impl DemoArgs {
+    fn seconds(&self) -> u64 {
+        self.seconds.unwrap_or(SECONDS)
+    }
+
+    fn plane(&self) -> Plane {
+        self.plane.unwrap_or(Plane::Tcp)
     }
 }
 
@@ -144,18 +172,15 @@ impl Demo {
             env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
         let nodes = Nodes::none("quorate-demo-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
-        signals::end_at_first(interrupt::clean_up)?;
-        let mut demo = Self {
+        Ok(Self {
             program,
             nodes,
             clients: Vec::new(),
             admins: Vec::new(),
             started: Instant::now(),
             keep: args.keep,
-            plane: args.plane,
-        };
-        demo.start()?;
-        Ok(demo)
+            plane: args.plane(),
+        })
     }
 
     fn say(&self, text: &str) {
@@ -166,23 +191,24 @@ impl Demo {
     }
 
     fn start(&mut self) -> Result<(), Problem> {
-        let failed = |error: &io::Error| {
-            Problem::new(
-                Exit::Failed,
-                "node_failed",
-                format_args!("a node did not start: {error}"),
-            )
-        };
         let folder = self.nodes.folder();
         let specs = match self.plane {
             Plane::Tcp => cluster(&self.program, folder, NODES, &[]),
             Plane::Kernel => kernel::cluster(&self.program, folder, NODES),
         };
-        let mut specs = specs.map_err(|error| failed(&error))?;
-        for spec in &mut specs {
-            spec.tied = !self.keep;
-        }
-        self.nodes.start(specs).map_err(|error| failed(&error))?;
+        self.start_as(specs)
+    }
+
+    fn start_as(&mut self, specs: io::Result<Vec<Spec>>) -> Result<(), Problem> {
+        let keep = self.keep;
+        let started = specs.and_then(|mut specs| {
+            specs.iter_mut().for_each(|spec| spec.tied = !keep);
+            self.nodes.start(specs)
+        });
+        started.map_err(|error| {
+            let what = format_args!("a node did not start: {error}");
+            Problem::new(Exit::Failed, "node_failed", what)
+        })?;
         self.look_up();
         Ok(())
     }
@@ -213,7 +239,7 @@ impl Demo {
     fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
         self.wait_until_up(THROUGH_ALL)?;
         let load = Load::start(addresses_of_writers(&self.clients));
-        let third = Duration::from_millis(args.seconds * 1000 / 3);
+        let third = Duration::from_millis(args.seconds() * 1000 / 3);
         let begin = Instant::now();
         self.watch(&load, begin + third);
         let killed = self.kill_leader(|nodes, leader| load.kill(|| nodes.kill(&[leader])))?;
@@ -298,13 +324,6 @@ impl Demo {
     }
 
     fn compare(&self, written: &[Written]) -> Result<(u64, Option<String>), Problem> {
-        let problem = |error: quorate_client::Error| {
-            Problem::new(
-                Exit::Unreachable,
-                "no_answer",
-                format_args!("a node did not answer: {error}"),
-            )
-        };
         for writer in written {
             if let Some(error) = &writer.error {
                 self.say(&format!(
@@ -316,16 +335,12 @@ impl Demo {
         let mut lost = compare::Lost::new();
         for client in &self.clients {
             for stale in [false, true] {
-                lost.extend(compare::missing(client, written, stale).map_err(problem)?);
+                lost.extend(compare::missing(client, written, stale).map_err(unanswered)?);
             }
         }
-        let digest = compare::common_digest(&self.clients, PATIENCE).map_err(problem)?;
+        let digest = compare::common_digest(&self.clients, PATIENCE).map_err(unanswered)?;
         if digest.is_none() {
-            return Err(Problem::new(
-                Exit::Violation,
-                "nodes_differ",
-                "the nodes do not have the same contents",
-            ));
+            return Err(differ());
         }
         Ok((lost.len() as u64, digest))
     }
@@ -370,6 +385,15 @@ impl Demo {
         (kept.collect(), folder)
     }
 
+    /// How the process exits, by how much was lost.
+    fn judge(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
+        match lost {
+            Ok(0) => Ok(Exit::Done),
+            Ok(_) => Ok(Exit::Violation),
+            Err(problem) => Err(self.with_last_words(problem)),
+        }
+    }
+
     /// The folder goes with the demo: what the nodes said last is worth keeping.
     fn with_last_words(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
@@ -387,6 +411,17 @@ fn addresses_of_writers(clients: &[String]) -> Vec<Vec<String>> {
         addresses
     };
     (0..WRITERS).map(from).collect()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "of errors")]
+fn unanswered(error: quorate_client::Error) -> Problem {
+    let what = format_args!("a node did not answer: {error}");
+    Problem::new(Exit::Unreachable, "no_answer", what)
+}
+
+fn differ() -> Problem {
+    let what = "the nodes do not have the same contents";
+    Problem::new(Exit::Violation, "nodes_differ", what)
 }
 
 fn failed(message: impl std::fmt::Display) -> Problem {

@@ -18,6 +18,14 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Calls `first` at the first signal; at the second the process ends at once.
 pub(crate) fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
+    on_first_then_end(first, || ())
+}
+
+/// The same with something to do before the end at the second signal.
+pub(crate) fn on_first_then_end(
+    first: impl FnOnce() + Send + 'static,
+    clean_up: impl FnOnce() + Send + 'static,
+) -> Result<(), Problem> {
     let mut signals = watch()?;
     let wait = move || {
         let mut arrivals = signals.forever();
@@ -25,6 +33,7 @@ pub(crate) fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Prob
             first();
         }
         if arrivals.next().is_some() {
+            clean_up();
             process::exit(Exit::Interrupted as i32);
         }
     };

@@ -29,6 +29,14 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     foreign_site || foreign_page
 }
 
+/// Whether a page that this address itself served sends this: its name is an address, and what changes something says
+/// where it comes from.
+pub(super) fn is_own(method: &Method, headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_said = method.is_safe() || text(ORIGIN).is_some();
+    text(HOST).is_some_and(is_address) && is_said && !is_foreign(method, headers)
+}
+
 /// Whether this is `ADDRESS[:PORT]`, or `localhost`.
 fn is_address(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {

@@ -33,9 +33,14 @@ pub(super) fn enter() -> Result<(), Problem> {
             "run in namespaces of its own",
             &network::enter(),
         )),
-        Some(why) => Err(Problem::new(Exit::Failed, "no_network", why)
-            .hint("it needs root, and the program ip; without them: quorate demo")),
+        Some(why) => Err(no_network(&why)),
     }
+}
+
+/// There can be no namespaces here.
+pub(super) fn no_network(why: &str) -> Problem {
+    Problem::new(Exit::Failed, "no_network", why)
+        .hint("it needs root, and the program ip; without them: quorate demo")
 }
 
 /// How the nodes are started.

@@ -82,7 +82,7 @@ impl Demo {
         }
         let clients = replace::client_addresses(&self.nodes, &newcomers);
         let load = Load::start(addresses_of_writers(&clients));
-        let (third, begin) = (Duration::from_secs(args.seconds) / 3, Instant::now());
+        let (third, begin) = (Duration::from_secs(args.seconds()) / 3, Instant::now());
         let mut exchanged = Vec::new();
         let stop = AtomicBool::new(false);
         let (replaced, windows) = thread::scope(|scope| {
@@ -95,7 +95,7 @@ impl Demo {
                     exchanged.push(Exchanged { old, new, eras });
                 }
             });
-            let rest = Duration::from_secs(args.seconds).saturating_sub(begin.elapsed());
+            let rest = Duration::from_secs(args.seconds()).saturating_sub(begin.elapsed());
             thread::sleep(rest.max(third));
             stop.store(true, Ordering::SeqCst);
             (replaced, drawing.join().unwrap_or_default())

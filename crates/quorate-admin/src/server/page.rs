@@ -1,0 +1,341 @@
+//! A page for people in a browser: one document, what it shows as JSON, and what its buttons ask for.
+//!
+//! It comes from this machine alone, and only its own buttons are heard: a page of another site, or one whose name was
+//! made to lead here, reads nothing and changes nothing. What is asked for is bounded as at the admin address.
+
+use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{
+        HeaderValue, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+        },
+    },
+    middleware::{Next, from_fn},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    BODY_BYTES_MAX, browser, connections,
+    failure::{Body, Failure},
+};
+
+/// A page asks several times a second on one connection; that it ends now and then is no news for anybody.
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// Nothing is fetched from elsewhere, nobody frames the page, and no form leaves it.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const HEADERS: [(HeaderName, &str); 5] = [
+    (CONTENT_SECURITY_POLICY, POLICY),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
+    (CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("referrer-policy"), "no-referrer"),
+];
+
+/// What a page shows, and what it can ask for.
+pub trait Board: Send + Sync + 'static {
+    /// All that the page shows.
+    type Shown: Serialize + Send;
+    /// What a button asks for; anything else is refused before the board sees it.
+    type Ask: DeserializeOwned + Send + 'static;
+    /// What came of it.
+    type Told: Serialize + Send + 'static;
+
+    /// What there is to show now. Does not wait.
+    fn show(&self) -> Self::Shown;
+
+    /// Does what a button asks for, or says why not. May wait: it has a thread of its own.
+    fn ask(&self, ask: Self::Ask) -> Result<Self::Told, Refused>;
+}
+
+/// Why a button was not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// For programs: lower-case words joined by `_`.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        let status = StatusCode::CONFLICT;
+        Self::new(
+            status,
+            refused.code,
+            &refused.message,
+            "look at the page again",
+        )
+    }
+}
+
+/// Serves the page at `/`, what it shows at `/state`, and its buttons at `/ask`, until the process ends.
+pub fn serve<B: Board>(
+    listener: TcpListener,
+    html: &'static str,
+    board: Arc<B>,
+) -> io::Result<thread::JoinHandle<()>> {
+    let limits = connections::Limits {
+        lifetime: LIFETIME,
+        ..connections::Limits::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(limits.connections_max)
+        .build()?;
+    let work = move || {
+        runtime.block_on(async {
+            match connections::adopt(listener) {
+                Ok(listener) => connections::serve(listener, router(html, board), limits).await,
+                Err(error) => tracing::error!(%error, "the page is not served"),
+            }
+        });
+    };
+    thread::Builder::new().name("page".to_owned()).spawn(work)
+}
+
+fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
+    let document = move || async move { ([(CONTENT_TYPE, "text/html; charset=utf-8")], html) };
+    Router::new()
+        .route("/", get(document))
+        .route("/state", get(state::<B>))
+        .route("/ask", post(ask::<B>))
+        .fallback(|| async {
+            let status = StatusCode::NOT_FOUND;
+            Failure::new(status, "not_found", "no such page", PAGES)
+        })
+        .method_not_allowed_fallback(|| async {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            Failure::new(
+                status,
+                "bad_method",
+                "the page is not for this method",
+                PAGES,
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(only_this_page))
+        .with_state(board)
+}
+
+const PAGES: &str = "GET / /state, POST /ask";
+
+async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::Shown> {
+    Json(board.show())
+}
+
+async fn ask<B: Board>(
+    State(board): State<Arc<B>>,
+    Body(ask): Body<B::Ask>,
+) -> Result<Json<B::Told>, Failure> {
+    let asked = tokio::task::spawn_blocking(move || board.ask(ask)).await;
+    let told = asked.map_err(|_| Failure::unavailable("failed", "it could not be asked for"))?;
+    Ok(Json(told?))
+}
+
+async fn only_this_page(request: Request, next: Next) -> Response {
+    let mut response = match browser::is_own(request.method(), request.headers()) {
+        true => next.run(request).await,
+        false => Failure::new(
+            StatusCode::FORBIDDEN,
+            "foreign_page",
+            "somebody else than this page asked for this",
+            "open the page by the address that was printed",
+        )
+        .into_response(),
+    };
+    for (name, value) in HEADERS {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{SocketAddr, TcpStream},
+        sync::atomic::{AtomicU32, Ordering},
+    };
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
+    enum Ask {
+        Add { number: u32 },
+        Explode {},
+    }
+
+    #[derive(Default)]
+    struct Sum(AtomicU32);
+
+    impl Board for Sum {
+        type Shown = u32;
+        type Ask = Ask;
+        type Told = u32;
+
+        fn show(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+
+        fn ask(&self, ask: Ask) -> Result<u32, Refused> {
+            match ask {
+                Ask::Add { number } => Ok(self.0.fetch_add(number, Ordering::SeqCst) + number),
+                Ask::Explode {} => Err(Refused {
+                    code: "not_now",
+                    message: "it is \"wet\"".to_owned(),
+                }),
+            }
+        }
+    }
+
+    const HTML: &str = "<!doctype html><title>sum</title>";
+
+    fn page() -> (SocketAddr, Arc<Sum>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let board = Arc::new(Sum::default());
+        serve(listener, HTML, board.clone()).unwrap();
+        (address, board)
+    }
+
+    fn send(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// A press of a button, as a browser sends it.
+    fn press(address: SocketAddr, body: &str) -> String {
+        let headers = format!(
+            "Host: {address}\r\nOrigin: http://{address}\r\nSec-Fetch-Site: same-origin\r\n\
+             Content-Type: application/json\r\n"
+        );
+        send(address, "POST", "/ask", &headers, body)
+    }
+
+    fn status(text: &str) -> &str {
+        text.split(' ').nth(1).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_page_its_state_and_its_buttons() {
+        let (address, board) = page();
+        let host = format!("Host: {address}\r\n");
+        let document = send(address, "GET", "/", &host, "");
+        assert_eq!(status(&document), "200");
+        assert!(document.ends_with(HTML), "{document}");
+        let kept = "default-src 'none'";
+        assert!(document.contains(kept), "nothing from elsewhere");
+        assert!(
+            document
+                .to_lowercase()
+                .contains("x-frame-options: deny\r\n")
+        );
+        let pressed = press(address, r#"{"ask":"add","number":7}"#);
+        assert!(pressed.ends_with("\r\n7"), "{pressed}");
+        assert_eq!(board.show(), 7);
+        let state = send(address, "GET", "/state", &host, "");
+        assert!(state.ends_with("\r\n7"), "{state}");
+        // The name of this machine for itself is as good.
+        let named = format!("Host: localhost:{}\r\n", address.port());
+        assert_eq!(status(&send(address, "GET", "/", &named, "")), "200");
+    }
+
+    #[test]
+    fn what_no_button_says_is_refused() {
+        let (address, board) = page();
+        for body in [
+            "",
+            "7",
+            "{}",
+            r#"{"ask":"add"}"#,
+            r#"{"ask":"add","number":-1}"#,
+            r#"{"ask":"add","number":1,"more":1}"#,
+            r#"{"ask":"subtract","number":1}"#,
+            r#"{"ask":"add","number":1}{"#,
+        ] {
+            let text = press(address, body);
+            assert!(["400", "422"].contains(&status(&text)), "{body}: {text}");
+            assert!(text.contains("\"code\":\"bad_request\""), "{body}: {text}");
+        }
+        let long = format!(
+            r#"{{"ask":"add",{}"number":1}}"#,
+            " ".repeat(BODY_BYTES_MAX)
+        );
+        assert_eq!(status(&press(address, &long)), "413");
+        let refused = press(address, r#"{"ask":"explode"}"#);
+        assert_eq!(status(&refused), "409");
+        assert!(
+            refused.contains(r#""message":"it is \"wet\"""#),
+            "{refused}"
+        );
+        let host = format!("Host: {address}\r\nOrigin: http://{address}\r\n");
+        for (method, path, expected) in [
+            ("GET", "/ask", "405"),
+            ("POST", "/state", "405"),
+            ("DELETE", "/", "405"),
+            ("GET", "/status", "404"),
+        ] {
+            let text = send(address, method, path, &host, "");
+            assert_eq!(status(&text), expected, "{method} {path}");
+        }
+        let text = send(
+            address,
+            "POST",
+            "/ask",
+            &host,
+            r#"{"ask":"add","number":1}"#,
+        );
+        assert_eq!(status(&text), "415", "a form can be sent by any page");
+        assert_eq!(board.show(), 0);
+    }
+
+    #[test]
+    fn other_pages_read_nothing_and_press_nothing() {
+        let (address, board) = page();
+        let json = "Content-Type: application/json\r\n";
+        let add = r#"{"ask":"add","number":1}"#;
+        for headers in [
+            // No page of a browser: nothing but the page itself presses its buttons.
+            format!("Host: {address}\r\n"),
+            format!("Host: {address}\r\nOrigin: http://evil.example\r\n"),
+            format!("Host: {address}\r\nOrigin: null\r\n"),
+            format!("Host: {address}\r\nOrigin: http://127.0.0.1:1\r\n"),
+            format!(
+                "Host: {address}\r\nOrigin: http://{address}\r\nSec-Fetch-Site: cross-site\r\n"
+            ),
+            // A name that leads here now.
+            "Host: evil.example\r\nOrigin: http://evil.example\r\n".to_owned(),
+            format!("Origin: http://{address}\r\n"),
+        ] {
+            let text = send(address, "POST", "/ask", &format!("{headers}{json}"), add);
+            assert_eq!(status(&text), "403", "{headers}{text}");
+            assert!(text.contains("\"code\":\"foreign_page\""), "{text}");
+        }
+        for headers in ["Host: evil.example\r\n", "Host: \r\n", ""] {
+            let text = send(address, "GET", "/state", headers, "");
+            assert_eq!(status(&text), "403", "{headers}{text}");
+        }
+        assert_eq!(board.show(), 0);
+    }
+}

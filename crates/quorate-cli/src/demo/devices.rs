@@ -1,0 +1,422 @@
+//! `quorate demo --devices`: a group on three kinds of machines, on a page whose buttons fail and restore each part.
+
+mod board;
+mod load;
+mod parts;
+
+use std::{
+    io,
+    net::TcpListener,
+    os::fd::AsFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    },
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    client,
+    server::page,
+    view::{Answer, TransferRequest},
+};
+use quorate_testbed::{interrupt, network};
+use serde::Serialize;
+
+use super::{Demo, DemoArgs, PATIENCE, PAUSE, Plane, compare, ending, failed};
+use crate::{
+    output::{Exit, Output, Problem, progress},
+    signals,
+};
+use board::{Act, Board, Kind, Phase};
+use load::Load;
+use parts::{BOX, Part, Parts};
+
+/// The page: one file, nothing from elsewhere.
+const HTML: &str = include_str!("devices/page.html");
+/// What buttons asked for and is not done yet.
+const ACTS_MAX: usize = 8;
+/// How long the end waits for somebody who looks at the page.
+const LAST_LOOK: Duration = Duration::from_millis(1500);
+/// A node that is asked to hand leadership over.
+const TRANSFER: Duration = Duration::from_secs(3);
+
+/// Somebody asked for the end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What the demo has before its nodes.
+#[derive(Debug)]
+struct Entered {
+    listener: TcpListener,
+    /// Why nodes have no networks of their own, and no programs in the kernel.
+    why_not: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    acknowledged: u64,
+    /// Writes whose outcome their writer does not know.
+    doubtful: u64,
+    /// Reads compared with what had been acknowledged, meanwhile.
+    checked: u64,
+    lost: u64,
+    failures: u64,
+    /// The longest time between a failure and the next write that was sent after it.
+    longest_pause_ms: Option<u64>,
+    leader: u32,
+    digest: Option<String>,
+    devices: Vec<Option<String>>,
+}
+
+impl Outcome {
+    fn human(&self) -> String {
+        let pause = self.longest_pause_ms.map(|ms| format!("{ms} ms"));
+        let mut rows = vec![
+            ("acknowledged", self.acknowledged.to_string()),
+            ("failures", self.failures.to_string()),
+            (
+                "longest pause of writes",
+                pause.unwrap_or_else(|| "none".to_owned()),
+            ),
+            ("checked by reads", self.checked.to_string()),
+            ("leader now", format!("node {}", self.leader)),
+        ];
+        if self.doubtful > 0 {
+            rows.push(("without an answer", self.doubtful.to_string()));
+        }
+        if let Some(digest) = &self.digest {
+            rows.push(("equal contents", digest.clone()));
+        }
+        ending(rows, &[], None, self.lost)
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
+    let entered = enter(args)?;
+    let first = || INTERRUPTED.store(true, Ordering::SeqCst);
+    // At the second signal the demo ends at once, and nothing is left either.
+    signals::on_first_then_end(first, interrupt::clean_up)?;
+    let mut demo = Demo::new(args)?;
+    let own_networks = entered.why_not.is_none();
+    let made = Parts::new(&demo.program, demo.nodes.folder(), own_networks);
+    let (parts, specs) = made.map_err(|error| Problem::io("make a network", &error))?;
+    demo.start_as(Ok(specs))?;
+    let shown = demo.show(args, entered, parts).map(|outcome| {
+        output.result(&outcome, || outcome.human());
+        outcome.lost
+    });
+    demo.judge(shown)
+}
+
+/// Listens for browsers, and goes on in namespaces of its own where that is possible: the listener is from outside, where
+/// browsers are.
+fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
+    if network::is_inside() {
+        let listener = io::stdin().as_fd().try_clone_to_owned();
+        let listener = listener.map(TcpListener::from);
+        let listener = listener.and_then(|listener| listener.local_addr().map(|_| listener));
+        let listener = listener.map_err(|error| Problem::io("find the page's socket", &error))?;
+        return Ok(Entered {
+            listener,
+            why_not: None,
+        });
+    }
+    let listener = TcpListener::bind(&args.page)
+        .map_err(|error| Problem::io(format_args!("listen on --page {}", args.page), &error))?;
+    let why_not = match args.plane {
+        Some(Plane::Tcp) => Some("--plane tcp was asked for".to_owned()),
+        Some(Plane::Kernel) | None => network::missing(),
+    };
+    let Some(why) = why_not else {
+        // What is standard input there is this socket: it needs no input.
+        rustix::stdio::dup2_stdin(&listener)
+            .map_err(|error| Problem::io("keep the page's socket", &error.into()))?;
+        return Err(Problem::io(
+            "run in namespaces of its own",
+            &network::enter(),
+        ));
+    };
+    if args.plane == Some(Plane::Kernel) {
+        return Err(super::kernel::no_network(&why));
+    }
+    Ok(Entered {
+        listener,
+        why_not: Some(why),
+    })
+}
+
+impl Demo {
+    /// Shows the group until the time is over, or somebody interrupts.
+    fn show(
+        &mut self,
+        args: &DemoArgs,
+        entered: Entered,
+        parts: Parts,
+    ) -> Result<Outcome, Problem> {
+        self.wait_until_up("three writers begin")?;
+        if let Some(why) = &entered.why_not {
+            self.say(&format!("no programs in the kernel: {why}"));
+        }
+        self.hand_over(BOX);
+        let from = |node: usize| {
+            let mut addresses = self.clients.clone();
+            addresses.rotate_left(node);
+            addresses
+        };
+        let load = Load::start((0..parts::ALL.len()).map(from).collect());
+        let (acts, asked) = sync_channel(ACTS_MAX);
+        let board = Arc::new(Board::new(
+            parts.works(),
+            entered.why_not.clone(),
+            self.clients.clone(),
+            Arc::clone(&load.seen),
+            acts,
+        ));
+        board.watch(self.admins.clone());
+        board.say(Kind::Note, "three nodes are up; three clients write");
+        let address = entered.listener.local_addr();
+        let address = address.map_err(|error| Problem::io("find the page's address", &error))?;
+        page::serve(entered.listener, HTML, Arc::clone(&board))
+            .map_err(|error| Problem::io("serve the page", &error))?;
+        self.say_where(args, &address.to_string());
+        let until = args
+            .seconds
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let mut play = Play {
+            demo: self,
+            parts,
+            board: Arc::clone(&board),
+            load,
+            longest: None,
+        };
+        play.until(until, &asked)?;
+        let outcome = play.finish();
+        board.end(LAST_LOOK);
+        outcome
+    }
+
+    /// Anybody leads at first; what stands for hardware is to.
+    fn hand_over(&self, to: u32) {
+        let Ok(leader) = self.wait_for("a leader", |cluster| cluster.leader) else {
+            return;
+        };
+        let admin = usize::try_from(leader).ok().and_then(|leader| {
+            let at = leader.checked_sub(1)?;
+            self.admins.get(at)
+        });
+        let asked = serde_json::to_string(&TransferRequest { to: Some(to) });
+        if leader != to
+            && let (Some(admin), Ok(asked)) = (admin, asked)
+        {
+            // Whoever leads, the demo goes on.
+            let _ = client::post(admin, "/transfer", &asked, TRANSFER);
+        }
+    }
+
+    fn say_where(&self, args: &DemoArgs, address: &str) {
+        self.say("the page is served; nothing is opened by itself");
+        progress(&format!("\n  open    http://{address}/"));
+        if let Some((_, port)) = address.rsplit_once(':') {
+            progress(&format!(
+                "  from another machine: ssh -L {port}:{address} HOST, then the same address there"
+            ));
+        }
+        let end = match args.seconds {
+            Some(seconds) => format!("in {seconds} s, or with Ctrl-C"),
+            None => "with Ctrl-C".to_owned(),
+        };
+        progress(&format!("  ends    {end}; then all nodes are compared\n"));
+    }
+}
+
+/// The demo while it is shown.
+struct Play<'a> {
+    demo: &'a mut Demo,
+    parts: Parts,
+    board: Arc<Board>,
+    load: Load,
+    longest: Option<Duration>,
+}
+
+impl Play<'_> {
+    /// Does what buttons ask for, until it is time.
+    fn until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
+        loop {
+            let over = until.is_some_and(|until| Instant::now() >= until);
+            if over || INTERRUPTED.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            match asked.recv_timeout(PAUSE) {
+                Ok(act) => self.act(act)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if let Some(pause) = self.load.seen.stood_still() {
+                self.longest = self.longest.max(Some(pause));
+                self.tell(
+                    Kind::Note,
+                    &format!("writes go on: {} ms after it", pause.as_millis()),
+                );
+            }
+            self.look_for_ends()?;
+        }
+    }
+
+    /// On the page, and on the terminal.
+    fn tell(&self, kind: Kind, text: &str) {
+        self.demo.say(text);
+        self.board.say(kind, text);
+    }
+
+    fn act(&mut self, act: Act) -> Result<(), Problem> {
+        let (doing, done) = words(act);
+        let kind = match act {
+            Act::Fail(..) => Kind::Fail,
+            Act::Restore(..) => Kind::Restore,
+            Act::Lead(_) => Kind::Note,
+        };
+        self.board.stage().busy = Some(doing.clone());
+        let result = match act {
+            // Somebody pressed twice.
+            Act::Fail(part, node) if self.parts.obstacle(part, node, true).is_some() => Ok(false),
+            Act::Restore(part, node) if self.parts.obstacle(part, node, false).is_some() => {
+                Ok(false)
+            }
+            Act::Fail(part, node) => {
+                self.board.stage().failures += 1;
+                let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
+                let seen = &self.load.seen;
+                seen.while_failing(|| parts.fail(nodes, part, node))
+                    .map(|()| true)
+            }
+            Act::Restore(part, node) => {
+                let restored = self.parts.restore(&mut self.demo.nodes, part, node);
+                restored.map(|()| true)
+            }
+            Act::Lead(node) => {
+                let demo = &*self.demo;
+                self.load.seen.while_failing(|| demo.hand_over(node));
+                Ok(true)
+            }
+        };
+        let works = self.parts.works();
+        let mut stage = self.board.stage();
+        (stage.works, stage.busy) = (works, None);
+        drop(stage);
+        match result {
+            Ok(true) => self.tell(kind, &done),
+            Ok(false) => {}
+            Err(error) => return Err(failed(format_args!("{doing}: {error}"))),
+        }
+        Ok(())
+    }
+
+    /// A node that ended by itself is shown so, with what it said.
+    fn look_for_ends(&mut self) -> Result<(), Problem> {
+        for (node, works) in parts::ALL.into_iter().zip(self.parts.works()) {
+            let Ok(process) = self.demo.nodes.node(node) else {
+                continue;
+            };
+            let ended = process.child.try_wait();
+            let ended = ended.map_err(|error| Problem::io("look at a node", &error))?;
+            if let Some(status) = ended.filter(|_| works.node) {
+                let said = process.last_words();
+                self.parts.ended(node);
+                self.board.stage().works = self.parts.works();
+                self.tell(
+                    Kind::Fail,
+                    &format!("node {node} ended by itself, {status}: {said}"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores all, ends the clients, and compares what they were promised with what each node has.
+    fn finish(mut self) -> Result<Outcome, Problem> {
+        self.board.stage().phase = Phase::Ending;
+        self.tell(
+            Kind::Note,
+            "the end: everything is restored, and all nodes are compared",
+        );
+        let restored = self.parts.restore_all(&mut self.demo.nodes);
+        restored.map_err(|error| failed(format_args!("a part did not come back: {error}")))?;
+        self.board.stage().works = self.parts.works();
+        let (longest, board, demo) = (self.longest, self.board, self.demo);
+        let seen = self.load.finish();
+        let leader = demo.caught_up()?;
+        let mut lost = seen.lost();
+        for client in &demo.clients {
+            for stale in [false, true] {
+                lost += seen.missing(client, stale).map_err(super::unanswered)?;
+            }
+        }
+        let digest = compare::common_digest(&demo.clients, PATIENCE).map_err(super::unanswered)?;
+        if digest.is_none() {
+            return Err(super::differ());
+        }
+        let mut devices = Vec::new();
+        demo.wait_for("devices", |cluster| {
+            let views = cluster.nodes.iter().filter_map(Answer::view);
+            (views.count() == parts::ALL.len()).then_some(())
+        })?;
+        if let Ok(cluster) = quorate_admin::look::look(&demo.admins) {
+            let views = cluster.nodes.iter().filter_map(Answer::view);
+            devices.extend(views.map(|view| view.device.as_ref().map(|one| one.name.clone())));
+        }
+        let mut stage = board.stage();
+        (stage.phase, stage.lost_at_end) = (Phase::Over, Some(lost));
+        let failures = stage.failures;
+        drop(stage);
+        board.say(Kind::Note, &format!("all nodes are equal; lost: {lost}"));
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Ok(Outcome {
+            acknowledged: seen.acknowledged(),
+            doubtful: seen.doubtful(),
+            checked: seen.checked(),
+            lost,
+            failures,
+            longest_pause_ms: longest.map(ms),
+            leader,
+            digest,
+            devices,
+        })
+    }
+}
+
+/// What is being done, and what it is called when it is.
+fn words(act: Act) -> (String, String) {
+    let of = |part, node| match part {
+        Part::Node => format!("node {node}"),
+        Part::Device => format!("the box of node {node}"),
+        Part::Interface => format!("the interface of node {node}"),
+    };
+    match act {
+        Act::Fail(Part::Interface, node) => (
+            format!("taking the interface of node {node}"),
+            format!("took the interface of node {node}: nobody reaches it"),
+        ),
+        Act::Fail(part, node) => {
+            let what = of(part, node);
+            (
+                format!("killing {what}"),
+                format!("killed {what} (SIGKILL)"),
+            )
+        }
+        Act::Restore(Part::Node, node) => (
+            format!("starting node {node}"),
+            format!("started node {node} again"),
+        ),
+        Act::Restore(part, node) => {
+            let what = of(part, node);
+            (format!("restoring {what}"), format!("restored {what}"))
+        }
+        Act::Lead(node) => (
+            format!("handing leadership to node {node}"),
+            format!("asked for node {node} to lead"),
+        ),
+    }
+}

@@ -1,0 +1,540 @@
+//! What the page of the demo shows, and what its buttons ask for.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{SyncSender, TrySendError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    client,
+    server::page::{self, Refused},
+    view::{DeviceView, NodeView},
+};
+use quorate_client::{Client, Options, Reply};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    load::{self, Figures},
+    parts::{self, Part, Works},
+};
+
+/// Between two looks at a node.
+const LOOK: Duration = Duration::from_millis(150);
+/// A node that does not answer by then is asked again.
+const QUESTION: Duration = Duration::from_millis(300);
+/// What a node said longer ago is not shown as its present state.
+const FRESH: Duration = Duration::from_millis(1500);
+/// How long a key of the page may take.
+const KEY_DEADLINE: Duration = Duration::from_secs(4);
+/// Bytes of a key and of a value that somebody types.
+const KEY_BYTES_MAX: usize = 100;
+const VALUE_BYTES_MAX: usize = 1000;
+/// What happened, the latest of it.
+const EVENTS: usize = 40;
+
+/// What a button asks for.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
+pub(super) enum Ask {
+    /// Takes a part away.
+    Fail {
+        /// Which.
+        part: Part,
+        /// Whose.
+        node: u32,
+    },
+    /// Brings it back.
+    Restore {
+        /// Which.
+        part: Part,
+        /// Whose.
+        node: u32,
+    },
+    /// Makes a node the leader.
+    Lead {
+        /// Which.
+        node: u32,
+    },
+    /// Writes a key.
+    Set {
+        /// The key.
+        key: String,
+        /// What it is to hold.
+        value: String,
+    },
+    /// Reads a key.
+    Get {
+        /// The key.
+        key: String,
+    },
+}
+
+/// What the stage is told to do, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Fail(Part, u32),
+    Restore(Part, u32),
+    Lead(u32),
+}
+
+/// What came of a button.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Told {
+    /// For people.
+    said: String,
+    /// Of a key that was read; null if there is none.
+    value: Option<String>,
+    /// How long a key took.
+    us: u64,
+}
+
+/// How far the demo is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Phase {
+    Running,
+    /// All is restored, and compared.
+    Ending,
+    Over,
+}
+
+/// What an event is to the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// A part went.
+    Fail,
+    /// It came back.
+    Restore,
+    Note,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Event {
+    number: u64,
+    ms: u64,
+    kind: Kind,
+    text: String,
+}
+
+/// What the stage writes, and the page shows.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) phase: Phase,
+    /// What is being done.
+    pub(super) busy: Option<String>,
+    pub(super) works: [Works; 3],
+    pub(super) failures: u64,
+    /// Nothing acknowledged was lost, as the comparison at the end found.
+    pub(super) lost_at_end: Option<u64>,
+    events: VecDeque<Event>,
+    said: u64,
+}
+
+/// All that the page shows.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    phase: Phase,
+    busy: Option<String>,
+    elapsed_ms: u64,
+    /// Nodes have networks of their own; otherwise why not.
+    own_networks: bool,
+    why_not: Option<String>,
+    failures: u64,
+    lost_at_end: Option<u64>,
+    leader: Option<u32>,
+    nodes: Vec<Node>,
+    load: Figures,
+    events: Vec<Event>,
+}
+
+/// A node, as it says of itself and as the stage made it.
+#[derive(Serialize)]
+struct Node {
+    node: u32,
+    works: Works,
+    /// Whether it answered lately; what follows is what it said then.
+    answers: bool,
+    role: Option<String>,
+    ballot: Option<String>,
+    decided: Option<u64>,
+    applied: Option<u64>,
+    durable: Option<u64>,
+    store: Option<String>,
+    device: Option<Device>,
+    error: Option<String>,
+}
+
+/// A device, as its node says.
+#[derive(Serialize)]
+struct Device {
+    kind: String,
+    name: String,
+    used: bool,
+    votes_in: Option<String>,
+    gives_out_slots: bool,
+    votes: u64,
+    given: u64,
+    why: Option<String>,
+}
+
+impl Device {
+    fn new(view: &DeviceView) -> Self {
+        Self {
+            kind: view.kind.clone(),
+            name: view.name.clone(),
+            used: view.used,
+            votes_in: view.armed.clone(),
+            gives_out_slots: view.gives_from.is_some(),
+            votes: view.votes,
+            given: view.given,
+            why: view.why.clone(),
+        }
+    }
+}
+
+/// What a node said last.
+type Said = Option<(Instant, Box<NodeView>)>;
+
+/// What threads share: the stage that acts, those that look at nodes, and the server of the page.
+pub(super) struct Board {
+    started: Instant,
+    own_networks: bool,
+    why_not: Option<String>,
+    clients: Vec<String>,
+    stage: Mutex<Stage>,
+    said: [Mutex<Said>; 3],
+    load: Arc<load::Seen>,
+    acts: SyncSender<Act>,
+    over: AtomicBool,
+    /// Somebody saw the end.
+    seen_over: AtomicBool,
+    /// When the page was shown last.
+    looked: Mutex<Option<Instant>>,
+}
+
+impl Board {
+    pub(super) fn new(
+        works: [Works; 3],
+        why_not: Option<String>,
+        clients: Vec<String>,
+        load: Arc<load::Seen>,
+        acts: SyncSender<Act>,
+    ) -> Self {
+        let stage = Stage {
+            phase: Phase::Running,
+            busy: None,
+            works,
+            failures: 0,
+            lost_at_end: None,
+            events: VecDeque::new(),
+            said: 0,
+        };
+        Self {
+            started: Instant::now(),
+            own_networks: why_not.is_none(),
+            why_not,
+            clients,
+            stage: Mutex::new(stage),
+            said: Default::default(),
+            load,
+            acts,
+            over: AtomicBool::new(false),
+            seen_over: AtomicBool::new(false),
+            looked: Mutex::default(),
+        }
+    }
+
+    /// Looks at these nodes until the end.
+    pub(super) fn watch(self: &Arc<Self>, admins: Vec<String>) {
+        for (at, admin) in admins.into_iter().enumerate().take(self.said.len()) {
+            let board = Arc::clone(self);
+            thread::spawn(move || {
+                while !board.over.load(Ordering::SeqCst) {
+                    if let Some(view) = ask(&admin) {
+                        *lock(&board.said[at]) = Some((Instant::now(), Box::new(view)));
+                    }
+                    thread::sleep(LOOK);
+                }
+            });
+        }
+    }
+
+    pub(super) fn stage(&self) -> MutexGuard<'_, Stage> {
+        lock(&self.stage)
+    }
+
+    /// Adds to what happened.
+    pub(super) fn say(&self, kind: Kind, text: &str) {
+        let ms = self.elapsed_ms();
+        let mut stage = self.stage();
+        stage.said += 1;
+        let number = stage.said;
+        stage.events.push_back(Event {
+            number,
+            ms,
+            kind,
+            text: text.to_owned(),
+        });
+        while stage.events.len() > EVENTS {
+            stage.events.pop_front();
+        }
+    }
+
+    /// Whom the highest ballot names, of those that answer.
+    pub(super) fn leader(&self) -> Option<u32> {
+        let works = self.stage().works;
+        let views = self.said.iter().filter_map(fresh);
+        let claims = views.filter_map(|view| Some((view.ballot, view.leader?)));
+        let (_, leader) = claims.max_by_key(|(ballot, _)| *ballot)?;
+        let mut all = parts::ALL.iter().zip(works);
+        all.any(|(node, works)| *node == leader && works.node)
+            .then_some(leader)
+    }
+
+    /// Nobody looks any more, and the page has shown the end if anybody watches.
+    pub(super) fn end(&self, patience: Duration) {
+        self.over.store(true, Ordering::SeqCst);
+        let until = Instant::now() + patience;
+        let watched = lock(&self.looked).is_some_and(|at| at.elapsed() < patience);
+        while watched && !self.seen_over.load(Ordering::SeqCst) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn node(&self, at: usize, works: Works) -> Node {
+        let view = if works.node {
+            self.said.get(at).and_then(fresh)
+        } else {
+            None
+        };
+        let view = view.as_deref();
+        Node {
+            node: parts::ALL[at],
+            works,
+            answers: view.is_some(),
+            role: view.map(|view| view.role.clone()),
+            ballot: view.map(|view| {
+                let ballot = &view.ballot;
+                format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
+            }),
+            decided: view.map(|view| view.decided),
+            applied: view.map(|view| view.applied),
+            durable: view.map(|view| view.durable),
+            store: view.map(|view| view.store.clone()),
+            device: view.and_then(|view| view.device.as_ref().map(Device::new)),
+            error: view.and_then(|view| view.error.clone()),
+        }
+    }
+
+    /// Gives the stage something to do.
+    fn act(&self, act: Act) -> Result<Told, Refused> {
+        let stage = self.stage();
+        if stage.phase != Phase::Running {
+            return Err(refused("over", "the demo is ending"));
+        }
+        let obstacle = match act {
+            Act::Fail(part, node) => parts::obstacle(stage.works, part, node, true),
+            Act::Restore(part, node) => parts::obstacle(stage.works, part, node, false),
+            Act::Lead(node) => parts::obstacle(stage.works, Part::Node, node, true),
+        };
+        if let Some(why) = obstacle {
+            return Err(refused("not_now", why));
+        }
+        match self.acts.try_send(act) {
+            Ok(()) => Ok(Told {
+                said: "it is being done".to_owned(),
+                ..Told::default()
+            }),
+            Err(TrySendError::Full(_)) => Err(refused("busy", "too much is being done already")),
+            Err(TrySendError::Disconnected(_)) => Err(refused("over", "the demo has ended")),
+        }
+    }
+
+    /// Runs a command of somebody at the page, by way of any node.
+    fn key(&self, words: &[&[u8]]) -> Result<(Reply, u64), Refused> {
+        let options = Options {
+            deadline: KEY_DEADLINE,
+            attempt: Duration::from_secs(1),
+            ..Options::default()
+        };
+        let begun = Instant::now();
+        let reply = Client::new(&self.clients, options).run(words);
+        let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        match reply {
+            Ok(reply) => Ok((reply, us)),
+            Err(error) => Err(refused("no_answer", error)),
+        }
+    }
+}
+
+impl page::Board for Board {
+    type Shown = Shown;
+    type Ask = Ask;
+    type Told = Told;
+
+    fn show(&self) -> Shown {
+        *lock(&self.looked) = Some(Instant::now());
+        let leader = self.leader();
+        let load = self.load.figures();
+        let stage = self.stage();
+        if stage.phase == Phase::Over {
+            self.seen_over.store(true, Ordering::SeqCst);
+        }
+        let nodes = stage.works.into_iter().enumerate();
+        Shown {
+            phase: stage.phase,
+            busy: stage.busy.clone(),
+            elapsed_ms: self.elapsed_ms(),
+            own_networks: self.own_networks,
+            why_not: self.why_not.clone(),
+            failures: stage.failures,
+            lost_at_end: stage.lost_at_end,
+            leader,
+            nodes: nodes.map(|(at, works)| self.node(at, works)).collect(),
+            load,
+            events: stage.events.iter().cloned().collect(),
+        }
+    }
+
+    fn ask(&self, ask: Ask) -> Result<Told, Refused> {
+        match ask {
+            Ask::Fail { part, node } => self.act(Act::Fail(part, node)),
+            Ask::Restore { part, node } => self.act(Act::Restore(part, node)),
+            Ask::Lead { node } => self.act(Act::Lead(node)),
+            Ask::Set { key, value } => {
+                check(&key, &value)?;
+                let (_, us) = self.key(&[b"SET", key.as_bytes(), value.as_bytes()])?;
+                Ok(Told {
+                    said: "stored at a majority".to_owned(),
+                    value: Some(value),
+                    us,
+                })
+            }
+            Ask::Get { key } => {
+                check(&key, "")?;
+                let (reply, us) = self.key(&[b"GET", key.as_bytes()])?;
+                let value = reply.bytes();
+                let value = value.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                let said = match value {
+                    Some(_) => "read",
+                    None => "there is no such key",
+                };
+                Ok(Told {
+                    said: said.to_owned(),
+                    value,
+                    us,
+                })
+            }
+        }
+    }
+}
+
+/// Whether somebody may use this key so.
+fn check(key: &str, value: &str) -> Result<(), Refused> {
+    let why = match () {
+        () if key.is_empty() => "a key has at least one character".to_owned(),
+        () if key.len() > KEY_BYTES_MAX => format!("a key here has up to {KEY_BYTES_MAX} bytes"),
+        () if value.len() > VALUE_BYTES_MAX => {
+            format!("a value here has up to {VALUE_BYTES_MAX} bytes")
+        }
+        () if key.starts_with(load::PREFIX) => {
+            format!("keys that begin with {} are the writers'", load::PREFIX)
+        }
+        () => return Ok(()),
+    };
+    Err(refused("bad_key", why))
+}
+
+fn refused(code: &'static str, message: impl ToString) -> Refused {
+    Refused {
+        code,
+        message: message.to_string(),
+    }
+}
+
+fn ask(admin: &str) -> Option<NodeView> {
+    client::get(admin, "/status", QUESTION).ok()?.json().ok()
+}
+
+fn fresh(said: &Mutex<Said>) -> Option<Box<NodeView>> {
+    let said = lock(said);
+    let (at, view) = said.as_ref()?;
+    (at.elapsed() < FRESH).then(|| view.clone())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_button_says_one_of_few_things() {
+        let read = |text| serde_json::from_str::<Ask>(text);
+        let (part, node) = (Part::Device, 1);
+        for (text, ask) in [
+            (
+                r#"{"ask":"fail","part":"device","node":1}"#,
+                Ask::Fail { part, node },
+            ),
+            (
+                r#"{"ask":"restore","part":"node","node":3}"#,
+                Ask::Restore {
+                    part: Part::Node,
+                    node: 3,
+                },
+            ),
+            (r#"{"ask":"lead","node":2}"#, Ask::Lead { node: 2 }),
+            (
+                r#"{"ask":"get","key":"a"}"#,
+                Ask::Get {
+                    key: "a".to_owned(),
+                },
+            ),
+        ] {
+            assert_eq!(read(text).unwrap(), ask);
+        }
+        for bad in [
+            "{}",
+            "[]",
+            r#"{"ask":"end"}"#,
+            r#"{"ask":"fail","part":"disk","node":1}"#,
+            r#"{"ask":"fail","part":"node"}"#,
+            r#"{"ask":"fail","part":"node","node":-1}"#,
+            r#"{"ask":"fail","part":"node","node":1,"now":true}"#,
+            r#"{"ask":"set","key":"a"}"#,
+            r#"{"ask":"get","key":7}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_of_writers_and_long_ones_are_refused() {
+        assert_eq!(check("a", ""), Ok(()));
+        assert_eq!(check(&"k".repeat(100), &"v".repeat(1000)), Ok(()));
+        let (long_key, long_value) = ("k".repeat(101), "v".repeat(1001));
+        for (key, value) in [
+            ("", ""),
+            (&*long_key, ""),
+            ("a", &*long_value),
+            ("load:0:1", "7"),
+        ] {
+            assert_eq!(check(key, value).unwrap_err().code, "bad_key");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What the group of the demo is made of: what each node has for a device, and how each part is failed and restored.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use quorate_testbed::{
+    network::Network,
+    nodes::Nodes,
+    process::{Spec, cluster},
+};
+use serde::{Deserialize, Serialize};
+
+/// What stands for hardware.
+pub(super) const BOX: u32 = 1;
+/// Whose device is in the kernel, or in a thread where that is not possible.
+pub(super) const KERNEL: u32 = 2;
+/// Without a device.
+pub(super) const PLAIN: u32 = 3;
+pub(super) const ALL: [u32; 3] = [BOX, KERNEL, PLAIN];
+
+/// Nobody else is in a network that the demo made, or on loopback.
+const TRUSTED: &str = "--plane-trusted";
+
+/// What can be failed by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Part {
+    /// The process of a node, and all that goes with it.
+    Node,
+    /// The programs of its box.
+    Device,
+    /// The interface by which it reaches everybody.
+    Interface,
+}
+
+/// Whether each of a node's parts works; `None` if it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Works {
+    pub(super) node: bool,
+    pub(super) device: Option<bool>,
+    pub(super) interface: Option<bool>,
+}
+
+/// Three nodes on one machine.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// There is one if nodes have machines of their own.
+    network: Option<Network>,
+    /// As long as this file is there, the box does not start.
+    down: PathBuf,
+    works: [Works; 3],
+}
+
+impl Parts {
+    /// How the nodes are started, node 1 first; each in a network of its own, or all on loopback.
+    pub(super) fn new(
+        program: &Path,
+        folder: &Path,
+        own_networks: bool,
+    ) -> io::Result<(Self, Vec<Spec>)> {
+        let nodes = u32::try_from(ALL.len()).unwrap_or(0);
+        let network = own_networks.then(|| Network::new(nodes)).transpose()?;
+        let mut specs = match &network {
+            Some(network) => network.specs(program, folder, nodes, &[TRUSTED])?,
+            None => cluster(program, folder, nodes, &[TRUSTED])?,
+        };
+        let down = folder.join("box-is-down");
+        let in_kernel = if own_networks { "kernel" } else { "udp" };
+        let devices = [
+            boxed(program, folder, &down)?,
+            in_kernel.into(),
+            "off".into(),
+        ];
+        for (spec, device) in specs.iter_mut().zip(&devices) {
+            spec.set_flag("--device", device);
+        }
+        let works = |node| Works {
+            node: true,
+            device: (node == BOX).then_some(true),
+            interface: network.is_some().then_some(true),
+        };
+        let parts = Self {
+            works: ALL.map(works),
+            network,
+            down,
+        };
+        Ok((parts, specs))
+    }
+
+    pub(super) const fn works(&self) -> [Works; 3] {
+        self.works
+    }
+
+    /// Why this cannot be done to a part as things stand.
+    pub(super) fn obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
+        obstacle(self.works, part, node, fail)
+    }
+
+    /// Takes a part away.
+    pub(super) fn fail(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
+        match part {
+            Part::Node => nodes.kill(&[node])?,
+            Part::Device => {
+                fs::write(&self.down, "")?;
+                nodes.node(node)?.kill_children()?;
+            }
+            Part::Interface => self.network()?.take_down(&[node])?,
+        }
+        self.set(part, node, false);
+        Ok(())
+    }
+
+    /// Brings it back. A node comes with its box, as a machine that is switched on.
+    pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
+        match part {
+            Part::Node => {
+                if node == BOX {
+                    self.switch_box_on()?;
+                }
+                nodes.restart(&[node])?;
+            }
+            Part::Device => self.switch_box_on()?,
+            Part::Interface => {
+                self.network()?.heal()?;
+                // That is for all of them; the others' are taken again.
+                let others = ALL.into_iter().zip(self.works);
+                let others = others
+                    .filter(|(other, works)| *other != node && works.interface == Some(false));
+                let others: Vec<u32> = others.map(|(other, _)| other).collect();
+                self.network()?.take_down(&others)?;
+            }
+        }
+        self.set(part, node, true);
+        Ok(())
+    }
+
+    /// Brings back all that was taken away.
+    pub(super) fn restore_all(&mut self, nodes: &mut Nodes) -> io::Result<()> {
+        for part in [Part::Interface, Part::Device, Part::Node] {
+            for node in ALL {
+                if self.obstacle(part, node, false).is_none() {
+                    self.restore(nodes, part, node)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node's process ended although nobody asked for it.
+    pub(super) fn ended(&mut self, node: u32) {
+        self.set(Part::Node, node, false);
+    }
+
+    fn switch_box_on(&mut self) -> io::Result<()> {
+        match fs::remove_file(&self.down) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.set(Part::Device, BOX, true);
+        Ok(())
+    }
+
+    fn network(&self) -> io::Result<&Network> {
+        let network = self.network.as_ref();
+        network.ok_or_else(|| io::Error::other("nodes have no interfaces of their own"))
+    }
+
+    fn set(&mut self, part: Part, node: u32, works: bool) {
+        let Some(at) = ALL.iter().position(|one| *one == node) else {
+            return;
+        };
+        match part {
+            Part::Node => self.works[at].node = works,
+            Part::Device => self.works[at].device = Some(works),
+            Part::Interface => self.works[at].interface = Some(works),
+        }
+    }
+}
+
+/// Why this cannot be done to a part, where these work.
+pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Option<String> {
+    let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
+        return Some(format!("there is no node {node}"));
+    };
+    let (what, present) = match part {
+        Part::Node => (format!("node {node}"), Some(works.node)),
+        Part::Device => (format!("the box of node {node}"), works.device),
+        Part::Interface => (format!("the interface of node {node}"), works.interface),
+    };
+    match (present, fail) {
+        (None, _) => Some(format!("node {node} has no such part")),
+        (Some(false), true) => Some(format!("{what} is down already")),
+        (Some(true), false) => Some(format!("{what} is up already")),
+        _ if part == Part::Device && !works.node => Some(format!("node {node} is down")),
+        _ => None,
+    }
+}
+
+/// A box of our programs for switches, as `--device p4` has it, that stays down as long as there is a file. The folder
+/// gets the script that looks.
+fn boxed(program: &Path, folder: &Path, down: &Path) -> io::Result<String> {
+    let script = folder.join("box.sh");
+    let text = format!(
+        "#!/bin/sh\n[ -e '{}' ] && exit 1\nexec '{}' p4 \"$1\"\n",
+        down.display(),
+        program.display()
+    );
+    fs::write(&script, text)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    Ok(format!("process:{}", script.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_works_can_fail_and_only_what_failed_comes_back() {
+        let up = Works {
+            node: true,
+            device: Some(true),
+            interface: None,
+        };
+        let down = Works { node: false, ..up };
+        let off = Works {
+            device: Some(false),
+            ..up
+        };
+        let plain = Works { device: None, ..up };
+        let check = |works, part, fail| obstacle([works, plain, plain], part, BOX, fail);
+        for (works, part, fail) in [
+            (up, Part::Node, true),
+            (down, Part::Node, false),
+            (up, Part::Device, true),
+            (off, Part::Device, false),
+            (off, Part::Node, true),
+        ] {
+            assert_eq!(check(works, part, fail), None, "{works:?} {part:?} {fail}");
+        }
+        for (works, part, fail, why) in [
+            (down, Part::Node, true, "node 1 is down already"),
+            (up, Part::Node, false, "node 1 is up already"),
+            (off, Part::Device, true, "the box of node 1 is down already"),
+            (down, Part::Device, true, "node 1 is down"),
+            (up, Part::Interface, true, "node 1 has no such part"),
+        ] {
+            let found = check(works, part, fail);
+            assert_eq!(found.as_deref(), Some(why), "{works:?} {part:?} {fail}");
+        }
+        for node in [0, 4, u32::MAX] {
+            assert!(obstacle([up; 3], Part::Node, node, true).is_some());
+        }
+        let found = obstacle([up, plain, plain], Part::Device, PLAIN, true);
+        assert_eq!(found.as_deref(), Some("node 3 has no such part"));
+    }
+}

@@ -1,0 +1,336 @@
+//! A headless Chromium: started with a profile of its own, spoken to by pipes, gone when dropped.
+//!
+//! The protocol is that of its developer tools, a document of JSON and a zero byte for each message. What is needed of
+//! it is little, and a library for all of it would be larger than this program.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{nodes::PATIENCE, run::has};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use crate::shell::Failed;
+
+/// Under which names it is installed.
+const NAMES: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
+/// Between two looks at a page.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Its pipes are the third and the fourth file of the process.
+const WITH_PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
+
+/// The name under which there is one here.
+pub(crate) fn installed() -> Option<&'static str> {
+    NAMES.into_iter().find(|name| has(name))
+}
+
+/// One page in a browser.
+pub(crate) struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    calls: u64,
+    session: Option<String>,
+    /// What the page complained of.
+    pub(crate) complaints: Vec<String>,
+    /// What it fetched.
+    pub(crate) fetched: BTreeSet<String>,
+    /// Goes with the browser.
+    _profile: tempfile::TempDir,
+}
+
+/// How a page is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) dark: bool,
+}
+
+impl Browser {
+    /// Starts one with an empty page; what it says of itself goes to a file.
+    pub(crate) fn start(name: &str, log: &Path) -> Result<Self, Failed> {
+        let profile = tempfile::Builder::new().prefix("quorate-page-").tempdir()?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", WITH_PIPES, "sh", name])
+            .args([
+                "--headless=new",
+                "--remote-debugging-pipe",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                "--no-default-browser-check",
+                "--no-first-run",
+                "--no-proxy-server",
+                "--hide-scrollbars",
+            ])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(log)?)
+            .process_group(0);
+        if rustix::process::geteuid().is_root() {
+            // It refuses to run with its own sandbox then; the only page is ours.
+            command.arg("--no-sandbox");
+        }
+        let mut child = command.arg("about:blank").spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (to, out) = pipes.ok_or_else(|| Failed("the browser has no pipes".to_owned()))?;
+        let (sender, from) = channel();
+        thread::spawn(move || {
+            for message in BufReader::new(out).split(0) {
+                let message = message.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+                let Ok(message) = message else { return };
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut browser = Self {
+            child,
+            to,
+            from,
+            calls: 0,
+            session: None,
+            complaints: Vec::new(),
+            fetched: BTreeSet::new(),
+            _profile: profile,
+        };
+        browser.attach()?;
+        Ok(browser)
+    }
+
+    fn attach(&mut self) -> Result<(), Failed> {
+        let made = self.call("Target.createTarget", &json!({"url": "about:blank"}))?;
+        let target = &made["targetId"];
+        let told = json!({"targetId": target, "flatten": true});
+        let attached = self.call("Target.attachToTarget", &told)?;
+        self.session = attached["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            self.call(&format!("{domain}.enable"), &json!({}))?;
+        }
+        Ok(())
+    }
+
+    /// Calls a method, and waits for what it returns.
+    pub(crate) fn call(&mut self, method: &str, told: &Value) -> Result<Value, Failed> {
+        self.calls += 1;
+        let mut message = json!({"id": self.calls, "method": method, "params": told});
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.to.write_all(&bytes)?;
+        loop {
+            let heard = self.from.recv_timeout(PATIENCE);
+            let mut message =
+                heard.map_err(|why| Failed(format!("the browser, asked for {method}: {why}")))?;
+            if message["id"] != json!(self.calls) {
+                self.note(&message);
+                continue;
+            }
+            if !message["error"].is_null() {
+                return Err(Failed(format!("{method}: {}", message["error"])));
+            }
+            return Ok(message["result"].take());
+        }
+    }
+
+    fn note(&mut self, message: &Value) {
+        let told = &message["params"];
+        match message["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown" => {
+                let details = &told["exceptionDetails"];
+                self.complaints.push(format!(
+                    "{} {}",
+                    details["text"], details["exception"]["description"]
+                ));
+            }
+            "Runtime.consoleAPICalled" if told["type"] == "error" || told["type"] == "assert" => {
+                self.complaints.push(told["args"].to_string());
+            }
+            "Log.entryAdded" if told["entry"]["level"] == "error" => {
+                let entry = &told["entry"];
+                self.complaints
+                    .push(format!("{} {}", entry["text"], entry["url"]));
+            }
+            "Network.requestWillBeSent" => {
+                let url = told["request"]["url"].as_str().unwrap_or_default();
+                self.fetched.insert(url.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens an address.
+    pub(crate) fn open(&mut self, url: &str) -> Result<(), Failed> {
+        self.call("Page.navigate", &json!({"url": url})).map(drop)
+    }
+
+    /// What an expression is in the page; a promise is waited for.
+    pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
+        let told = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut result = self.call("Runtime.evaluate", &told)?;
+        let thrown = &result["exceptionDetails"];
+        if !thrown.is_null() {
+            let why = &thrown["exception"]["description"];
+            return Err(Failed(format!("{expression}: {why}")));
+        }
+        Ok(result["result"]["value"].take())
+    }
+
+    /// Waits until an expression holds; says what it was and what the page shows if it does not.
+    pub(crate) fn wait(&mut self, what: &str, expression: &str) -> Result<(), Failed> {
+        let until = Instant::now() + PATIENCE;
+        while self.eval(expression)? != json!(true) {
+            if Instant::now() >= until {
+                let shown = self.eval("document.body.innerText")?;
+                let shown = shown.as_str().unwrap_or_default();
+                return Err(Failed(format!(
+                    "waited {} s for {what}: {expression}\nthe page:\n{shown}",
+                    PATIENCE.as_secs()
+                )));
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Looks at the page so, with nothing left to lay out.
+    pub(crate) fn look(&mut self, looks: Looks) -> Result<(), Failed> {
+        let told = json!({"width": looks.width, "height": looks.height, "deviceScaleFactor": 1,
+                          "mobile": looks.width < 500});
+        self.call("Emulation.setDeviceMetricsOverride", &told)?;
+        let scheme = if looks.dark { "dark" } else { "light" };
+        let told = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", &told)?;
+        self.eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+            .map(drop)
+    }
+
+    /// Clicks into the middle of what a selector names, which is shown there.
+    pub(crate) fn click(&mut self, selector: &str) -> Result<(), Failed> {
+        let found = self.eval(&format!(
+            "(() => {{ const it = document.querySelector({});
+                if (!it) return null;
+                it.scrollIntoView({{ block: 'center' }});
+                const box = it.getBoundingClientRect();
+                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+                return it.contains(document.elementFromPoint(x, y)) ? [x, y] : null; }})()",
+            json!(selector)
+        ))?;
+        if !found.is_array() {
+            return Err(Failed(format!("{selector} cannot be clicked at")));
+        }
+        for kind in ["mousePressed", "mouseReleased"] {
+            let told = json!({"type": kind, "x": found[0], "y": found[1], "button": "left",
+                              "clickCount": 1});
+            self.call("Input.dispatchMouseEvent", &told)?;
+        }
+        Ok(())
+    }
+
+    /// Presses a key that has no character, but for Enter.
+    pub(crate) fn key(&mut self, name: &str) -> Result<(), Failed> {
+        let code = match name {
+            "Tab" => 9,
+            "Enter" => 13,
+            _ => return Err(Failed(format!("no key is called {name}"))),
+        };
+        let text = if name == "Enter" { "\r" } else { "" };
+        for kind in ["keyDown", "keyUp"] {
+            let told = json!({"type": kind, "key": name, "code": name, "text": text,
+                              "windowsVirtualKeyCode": code});
+            self.call("Input.dispatchKeyEvent", &told)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces what a field holds, as somebody who types.
+    pub(crate) fn fill(&mut self, selector: &str, text: &str) -> Result<(), Failed> {
+        self.click(selector)?;
+        self.eval(&format!(
+            "document.querySelector({}).select()",
+            json!(selector)
+        ))?;
+        self.call("Input.insertText", &json!({"text": text}))
+            .map(drop)
+    }
+
+    /// The whole page as a picture.
+    pub(crate) fn picture(&mut self, to: &Path) -> Result<(), Failed> {
+        let told = json!({"format": "png", "captureBeyondViewport": true});
+        let shot = self.call("Page.captureScreenshot", &told)?;
+        let bytes = shot["data"].as_str().and_then(base64);
+        let bytes = bytes.ok_or_else(|| Failed("the browser made no picture".to_owned()))?;
+        Ok(fs::write(to, bytes)?)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // All of its processes are in one group.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes of standard base64; what a browser writes.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for letter in text.trim_end_matches('=').bytes() {
+        let six = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(six);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_come_as_base64() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("TQ==", b"M"),
+            ("TWE=", b"Ma"),
+            ("TWFu", b"Man"),
+            ("+/+/", &[0xfb, 0xff, 0xbf]),
+        ] {
+            assert_eq!(base64(text).as_deref(), Some(bytes), "{text}");
+        }
+        assert_eq!(base64("T*=="), None);
+    }
+}

@@ -1,0 +1,611 @@
+//! `cargo xtask page`: the page of `quorate demo --devices` in a real browser, and each of its buttons.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+};
+
+use quorate_testbed::{nodes::PATIENCE, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{
+    browser::{self, Browser, Looks},
+    nodes,
+    shell::{self, Failed, skip, target},
+};
+
+/// Longer than this task takes: if nobody ends the demo, it ends itself.
+const SECONDS: &str = "300";
+/// How the demo says where the page is.
+const WHERE: &str = "  open    ";
+/// A phone, a tablet, a desk.
+const SIZES: [(&str, u32, u32); 3] = [
+    ("phone", 390, 844),
+    ("tablet", 820, 1180),
+    ("wide", 1280, 900),
+];
+/// What is wrong with the layout, as a list of sentences.
+const LAYOUT: &str = include_str!("page/layout.js");
+
+/// Runs the task, with a program that is built already if one is named.
+pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
+    let Some(name) = browser::installed() else {
+        let why = "not installed; ./setup does it (Debian: chromium)";
+        return skip("page: chromium", why);
+    };
+    let program = match program {
+        Some(program) => PathBuf::from(program),
+        None => {
+            shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+            nodes::program()
+        }
+    };
+    let pictures = target().join("page");
+    fs::create_dir_all(&pictures)?;
+    let demo = Demo::start(&program, &pictures)?;
+    let mut browser = Browser::start(name, &pictures.join("chromium.log"))?;
+    browser.open(&demo.address)?;
+    let mut page = Page {
+        browser,
+        demo,
+        pictures,
+        failures: 0,
+    };
+    page.try_all()?;
+    page.end()
+}
+
+/// The demo as a process.
+struct Demo {
+    child: Child,
+    address: String,
+    out: Receiver<String>,
+    /// Where it makes its folder.
+    temporary: PathBuf,
+}
+
+impl Demo {
+    fn start(program: &Path, pictures: &Path) -> Result<Self, Failed> {
+        let temporary = pictures.join("temporary");
+        fs::create_dir_all(&temporary)?;
+        let mut child = quorate_testbed::process::command(program)
+            .args(["demo", "--devices", "--json", "--seconds", SECONDS])
+            .env("TMPDIR", &temporary)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let lines = child.stderr.take().map(|from| read(from, true));
+        let out = child.stdout.take().map(|from| read(from, false));
+        let (lines, out) = lines
+            .zip(out)
+            .ok_or_else(|| Failed("the demo has no pipes".to_owned()))?;
+        let mut demo = Self {
+            child,
+            address: String::new(),
+            out,
+            temporary,
+        };
+        loop {
+            let line = lines.recv_timeout(PATIENCE);
+            let line = line.map_err(|why| Failed(format!("where the page is: {why}")))?;
+            if let Some(address) = line.strip_prefix(WHERE) {
+                address.clone_into(&mut demo.address);
+                return Ok(demo);
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Failed> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .map_err(|error| Failed(format!("the demo: {error}")))
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus, Failed> {
+        let ended = || self.child.try_wait().transpose();
+        Ok(wait::at_most(PATIENCE, "the demo to end", ended)??)
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // In order, so that its nodes and its folder go with it; twice, as it is in a hurry now.
+        for _ in 0..2 {
+            let _ = self.signal(Signal::TERM);
+        }
+        if self.wait().is_err() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Lines as they come, shown if that is wanted.
+fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if shown {
+                println!("  | {line}");
+            }
+            // Nobody listens for all of them.
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+/// The page, and how often a button was pressed that fails something.
+struct Page {
+    browser: Browser,
+    demo: Demo,
+    pictures: PathBuf,
+    failures: u64,
+}
+
+impl Page {
+    fn try_all(&mut self) -> Result<(), Failed> {
+        self.browser.wait(
+            "a page that shows three nodes that work",
+            "document.querySelectorAll('.lane[data-is=up]').length === 3 && \
+             document.getElementById('status').textContent === 'writes go on' && \
+             document.querySelector('#node-1 .crown').checkVisibility()",
+        )?;
+        self.step("live figures", Self::figures)?;
+        self.step("layout at three widths, in both schemes", Self::layout)?;
+        self.step("keys", Self::keyboard)?;
+        self.step("the key-value store", Self::store)?;
+        self.step("the box", Self::the_box)?;
+        self.step("the leader", Self::the_leader)?;
+        self.step("the interface", Self::the_interface)?;
+        self.step("leadership", Self::leadership)?;
+        self.step("no majority", Self::no_majority)?;
+        self.step("curves and events", Self::curves)?;
+        self.clean()?;
+        self.step("a demo that does not answer", Self::old)
+    }
+
+    fn step(
+        &mut self,
+        name: &str,
+        step: fn(&mut Self) -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        step(self).map_err(|Failed(why)| {
+            let picture = self.pictures.join("failed.png");
+            let shown = self.browser.picture(&picture).is_ok();
+            let shown = if shown { "; see failed.png" } else { "" };
+            Failed(format!("page: {name}{shown}: {why}"))
+        })?;
+        println!("done: {name}");
+        Ok(())
+    }
+
+    fn picture(&mut self, name: &str) -> Result<(), Failed> {
+        let path = self.pictures.join(format!("{name}.png"));
+        self.browser.picture(&path)
+    }
+
+    fn number(&mut self, id: &str) -> Result<u64, Failed> {
+        let shown = self
+            .browser
+            .eval(&format!("document.getElementById('{id}').textContent"))?;
+        let digits = shown.as_str().unwrap_or_default().replace(',', "");
+        digits
+            .parse()
+            .map_err(|_| Failed(format!("{id} shows {shown}")))
+    }
+
+    /// Writes are acknowledged from now on.
+    fn writes_go_on(&mut self) -> Result<(), Failed> {
+        let before = self.number("acknowledged")?;
+        self.browser.wait(
+            "fifty writes more, and a status that says so",
+            &format!(
+                "Number(document.getElementById('acknowledged').textContent.replaceAll(',', '')) > {before} + 50 && \
+                 document.getElementById('status').textContent === 'writes go on'"
+            ),
+        )
+    }
+
+    /// What the demo itself says, beside the page.
+    fn state(&mut self) -> Result<Value, Failed> {
+        self.browser
+            .eval("fetch('/state').then(answer => answer.json())")
+    }
+
+    fn button(node: u64, part: &str) -> String {
+        format!("button[data-node=\"{node}\"][data-part={part}]")
+    }
+
+    /// Presses a button when it can be pressed and does this.
+    fn press(&mut self, node: u64, part: &str, act: &str) -> Result<(), Failed> {
+        let button = Self::button(node, part);
+        self.browser.wait(
+            &format!("the button that would {act} the {part} of node {node}"),
+            &format!(
+                "(it => it.dataset.act === '{act}' && it.getAttribute('aria-disabled') === 'false')\
+                 (document.querySelector('{button}'))"
+            ),
+        )?;
+        self.failures += u64::from(act == "fail");
+        self.browser.click(&button)
+    }
+
+    fn wait_lane(&mut self, node: u64, is: &str) -> Result<(), Failed> {
+        self.browser.wait(
+            &format!("node {node} to be {is}"),
+            &format!("document.getElementById('node-{node}').dataset.is === '{is}'"),
+        )
+    }
+
+    /// Where the page says that a role of a node runs.
+    fn wait_role(&mut self, node: u64, role: u8, place: &str) -> Result<(), Failed> {
+        let place = json!(place);
+        self.browser.wait(
+            &format!("role {role} of node {node} {place}"),
+            &format!(
+                "document.querySelector('#node-{node} .role:nth-child({role}) .place').textContent === {place}"
+            ),
+        )
+    }
+
+    fn figures(&mut self) -> Result<(), Failed> {
+        self.writes_go_on()?;
+        self.browser.wait(
+            "figures",
+            "['rate', 'p50', 'p99', 'acknowledged', 'checked'].every(id => \
+                Number(document.getElementById(id).textContent.replaceAll(',', '')) > 0)",
+        )?;
+        match (self.number("failures")?, self.number("lost")?) {
+            (0, 0) => Ok(()),
+            other => Err(Failed(format!("failures and losses at first: {other:?}"))),
+        }
+    }
+
+    fn layout(&mut self) -> Result<(), Failed> {
+        for (name, width, height) in SIZES {
+            for (scheme, dark) in [("light", false), ("dark", true)] {
+                let looks = Looks {
+                    width,
+                    height,
+                    dark,
+                };
+                self.browser.look(looks)?;
+                self.sound(&format!("{name}, {scheme}"))?;
+                self.picture(&format!("{name}-{scheme}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is cut off, overlaps, or cannot be read.
+    fn sound(&mut self, looks: &str) -> Result<(), Failed> {
+        let faults = self.browser.eval(LAYOUT)?;
+        match faults.as_array() {
+            Some(faults) if faults.is_empty() => Ok(()),
+            _ => Err(Failed(format!("{looks}: {faults:#}"))),
+        }
+    }
+
+    /// Tab comes to everything that can be pressed or filled in, and shows where it is; Enter presses.
+    fn keyboard(&mut self) -> Result<(), Failed> {
+        self.browser.eval(
+            "document.activeElement.blur(); window.tabbed = new Set(); window.unmarked = []; true",
+        )?;
+        let wanted = self
+            .browser
+            .eval("document.querySelectorAll('button, input').length")?;
+        for _ in 0..2 * wanted.as_u64().unwrap_or(0) + 10 {
+            self.browser.key("Tab")?;
+            self.browser.eval(
+                "(() => { const it = document.activeElement, style = getComputedStyle(it);
+                    tabbed.add(it);
+                    if (it !== document.body && style.outlineStyle === 'none' && it.tagName !== 'INPUT')
+                        unmarked.push(it.textContent);
+                    return true; })()",
+            )?;
+        }
+        let missed = self.browser.eval(
+            "[...document.querySelectorAll('button, input')].filter(it => !tabbed.has(it))
+                .map(it => it.textContent || it.id).concat(unmarked)",
+        )?;
+        if missed.as_array().is_none_or(|missed| !missed.is_empty()) {
+            return Err(Failed(format!(
+                "Tab does not come to, or does not show: {missed}"
+            )));
+        }
+        let button = Self::button(3, "node");
+        for (act, is) in [("fail", "down"), ("restore", "up")] {
+            self.browser.wait(
+                "a button",
+                &format!(
+                    "(it => it.dataset.act === '{act}' && it.getAttribute('aria-disabled') === 'false')\
+                     (document.querySelector('{button}'))"
+                ),
+            )?;
+            self.browser
+                .eval(&format!("document.querySelector('{button}').focus()"))?;
+            self.browser.key("Enter")?;
+            self.wait_lane(3, is)?;
+            self.writes_go_on()?;
+            // It is another button now, and still where somebody left it.
+            self.browser.wait(
+                "the focus",
+                &format!("document.activeElement.matches('{button}')"),
+            )?;
+        }
+        self.failures += 1;
+        Ok(())
+    }
+
+    fn answer(&mut self, words: &str) -> Result<(), Failed> {
+        let words = json!(words);
+        self.browser.wait(
+            "an answer of the store",
+            &format!(
+                "(document.querySelector('#answers li')?.textContent ?? '').includes({words})"
+            ),
+        )
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Failed> {
+        self.browser.fill("#key", key)?;
+        self.browser.fill("#value", value)?;
+        self.browser.click("#set")
+    }
+
+    fn store(&mut self) -> Result<(), Failed> {
+        self.set("town", "Lugano")?;
+        self.answer("SET town = Lugano: stored at a majority")?;
+        self.browser.click("#get")?;
+        self.answer("GET town = Lugano: read")?;
+        self.browser.fill("#key", "nowhere")?;
+        self.browser.click("#get")?;
+        self.answer("GET nowhere: there is no such key")?;
+        // What somebody types is text, and stays text.
+        self.set("town", "<b>Lugano</b>")?;
+        self.answer("SET town = <b>Lugano</b>: stored")?;
+        Ok(())
+    }
+
+    fn the_box(&mut self) -> Result<(), Failed> {
+        self.lead(1)?;
+        self.wait_role(1, 1, "in hardware")?;
+        self.wait_role(1, 2, "in hardware")?;
+        self.press(1, "device", "fail")?;
+        self.wait_role(1, 2, "in the node")?;
+        // Whoever leads now.
+        self.browser.wait(
+            "a coordinator that is no hardware",
+            "[...document.querySelectorAll('.role:first-child .place')].every(it => it.textContent !== 'in hardware')",
+        )?;
+        self.writes_go_on()?;
+        let state = self.state()?;
+        if state["nodes"][0]["works"]["device"] != false {
+            return Err(Failed(format!("the box is not down: {state}")));
+        }
+        self.sound("without a box")?;
+        self.picture("box-killed")?;
+        self.press(1, "device", "restore")?;
+        self.lead(1)?;
+        self.wait_role(1, 1, "in hardware")?;
+        self.wait_role(1, 2, "in hardware")?;
+        self.writes_go_on()
+    }
+
+    /// Makes a node lead, if it does not; anybody may lead again at any time.
+    fn lead(&mut self, node: u64) -> Result<(), Failed> {
+        let button = Self::button(node, "lead");
+        let leads = format!("document.querySelector('#node-{node} .crown').checkVisibility()");
+        self.browser.wait(
+            &format!("node {node} to lead, or to be asked to"),
+            &format!(
+                "{leads} || document.querySelector('{button}').getAttribute('aria-disabled') === 'false'"
+            ),
+        )?;
+        if self.browser.eval(&leads)? == false {
+            self.browser.click(&button)?;
+        }
+        self.browser.wait(&format!("node {node} to lead"), &leads)
+    }
+
+    fn leader(&mut self) -> Result<u64, Failed> {
+        self.browser.wait(
+            "a leader",
+            "[...document.querySelectorAll('.crown')].some(it => it.checkVisibility())",
+        )?;
+        let leader = self.state()?["leader"].as_u64();
+        leader.ok_or_else(|| Failed("nobody leads".to_owned()))
+    }
+
+    fn the_leader(&mut self) -> Result<(), Failed> {
+        let leader = self.leader()?;
+        self.press(leader, "node", "fail")?;
+        self.wait_lane(leader, "down")?;
+        self.browser.wait(
+            "another leader",
+            &format!(
+                "[...document.querySelectorAll('.lane')].some(lane => lane.id !== 'node-{leader}' && \
+                 lane.dataset.is === 'up' && lane.querySelector('.crown').checkVisibility())"
+            ),
+        )?;
+        self.writes_go_on()?;
+        self.set("after", "the kill")?;
+        self.answer("SET after = the kill: stored at a majority")?;
+        self.browser.wait(
+            "how long writes stood still",
+            "[...document.querySelectorAll('#events li')].some(it => / writes go on: \\d+ ms after it/.test(' ' + it.lastChild.textContent))",
+        )?;
+        self.sound("without a leader's node")?;
+        self.picture("leader-killed")?;
+        let looks = Looks {
+            width: 390,
+            height: 844,
+            dark: false,
+        };
+        self.browser.look(looks)?;
+        self.sound("without a leader's node, on a phone")?;
+        self.picture("leader-killed-phone")?;
+        self.browser.look(Looks {
+            width: 1280,
+            height: 900,
+            dark: false,
+        })?;
+        self.press(leader, "node", "restore")?;
+        self.wait_lane(leader, "up")?;
+        self.browser.click("#get")?;
+        self.answer("GET after = the kill: read")?;
+        self.writes_go_on()
+    }
+
+    fn the_interface(&mut self) -> Result<(), Failed> {
+        if self.state()?["own_networks"] == false {
+            return skip(
+                "page: the interface",
+                "nodes have no networks of their own here",
+            );
+        }
+        self.press(2, "interface", "fail")?;
+        self.wait_lane(2, "cut")?;
+        self.writes_go_on()?;
+        self.sound("without an interface")?;
+        self.picture("interface-taken")?;
+        self.press(2, "interface", "restore")?;
+        self.wait_lane(2, "up")?;
+        self.writes_go_on()
+    }
+
+    fn leadership(&mut self) -> Result<(), Failed> {
+        for node in [3, 1] {
+            self.lead(node)?;
+            self.writes_go_on()?;
+        }
+        Ok(())
+    }
+
+    fn no_majority(&mut self) -> Result<(), Failed> {
+        self.press(1, "node", "fail")?;
+        self.wait_lane(1, "down")?;
+        self.press(2, "node", "fail")?;
+        self.browser.wait(
+            "writes that wait",
+            "document.getElementById('status').textContent.startsWith('writes wait') && \
+             document.getElementById('how').textContent.includes('no majority')",
+        )?;
+        self.picture("no-majority")?;
+        // What is down already cannot be killed again, also by one who does not look.
+        let refused = self.browser.eval(
+            "fetch('/ask', { method: 'POST', headers: { 'Content-Type': 'application/json' },
+                body: JSON.stringify({ ask: 'lead', node: 1 }) }).then(answer => answer.status)",
+        )?;
+        if refused != 409 {
+            return Err(Failed(format!("a node that is down is to lead: {refused}")));
+        }
+        // The browser reports that refusal, as it should.
+        self.browser
+            .complaints
+            .retain(|words| !words.contains("409"));
+        for node in [1, 2] {
+            self.press(node, "node", "restore")?;
+            self.wait_lane(node, "up")?;
+        }
+        self.writes_go_on()
+    }
+
+    fn curves(&mut self) -> Result<(), Failed> {
+        self.browser.wait(
+            "a point for each failure",
+            "document.querySelectorAll('#c-rate .main').length === 1 && \
+             document.querySelectorAll('#c-time .main').length === 1 && \
+             document.querySelectorAll('#c-rate .fail').length > 0",
+        )?;
+        let (failures, lost) = (self.number("failures")?, self.number("lost")?);
+        if (failures, lost) != (self.failures, 0) {
+            let made = self.failures;
+            let why = format!("{failures} failures instead of {made}; lost: {lost}");
+            return Err(Failed(why));
+        }
+        self.sound("at the end")?;
+        self.picture("all-back")
+    }
+
+    /// No complaint, and nothing from elsewhere.
+    fn clean(&mut self) -> Result<(), Failed> {
+        // Whatever was said before is read with the answer.
+        self.browser.eval("true")?;
+        let complaints = &self.browser.complaints;
+        if !complaints.is_empty() {
+            return Err(Failed(format!("the page complains: {complaints:#?}")));
+        }
+        let own = |url: &&String| url.starts_with(&self.demo.address) || url.starts_with("data:");
+        let elsewhere: Vec<&String> = self
+            .browser
+            .fetched
+            .iter()
+            .filter(|url| !own(url))
+            .collect();
+        let known = self
+            .browser
+            .fetched
+            .iter()
+            .any(|url| url.ends_with("/state"));
+        match (elsewhere.is_empty(), known) {
+            (true, true) => Ok(()),
+            _ => Err(Failed(format!("fetched from elsewhere: {elsewhere:?}"))),
+        }
+    }
+
+    fn offline(&mut self, offline: bool) -> Result<(), Failed> {
+        let told = json!({"offline": offline, "latency": 0, "downloadThroughput": -1,
+                          "uploadThroughput": -1});
+        self.browser
+            .call("Network.emulateNetworkConditions", &told)
+            .map(drop)
+    }
+
+    /// What is old is shown as old, and nothing can be pressed.
+    fn old(&mut self) -> Result<(), Failed> {
+        self.offline(true)?;
+        self.browser.wait(
+            "a page that says that it is old",
+            "document.getElementById('status').textContent.startsWith('no answer from the demo') && \
+             document.body.classList.contains('stale') && \
+             [...document.querySelectorAll('.lane button')].every(it => it.getAttribute('aria-disabled') === 'true')",
+        )?;
+        self.picture("stale")?;
+        self.offline(false)?;
+        self.browser.wait(
+            "a page that is up to date again",
+            "document.getElementById('status').textContent === 'writes go on' && \
+             !document.body.classList.contains('stale')",
+        )
+    }
+
+    /// One signal ends the demo in order: the page says so, nothing is lost, and nothing is left.
+    fn end(mut self) -> Result<(), Failed> {
+        self.demo.signal(Signal::INT)?;
+        let ended =
+            "document.getElementById('status').textContent === 'the demo has ended; lost: 0'";
+        self.browser.wait("the end on the page", ended)?;
+        self.picture("ended")?;
+        let status = self.demo.wait()?;
+        let out: String = self.demo.out.iter().collect();
+        let outcome: Value = serde_json::from_str(&out)
+            .map_err(|error| Failed(format!("the demo said {out:?}: {error}")))?;
+        let made = self.failures;
+        if !status.success() || outcome["lost"] != 0 || outcome["failures"] != made {
+            return Err(Failed(format!("the demo ended with {status}: {outcome}")));
+        }
+        if let Some(left) = fs::read_dir(&self.demo.temporary)?.next() {
+            return Err(Failed(format!("the demo left {}", left?.path().display())));
+        }
+        println!("  {outcome}");
+        println!("  pictures: {}", self.pictures.display());
+        Ok(())
+    }
+}
