@@ -27,7 +27,9 @@ module acceptor64
     parameter logic [31:0] SECOND_IP = 32'hef000004
 ) (
     input  logic        clk,
+    // Everything is forgotten: cells one by one, until `ready`.
     input  logic        rst,
+    output logic        ready,
     input  logic        s_valid,
     input  logic        s_last,
     // Of the last word, 1 to 8; 8 in others.
@@ -46,6 +48,8 @@ module acceptor64
     output logic [31:0] m_tag
 );
     localparam int INDEX = $clog2(CELLS);
+    // Memories of the device are swept together; there are 32 counters.
+    localparam int SWEEP = INDEX < 5 ? 5 : INDEX;
 
     if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
     if (CELLS < 2 || CELLS != 1 << INDEX) $error("cells are a power of two");
@@ -76,17 +80,27 @@ module acceptor64
         slot = h[6];
     end
 
+    // Memories lose nothing by themselves: they are swept behind a reset.
+    logic [SWEEP-1:0] sweep;
+    always_ff @(posedge clk) begin
+        if (!ready) sweep <= sweep + 1;
+        if (!ready && sweep == '1) ready <= 1;
+        if (rst) begin
+            ready <= 0;
+            sweep <= 0;
+        end
+    end
+
     // ---- The record, and the cells ([offload-6], [offload-14]).
 
     logic [63:0] ballot, last_ballot, lowest;
     logic [3:0] own_position;
     logic [31:0] boot, owner_boot;
     logic [63:0] owner_counter;
-    logic [63:0] counters[32];
+    (* no_rw_check *) logic [63:0] counters[32];
 
-    cell_t cells[CELLS];
-    logic [ROOM/8-1:0][63:0] rooms[CELLS];
-    logic [CELLS-1:0] used;
+    (* no_rw_check *) cell_t cells[CELLS];
+    (* no_rw_check *) logic [ROOM/8-1:0][63:0] rooms[CELLS];
     cell_t held;
     logic is_held, is_voted;
     always_comb begin
@@ -99,7 +113,6 @@ module acceptor64
         if (looks) begin
             held <= cells[slot[INDEX-1:0]];
             held_room <= rooms[slot[INDEX-1:0]];
-            if (!used[slot[INDEX-1:0]]) held.ballot <= 0;
         end
     end
 
@@ -215,12 +228,22 @@ module acceptor64
     // ---- At the frame's end: what it changes, if it was whole ([offload-16]), and its counter.
 
     logic [7:0] counted;
+    logic votes;
+    logic [INDEX-1:0] write_at;
     always_comb begin
+        votes = ends && admitted == WELL && said == WELL && what == PHASE2A && !is_voted;
+        write_at = ready ? slot[INDEX-1:0] : sweep[INDEX-1:0];
         counted = admitted != WELL ? admitted : said;
         if (admitted == WELL && said != WELL && !of_owner && !single) counted = WHY_SOURCE;
     end
 
     always_ff @(posedge clk) begin
+        if (!ready || votes) begin
+            cells[write_at] <= !ready ? '0 : '{ballot: ballot, slot: slot, kind: h[9][63:56], origin: h[10][63:32],
+                origin_boot: h[10][31:0], counter: h[11], length: h[12][63:48], sum: h[12][47:32], crc: h[12][31:0]};
+            rooms[write_at] <= room;
+        end
+        if (!ready) counters[sweep[4:0]] <= 0;
         if (ends) begin
             if (!(admitted == WELL && what == ASK)) counters[counted[4:0]] <= counters[counted[4:0]] + 1;
             if (admitted == WELL) begin
@@ -234,13 +257,6 @@ module acceptor64
                     lowest <= next_lowest;
                     own_position <= next_position;
                     boot <= next_boot;
-                    if (what == PHASE2A && !is_voted) begin
-                        used[slot[INDEX-1:0]] <= 1;
-                        cells[slot[INDEX-1:0]] <= '{ballot: ballot, slot: slot, kind: h[9][63:56], origin: h[10][63:32],
-                            origin_boot: h[10][31:0], counter: h[11], length: h[12][63:48], sum: h[12][47:32],
-                            crc: h[12][31:0]};
-                        rooms[slot[INDEX-1:0]] <= room;
-                    end
                 end
             end
         end
@@ -252,8 +268,6 @@ module acceptor64
             boot <= 0;
             owner_boot <= 0;
             owner_counter <= 0;
-            for (int i = 0; i < 32; i++) counters[i] <= 0;
-            used <= '0;
         end
     end
 endmodule

@@ -1,6 +1,6 @@
 // A core as a program: events on standard input, answers on standard output, frames as close as they may be.
 //
-// It is compiled for one core: CORE is the class that Verilator makes. Where events stand ready, as in a file, one
+// It is compiled for one core: CORE is the class that Verilator makes, BUS the bits of its bus. Where events stand ready, as in a file, one
 // frame follows the other; before it waits for input, every event that it has read is answered.
 //
 // The format is that of crates/quorate-device/src/pipe.rs. The core is simulated; nothing here knows what frames mean.
@@ -25,39 +25,64 @@ namespace {
 
 using Frame = std::vector<uint8_t>;
 
+constexpr unsigned kBytes = BUS / 8;
 // Words between the beginnings of two frames: the shortest frame of Ethernet.
-constexpr unsigned kApart = 8;
+constexpr unsigned kApart = 64 / kBytes;
 // Cycles until everything that is on its way has left.
 constexpr unsigned kDrain = 40;
 // From the first word in to the first word out; anything else is a fault.
-constexpr uint64_t kLatency = 11;
+constexpr uint64_t kLatency = BUS == 64 ? 11 : 5;
 // The tag of a frame that never ended: what leaves of it is nobody's.
 constexpr uint32_t kNobodys = 0xffffffff;
 
 // They come again when the first ones are long gone.
 uint32_t tag_of(uint64_t number) { return number % kNobodys; }
 
+// The first byte of a word is in its upper bits.
+void put_byte(uint64_t &word, unsigned at, uint8_t byte) {
+    unsigned shift = 56 - 8 * at;
+    word = (word & ~(0xffull << shift)) | static_cast<uint64_t>(byte) << shift;
+}
+uint8_t get_byte(const uint64_t &word, unsigned at) { return word >> (56 - 8 * at); }
+
+template <size_t N>
+void put_byte(VlWide<N> &word, unsigned at, uint8_t byte) {
+    unsigned from = 4 * N - 1 - at, shift = 8 * (from % 4);
+    word[from / 4] = (word[from / 4] & ~(0xffu << shift)) | static_cast<uint32_t>(byte) << shift;
+}
+template <size_t N>
+uint8_t get_byte(const VlWide<N> &word, unsigned at) {
+    unsigned from = 4 * N - 1 - at;
+    return word[from / 4] >> (8 * (from % 4));
+}
+
 class Bench {
   public:
     Bench() { reset(0, {}); }
 
-    // Power goes and comes while a frame arrives: in another word of it each time, and nothing of it may count.
+    // Power goes and comes while a frame arrives or is on its way: in another cycle each time, and nothing of it may
+    // count. What arrives before the cells are clean is not heard, to its end.
     void reset(unsigned port, const Frame &frame) {
-        for (unsigned i = 0; i < kDrain; i++) idle();
-        unsigned words = frame.size() / 8;
-        unsigned cut = words == 0 ? 0 : resets_++ % words;
-        for (unsigned at = 0; at < cut; at++) put(kNobodys, port, frame, 8 * at);
+        drain();
+        unsigned words = words_of(frame);
+        unsigned cut = words == 0 ? 0 : resets_++ % (words + kLatency + 2);
+        for (unsigned at = 0; at < cut; at++) put_nobodys(port, frame, at);
+        under_way_[0] = under_way_[1] = false;
         core_.rst = 1;
         idle();
         core_.rst = 0;
         open_[0].clear();
         open_[1].clear();
+        is_silent_ = true;
+        for (unsigned at = 0; !core_.ready || (words != 0 && at % words != 0); at++) put_nobodys(port, frame, at);
+        drain();
+        is_silent_ = false;
     }
 
     void send(uint32_t tag, unsigned port, const Frame &frame) {
         unsigned words = 0;
         begun_[tag] = cycle_;
-        for (size_t at = 0; at < frame.size(); at += 8, words++) put(tag, port, frame, at);
+        for (size_t at = 0; at < frame.size(); at += kBytes, words++) put(tag, port, frame, at);
         core_.s_valid = 0;
         for (; words < kApart; words++) idle();
     }
@@ -80,14 +105,26 @@ class Bench {
     }
 
   private:
+    // A word of a frame that comes again and again.
+    void put_nobodys(unsigned port, const Frame &frame, unsigned at) {
+        unsigned words = words_of(frame);
+        size_t from = words == 0 ? 0 : kBytes * (at % words);
+        if (from >= frame.size()) return idle();
+        put(kNobodys, port, frame, from);
+    }
+
+    // With those that are empty, so that the next one is far enough away.
+    static unsigned words_of(const Frame &frame) {
+        unsigned words = (frame.size() + kBytes - 1) / kBytes;
+        return words != 0 && words < kApart ? kApart : words;
+    }
+
     void put(uint32_t tag, unsigned port, const Frame &frame, size_t at) {
-        unsigned bytes = frame.size() - at < 8 ? frame.size() - at : 8;
-        uint64_t word = 0;
-        for (unsigned i = 0; i < 8; i++) word = word << 8 | (i < bytes ? frame[at + i] : 0x5a);
+        unsigned bytes = frame.size() - at < kBytes ? frame.size() - at : kBytes;
+        for (unsigned i = 0; i < kBytes; i++) put_byte(core_.s_data, i, i < bytes ? frame[at + i] : 0x5a);
         core_.s_valid = 1;
         core_.s_last = at + bytes == frame.size();
         core_.s_bytes = bytes;
-        core_.s_data = word;
         core_.s_port = port;
         core_.s_tag = tag;
         step();
@@ -104,21 +141,34 @@ class Bench {
         core_.clk = 1;
         core_.eval();
         cycle_++;
-        for (unsigned port = 0; port < 2; port++) {
-            if (!(core_.m_valid >> port & 1) || core_.m_tag == kNobodys) continue;
-            Frame &frame = open_[port];
-            uint64_t begun = begun_[core_.m_tag];
-            if (frame.empty() && cycle_ - begun != kLatency) {
-                fprintf(stderr, "frame %u left after %llu cycles\n", core_.m_tag,
-                        static_cast<unsigned long long>(cycle_ - begun));
-                exit(1);
-            }
-            uint64_t word = port ? core_.m_data1 : core_.m_data0;
-            for (unsigned i = 0; i < core_.m_bytes; i++) frame.push_back(word >> (56 - 8 * i));
-            if (!core_.m_last) continue;
-            if (!core_.m_abort) done_[{core_.m_tag, port}] = frame;
-            frame.clear();
+        for (unsigned port = 0; port < 2; port++) watch(port);
+    }
+
+    // What the bus promises: a frame leaves as it came, each word after as many cycles, whole ones but for the last.
+    void watch(unsigned port) {
+        if (!(core_.m_valid >> port & 1)) {
+            if (under_way_[port]) fail("a frame has a gap");
+            return;
         }
+        if (is_silent_) fail("something left that nobody sent, or that came before the core was ready");
+        uint32_t tag = core_.m_tag;
+        if (core_.m_bytes == 0 || core_.m_bytes > kBytes) fail("a word has no such bytes");
+        if (!core_.m_last && core_.m_bytes != kBytes) fail("a word is not full, and not the last one");
+        if (under_way_[port] && tag != tag_[port]) fail("a frame begins within another");
+        Frame &frame = open_[port];
+        if (!under_way_[port] && tag != kNobodys && cycle_ - begun_[tag] != kLatency) fail("a frame left too early or too late");
+        under_way_[port] = !core_.m_last;
+        tag_[port] = tag;
+        const auto &word = port ? core_.m_data1 : core_.m_data0;
+        for (unsigned i = 0; i < core_.m_bytes; i++) frame.push_back(get_byte(word, i));
+        if (!core_.m_last) return;
+        if (tag != kNobodys && !core_.m_abort) done_[{tag, port}] = frame;
+        frame.clear();
+    }
+
+    [[noreturn]] void fail(const char *what) {
+        fprintf(stderr, "cycle %llu, frame %u: %s\n", static_cast<unsigned long long>(cycle_), core_.m_tag, what);
+        exit(1);
     }
 
     CORE core_;
@@ -126,6 +176,11 @@ class Bench {
     unsigned resets_ = 0;
     std::map<uint32_t, uint64_t> begun_;
     Frame open_[2];
+    // By each port: a frame has left in part, and which.
+    bool under_way_[2] = {};
+    uint32_t tag_[2] = {};
+    // Behind a reset: nothing may leave.
+    bool is_silent_ = false;
     std::map<std::pair<uint32_t, unsigned>, Frame> done_;
 };
 

@@ -13,6 +13,8 @@ module front64
 ) (
     input  logic         clk,
     input  logic         rst,
+    // Cells are clean: until then nothing is heard, and what had begun before is not heard either.
+    input  logic         ready,
     input  logic         s_valid,
     input  logic         s_last,
     input  logic [3:0]   s_bytes,
@@ -44,6 +46,8 @@ module front64
 
     word_t [DELAY-1:0] delayed;
     logic [7:0] at, room_at;
+    // A frame has begun that is not heard.
+    logic deaf, hears;
     logic frame;
     logic [15:0] total;
     logic [31:0] ip_sum, udp_sum, udp_room, raw_room;
@@ -51,6 +55,7 @@ module front64
     logic [63:0] masked;
     logic [31:0] upper, lower;
     always_comb begin
+        hears = s_valid && ready && !deaf;
         masked = s_last ? s_data & ~(64'hffffffffffffffff >> {s_bytes, 3'b000}) : s_data;
         upper = halves(masked[63:32]);
         lower = halves(masked[31:0]);
@@ -61,8 +66,9 @@ module front64
     end
 
     always_ff @(posedge clk) begin
-        delayed <= {delayed[DELAY-2:0], word_t'({s_valid, s_last, s_bytes, s_data, s_port, s_tag, at, frame})};
-        if (s_valid) begin
+        delayed <= {delayed[DELAY-2:0], word_t'({hears, s_last, s_bytes, s_data, s_port, s_tag, at, frame})};
+        if (s_valid) deaf <= (!ready || deaf) && !s_last;
+        if (hears) begin
             if (at < 13) words[at[3:0]] <= s_data;
             if (room_at < WORDS) room[int'(room_at)] <= s_data;
             total <= (at == 0 ? 16'd0 : total) + {12'd0, s_bytes};
@@ -85,6 +91,7 @@ module front64
         if (rst) begin
             at <= 0;
             frame <= 0;
+            deaf <= 0;
             for (int i = 0; i < DELAY; i++) delayed[i].valid <= 0;
         end
     end

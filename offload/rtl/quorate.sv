@@ -1,7 +1,7 @@
 // What all cores share: a word on its way, the way of a frame, numbers of types and reasons, one's-complement sums.
 package quorate;
     localparam logic [7:0] MAGIC = 8'hb1;
-    // Words from the first one in to the first one out, but for the register at the end.
+    // Words from the first one in to the first one out, but for the register at the end, on a bus of 64 bits.
     localparam int DELAY = 10;
 
     // Types.
@@ -28,7 +28,54 @@ package quorate;
         logic        frame;
     } word_t;
 
-    // Where a frame goes.
+    // A word of a frame on a bus of 512 bits.
+    typedef struct packed {
+        logic         valid;
+        logic         last;
+        logic [6:0]   bytes;
+        logic [511:0] data;
+        logic         port;
+        logic [31:0]  tag;
+        // Which word of its frame, up to 31; the longest room ends in word 23.
+        logic [4:0]   at;
+    } beat_t;
+
+    // What is made of a frame on a bus of 512 bits: it is there three cycles behind its first word, and not for longer
+    // than its last one takes to leave. What is not said here leaves as it came.
+    typedef struct packed {
+        // Rewritten; else it goes as it came.
+        logic        answers;
+        // Network, owner.
+        logic [1:0]  to;
+        // To its sender: the same address on either port.
+        logic        back;
+        // By the second route.
+        logic        second;
+        logic        raw;
+        logic [3:0]  kind;
+        logic [3:0]  position;
+        logic [63:0] slot;
+        logic [63:0] ballot;
+        logic [63:0] voted;
+        logic [7:0]  reason;
+        logic [3:0]  flags;
+        logic [31:0] boot;
+        // The value of the cell, or nothing if it holds none.
+        logic        shows;
+        logic        held;
+        // The answer of control.
+        logic        done;
+        // With this number in place of the counter.
+        logic        counts;
+        logic [63:0] counter;
+        // Sum over the kind of value and all that stands behind the boot, the room too.
+        logic [19:0] sum;
+        // Checksums of IP.
+        logic [15:0] check0;
+        logic [15:0] check1;
+    } plan_t;
+
+    // Where a frame goes, on a bus of 64 bits.
     typedef struct packed {
         // Rewritten; else it goes as it came.
         logic        answers;
@@ -44,6 +91,17 @@ package quorate;
         logic [15:0] check0;
         logic [15:0] check1;
     } way_t;
+
+    // Of a value, what stands behind the boot; and its kind.
+    typedef struct packed {
+        logic [7:0]  kind;
+        logic [31:0] origin;
+        logic [31:0] origin_boot;
+        logic [63:0] counter;
+        logic [15:0] length;
+        logic [15:0] sum;
+        logic [31:0] crc;
+    } value_t;
 
     // What a cell holds, but for the value's bytes and votes that were counted.
     typedef struct packed {

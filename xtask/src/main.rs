@@ -60,7 +60,7 @@ const HELP: &str = "cargo xtask NAME
                    devices against the reference programs, byte for byte
   offload groups [N]
                    mixed groups of devices under faults, judged by what is chosen
-  offload rtl FOLDER [--room N] [--cells N]
+  offload rtl FOLDER [--room N] [--cells N] [--bus 64|512]
                    builds the simulated cores for `quorate start --device rtl:FOLDER`;
                    values of at most 128 bytes and 4096 cells if nothing else is said
   offload kernels [N]

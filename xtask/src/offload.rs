@@ -35,7 +35,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
         _ => Err(Failed(
             "offload conformance …, offload groups [N], offload kernels [N], \
-             offload rtl FOLDER [--room N] [--cells N], or offload object"
+             offload rtl FOLDER [--room N] [--cells N] [--bus 64|512], or offload object"
                 .to_owned(),
         )),
     }

@@ -20,7 +20,8 @@ use crate::{
     directed,
     frames::Size,
     p4::{Switch, sources},
-    random, rtl,
+    random,
+    rtl::{self, Bus},
     xdp::{self, Kernel},
 };
 
@@ -61,8 +62,11 @@ pub struct Mutant {
     pub rules: Vec<String>,
     /// Where it is planted.
     pub target: Where,
-    /// For P4 and cores: which program is run.
+    /// For P4, cores and the kernel: which program is run.
     pub program: Option<String>,
+    /// For cores: of 512 bits; else of 64.
+    #[serde(default)]
+    pub wide: bool,
     /// What is changed.
     #[serde(rename = "edit")]
     pub edits: Vec<Edit>,
@@ -198,7 +202,9 @@ impl Mutant {
             fs::write(copied.join(file), changed).map_err(text)?;
         }
         let program = self.program()?;
-        let simulator = rtl::build(&copied, folder, program, Size::VECTORS)?;
+        let bus = if self.wide { Bus::Wide } else { Bus::Narrow };
+        let folder = folder.join(bus.target());
+        let simulator = rtl::build(&copied, &folder, program, bus, Size::VECTORS)?;
         if check {
             return Ok(Some("it compiles".to_owned()));
         }

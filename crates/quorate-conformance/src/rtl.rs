@@ -14,8 +14,46 @@ use crate::{
 
 /// What makes a program of a core.
 const TOOLS: [&str; 3] = ["verilator", "make", "g++"];
-/// In the order in which they build on each other; the program's own comes last.
-const FILES: [&str; 3] = ["quorate.sv", "front64.sv", "leave64.sv"];
+
+/// How wide a core's bus is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// 64 bits: a frame of UDP with 32 bytes of value is 17 words.
+    Narrow,
+    /// 512 bits: three words.
+    Wide,
+}
+
+impl Bus {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
+
+    /// Of a word.
+    pub const fn bits(self) -> usize {
+        match self {
+            Self::Narrow => 64,
+            Self::Wide => 512,
+        }
+    }
+
+    /// Of the target.
+    pub fn target(self) -> String {
+        format!("rtl-{}", self.bits())
+    }
+
+    /// The core's module.
+    pub fn core(self, program: Program) -> String {
+        format!("{}{}", program.name(), self.bits())
+    }
+
+    /// What the core is made of, in the order in which it builds on itself.
+    pub fn files(self, program: Program) -> [String; 4] {
+        let bits = self.bits();
+        let file = |name: &str| format!("{name}{bits}.sv");
+        let own = file(program.name());
+        ["quorate.sv".to_owned(), file("front"), file("leave"), own]
+    }
+}
 
 /// The committed cores.
 pub fn sources() -> PathBuf {
@@ -29,10 +67,10 @@ pub fn missing() -> Option<&'static str> {
     TOOLS.into_iter().find(|tool| !is_there(tool))
 }
 
-/// The program of a core, once it is built.
+/// The program of a core, once it is built: of either bus, so that a node finds it.
 pub fn simulator(folder: &Path, program: Program) -> PathBuf {
     let name = program.name();
-    folder.join(name).join(format!("V{name}64"))
+    folder.join(name).join(format!("V{name}"))
 }
 
 /// Builds it from sources; a warning is an error.
@@ -40,12 +78,13 @@ pub fn build(
     sources: &Path,
     folder: &Path,
     program: Program,
+    bus: Bus,
     size: Size,
 ) -> Result<PathBuf, String> {
     if let Some(tool) = missing() {
         return Err(format!("{tool} is not installed"));
     }
-    let name = program.name();
+    let (name, core, bits) = (program.name(), bus.core(program), bus.bits());
     let made = folder.join(name);
     fs::create_dir_all(&made).map_err(|error| error.to_string())?;
     let sources = sources.canonicalize().map_err(|error| error.to_string())?;
@@ -54,20 +93,19 @@ pub fn build(
         .arg(&made)
         // Parts of words, and numbers that only the other program needs.
         .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
-        .args(["--top-module", &format!("{name}64")])
+        .args(["--top-module", &core, "--prefix", &format!("V{name}")])
         .args([
             format!("-GROOM={}", size.room),
             format!("-GCELLS={}", size.cells),
         ])
-        .args(["-CFLAGS", &format!("-O2 -DCORE=V{name}64")])
-        .args(FILES.map(|file| sources.join(file)))
-        .arg(sources.join(format!("{name}64.sv")))
+        .args(["-CFLAGS", &format!("-O2 -DCORE=V{name} -DBUS={bits}")])
+        .args(bus.files(program).map(|file| sources.join(file)))
         .arg(sources.join("bench.cpp"))
         .output()
         .map_err(|error| error.to_string())?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(format!("{name}64 is not built\n{said}"));
+        return Err(format!("{core} is not built\n{said}"));
     }
     Ok(simulator(folder, program))
 }

@@ -9,7 +9,7 @@ use quorate_conformance::{
     frames::{Size, setup},
     p4::{Switch, sources},
     random,
-    rtl::{self, Core},
+    rtl::{self, Bus, Core},
     vectors::Sent,
 };
 use quorate_device::Boxed;
@@ -72,19 +72,25 @@ fn the_cores_do_what_the_reference_does_in_a_wider_room() {
     if let Some(tool) = rtl::missing() {
         return skip(&format!("{tool} is not installed"));
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cores");
+    for bus in Bus::ALL {
+        cores_do_what_the_reference_does(bus);
+    }
+}
+
+fn cores_do_what_the_reference_does(bus: Bus) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(bus.target());
     for program in Program::APART {
-        rtl::build(&rtl::sources(), &folder, program, SIZE).unwrap();
+        rtl::build(&rtl::sources(), &folder, program, bus, SIZE).unwrap();
     }
     // As a node starts them: each has to answer before the next event comes, within its time.
-    let words = format!("{}/{{}}/V{{}}64", folder.display());
+    let words = format!("{}/{{}}/V{{}}", folder.display());
     let (boxed, settings) = Boxed::open(&[words]).unwrap();
     drop(boxed);
     let told = (settings.room, usize::try_from(settings.cells).unwrap());
     assert_eq!(told, (SIZE.room, SIZE.cells));
 
     for program in Program::APART {
-        let name = program.name();
+        let name = bus.core(program);
         let simulator = rtl::simulator(&folder, program);
         let (events, expected) = random::events_of(program, SIZE, 1, RANDOM);
         let mut core = Core::start(&simulator).unwrap();

@@ -74,7 +74,7 @@ impl BoxOf {
                 let own = std::env::current_exe().ok()?;
                 ("p4", vec![own.to_str()?.to_owned(), "p4".to_owned()])
             }
-            Some(("rtl", folder)) => ("rtl", vec![format!("{folder}/{{}}/V{{}}64")]),
+            Some(("rtl", folder)) => ("rtl", vec![format!("{folder}/{{}}/V{{}}")]),
             Some(("process", command)) => {
                 let words = command.split_whitespace().map(str::to_owned);
                 ("process", words.collect())
@@ -308,7 +308,7 @@ mod tests {
         };
         let (kind, words) = named("p4").unwrap();
         assert_eq!((kind, words[1].as_str()), ("p4", "p4"));
-        let words = vec!["a/{}/V{}64".to_owned()];
+        let words = vec!["a/{}/V{}".to_owned()];
         assert_eq!(named("rtl:a"), Some(("rtl", words)));
         let words = vec!["run".to_owned(), "--fast".to_owned()];
         assert_eq!(named("process: run  --fast"), Some(("process", words)));

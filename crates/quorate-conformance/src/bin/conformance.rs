@@ -15,7 +15,8 @@ use quorate_conformance::{
     group::{EVENTS, Group},
     mutant,
     p4::{Switch, sources},
-    random, rtl,
+    random,
+    rtl::{self, Bus},
     targets::{Outcome, Set, Target, Vectors, serve},
     xdp::{self, Kernel},
 };
@@ -23,15 +24,15 @@ use quorate_device::boxed::ROOMS;
 use quorate_xdp::{Entry, compile};
 
 const HELP: &str = "conformance
-  run [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
-                   every target over every set; a target that must not be skipped; one more
-                   target: words of a command, to which the program's name is added
-  target reference|p4|rtl-64|xdp|tc acceptor|coordinator|host
+  run [--require NAME,…] [--only NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
+                   every target over every set, or those that are named; a target that must not be
+                   skipped; one more target: words of a command, to which the program's name is added
+  target reference|p4|rtl-64|rtl-512|xdp|tc acceptor|coordinator|host
                    events on standard input, answers on standard output
   generate acceptor|coordinator|host directed|random FOLDER
                    writes what goes in and what must come out
   kernel [N]       programs for the kernel, in this one and this process, over N random frames each
-  cores FOLDER [--room N] [--cells N]
+  cores FOLDER [--room N] [--cells N] [--bus 64|512]
                    builds the simulated cores for a cluster
   groups [N]       mixed groups of devices under faults, judged by what is chosen
   object           compiles the programs for kernels and writes what is committed of them
@@ -40,7 +41,7 @@ const HELP: &str = "conformance
 
 const COUNT: usize = 200_000;
 /// What is in this repository; the last one needs tools that a machine may lack.
-const OURS: [&str; 5] = ["reference", "p4", "rtl-64", "xdp", "tc"];
+const OURS: [&str; 6] = ["reference", "p4", "rtl-64", "rtl-512", "xdp", "tc"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -84,9 +85,9 @@ fn program(name: &str) -> Result<Program, String> {
 
 fn target(kind: &str, name: &str) -> Result<bool, String> {
     let program = program(name)?;
-    if kind == "rtl-64" {
+    if Bus::ALL.iter().any(|bus| bus.target() == kind) {
         // As `run` has built it; its answers are its own.
-        let simulator = rtl::simulator(&workplace("rtl"), program);
+        let simulator = rtl::simulator(&workplace(kind), program);
         let status = Command::new(simulator).arg(name).status().map_err(text)?;
         return Ok(status.success());
     }
@@ -131,7 +132,7 @@ fn targets() -> Result<Vec<Target>, String> {
         name: kind.to_owned(),
         command: Ok(vec![own.clone(), "target".to_owned(), kind.to_owned()]),
         programs: match kind {
-            "p4" | "rtl-64" => &Program::APART,
+            "p4" | "rtl-64" | "rtl-512" => &Program::APART,
             _ => &Program::ALL,
         },
     };
@@ -147,16 +148,21 @@ fn targets() -> Result<Vec<Target>, String> {
         }),
         programs: &Program::APART,
     };
-    let mut cores = mine("rtl-64");
-    for program in Program::APART {
-        if let Err(why) = rtl::build(&rtl::sources(), &workplace("rtl"), program, Size::VECTORS) {
-            // A tool that lacks is a skip; a core that does not build is none.
-            if rtl::missing().is_none() {
-                return Err(why);
+    let mut cores = Bus::ALL.map(|bus| mine(&bus.target()));
+    for (target, bus) in cores.iter_mut().zip(Bus::ALL) {
+        for program in Program::APART {
+            let folder = workplace(&target.name);
+            let built = rtl::build(&rtl::sources(), &folder, program, bus, Size::VECTORS);
+            if let Err(why) = built {
+                // A tool that lacks is a skip; a core that does not build is none.
+                if rtl::missing().is_none() {
+                    return Err(why);
+                }
+                target.command = Err(why);
             }
-            cores.command = Err(why);
         }
     }
+    let [narrow, wide] = cores;
     let (mut kernel, mut traffic) = (mine("xdp"), mine("tc"));
     if let Some(why) = xdp::missing() {
         kernel.command = Err(why.clone());
@@ -165,7 +171,8 @@ fn targets() -> Result<Vec<Target>, String> {
     Ok(vec![
         mine("reference"),
         mine("p4"),
-        cores,
+        narrow,
+        wide,
         kernel,
         traffic,
         bmv2,
@@ -179,6 +186,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
     }
     let (mut seed, mut count, mut folder) = (1, COUNT, workplace("vectors"));
     let mut targets = targets()?;
+    let mut only: Vec<String> = Vec::new();
     for pair in words.chunks(2) {
         let [flag, value] = pair else {
             return Err(format!("{} wants a value", pair.join(" ")));
@@ -190,6 +198,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
         };
         match *flag {
             "--require" => required.extend(value.split(',').map(str::to_owned)),
+            "--only" => only.extend(value.split(',').map(str::to_owned)),
             "--count" => count = usize::try_from(number()?).map_err(|_| "too many")?,
             "--seed" => seed = number()?,
             "--folder" => folder = PathBuf::from(value),
@@ -204,11 +213,16 @@ fn run(words: &[&str]) -> Result<bool, String> {
             _ => return Err(format!("{flag} is no option")),
         }
     }
-    if let Some(name) = required
-        .iter()
+    let named = required.iter().chain(&only);
+    if let Some(name) = named
+        .into_iter()
         .find(|name| targets.iter().all(|target| target.name != **name))
     {
         return Err(format!("there is no target {name}"));
+    }
+    if !only.is_empty() {
+        targets.retain(|target| only.contains(&target.name));
+        required.retain(|name| only.contains(name));
     }
     fs::create_dir_all(&folder).map_err(text)?;
     println!(
@@ -219,8 +233,11 @@ fn run(words: &[&str]) -> Result<bool, String> {
     let mut differences = Vec::new();
     for program in Program::ALL {
         for set in [Set::Directed, Set::Random { seed, count }] {
-            let vectors = Vectors::make(&folder, program, set).map_err(text)?;
             let have = |target: &&Target| target.programs.contains(&program);
+            if !targets.iter().any(|target| have(&target)) {
+                continue;
+            }
+            let vectors = Vectors::make(&folder, program, set).map_err(text)?;
             for target in targets.iter().filter(have) {
                 let (outcome, seconds) = vectors.run(target, &folder).map_err(text)?;
                 let must = required.contains(&target.name);
@@ -289,11 +306,14 @@ fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
         room: 128,
         cells: 4096,
     };
+    let mut bus = Bus::Narrow;
     for pair in words.chunks(2) {
         match pair {
+            ["--bus", "64"] => bus = Bus::Narrow,
+            ["--bus", "512"] => bus = Bus::Wide,
             ["--room", room] => size.room = number(room)?,
             ["--cells", cells] => size.cells = number(cells)?,
-            _ => return Err("cores FOLDER [--room N] [--cells N]".to_owned()),
+            _ => return Err("cores FOLDER [--room N] [--cells N] [--bus 64|512]".to_owned()),
         }
     }
     if !ROOMS.contains(&size.room) {
@@ -310,7 +330,7 @@ fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
         ));
     }
     for program in Program::APART {
-        let simulator = rtl::build(&rtl::sources(), folder, program, size)?;
+        let simulator = rtl::build(&rtl::sources(), folder, program, bus, size)?;
         println!("{}", simulator.display());
     }
     Ok(true)

@@ -1,0 +1,232 @@
+// What arrives on a bus of 512 bits: the header in one place for both forms, sums, and whether the frame is ours and whole.
+//
+// The first word is looked at in one cycle, the first two in the next; what they say is there in the third. The end of
+// a frame is known two cycles behind its last word: `verdict` says then what it was.
+module front512
+    import quorate::*;
+#(
+    parameter bit COORDINATOR = 0,
+    parameter int ROOM = 32,
+    parameter int INDEX = 6,
+    parameter logic [31:0] GROUP = 0,
+    parameter logic [15:0] UDP_PORT = 0,
+    parameter logic [47:0] OWN_MAC = 0,
+    parameter logic [47:0] HEARD_MAC = 0
+) (
+    input  logic         clk,
+    input  logic         rst,
+    // Cells are clean: until then nothing is heard, and what had begun before is not heard either.
+    input  logic         ready,
+    input  logic         s_valid,
+    input  logic         s_last,
+    input  logic [6:0]   s_bytes,
+    input  logic [511:0] s_data,
+    input  logic         s_port,
+    input  logic [31:0]  s_tag,
+    // The words that came, the last one first.
+    output beat_t [3:0]  b,
+    // The cell of the first word but one, in the cycle before the header is there.
+    output logic         looks,
+    output logic [INDEX-1:0] look,
+    // The header, and the frame's first word three cycles old: what the program says is asked for.
+    output logic         asks,
+    output logic [12:5][63:0] h,
+    output logic         raw,
+    // As if it ended well.
+    output logic [7:0]   early,
+    output logic         of_owner,
+    // Whether one station sent it.
+    output logic         single,
+    // Sums: origin and its boot, counter, the last word of the header; the first five lanes of IP's header.
+    output logic [17:0]  sum10,
+    output logic [17:0]  sum11,
+    output logic [17:0]  sum12,
+    output logic [18:0]  sum_ip,
+    // The frame's last word is there: what it was, and the value's room.
+    output logic         ends,
+    output logic [7:0]   verdict,
+    output logic [ROOM/8-1:0][63:0] room
+);
+    localparam int WORDS = ROOM / 8;
+    // Where the last byte is.
+    localparam int UDP_LAST = (103 + ROOM) / 64, RAW_LAST = (79 + ROOM) / 64;
+    localparam int UDP_BYTES = (103 + ROOM) % 64 + 1, RAW_BYTES = (79 + ROOM) % 64 + 1;
+
+    // ---- The words, and the sums of each eight bytes.
+
+    // A frame has begun that is not heard.
+    logic deaf, hears;
+    logic [4:0] at;
+    logic [7:0][63:0] now, first, second;
+    logic [7:0][17:0] sums;
+    logic [17:0] sum7;
+    logic [18:0] ip5, ip5_second;
+    logic [19:0] ip10;
+    logic raw_first;
+    always_comb begin
+        hears = s_valid && ready && !deaf;
+        for (int i = 0; i < 8; i++) begin
+            now[i] = b[0].data[511-64*i -: 64];
+            first[i] = b[1].data[511-64*i -: 64];
+        end
+        second = now;
+    end
+
+    always_ff @(posedge clk) begin
+        b <= {b[2:0], beat_t'({hears, s_last, s_bytes, s_data, s_port, s_tag, at})};
+        if (s_valid) deaf <= (!ready || deaf) && !s_last;
+        if (hears) at <= s_last ? 0 : (at == 31 ? 31 : at + 1);
+
+        for (int i = 0; i < 8; i++)
+            sums[i] <= {1'b0, {1'b0, i == 3 && b[0].at == 0 ? 16'd0 : now[i][63:48]} + {1'b0, now[i][47:32]}}
+                + {1'b0, {1'b0, now[i][31:16]} + {1'b0, now[i][15:0]}};
+        sum7 <= sums[7];
+        if (b[0].valid && b[0].at == 0) begin
+            raw_first <= now[1][31:16] == 16'h88b6;
+            ip5 <= {3'd0, now[1][15:0]} + 19'(lanes(now[2]));
+            ip10 <= {4'd0, now[1][15:0]} + 20'(lanes(now[2])) + 20'(lanes(now[3])) + {4'd0, now[4][63:48]};
+        end
+        if (rst) begin
+            at <= 0;
+            deaf <= 0;
+            for (int i = 0; i < 4; i++) b[i].valid <= 0;
+        end
+    end
+
+    // ---- Two words: which frame it is, in the order of the rules.
+
+    logic [12:5][63:0] header;
+    logic is_udp, ended, lengths, takes, plain, carried, has_value, owned;
+    logic [3:0] what, position;
+    logic [7:0] bytes, framing, class_of;
+    logic settled, shim;
+    always_comb begin
+        for (int i = 5; i <= 12; i++) begin
+            if (raw_first) header[i] = i < 11 ? first[i - 3] : second[i - 11];
+            else header[i] = i < 8 ? first[i] : second[i - 8];
+        end
+        looks = b[1].valid && b[1].at == 0;
+        look = header[6][INDEX-1:0];
+        is_udp = first[1][31:16] == 16'h0800;
+        what = header[5][39:36];
+        position = header[5][35:32];
+
+        ended = b[1].last || b[0].last;
+        bytes = !ended ? 8'hff : {1'b0, b[1].last ? b[1].bytes : b[0].bytes} + (b[1].last ? 8'd0 : 8'd64);
+        if (raw_first) lengths = first[1][15:0] == 16'(62 + ROOM);
+        else lengths = first[2][63:48] == 16'(90 + ROOM) && first[4][15:0] == 16'(70 + ROOM);
+        owned = what == TICK || what == READ || what == ARM || what == FLOOR || what == FENCE || what == ASK
+            || what == BOOT;
+        if (COORDINATOR) takes = what == SUBMIT || what == PHASE2B || what == TICK || (owned && header[9][35]);
+        else takes = what == PHASE1A || what == PHASE2A || (owned && what != TICK && !header[9][35]);
+        // Unknown flags, a reason, and what has no meaning in such a frame.
+        plain = (header[9][47:32] & 16'hfff4) == 0 && header[9][55:48] == 0
+            && (position == 0 || what == ARM || what == PHASE2B)
+            && !(what == SUBMIT && (header[6] != 0 || header[7] != 0 || header[8] != 0))
+            && !(what == PHASE2A && header[8] != 0) && !(what == PHASE2B && header[8] != header[7]);
+        has_value = what == SUBMIT || what == PHASE2A || what == PHASE2B;
+        carried = header[9][63:56] == 1 || header[9][63:56] == 2 || header[9][63:56] == 4 || header[9][63:56] == 5
+            || header[9][63:56] == 6 || header[9][63:56] == 8;
+
+        framing = WELL;
+        if (bytes < 14) framing = WHY_LENGTH;
+        else if (first[1][31:16] == 16'h8100 || first[1][31:16] == 16'h88a8) framing = WHY_VLAN;
+        else if (!raw_first && !is_udp) framing = WHY_FOREIGN;
+        else if (is_udp && bytes < 34) framing = WHY_LENGTH;
+        else if (is_udp && first[1][15:12] == 4 && first[1][11:8] > 5) framing = WHY_OPTIONS;
+        else if (is_udp && first[1][15:8] != 8'h45) framing = WHY_FOREIGN;
+        else if (is_udp && first[2][7:0] != 17) framing = WHY_FOREIGN;
+        else if (is_udp && (first[2][31:16] & 16'hbfff) != 0) framing = WHY_FRAGMENT;
+        else if (is_udp && bytes < 42) framing = WHY_LENGTH;
+        else if (is_udp && first[4][31:16] != UDP_PORT) framing = WHY_FOREIGN;
+        else if (bytes < (raw_first ? 8'd80 : 8'd104)) framing = WHY_LENGTH;
+        else if (header[5][47:40] != MAGIC) framing = WHY_FOREIGN;
+        else if (header[5][31:0] != GROUP) framing = WHY_GROUP;
+        else if (first[0][63:16] != OWN_MAC && first[0][63:16] != HEARD_MAC) framing = WHY_ELSEWHERE;
+        else if (!lengths) framing = WHY_LENGTH;
+    end
+
+    logic ip_well, checked;
+    always_ff @(posedge clk) begin
+        asks <= looks;
+        if (looks) begin
+            h <= header;
+            raw <= raw_first;
+            of_owner <= owned;
+            single <= !first[0][8] && (raw_first || (first[3][47:40] != 0 && first[3][47:40] < 224));
+            settled <= framing != WELL;
+            // The shim's zeros.
+            shim <= !raw_first || header[5][63:48] == 0;
+            ip_well <= fold({12'd0, ip10}) == 16'hffff;
+            checked <= header[5][63:48] != 0;
+            ip5_second <= ip5;
+            if (framing != WELL) class_of <= framing;
+            else if (!takes) class_of <= WHY_OTHER;
+            else if (!b[1].port && owned) class_of <= WHY_PORT;
+            else if (!plain) class_of <= WHY_RESERVED;
+            else if (has_value && (!carried || header[12][63:48] > 16'(ROOM))) class_of <= WHY_VALUE;
+            else class_of <= WELL;
+        end
+        if (rst) asks <= 0;
+    end
+
+    always_comb begin
+        early = !settled && !shim ? WHY_RESERVED : class_of;
+        sum10 = raw ? sum7 : sums[2];
+        sum11 = raw ? sums[0] : sums[3];
+        sum12 = raw ? sums[1] : sums[4];
+        sum_ip = ip5_second;
+    end
+
+    // ---- Sums over the whole: of what stands before the room, and of the room.
+
+    logic [7:0][17:0] kept;
+    logic [19:0] low, middle, high;
+    logic [25:0] before_room, of_room, sum_before, sum_room;
+    always_comb begin
+        for (int i = 0; i < 8; i++) begin
+            kept[i] = sums[i];
+            // A last word ends with the room, or the frame is none.
+            if (b[1].last && i >= (raw_first ? RAW_BYTES : UDP_BYTES) / 8) kept[i] = 0;
+            if (b[1].at == 0 && i < 3) kept[i] = 0;
+        end
+        low = 20'(kept[0]) + 20'(kept[1]);
+        middle = 20'(kept[2]) + 20'(kept[3]) + 20'(kept[4]);
+        high = 20'(kept[5]) + 20'(kept[6]) + 20'(kept[7]);
+        before_room = 26'(middle);
+        before_room = before_room + (b[1].at == 0 ? 26'(high) : 26'(low));
+        of_room = 26'(high);
+        if (b[1].at > 1 || raw_first) of_room = of_room + 26'(middle);
+        if (b[1].at > 1) of_room = of_room + 26'(low);
+    end
+
+    always_ff @(posedge clk) begin
+        if (b[1].valid) begin
+            if (b[1].at == 0) sum_before <= before_room;
+            else if (b[1].at == 1) sum_before <= sum_before + before_room;
+            sum_room <= b[1].at == 0 ? 26'd0 : (b[1].at == 1 ? 26'd0 : sum_room) + of_room;
+        end
+        // Behind the header, or in its word.
+        for (int i = 0; i < WORDS; i++) begin
+            if (b[0].valid && raw_first && int'(b[0].at) == (i + 10) / 8) room[i] <= now[(i+10)%8];
+            if (b[0].valid && !raw_first && int'(b[0].at) == (i + 13) / 8) room[i] <= now[(i+13)%8];
+        end
+    end
+
+    // ---- The end.
+
+    logic whole, well;
+    always_comb begin
+        ends = b[2].valid && b[2].last;
+        whole = raw ? int'(b[2].at) == RAW_LAST && int'(b[2].bytes) == RAW_BYTES
+            : int'(b[2].at) == UDP_LAST && int'(b[2].bytes) == UDP_BYTES;
+        // The room's sum stands for the room.
+        well = fold({6'd0, sum_room}) == h[12][47:32] && (raw || (ip_well && checked
+            && fold({6'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff));
+        verdict = class_of;
+        if (settled) verdict = class_of;
+        else if (!whole) verdict = WHY_LENGTH;
+        else if (!shim) verdict = WHY_RESERVED;
+        else if (!well) verdict = WHY_CHECKSUM;
+    end
+endmodule
