@@ -28,6 +28,8 @@ pub enum Order {
     Fence {
         /// The ballot that it was armed with.
         ballot: Ballot,
+        /// [offload-10] Whether its votes are hints: the group is durable. Then nothing need be read out.
+        hint: bool,
     },
     /// [offload-14] Votes below have served.
     Floor {
@@ -96,7 +98,7 @@ pub enum Word {
     Fenced {
         /// The ballot.
         ballot: Ballot,
-        /// In slot order, perhaps with holes.
+        /// In slot order, perhaps with holes; where votes are hints, those that were read out.
         votes: Vec<(Slot, Value)>,
     },
     /// It gives out slots of this ballot.

@@ -64,7 +64,7 @@ struct Start {
 /// What an owner waits for: an order that is carried out in two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Draining {
-    Fence(Ballot),
+    Fence { ballot: Ballot, hint: bool },
     TakeBack(Ballot),
     Stop(Ballot),
 }
@@ -196,9 +196,9 @@ impl Device {
                 self.floor = self.floor.max(floor);
                 done.words.push(Word::Armed { ballot });
             }
-            Order::Fence { ballot } => {
+            Order::Fence { ballot, hint } => {
                 self.armed = None;
-                self.draining = Some(Draining::Fence(ballot));
+                self.draining = Some(Draining::Fence { ballot, hint });
             }
             Order::Floor { to } => self.floor = self.floor.max(to),
             Order::Start {
@@ -254,11 +254,12 @@ impl Device {
     fn drained(&mut self, draining: Draining) -> Done {
         let mut done = self.finish();
         match draining {
-            Draining::Fence(ballot) => {
+            Draining::Fence { ballot, hint } => {
+                // [offload-10] Hints are not read out.
                 let mut votes: Vec<(Slot, Value)> = self
                     .votes
                     .values()
-                    .filter(|(b, slot, _)| *b == ballot && *slot >= self.floor)
+                    .filter(|(b, slot, _)| !hint && *b == ballot && *slot >= self.floor)
                     .map(|(_, slot, value)| (*slot, *value))
                     .collect();
                 votes.sort_unstable();

@@ -54,7 +54,7 @@ pub enum Event {
         /// What it was armed with, answered or not; in the first fence of an owner that did not arm it, the highest one
         /// that it has votes of. `None`: it was not armed since the last fence, and there is nothing to import.
         ballot: Option<Ballot>,
-        /// Every vote in that ballot, in the order of slots.
+        /// Every vote in that ballot, in the order of slots; none if it was not read out.
         votes: Vec<Held>,
     },
     /// The coordinator gives out slots.

@@ -152,6 +152,13 @@ impl Owner {
         self.is_due = true;
     }
 
+    /// [offload-10] A fence whose votes nobody needs: where they are hints, or of an owner of before. It reads nothing out,
+    /// and its [`Event::Fenced`] has no votes.
+    pub fn disarm(&mut self) {
+        self.voting.disarm();
+        self.is_due = true;
+    }
+
     /// [offload-5] The coordinator shall give out slots. It ends with [`Event::Started`] or [`Event::StartRefused`], or
     /// what ends a start.
     pub fn start(&mut self, start: Start) {

@@ -55,6 +55,10 @@ pub(crate) struct Voting {
     wanted: Option<Arm>,
     /// Asked for and not begun.
     fence_wanted: bool,
+    /// Whether that, or the one under way that did not drain yet, reads out.
+    reads_out: bool,
+    /// Whether the one under way did without.
+    is_unread: bool,
     /// Whether there can be votes that no fence told.
     must_read: bool,
     pub(crate) tap: Tap,
@@ -73,6 +77,8 @@ impl Voting {
             armed: None,
             wanted: None,
             fence_wanted: false,
+            reads_out: false,
+            is_unread: false,
             // Who owned it before may have armed it.
             must_read: true,
             tap: Tap::new(shape),
@@ -120,6 +126,16 @@ impl Voting {
 
     /// [offload-8] What was asked for before and not sent, never is.
     pub(crate) fn fence(&mut self) {
+        self.wanted = None;
+        match self.phase {
+            Phase::Disarming(_) | Phase::Draining { .. } => self.reads_out = true,
+            Phase::Reading | Phase::Checking(_) if !self.is_unread => {}
+            _ => (self.fence_wanted, self.reads_out) = (true, true),
+        }
+    }
+
+    /// The same without reading out.
+    pub(crate) fn disarm(&mut self) {
         self.wanted = None;
         self.fence_wanted |= !self.is_fencing();
     }
@@ -244,9 +260,12 @@ impl Voting {
     pub(crate) fn on_drained(&mut self, cells: u64) {
         if matches!(self.phase, Phase::Draining { begun: true }) {
             self.reader.clear();
-            let floor = self.tap.floor;
-            // [offload-8] Every cell: what is behind a hole is a vote, too.
-            (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
+            self.is_unread = !core::mem::take(&mut self.reads_out);
+            if !self.is_unread {
+                let floor = self.tap.floor;
+                // [offload-8] Every cell: what is behind a hole is a vote, too.
+                (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
+            }
             self.phase = Phase::Reading;
         }
     }
@@ -307,11 +326,13 @@ impl Voting {
             self.found.clear();
             self.reader.clear();
             self.tap.pause();
+            // Without reading out it is disarmed all the same.
             if self.must_read {
                 let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
                 self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));
                 return;
             }
+            (self.reads_out, self.is_unread) = (false, false);
             self.tell_fenced(desk);
         }
         if matches!(self.phase, Phase::Arming(_)) {
@@ -349,7 +370,7 @@ impl Voting {
             ballot: ballot.map(PackedBallot::ballot),
             votes: votes.collect(),
         });
-        self.must_read = false;
+        self.must_read = self.is_unread;
         self.phase = Phase::Idle;
     }
 }

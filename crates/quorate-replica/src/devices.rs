@@ -183,7 +183,7 @@ impl Devices {
             device,
             mut owner,
         } = lent;
-        owner.fence();
+        owner.disarm();
         let shape = device.shape();
         self.status = Some(DeviceStatus {
             kind,
@@ -248,6 +248,7 @@ impl Devices {
                 unit.armed = Some(ballot);
                 unit.owner.arm(ballot, position, floor);
             }
+            Order::Fence { hint: true, .. } => unit.owner.disarm(),
             Order::Fence { .. } => unit.owner.fence(),
             Order::Floor { to } => unit.owner.raise_floor(to, unit.limit),
             Order::Start {
@@ -474,7 +475,7 @@ impl Unit {
     /// Power went and came: what it was told is forgotten there.
     fn own_again(&mut self, now: Time, found: u32) {
         self.owner = self.owner.after_power(found);
-        self.owner.fence();
+        self.owner.disarm();
         (self.armed, self.started) = (None, None);
         (self.is_fenced, self.is_offered) = (false, false);
         self.rests_until = now.plus_ms(REST_MS);

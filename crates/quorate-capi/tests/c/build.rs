@@ -123,6 +123,18 @@ impl Built {
         Self::compiled(name, &["-lquorate"])
     }
 
+    /// The same with the library in it, as `pkg-config --static` would have it.
+    pub(crate) fn with_library(name: &str) -> Option<Self> {
+        let pc = fs::read_to_string(installed()?.join("lib/pkgconfig/quorate.pc"));
+        let pc = pc.expect("installed");
+        let line = pc
+            .lines()
+            .find_map(|line| line.strip_prefix("Libs.private: "));
+        let mut libraries = vec!["-l:libquorate.a"];
+        libraries.extend(line.expect("said").split_whitespace());
+        Self::compiled(name, &libraries)
+    }
+
     fn compiled(name: &str, more: &[&str]) -> Option<Self> {
         let prefix = installed()?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -168,6 +180,11 @@ impl Built {
             program,
             _folder: folder,
         })
+    }
+
+    /// Its file.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// A process of it.

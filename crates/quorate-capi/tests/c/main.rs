@@ -5,7 +5,7 @@ mod cluster;
 mod libpaxos;
 mod program;
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use build::Built;
 use cluster::{Cluster, number};
@@ -16,8 +16,25 @@ fn the_first_program_runs() {
     let Some(built) = Built::of("first") else {
         return;
     };
+    runs_twice(&built);
+}
+
+/// The library is in the program: nothing of it is looked for when that starts.
+#[test]
+fn the_first_program_runs_with_the_library_in_it() {
+    let Some(built) = Built::with_library("first") else {
+        return;
+    };
+    let bytes = fs::read(built.program()).expect("a program");
+    let needs = |name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
+    assert!(!needs(b"libquorate.so"));
+    runs_twice(&built);
+}
+
+fn runs_twice(built: &Built) {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = built.run(&[folder.path().to_str().expect("a name")]);
+    let folder = folder.path().to_str().expect("a name");
+    let output = built.run(&[folder]);
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines.len(), 6, "{output}");
@@ -29,7 +46,7 @@ fn the_first_program_runs() {
         assert!(output.contains(&format!("{value} is in slot ")), "{output}");
     }
     // Again: the three of before are delivered first.
-    let output = built.run(&[folder.path().to_str().expect("a name")]);
+    let output = built.run(&[folder]);
     assert!(output.contains("delivered 1: "), "{output}");
 }
 

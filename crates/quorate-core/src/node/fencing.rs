@@ -105,10 +105,12 @@ impl Node {
         }
     }
 
-    /// [offload-1], [offload-8] The device votes no more, whatever is asked of it from now on; its votes are read out.
+    /// [offload-1], [offload-8] The device votes no more, whatever is asked of it from now on; votes that count are read out.
     pub(super) fn fence_off(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.fence.begin() {
-            effects.push(Effect::Device(Order::Fence { ballot }));
+            // [offload-10] What counts in a durable group is what this node logged.
+            let hint = self.pending.class() == Class::Durable;
+            effects.push(Effect::Device(Order::Fence { ballot, hint }));
             self.offload.disarmed(self.options.member);
         }
     }

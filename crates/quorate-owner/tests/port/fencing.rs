@@ -182,6 +182,43 @@ fn a_second_fence_asks_nothing() {
     assert_eq!(world.owner.counts().calls, calls);
 }
 
+/// [offload-10] Where votes are hints they are not read out; the device is disarmed all the same, whatever is lost. Who
+/// wants them read out meanwhile gets them.
+#[test]
+fn a_fence_without_reading_out_disarms_all_the_same() {
+    seeds(500, |seed| {
+        let mut world = World::new(seed, trouble(seed));
+        world.arm(20, 5);
+        world.start(20, 5, 9);
+        for number in 0..4 {
+            let (value, bytes) = batch(number);
+            world.owner.submit(value, &bytes).unwrap();
+        }
+        let steps = world.device.dice.below(400);
+        world.steps(steps);
+        world.owner.disarm();
+        let after_all = world.device.dice.chance(1, 2);
+        if after_all {
+            world.owner.fence();
+        }
+        world.owner.stop();
+        let (of, votes) = world.fenced();
+        assert_eq!(of, Some(ballot(20)), "seed {seed}");
+        let read = cells(&world, packed(20));
+        let expected = if after_all { &read[..] } else { &[] };
+        assert_eq!(numbers(&votes), expected, "seed {seed}");
+        assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE);
+        // What was not read out can be, as long as nobody armed it again.
+        world.owner.fence();
+        let (of, votes) = world.fenced();
+        let of_before = (!after_all && !read.is_empty()).then_some(ballot(20));
+        assert_eq!(of, of_before, "seed {seed}");
+        if !after_all {
+            assert_eq!(numbers(&votes), read, "seed {seed}");
+        }
+    });
+}
+
 /// [offload-9] Who starts again fences first, and hears what the process before left.
 #[test]
 fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
