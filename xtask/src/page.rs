@@ -439,7 +439,7 @@ impl Page {
         self.answer("SET after = the kill: stored at a majority")?;
         self.browser.wait(
             "how long writes stood still",
-            "[...document.querySelectorAll('#events li')].some(it => / writes go on: \\d+ ms after it/.test(' ' + it.lastChild.textContent))",
+            "[...document.querySelectorAll('#events li')].some(it => /^writes went on \\d+ ms later$/.test(it.lastChild.textContent))",
         )?;
         self.sound("without a leader's node")?;
         self.picture("leader-killed")?;
@@ -501,10 +501,10 @@ impl Page {
         // What is down already cannot be killed again, also by one who does not look.
         let refused = self.browser.eval(
             "fetch('/ask', { method: 'POST', headers: { 'Content-Type': 'application/json' },
-                body: JSON.stringify({ ask: 'lead', node: 1 }) }).then(answer => answer.status)",
+                body: JSON.stringify({ ask: 'fail', part: 'node', node: 1 }) }).then(answer => answer.status)",
         )?;
         if refused != 409 {
-            return Err(Failed(format!("a node that is down is to lead: {refused}")));
+            return Err(Failed(format!("a node that is down was killed: {refused}")));
         }
         // The browser reports that refusal, as it should.
         self.browser

@@ -340,6 +340,7 @@ impl Board {
 
     /// Gives the stage something to do.
     fn act(&self, act: Act) -> Result<Told, Refused> {
+        let leader = self.leader();
         let stage = self.stage();
         if stage.phase != Phase::Running {
             return Err(refused("over", "the demo is ending"));
@@ -347,6 +348,7 @@ impl Board {
         let obstacle = match act {
             Act::Fail(part, node) => parts::obstacle(stage.works, part, node, true),
             Act::Restore(part, node) => parts::obstacle(stage.works, part, node, false),
+            Act::Lead(_) if leader.is_none() => Some("nobody leads now".to_owned()),
             Act::Lead(node) => parts::obstacle(stage.works, Part::Node, node, true),
         };
         if let Some(why) = obstacle {
