@@ -44,6 +44,16 @@ pub(super) struct Works {
     pub(super) interface: Option<bool>,
 }
 
+impl Works {
+    const fn of(self, part: Part) -> Option<bool> {
+        match part {
+            Part::Node => Some(self.node),
+            Part::Device => self.device,
+            Part::Interface => self.interface,
+        }
+    }
+}
+
 /// Three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -113,23 +123,26 @@ impl Parts {
         Ok(())
     }
 
-    /// Brings it back. A node comes with its box, as a machine that is switched on.
+    /// Brings it back. A node comes with its box and its network, as a machine that is switched on.
     pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => {
-                if node == BOX {
-                    self.switch_box_on()?;
+                for own in [Part::Device, Part::Interface] {
+                    if self.present(own, node) == Some(false) {
+                        self.restore(nodes, own, node)?;
+                    }
                 }
                 nodes.restart(&[node])?;
             }
-            Part::Device => self.switch_box_on()?,
+            Part::Device => match fs::remove_file(&self.down) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            },
             Part::Interface => {
                 self.network()?.heal()?;
                 // That is for all of them; the others' are taken again.
-                let others = ALL.into_iter().zip(self.works);
-                let others = others
-                    .filter(|(other, works)| *other != node && works.interface == Some(false));
-                let others: Vec<u32> = others.map(|(other, _)| other).collect();
+                let cut = |other: &u32| *other != node && self.present(part, *other) == Some(false);
+                let others: Vec<u32> = ALL.into_iter().filter(cut).collect();
                 self.network()?.take_down(&others)?;
             }
         }
@@ -139,7 +152,7 @@ impl Parts {
 
     /// Brings back all that was taken away.
     pub(super) fn restore_all(&mut self, nodes: &mut Nodes) -> io::Result<()> {
-        for part in [Part::Interface, Part::Device, Part::Node] {
+        for part in [Part::Node, Part::Interface, Part::Device] {
             for node in ALL {
                 if self.obstacle(part, node, false).is_none() {
                     self.restore(nodes, part, node)?;
@@ -154,13 +167,12 @@ impl Parts {
         self.set(Part::Node, node, false);
     }
 
-    fn switch_box_on(&mut self) -> io::Result<()> {
-        match fs::remove_file(&self.down) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        self.set(Part::Device, BOX, true);
-        Ok(())
+    fn present(&self, part: Part, node: u32) -> Option<bool> {
+        let (_, works) = ALL
+            .into_iter()
+            .zip(self.works)
+            .find(|(one, _)| *one == node)?;
+        works.of(part)
     }
 
     fn network(&self) -> io::Result<&Network> {
@@ -185,16 +197,17 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
     let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));
     };
-    let (what, present) = match part {
-        Part::Node => (format!("node {node}"), Some(works.node)),
-        Part::Device => (format!("the box of node {node}"), works.device),
-        Part::Interface => (format!("the interface of node {node}"), works.interface),
+    let what = match part {
+        Part::Node => format!("node {node}"),
+        Part::Device => format!("the box of node {node}"),
+        Part::Interface => format!("the interface of node {node}"),
     };
+    let present = works.of(part);
     match (present, fail) {
         (None, _) => Some(format!("node {node} has no such part")),
         (Some(false), true) => Some(format!("{what} is down already")),
         (Some(true), false) => Some(format!("{what} is up already")),
-        _ if part == Part::Device && !works.node => Some(format!("node {node} is down")),
+        _ if part != Part::Node && !works.node => Some(format!("node {node} is down")),
         _ => None,
     }
 }
