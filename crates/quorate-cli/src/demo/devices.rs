@@ -95,13 +95,21 @@ impl Outcome {
 
 /// Runs the command.
 pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
-    let entered = enter(args)?;
+    let mut entered = enter(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
     // At the second signal the demo ends at once, and nothing is left either.
     signals::on_first_then_end(first, interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
-    let own_networks = entered.why_not.is_none();
-    let made = Parts::new(&demo.program, demo.nodes.folder(), own_networks);
+    let make = |own_networks| Parts::new(&demo.program, demo.nodes.folder(), own_networks);
+    let mut made = make(entered.why_not.is_none());
+    if let Err(error) = &made
+        && args.plane.is_none()
+    {
+        // Namespaces without all that root may do in them; loopback is there.
+        let why = error.to_string();
+        entered.why_not = Some(why.lines().next().unwrap_or_default().to_owned());
+        made = make(false);
+    }
     let (parts, specs) = made.map_err(|error| Problem::io("make a network", &error))?;
     demo.start_as(Ok(specs))?;
     let shown = demo.show(args, entered, parts).map(|outcome| {
@@ -171,7 +179,7 @@ impl Demo {
         let load = Load::start((0..parts::ALL.len()).map(from).collect());
         let (acts, asked) = sync_channel(ACTS_MAX);
         let board = Arc::new(Board::new(
-            parts.works(),
+            &parts,
             entered.why_not.clone(),
             self.clients.clone(),
             Arc::clone(&load.seen),

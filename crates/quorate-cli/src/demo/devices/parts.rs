@@ -13,16 +13,25 @@ use quorate_testbed::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What stands for hardware.
+/// The node with what stands for hardware.
 pub(super) const BOX: u32 = 1;
-/// Whose device is in the kernel, or in a thread where that is not possible.
-pub(super) const KERNEL: u32 = 2;
-/// Without a device.
-pub(super) const PLAIN: u32 = 3;
-pub(super) const ALL: [u32; 3] = [BOX, KERNEL, PLAIN];
+pub(super) const ALL: [u32; 3] = [BOX, 2, 3];
 
 /// Nobody else is in a network that the demo made, or on loopback.
 const TRUSTED: &str = "--plane-trusted";
+
+/// What a node is to have for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Wanted {
+    /// A box of our programs for switches, which stands for hardware.
+    Box,
+    /// Programs in the kernel.
+    Kernel,
+    /// A thread, where programs in the kernel are not possible.
+    Thread,
+    Nothing,
+}
 
 /// What can be failed by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -61,6 +70,7 @@ pub(super) struct Parts {
     network: Option<Network>,
     /// As long as this file is there, the box does not start.
     down: PathBuf,
+    wanted: [Wanted; 3],
     works: [Works; 3],
 }
 
@@ -78,13 +88,19 @@ impl Parts {
             None => cluster(program, folder, nodes, &[TRUSTED])?,
         };
         let down = folder.join("box-is-down");
-        let in_kernel = if own_networks { "kernel" } else { "udp" };
-        let devices = [
-            boxed(program, folder, &down)?,
-            in_kernel.into(),
-            "off".into(),
-        ];
-        for (spec, device) in specs.iter_mut().zip(&devices) {
+        let second = match own_networks {
+            true => Wanted::Kernel,
+            false => Wanted::Thread,
+        };
+        let wanted = [Wanted::Box, second, Wanted::Nothing];
+        let boxed = boxed(program, folder, &down)?;
+        for (spec, wanted) in specs.iter_mut().zip(wanted) {
+            let device = match wanted {
+                Wanted::Box => &boxed,
+                Wanted::Kernel => "kernel",
+                Wanted::Thread => "udp",
+                Wanted::Nothing => "off",
+            };
             spec.set_flag("--device", device);
         }
         let works = |node| Works {
@@ -96,8 +112,14 @@ impl Parts {
             works: ALL.map(works),
             network,
             down,
+            wanted,
         };
         Ok((parts, specs))
+    }
+
+    /// Of each node.
+    pub(super) const fn wanted(&self) -> [Wanted; 3] {
+        self.wanted
     }
 
     pub(super) const fn works(&self) -> [Works; 3] {
@@ -266,7 +288,7 @@ mod tests {
         for node in [0, 4, u32::MAX] {
             assert!(obstacle([up; 3], Part::Node, node, true).is_some());
         }
-        let found = obstacle([up, plain, plain], Part::Device, PLAIN, true);
+        let found = obstacle([up, plain, plain], Part::Device, 3, true);
         assert_eq!(found.as_deref(), Some("node 3 has no such part"));
     }
 }
