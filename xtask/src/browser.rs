@@ -62,9 +62,10 @@ pub(crate) struct Looks {
 }
 
 impl Browser {
-    /// Starts one with an empty page; what it says of itself goes to a file.
-    pub(crate) fn start(name: &str, log: &Path) -> Result<Self, Failed> {
-        let profile = tempfile::Builder::new().prefix("quorate-page-").tempdir()?;
+    /// Starts one with an empty page. Its profile and what it says of itself are in this folder.
+    pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, Failed> {
+        let mut profile = tempfile::Builder::new();
+        let profile = profile.prefix("profile-").tempdir_in(folder)?;
         let mut command = Command::new("sh");
         command
             .args(["-c", WITH_PIPES, "sh", name])
@@ -84,7 +85,7 @@ impl Browser {
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(log)?)
+            .stderr(File::create(folder.join("chromium.log"))?)
             .process_group(0);
         if rustix::process::geteuid().is_root() {
             // It refuses to run with its own sandbox then; the only page is ours.

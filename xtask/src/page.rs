@@ -48,7 +48,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     let pictures = target().join("page");
     fs::create_dir_all(&pictures)?;
     let demo = Demo::start(&program, &pictures)?;
-    let mut browser = Browser::start(name, &pictures.join("chromium.log"))?;
+    let mut browser = Browser::start(name, &pictures)?;
     browser.open(&demo.address)?;
     let mut page = Page {
         browser,
@@ -398,20 +398,16 @@ impl Page {
         self.writes_go_on()
     }
 
-    /// Makes a node lead, if it does not; anybody may lead again at any time.
+    /// Makes a node lead, if it does not. Anybody may lead again at any time, and is asked again then.
     fn lead(&mut self, node: u64) -> Result<(), Failed> {
         let button = Self::button(node, "lead");
-        let leads = format!("document.querySelector('#node-{node} .crown').checkVisibility()");
         self.browser.wait(
-            &format!("node {node} to lead, or to be asked to"),
+            &format!("node {node} to lead"),
             &format!(
-                "{leads} || document.querySelector('{button}').getAttribute('aria-disabled') === 'false'"
+                "document.querySelector('#node-{node} .crown').checkVisibility() || \
+                 (document.querySelector('{button}').click(), false)"
             ),
-        )?;
-        if self.browser.eval(&leads)? == false {
-            self.browser.click(&button)?;
-        }
-        self.browser.wait(&format!("node {node} to lead"), &leads)
+        )
     }
 
     fn leader(&mut self) -> Result<u64, Failed> {
@@ -439,7 +435,7 @@ impl Page {
         self.answer("SET after = the kill: stored at a majority")?;
         self.browser.wait(
             "how long writes stood still",
-            "[...document.querySelectorAll('#events li')].some(it => / writes go on: \\d+ ms after it/.test(' ' + it.lastChild.textContent))",
+            "[...document.querySelectorAll('#events li')].some(it => /^writes went on \\d+ ms later$/.test(it.lastChild.textContent))",
         )?;
         self.sound("without a leader's node")?;
         self.picture("leader-killed")?;
@@ -501,10 +497,10 @@ impl Page {
         // What is down already cannot be killed again, also by one who does not look.
         let refused = self.browser.eval(
             "fetch('/ask', { method: 'POST', headers: { 'Content-Type': 'application/json' },
-                body: JSON.stringify({ ask: 'lead', node: 1 }) }).then(answer => answer.status)",
+                body: JSON.stringify({ ask: 'fail', part: 'node', node: 1 }) }).then(answer => answer.status)",
         )?;
         if refused != 409 {
-            return Err(Failed(format!("a node that is down is to lead: {refused}")));
+            return Err(Failed(format!("a node that is down was killed: {refused}")));
         }
         // The browser reports that refusal, as it should.
         self.browser

@@ -85,6 +85,28 @@ fn a_learner_submits_and_learns_by_frames() {
     );
 }
 
+/// A box, a thread and a node without a device behind the page of the demo; `cargo xtask page` presses its buttons.
+#[test]
+fn the_demo_with_a_page_loses_nothing() {
+    let words = [
+        "demo",
+        "--devices",
+        "--plane",
+        "tcp",
+        "--seconds",
+        "3",
+        "--json",
+    ];
+    let (code, json) = quorate_json(&words);
+    assert_eq!((code, json["lost"].as_u64()), (0, Some(0)), "{json}");
+    assert!(json["acknowledged"].as_u64().unwrap() > 0, "{json}");
+    assert!(json["checked"].as_u64().unwrap() > 0, "{json}");
+    let device = |at: usize| json["devices"][at].as_str().unwrap_or_default();
+    assert!(device(0).starts_with("box, process"), "{json}");
+    assert!(device(1).starts_with("thread, by datagrams"), "{json}");
+    assert!(json["devices"][2].is_null(), "{json}");
+}
+
 /// What a node says of its device.
 fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
     Some(cluster.status(id)?["device"].clone()).filter(|device| !device.is_null())

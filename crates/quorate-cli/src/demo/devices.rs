@@ -19,7 +19,7 @@ use std::{
 use quorate_admin::{
     client,
     server::page,
-    view::{Answer, TransferRequest},
+    view::{Answer, Transferred},
 };
 use quorate_testbed::{interrupt, network};
 use serde::Serialize;
@@ -95,13 +95,21 @@ impl Outcome {
 
 /// Runs the command.
 pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
-    let entered = enter(args)?;
+    let mut entered = enter(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
     // At the second signal the demo ends at once, and nothing is left either.
     signals::on_first_then_end(first, interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
-    let own_networks = entered.why_not.is_none();
-    let made = Parts::new(&demo.program, demo.nodes.folder(), own_networks);
+    let make = |own_networks| Parts::new(&demo.program, demo.nodes.folder(), own_networks);
+    let mut made = make(entered.why_not.is_none());
+    if let Err(error) = &made
+        && args.plane.is_none()
+    {
+        // Namespaces without all that root may do in them; loopback is there.
+        let why = error.to_string();
+        entered.why_not = Some(why.lines().next().unwrap_or_default().to_owned());
+        made = make(false);
+    }
     let (parts, specs) = made.map_err(|error| Problem::io("make a network", &error))?;
     demo.start_as(Ok(specs))?;
     let shown = demo.show(args, entered, parts).map(|outcome| {
@@ -160,7 +168,9 @@ impl Demo {
         if let Some(why) = &entered.why_not {
             self.say(&format!("no programs in the kernel: {why}"));
         }
-        self.hand_over(BOX);
+        // What stands for hardware is to lead at first; whoever does, the demo goes on.
+        let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
+        let _ = self.hand_over(leader, BOX);
         let from = |node: usize| {
             let mut addresses = self.clients.clone();
             addresses.rotate_left(node);
@@ -169,7 +179,7 @@ impl Demo {
         let load = Load::start((0..parts::ALL.len()).map(from).collect());
         let (acts, asked) = sync_channel(ACTS_MAX);
         let board = Arc::new(Board::new(
-            parts.works(),
+            &parts,
             entered.why_not.clone(),
             self.clients.clone(),
             Arc::clone(&load.seen),
@@ -198,22 +208,18 @@ impl Demo {
         outcome
     }
 
-    /// Anybody leads at first; what stands for hardware is to.
-    fn hand_over(&self, to: u32) {
-        let Ok(leader) = self.wait_for("a leader", |cluster| cluster.leader) else {
-            return;
-        };
-        let admin = usize::try_from(leader).ok().and_then(|leader| {
-            let at = leader.checked_sub(1)?;
-            self.admins.get(at)
-        });
-        let asked = serde_json::to_string(&TransferRequest { to: Some(to) });
-        if leader != to
-            && let (Some(admin), Ok(asked)) = (admin, asked)
-        {
-            // Whoever leads, the demo goes on.
-            let _ = client::post(admin, "/transfer", &asked, TRANSFER);
+    /// Asks the leader to hand leadership to another node; why that was not done.
+    fn hand_over(&self, leader: u32, to: u32) -> Result<(), String> {
+        if leader == to {
+            return Ok(());
         }
+        let at = usize::try_from(leader.saturating_sub(1)).unwrap_or(usize::MAX);
+        let admin = self.admins.get(at).ok_or("it is not of this demo")?;
+        let asked = format!("{{\"to\":{to}}}");
+        let answer = client::post(admin, "/transfer", &asked, TRANSFER);
+        let answer = answer.map_err(|error| error.to_string())?;
+        let done = answer.json::<Transferred>();
+        done.map(drop).map_err(|refusal| refusal.message)
     }
 
     fn say_where(&self, args: &DemoArgs, address: &str) {
@@ -250,7 +256,7 @@ impl Play<'_> {
                 return Ok(());
             }
             match asked.recv_timeout(PAUSE) {
-                Ok(act) => self.act(act)?,
+                Ok(act) => self.act(act),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -258,7 +264,7 @@ impl Play<'_> {
                 self.longest = self.longest.max(Some(pause));
                 self.tell(
                     Kind::Note,
-                    &format!("writes go on: {} ms after it", pause.as_millis()),
+                    &format!("writes went on {} ms later", pause.as_millis()),
                 );
             }
             self.look_for_ends()?;
@@ -271,47 +277,49 @@ impl Play<'_> {
         self.board.say(kind, text);
     }
 
-    fn act(&mut self, act: Act) -> Result<(), Problem> {
+    fn act(&mut self, act: Act) {
         let (doing, done) = words(act);
-        let kind = match act {
-            Act::Fail(..) => Kind::Fail,
-            Act::Restore(..) => Kind::Restore,
-            Act::Lead(_) => Kind::Note,
-        };
         self.board.stage().busy = Some(doing.clone());
-        let result = match act {
-            // Somebody pressed twice.
-            Act::Fail(part, node) if self.parts.obstacle(part, node, true).is_some() => Ok(false),
-            Act::Restore(part, node) if self.parts.obstacle(part, node, false).is_some() => {
-                Ok(false)
-            }
-            Act::Fail(part, node) => {
-                self.board.stage().failures += 1;
-                let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
-                let seen = &self.load.seen;
-                seen.while_failing(|| parts.fail(nodes, part, node))
-                    .map(|()| true)
-            }
-            Act::Restore(part, node) => {
-                let restored = self.parts.restore(&mut self.demo.nodes, part, node);
-                restored.map(|()| true)
-            }
-            Act::Lead(node) => {
-                let demo = &*self.demo;
-                self.load.seen.while_failing(|| demo.hand_over(node));
-                Ok(true)
-            }
-        };
+        let result = self.carry_out(act);
         let works = self.parts.works();
         let mut stage = self.board.stage();
         (stage.works, stage.busy) = (works, None);
         drop(stage);
         match result {
-            Ok(true) => self.tell(kind, &done),
-            Ok(false) => {}
-            Err(error) => return Err(failed(format_args!("{doing}: {error}"))),
+            Ok(Some(kind)) => self.tell(kind, &done),
+            // Somebody pressed twice.
+            Ok(None) => {}
+            Err(why) => self.tell(Kind::Note, &format!("{doing}: {why}")),
         }
-        Ok(())
+    }
+
+    /// What it is to the group; `None` if there was nothing to do any more.
+    fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
+        let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
+        let seen = &self.load.seen;
+        match act {
+            Act::Fail(part, node) if parts.obstacle(part, node, true).is_some() => Ok(None),
+            Act::Restore(part, node) if parts.obstacle(part, node, false).is_some() => Ok(None),
+            Act::Fail(part, node) => {
+                self.board.stage().failures += 1;
+                let failed = seen.while_failing(|| parts.fail(nodes, part, node));
+                failed.map_err(|error| error.to_string())?;
+                Ok(Some(Kind::Fail))
+            }
+            Act::Restore(part, node) => {
+                let restored = parts.restore(nodes, part, node);
+                restored.map_err(|error| error.to_string())?;
+                Ok(Some(Kind::Restore))
+            }
+            Act::Lead(node) => {
+                let Some(leader) = self.board.leader() else {
+                    return Err("nobody leads now".to_owned());
+                };
+                let demo = &*self.demo;
+                seen.while_failing(|| demo.hand_over(leader, node))?;
+                Ok(Some(Kind::Note))
+            }
+        }
     }
 
     /// A node that ended by itself is shown so, with what it said.
@@ -389,34 +397,34 @@ impl Play<'_> {
 
 /// What is being done, and what it is called when it is.
 fn words(act: Act) -> (String, String) {
-    let of = |part, node| match part {
-        Part::Node => format!("node {node}"),
-        Part::Device => format!("the box of node {node}"),
-        Part::Interface => format!("the interface of node {node}"),
-    };
     match act {
-        Act::Fail(Part::Interface, node) => (
-            format!("taking the interface of node {node}"),
-            format!("took the interface of node {node}: nobody reaches it"),
+        Act::Fail(Part::Node, node) => (
+            format!("killing node {node}"),
+            format!("killed node {node} (SIGKILL)"),
         ),
-        Act::Fail(part, node) => {
-            let what = of(part, node);
-            (
-                format!("killing {what}"),
-                format!("killed {what} (SIGKILL)"),
-            )
-        }
+        Act::Fail(Part::Device, node) => (
+            format!("killing the box of node {node}"),
+            format!("killed the box of node {node} (SIGKILL to its programs)"),
+        ),
+        Act::Fail(Part::Interface, node) => (
+            format!("cutting the network of node {node}"),
+            format!("cut the network of node {node}: its interface is down"),
+        ),
         Act::Restore(Part::Node, node) => (
             format!("starting node {node}"),
             format!("started node {node} again"),
         ),
-        Act::Restore(part, node) => {
-            let what = of(part, node);
-            (format!("restoring {what}"), format!("restored {what}"))
-        }
+        Act::Restore(Part::Device, node) => (
+            format!("restoring the box of node {node}"),
+            format!("restored the box of node {node}"),
+        ),
+        Act::Restore(Part::Interface, node) => (
+            format!("reconnecting node {node}"),
+            format!("reconnected node {node}"),
+        ),
         Act::Lead(node) => (
             format!("handing leadership to node {node}"),
-            format!("asked for node {node} to lead"),
+            format!("handed leadership to node {node}"),
         ),
     }
 }

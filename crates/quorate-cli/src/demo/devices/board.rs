@@ -16,12 +16,12 @@ use quorate_admin::{
     server::page::{self, Refused},
     view::{DeviceView, NodeView},
 };
-use quorate_client::{Client, Options, Reply};
+use quorate_client::{Client, Error, Options, Reply};
 use serde::{Deserialize, Serialize};
 
 use super::{
     load::{self, Figures},
-    parts::{self, Part, Works},
+    parts::{self, Part, Parts, Wanted, Works},
 };
 
 /// Between two looks at a node.
@@ -159,6 +159,7 @@ pub(super) struct Shown {
 #[derive(Serialize)]
 struct Node {
     node: u32,
+    wanted: Wanted,
     works: Works,
     /// Whether it answered lately; what follows is what it said then.
     answers: bool,
@@ -209,6 +210,7 @@ pub(super) struct Board {
     own_networks: bool,
     why_not: Option<String>,
     clients: Vec<String>,
+    wanted: [Wanted; 3],
     stage: Mutex<Stage>,
     said: [Mutex<Said>; 3],
     load: Arc<load::Seen>,
@@ -222,7 +224,7 @@ pub(super) struct Board {
 
 impl Board {
     pub(super) fn new(
-        works: [Works; 3],
+        parts: &Parts,
         why_not: Option<String>,
         clients: Vec<String>,
         load: Arc<load::Seen>,
@@ -231,7 +233,7 @@ impl Board {
         let stage = Stage {
             phase: Phase::Running,
             busy: None,
-            works,
+            works: parts.works(),
             failures: 0,
             lost_at_end: None,
             events: VecDeque::new(),
@@ -242,6 +244,7 @@ impl Board {
             own_networks: why_not.is_none(),
             why_not,
             clients,
+            wanted: parts.wanted(),
             stage: Mutex::new(stage),
             said: Default::default(),
             load,
@@ -322,6 +325,7 @@ impl Board {
         let view = view.as_deref();
         Node {
             node: parts::ALL[at],
+            wanted: self.wanted[at],
             works,
             answers: view.is_some(),
             role: view.map(|view| view.role.clone()),
@@ -340,6 +344,7 @@ impl Board {
 
     /// Gives the stage something to do.
     fn act(&self, act: Act) -> Result<Told, Refused> {
+        let leader = self.leader();
         let stage = self.stage();
         if stage.phase != Phase::Running {
             return Err(refused("over", "the demo is ending"));
@@ -347,6 +352,7 @@ impl Board {
         let obstacle = match act {
             Act::Fail(part, node) => parts::obstacle(stage.works, part, node, true),
             Act::Restore(part, node) => parts::obstacle(stage.works, part, node, false),
+            Act::Lead(_) if leader.is_none() => Some("nobody leads now".to_owned()),
             Act::Lead(node) => parts::obstacle(stage.works, Part::Node, node, true),
         };
         if let Some(why) = obstacle {
@@ -363,14 +369,17 @@ impl Board {
     }
 
     /// Runs a command of somebody at the page, by way of any node.
-    fn key(&self, words: &[&[u8]]) -> Result<(Reply, u64), Refused> {
+    fn key(
+        &self,
+        command: impl FnOnce(&mut Client) -> Result<Reply, Error>,
+    ) -> Result<(Reply, u64), Refused> {
         let options = Options {
             deadline: KEY_DEADLINE,
             attempt: Duration::from_secs(1),
             ..Options::default()
         };
         let begun = Instant::now();
-        let reply = Client::new(&self.clients, options).run(words);
+        let reply = command(&mut Client::new(&self.clients, options));
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         match reply {
             Ok(reply) => Ok((reply, us)),
@@ -415,7 +424,8 @@ impl page::Board for Board {
             Ask::Lead { node } => self.act(Act::Lead(node)),
             Ask::Set { key, value } => {
                 check(&key, &value)?;
-                let (_, us) = self.key(&[b"SET", key.as_bytes(), value.as_bytes()])?;
+                let words: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
+                let (_, us) = self.key(|client| client.run(&words))?;
                 Ok(Told {
                     said: "stored at a majority".to_owned(),
                     value: Some(value),
@@ -424,7 +434,7 @@ impl page::Board for Board {
             }
             Ask::Get { key } => {
                 check(&key, "")?;
-                let (reply, us) = self.key(&[b"GET", key.as_bytes()])?;
+                let (reply, us) = self.key(|client| client.ask(&[b"GET", key.as_bytes()]))?;
                 let value = reply.bytes();
                 let value = value.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
                 let said = match value {

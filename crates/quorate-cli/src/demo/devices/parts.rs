@@ -13,16 +13,25 @@ use quorate_testbed::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What stands for hardware.
+/// The node with what stands for hardware.
 pub(super) const BOX: u32 = 1;
-/// Whose device is in the kernel, or in a thread where that is not possible.
-pub(super) const KERNEL: u32 = 2;
-/// Without a device.
-pub(super) const PLAIN: u32 = 3;
-pub(super) const ALL: [u32; 3] = [BOX, KERNEL, PLAIN];
+pub(super) const ALL: [u32; 3] = [BOX, 2, 3];
 
 /// Nobody else is in a network that the demo made, or on loopback.
 const TRUSTED: &str = "--plane-trusted";
+
+/// What a node is to have for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Wanted {
+    /// A box of our programs for switches, which stands for hardware.
+    Box,
+    /// Programs in the kernel.
+    Kernel,
+    /// A thread, where programs in the kernel are not possible.
+    Thread,
+    Nothing,
+}
 
 /// What can be failed by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -44,6 +53,16 @@ pub(super) struct Works {
     pub(super) interface: Option<bool>,
 }
 
+impl Works {
+    const fn of(self, part: Part) -> Option<bool> {
+        match part {
+            Part::Node => Some(self.node),
+            Part::Device => self.device,
+            Part::Interface => self.interface,
+        }
+    }
+}
+
 /// Three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -51,6 +70,7 @@ pub(super) struct Parts {
     network: Option<Network>,
     /// As long as this file is there, the box does not start.
     down: PathBuf,
+    wanted: [Wanted; 3],
     works: [Works; 3],
 }
 
@@ -68,13 +88,19 @@ impl Parts {
             None => cluster(program, folder, nodes, &[TRUSTED])?,
         };
         let down = folder.join("box-is-down");
-        let in_kernel = if own_networks { "kernel" } else { "udp" };
-        let devices = [
-            boxed(program, folder, &down)?,
-            in_kernel.into(),
-            "off".into(),
-        ];
-        for (spec, device) in specs.iter_mut().zip(&devices) {
+        let second = match own_networks {
+            true => Wanted::Kernel,
+            false => Wanted::Thread,
+        };
+        let wanted = [Wanted::Box, second, Wanted::Nothing];
+        let boxed = boxed(program, folder, &down)?;
+        for (spec, wanted) in specs.iter_mut().zip(wanted) {
+            let device = match wanted {
+                Wanted::Box => &boxed,
+                Wanted::Kernel => "kernel",
+                Wanted::Thread => "udp",
+                Wanted::Nothing => "off",
+            };
             spec.set_flag("--device", device);
         }
         let works = |node| Works {
@@ -86,8 +112,14 @@ impl Parts {
             works: ALL.map(works),
             network,
             down,
+            wanted,
         };
         Ok((parts, specs))
+    }
+
+    /// Of each node.
+    pub(super) const fn wanted(&self) -> [Wanted; 3] {
+        self.wanted
     }
 
     pub(super) const fn works(&self) -> [Works; 3] {
@@ -113,23 +145,26 @@ impl Parts {
         Ok(())
     }
 
-    /// Brings it back. A node comes with its box, as a machine that is switched on.
+    /// Brings it back. A node comes with its box and its network, as a machine that is switched on.
     pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => {
-                if node == BOX {
-                    self.switch_box_on()?;
+                for own in [Part::Device, Part::Interface] {
+                    if self.present(own, node) == Some(false) {
+                        self.restore(nodes, own, node)?;
+                    }
                 }
                 nodes.restart(&[node])?;
             }
-            Part::Device => self.switch_box_on()?,
+            Part::Device => match fs::remove_file(&self.down) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            },
             Part::Interface => {
                 self.network()?.heal()?;
                 // That is for all of them; the others' are taken again.
-                let others = ALL.into_iter().zip(self.works);
-                let others = others
-                    .filter(|(other, works)| *other != node && works.interface == Some(false));
-                let others: Vec<u32> = others.map(|(other, _)| other).collect();
+                let cut = |other: &u32| *other != node && self.present(part, *other) == Some(false);
+                let others: Vec<u32> = ALL.into_iter().filter(cut).collect();
                 self.network()?.take_down(&others)?;
             }
         }
@@ -139,7 +174,7 @@ impl Parts {
 
     /// Brings back all that was taken away.
     pub(super) fn restore_all(&mut self, nodes: &mut Nodes) -> io::Result<()> {
-        for part in [Part::Interface, Part::Device, Part::Node] {
+        for part in [Part::Node, Part::Interface, Part::Device] {
             for node in ALL {
                 if self.obstacle(part, node, false).is_none() {
                     self.restore(nodes, part, node)?;
@@ -154,13 +189,12 @@ impl Parts {
         self.set(Part::Node, node, false);
     }
 
-    fn switch_box_on(&mut self) -> io::Result<()> {
-        match fs::remove_file(&self.down) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        self.set(Part::Device, BOX, true);
-        Ok(())
+    fn present(&self, part: Part, node: u32) -> Option<bool> {
+        let (_, works) = ALL
+            .into_iter()
+            .zip(self.works)
+            .find(|(one, _)| *one == node)?;
+        works.of(part)
     }
 
     fn network(&self) -> io::Result<&Network> {
@@ -185,16 +219,17 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
     let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));
     };
-    let (what, present) = match part {
-        Part::Node => (format!("node {node}"), Some(works.node)),
-        Part::Device => (format!("the box of node {node}"), works.device),
-        Part::Interface => (format!("the interface of node {node}"), works.interface),
+    let what = match part {
+        Part::Node => format!("node {node}"),
+        Part::Device => format!("the box of node {node}"),
+        Part::Interface => format!("the interface of node {node}"),
     };
+    let present = works.of(part);
     match (present, fail) {
         (None, _) => Some(format!("node {node} has no such part")),
         (Some(false), true) => Some(format!("{what} is down already")),
         (Some(true), false) => Some(format!("{what} is up already")),
-        _ if part == Part::Device && !works.node => Some(format!("node {node} is down")),
+        _ if part != Part::Node && !works.node => Some(format!("node {node} is down")),
         _ => None,
     }
 }
@@ -253,7 +288,7 @@ mod tests {
         for node in [0, 4, u32::MAX] {
             assert!(obstacle([up; 3], Part::Node, node, true).is_some());
         }
-        let found = obstacle([up, plain, plain], Part::Device, PLAIN, true);
+        let found = obstacle([up, plain, plain], Part::Device, 3, true);
         assert_eq!(found.as_deref(), Some("node 3 has no such part"));
     }
 }
