@@ -309,6 +309,7 @@ impl Play<'_> {
             Act::Restore(part, node) => {
                 let restored = parts.restore(nodes, part, node);
                 restored.map_err(|error| error.to_string())?;
+                seen.go_home();
                 Ok(Some(Kind::Restore))
             }
             Act::Lead(node) => {

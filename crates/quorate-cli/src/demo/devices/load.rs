@@ -22,6 +22,8 @@ const KEYS: usize = 64;
 pub(super) const PREFIX: &str = "load:";
 /// Longer than any failover takes.
 const DEADLINE: Duration = Duration::from_secs(20);
+/// Without a reply for this long, a writer asks another node.
+const ATTEMPT: Duration = Duration::from_millis(300);
 /// Before somebody who failed tries again.
 const REST: Duration = Duration::from_millis(20);
 /// Between two looks of the reader.
@@ -46,6 +48,8 @@ pub(super) struct Load {
 /// What they saw.
 pub(super) struct Seen {
     stop: AtomicBool,
+    /// How often clients were told to go back to where they began.
+    homeward: AtomicU64,
     started: Instant,
     /// The number that was acknowledged last, for each key of each writer; 0 before the first.
     numbers: Vec<[AtomicU64; KEYS]>,
@@ -186,6 +190,7 @@ impl Seen {
         let keys = || std::array::from_fn(|_| AtomicU64::new(0));
         Self {
             stop: AtomicBool::new(false),
+            homeward: AtomicU64::new(0),
             started: Instant::now(),
             numbers: (0..writers).map(|_| keys()).collect(),
             acknowledged: AtomicU64::new(0),
@@ -221,6 +226,11 @@ impl Seen {
 
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Something is back: clients that left it go back to it, each to a node of its own.
+    pub(super) fn go_home(&self) {
+        self.homeward.fetch_add(1, Ordering::SeqCst);
     }
 
     /// What there is to show now.
@@ -338,7 +348,7 @@ fn name(writer: usize, key: usize) -> String {
 fn options() -> Options {
     Options {
         deadline: DEADLINE,
-        attempt: Duration::from_secs(1),
+        attempt: ATTEMPT,
         backoff_max: Duration::from_millis(20),
         ..Options::default()
     }
@@ -346,9 +356,13 @@ fn options() -> Options {
 
 fn write(writer: usize, addresses: &[String], seen: &Seen) {
     let mut client = Client::new(addresses, options());
-    let mut number = 0_u64;
+    let (mut number, mut gone_home) = (0_u64, 0);
     while !seen.is_over() {
         number += 1;
+        let homeward = seen.homeward.load(Ordering::SeqCst);
+        if homeward != gone_home {
+            (client, gone_home) = (Client::new(addresses, options()), homeward);
+        }
         let (key, value) = (name(writer, key_of(number)), number.to_string());
         let sent_us = seen.now_us();
         match client.run(&[b"SET", key.as_bytes(), value.as_bytes()]) {
