@@ -14,6 +14,8 @@ module acceptor512
     parameter int ROOM = 32,
     // Of the ring, a power of two.
     parameter int CELLS = 64,
+    // For synthesis: memory512.sv.
+    parameter bit COLUMNS = 0,
     parameter logic [31:0] GROUP = 32'h0a0b0c0d,
     parameter logic [15:0] UDP_PORT = 16'd47100,
     parameter logic [47:0] OWN_MAC = 48'h020000000001,
@@ -48,6 +50,8 @@ module acceptor512
     output logic [31:0]  m_tag
 );
     localparam int INDEX = $clog2(CELLS);
+    // Bits of a value's length.
+    localparam int LENGTH = $clog2(ROOM + 1);
     // Memories of the device are swept together; there are 32 counters.
     localparam int SWEEP = INDEX < 5 ? 5 : INDEX;
 
@@ -76,7 +80,7 @@ module acceptor512
         .ROOM(ROOM), .CELLS(CELLS), .GROUP(GROUP), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .OWN_IP(OWN_IP),
         .OWNER_MAC(OWNER_MAC), .OWNER_IP(OWNER_IP), .FIRST_MAC(FIRST_MAC), .FIRST_IP(FIRST_IP),
         .SECOND_MAC(SECOND_MAC), .SECOND_IP(SECOND_IP)
-    ) leave (.leaving(b[3]), .plan(planned), .*);
+    ) leave (.comes(b[2]), .coming(plan), .leaving(b[3]), .plan(planned), .*);
 
     logic [3:0] what;
     logic [63:0] slot;
@@ -117,14 +121,12 @@ module acceptor512
         logic [31:0] origin;
         logic [31:0] origin_boot;
         logic [63:0] counter;
-        logic [15:0] length;
+        logic [LENGTH-1:0] length;
         logic [15:0] sum;
         logic [31:0] crc;
         logic [ROOM/8-1:0][63:0] room;
     } kept_t;
 
-    (* no_rw_check *) key_t keys[CELLS];
-    (* no_rw_check *) kept_t kept[CELLS];
     key_t read, written, key;
     kept_t shown;
     logic [INDEX-1:0] write_at;
@@ -135,7 +137,7 @@ module acceptor512
         is_held = key.ballot != 0 && key.lap == slot[63:INDEX];
         is_voted = is_held && key.ballot == ballot;
         held = '{kind: {4'd0, shown.kind}, origin: shown.origin, origin_boot: shown.origin_boot, counter: shown.counter,
-            length: shown.length, sum: shown.sum, crc: shown.crc};
+            length: 16'(shown.length), sum: shown.sum, crc: shown.crc};
         held_room = shown.room;
     end
 
@@ -169,6 +171,9 @@ module acceptor512
     end
 
     // ---- Where the frame goes, and what of it changes.
+
+    logic [31:0] sender;
+    always_comb sender = b[2].data[511-64*3-16 -: 32];
 
     logic [19:0] sum_value;
     logic answers_control;
@@ -233,9 +238,6 @@ module acceptor512
         plan.check1 = plan.back ? plan.check0 : ~fold(32'(sum_ip) + halves(OWN_IP) + halves(OWNER_IP));
     end
 
-    logic [31:0] sender;
-    always_comb sender = b[2].data[511-64*3-16 -: 32];
-
     logic [15:0] sum;
     always_ff @(posedge clk) begin
         if (asks) begin
@@ -260,16 +262,19 @@ module acceptor512
         write_at = ready ? slot[INDEX-1:0] : sweep[INDEX-1:0];
         write_key = ready ? '{ballot: ballot, lap: slot[63:INDEX], sum: sum} : '0;
         write_kept = '{kind: h[9][59:56], origin: h[10][63:32], origin_boot: h[10][31:0], counter: h[11],
-            length: h[12][63:48], sum: h[12][47:32], crc: h[12][31:0], room: room};
+            length: h[12][48+LENGTH-1:48], sum: h[12][47:32], crc: h[12][31:0], room: room};
     end
 
+    memory512 #(.WIDTH($bits(key_t)), .INDEX(INDEX), .COLUMNS(COLUMNS)) keys (
+        .clk, .reads(looks), .read_at(look), .word(read), .writes, .write_at, .to(write_key)
+    );
+    memory512 #(.WIDTH($bits(kept_t)), .INDEX(INDEX), .COLUMNS(COLUMNS)) values (
+        .clk, .reads(asks), .read_at(slot[INDEX-1:0]), .word(shown), .writes, .write_at, .to(write_kept)
+    );
+
     always_ff @(posedge clk) begin
-        if (looks) read <= keys[look];
-        if (writes) keys[write_at] <= write_key;
         overtaken <= writes && write_at == look;
         written <= write_key;
-        if (asks) shown <= kept[slot[INDEX-1:0]];
-        if (writes) kept[write_at] <= write_kept;
 
         bad <= verdict >= WHY_LENGTH && verdict <= WHY_PORT;
         if (!ready) counters[sweep[4:0]] <= 0;

@@ -60,9 +60,9 @@ module front512
     logic [7:0][63:0] now, first, second;
     logic [7:0][17:0] sums;
     logic [17:0] sum7;
-    logic [18:0] ip5, ip5_second;
-    logic [19:0] ip10;
     logic raw_first;
+    // Sums of two are adders of their own: of sums of many, synthesis makes what takes twice the room.
+    (* keep *) logic [7:0][16:0] upper, lower;
     always_comb begin
         hears = s_valid && ready && !deaf;
         for (int i = 0; i < 8; i++) begin
@@ -70,6 +70,10 @@ module front512
             first[i] = b[1].data[511-64*i -: 64];
         end
         second = now;
+        for (int i = 0; i < 8; i++) begin
+            upper[i] = {1'b0, i == 3 && b[0].at == 0 ? 16'd0 : now[i][63:48]} + {1'b0, now[i][47:32]};
+            lower[i] = {1'b0, now[i][31:16]} + {1'b0, now[i][15:0]};
+        end
     end
 
     always_ff @(posedge clk) begin
@@ -77,15 +81,13 @@ module front512
         if (s_valid) deaf <= (!ready || deaf) && !s_last;
         if (hears) at <= s_last ? 0 : (at == 31 ? 31 : at + 1);
 
-        for (int i = 0; i < 8; i++)
-            sums[i] <= {1'b0, {1'b0, i == 3 && b[0].at == 0 ? 16'd0 : now[i][63:48]} + {1'b0, now[i][47:32]}}
-                + {1'b0, {1'b0, now[i][31:16]} + {1'b0, now[i][15:0]}};
-        sum7 <= sums[7];
-        if (b[0].valid && b[0].at == 0) begin
-            raw_first <= now[1][31:16] == 16'h88b6;
-            ip5 <= {3'd0, now[1][15:0]} + 19'(lanes(now[2]));
-            ip10 <= {4'd0, now[1][15:0]} + 20'(lanes(now[2])) + 20'(lanes(now[3])) + {4'd0, now[4][63:48]};
+        for (int i = 0; i < 8; i++) begin
+            sums[i] <= {1'b0, upper[i]} + {1'b0, lower[i]};
+            // A last word ends with the room, or the frame is none.
+            if (b[0].last && i >= (raw_first ? RAW_BYTES : UDP_BYTES) / 8) sums[i] <= 0;
         end
+        sum7 <= sums[7];
+        if (b[0].valid && b[0].at == 0) raw_first <= now[1][31:16] == 16'h88b6;
         if (rst) begin
             at <= 0;
             deaf <= 0;
@@ -146,7 +148,18 @@ module front512
         else if (!lengths) framing = WHY_LENGTH;
     end
 
-    logic ip_well, checked;
+    // Of IP's header: what stays, the checksum and the protocol's lane, all.
+    (* keep *) logic [18:0] ip_stays;
+    (* keep *) logic [16:0] ip_rest;
+    (* keep *) logic [18:0] ip_addresses;
+    always_comb begin
+        ip_stays = {3'd0, first[1][15:0]} + {1'b0, sums[2]};
+        ip_rest = {1'b0, first[3][63:48]} + {1'b0, first[4][63:48]};
+        ip_addresses = {1'b0, sums[3]} + {2'd0, ip_rest};
+    end
+
+    logic [19:0] ip_all;
+    logic checked;
     always_ff @(posedge clk) begin
         asks <= looks;
         if (looks) begin
@@ -157,9 +170,9 @@ module front512
             settled <= framing != WELL;
             // The shim's zeros.
             shim <= !raw_first || header[5][63:48] == 0;
-            ip_well <= fold({12'd0, ip10}) == 16'hffff;
+            ip_all <= {1'b0, ip_stays} + {1'b0, ip_addresses};
             checked <= header[5][63:48] != 0;
-            ip5_second <= ip5;
+            sum_ip <= ip_stays;
             if (framing != WELL) class_of <= framing;
             else if (!takes) class_of <= WHY_OTHER;
             else if (!b[1].port && owned) class_of <= WHY_PORT;
@@ -175,36 +188,35 @@ module front512
         sum10 = raw ? sum7 : sums[2];
         sum11 = raw ? sums[0] : sums[3];
         sum12 = raw ? sums[1] : sums[4];
-        sum_ip = ip5_second;
     end
 
     // ---- Sums over the whole: of what stands before the room, and of the room.
 
-    logic [7:0][17:0] kept;
-    logic [19:0] low, middle, high;
-    logic [25:0] before_room, of_room, sum_before, sum_room;
+    // Of the first word all counts that stands behind the checksum of IP.
+    logic [17:0] own2;
+    (* keep *) logic [18:0] low, middle2, high2;
+    (* keep *) logic [19:0] middle, high;
+    (* keep *) logic [19:0] before_room;
+    (* keep *) logic [20:0] of_room, room2;
+    logic [20:0] sum_before;
+    logic [25:0] sum_room;
     always_comb begin
-        for (int i = 0; i < 8; i++) begin
-            kept[i] = sums[i];
-            // A last word ends with the room, or the frame is none.
-            if (b[1].last && i >= (raw_first ? RAW_BYTES : UDP_BYTES) / 8) kept[i] = 0;
-            if (b[1].at == 0 && i < 3) kept[i] = 0;
-        end
-        low = 20'(kept[0]) + 20'(kept[1]);
-        middle = 20'(kept[2]) + 20'(kept[3]) + 20'(kept[4]);
-        high = 20'(kept[5]) + 20'(kept[6]) + 20'(kept[7]);
-        before_room = 26'(middle);
-        before_room = before_room + (b[1].at == 0 ? 26'(high) : 26'(low));
-        of_room = 26'(high);
-        if (b[1].at > 1 || raw_first) of_room = of_room + 26'(middle);
-        if (b[1].at > 1) of_room = of_room + 26'(low);
+        own2 = b[1].at == 0 ? 18'd0 : sums[2];
+        low = {1'b0, sums[0]} + {1'b0, sums[1]};
+        middle2 = {1'b0, own2} + {1'b0, sums[3]};
+        middle = {1'b0, middle2} + {2'd0, sums[4]};
+        high2 = {1'b0, sums[5]} + {1'b0, sums[6]};
+        high = {1'b0, high2} + {2'd0, sums[7]};
+        before_room = middle + (b[1].at == 0 ? high : {1'b0, low});
+        room2 = {1'b0, b[1].at > 1 || raw_first ? middle : 20'd0} + {2'd0, b[1].at > 1 ? low : 19'd0};
+        of_room = {1'b0, high} + room2;
     end
 
     always_ff @(posedge clk) begin
         if (b[1].valid) begin
-            if (b[1].at == 0) sum_before <= before_room;
-            else if (b[1].at == 1) sum_before <= sum_before + before_room;
-            sum_room <= b[1].at == 0 ? 26'd0 : (b[1].at == 1 ? 26'd0 : sum_room) + of_room;
+            if (b[1].at == 0) sum_before <= {1'b0, before_room};
+            else if (b[1].at == 1) sum_before <= sum_before + {1'b0, before_room};
+            sum_room <= (b[1].at < 2 ? 26'd0 : sum_room) + {5'd0, of_room};
         end
         // Behind the header, or in its word.
         for (int i = 0; i < WORDS; i++) begin
@@ -221,8 +233,8 @@ module front512
         whole = raw ? int'(b[2].at) == RAW_LAST && int'(b[2].bytes) == RAW_BYTES
             : int'(b[2].at) == UDP_LAST && int'(b[2].bytes) == UDP_BYTES;
         // The room's sum stands for the room.
-        well = fold({6'd0, sum_room}) == h[12][47:32] && (raw || (ip_well && checked
-            && fold({6'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff));
+        well = fold({6'd0, sum_room}) == h[12][47:32] && (raw || (fold({12'd0, ip_all}) == 16'hffff && checked
+            && fold({11'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff));
         verdict = class_of;
         if (settled) verdict = class_of;
         else if (!whole) verdict = WHY_LENGTH;

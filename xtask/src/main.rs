@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
+mod area;
 mod bench;
 mod browser;
 mod ci;
@@ -63,6 +64,8 @@ const HELP: &str = "cargo xtask NAME
   offload rtl FOLDER [--room N] [--cells N] [--bus 64|512]
                    builds the simulated cores for `quorate start --device rtl:FOLDER`;
                    values of at most 128 bytes and 4096 cells if nothing else is said
+  offload area [--clock] [CORE…]
+                   what the cores take of an FPGA, by Yosys; a clock on another one
   offload kernels [N]
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on

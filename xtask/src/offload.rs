@@ -3,7 +3,7 @@
 use std::path;
 
 use crate::{
-    kernels,
+    area, kernels,
     shell::{Failed, cargo},
 };
 
@@ -24,6 +24,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         ["conformance", rest @ ..] => cargo(&[&PLACE[..], &["run"], rest].concat()),
         // What is committed for machines without clang.
         ["object"] => cargo(&[&PLACE[..], &["object"]].concat()),
+        ["area", rest @ ..] => area::run_area(rest),
         ["kernels"] => kernels::run("5000"),
         ["kernels", count] => kernels::run(count),
         ["rtl", folder, rest @ ..] if !folder.starts_with('-') => {
@@ -35,7 +36,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
         _ => Err(Failed(
             "offload conformance …, offload groups [N], offload kernels [N], \
-             offload rtl FOLDER [--room N] [--cells N] [--bus 64|512], or offload object"
+             offload rtl FOLDER [--room N] [--cells N] [--bus 64|512], offload area [--clock] [CORE…], \
+             or offload object"
                 .to_owned(),
         )),
     }

@@ -47,11 +47,18 @@ impl Bus {
     }
 
     /// What the core is made of, in the order in which it builds on itself.
-    pub fn files(self, program: Program) -> [String; 4] {
+    pub fn files(self, program: Program) -> Vec<String> {
         let bits = self.bits();
-        let file = |name: &str| format!("{name}{bits}.sv");
-        let own = file(program.name());
-        ["quorate.sv".to_owned(), file("front"), file("leave"), own]
+        let names: &[&str] = match self {
+            Self::Narrow => &["front", "leave"],
+            Self::Wide => &["memory", "front", "leave"],
+        };
+        let own = program.name();
+        let parts = names.iter().copied().chain([own]);
+        let parts = parts.map(|name| format!("{name}{bits}.sv"));
+        std::iter::once("quorate.sv".to_owned())
+            .chain(parts)
+            .collect()
     }
 }
 
@@ -99,7 +106,7 @@ pub fn build(
             format!("-GCELLS={}", size.cells),
         ])
         .args(["-CFLAGS", &format!("-O2 -DCORE=V{name} -DBUS={bits}")])
-        .args(bus.files(program).map(|file| sources.join(file)))
+        .args(bus.files(program).iter().map(|file| sources.join(file)))
         .arg(sources.join("bench.cpp"))
         .output()
         .map_err(|error| error.to_string())?;

@@ -1,8 +1,12 @@
-//! Rooms wider than that of the vectors: what is built for another one does there what the reference does.
+//! Rooms wider and narrower than that of the vectors: what is built for another one does there what the reference does.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
-use std::{collections::BTreeSet, env, path::Path};
+use std::{
+    collections::BTreeSet,
+    env,
+    path::{Path, PathBuf},
+};
 
 use quorate_conformance::{
     Program, compare,
@@ -73,26 +77,41 @@ fn the_cores_do_what_the_reference_does_in_a_wider_room() {
         return skip(&format!("{tool} is not installed"));
     }
     for bus in Bus::ALL {
-        cores_do_what_the_reference_does(bus);
+        let folder = folder(bus, SIZE);
+        same_as_the_reference(&folder, bus, SIZE);
+        as_a_node_starts_them(&folder);
     }
 }
 
-fn cores_do_what_the_reference_does(bus: Bus) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(bus.target());
-    for program in Program::APART {
-        rtl::build(&rtl::sources(), &folder, program, bus, SIZE).unwrap();
+/// The shortest frames: of two words on a wide bus in both forms, so that what is stored is asked for at once.
+#[test]
+fn the_wide_cores_do_what_the_reference_does_in_the_narrowest_room() {
+    if let Some(tool) = rtl::missing() {
+        return skip(&format!("{tool} is not installed"));
     }
-    // As a node starts them: each has to answer before the next event comes, within its time.
+    let size = Size { room: 8, cells: 64 };
+    same_as_the_reference(&folder(Bus::Wide, size), Bus::Wide, size);
+}
+
+fn folder(bus: Bus, size: Size) -> PathBuf {
+    let name = format!("{}-{}", bus.target(), size.room);
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Each has to answer before the next event comes, within its time.
+fn as_a_node_starts_them(folder: &Path) {
     let words = format!("{}/{{}}/V{{}}", folder.display());
     let (boxed, settings) = Boxed::open(&[words]).unwrap();
     drop(boxed);
     let told = (settings.room, usize::try_from(settings.cells).unwrap());
     assert_eq!(told, (SIZE.room, SIZE.cells));
+}
 
+fn same_as_the_reference(folder: &Path, bus: Bus, size: Size) {
     for program in Program::APART {
         let name = bus.core(program);
-        let simulator = rtl::simulator(&folder, program);
-        let (events, expected) = random::events_of(program, SIZE, 1, RANDOM);
+        let simulator = rtl::build(&rtl::sources(), folder, program, bus, size).unwrap();
+        let (events, expected) = random::events_of(program, size, 1, RANDOM);
         let mut core = Core::start(&simulator).unwrap();
         if let Err(difference) = compare::run(&mut core, &events[..SINGLY], &expected) {
             panic!("{name}, event {}\n{}", difference.at, difference.what);

