@@ -196,9 +196,10 @@ module front512
     logic [17:0] own2;
     (* keep *) logic [18:0] low, middle2, high2;
     (* keep *) logic [19:0] middle, high;
-    (* keep *) logic [19:0] before_room;
+    // Of 20 lanes, and of 39.
+    (* keep *) logic [20:0] before_room;
     (* keep *) logic [20:0] of_room, room2;
-    logic [20:0] sum_before;
+    logic [21:0] sum_before;
     logic [25:0] sum_room;
     always_comb begin
         own2 = b[1].at == 0 ? 18'd0 : sums[2];
@@ -207,7 +208,7 @@ module front512
         middle = {1'b0, middle2} + {2'd0, sums[4]};
         high2 = {1'b0, sums[5]} + {1'b0, sums[6]};
         high = {1'b0, high2} + {2'd0, sums[7]};
-        before_room = middle + (b[1].at == 0 ? high : {1'b0, low});
+        before_room = {1'b0, middle} + {1'b0, b[1].at == 0 ? high : {1'b0, low}};
         room2 = {1'b0, b[1].at > 1 || raw_first ? middle : 20'd0} + {2'd0, b[1].at > 1 ? low : 19'd0};
         of_room = {1'b0, high} + room2;
     end
@@ -234,7 +235,7 @@ module front512
             : int'(b[2].at) == UDP_LAST && int'(b[2].bytes) == UDP_BYTES;
         // The room's sum stands for the room.
         well = fold({6'd0, sum_room}) == h[12][47:32] && (raw || (fold({12'd0, ip_all}) == 16'hffff && checked
-            && fold({11'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff));
+            && fold({10'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff));
         verdict = class_of;
         if (settled) verdict = class_of;
         else if (!whole) verdict = WHY_LENGTH;

@@ -11,7 +11,7 @@ use crate::{
     Device as _, Event, Program,
     device::Reference,
     frames::{
-        BOOT, CELLS, CLIENT, HEARD, about, address, call, frame, frame_from, network,
+        BOOT, CELLS, CLIENT, HEARD, ROOM, about, address, call, frame, frame_from, network,
         of_coordinator, owner, phase2a, phase2b, plain, room, seal, submit,
     },
 };

@@ -147,6 +147,21 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
         header.value.origin = number;
         owner(&of(program, header))
     };
+    // All bits that may be ones are: sums of them need their last bit.
+    let mut full = of(program, about(Type::Read, u64::MAX));
+    (full.ballot.0, full.voted, full.boot) = (u64::MAX, u64::MAX, u32::MAX);
+    full.value = Descriptor {
+        kind: u8::MAX,
+        origin: u32::MAX,
+        origin_boot: u32::MAX,
+        counter: u64::MAX,
+        length: u16::MAX,
+        crc: u32::MAX,
+    };
+    let mut ones = frame(Form::Udp, &full, &[0xff; ROOM]);
+    ones[26..36].fill(0xff);
+    seal(&mut ones);
+
     // What was written, and what was counted.
     let asked = || {
         let counters = (0..34).map(ask).chain([ask(u32::MAX)]);
@@ -160,6 +175,10 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
         (
             "a sum without a complement",
             vec![whose_checksum_is_zero(program)],
+        ),
+        (
+            "as many ones as may be",
+            vec![Event::Frame(Port::Owner, ones)],
         ),
         ("lengths", lengths),
         ("not ours", foreign),
