@@ -487,7 +487,7 @@ fn refusals_are_clear() {
             2,
             "bad_configuration",
         ),
-        (&["bench", "paper", "caans-components"], 1, "not_ready"),
+        (&["bench", "paper", "caans-table1"], 1, "not_ready"),
         (&["bench", "log", "--device", "pigeon"], 2, "bad_usage"),
         (
             &["bench", "log", "--device", "kernel"],
@@ -563,7 +563,7 @@ fn experiments_are_listed_with_what_they_wait_for() {
     }
     assert!(line("ring-paxos-fig4").contains("ready"));
     assert!(line("ring-paxos-fig7").contains("ready"));
-    assert!(line("caans-components").contains("waits for "));
+    assert!(line("caans-table1").contains("waits for "));
 }
 
 #[test]
