@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::shell::{Failed, cargo};
 
 /// Each step is a command of README.md or CONTRIBUTING.md, as the words after `cargo`.
-const STEPS: [&[&str]; 13] = [
+const STEPS: &[&[&str]] = &[
     &["fmt", "--all", "--check"],
     &[
         "clippy",
