@@ -9,6 +9,7 @@ mod doctor;
 mod joining;
 mod log;
 mod logging;
+mod manual;
 mod member;
 mod memory;
 mod output;
@@ -86,6 +87,10 @@ enum Command {
     /// Measure: a cluster of its own, or one that runs
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// A script that completes commands and flags in a shell
+    Completions(manual::CompletionsArgs),
+    /// Manual pages
+    Man(manual::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -159,6 +164,8 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),
         Command::Bench(command) => bench::run(&command),
+        Command::Completions(args) => manual::completions(&args, Cli::command(), output),
+        Command::Man(args) => manual::man(&args, Cli::command(), output),
     }
 }
 

@@ -1,0 +1,115 @@
+//! `quorate completions` and `quorate man`: what shells and `man` know of this program, made from its own help.
+
+use std::{fs, path::PathBuf};
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use serde::Serialize;
+
+use crate::output::{Exit, Output, Problem};
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+bash   quorate completions bash > ~/.local/share/bash-completion/completions/quorate
+zsh    quorate completions zsh > ~/.zfunc/_quorate          (~/.zfunc in fpath)
+fish   quorate completions fish > ~/.config/fish/completions/quorate.fish")]
+pub(crate) struct CompletionsArgs {
+    /// For which shell
+    shell: Shell,
+}
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+quorate man | man -l -                     read the first page now
+quorate man --to ~/.local/share/man/man1   then: man quorate, man quorate-start")]
+pub(crate) struct ManArgs {
+    /// Write a page for each command into this folder, which is made if it is missing
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+}
+
+/// A script for a shell.
+#[derive(Debug, Serialize)]
+struct Completions {
+    shell: String,
+    script: String,
+}
+
+/// The first page, or the files that were written.
+#[derive(Debug, Serialize)]
+struct Pages {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    files: Vec<PathBuf>,
+}
+
+/// Runs `quorate completions`; `command` is the whole program.
+pub(crate) fn completions(
+    args: &CompletionsArgs,
+    mut command: Command,
+    output: Output,
+) -> Result<Exit, Problem> {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
+    let script = String::from_utf8_lossy(&script).trim_end().to_owned();
+    let shell = args.shell.to_string();
+    let completions = Completions { shell, script };
+    output.result(&completions, || completions.script.clone());
+    Ok(Exit::Done)
+}
+
+/// Runs `quorate man`; `command` is the whole program.
+pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Exit, Problem> {
+    let mut pages = Vec::new();
+    collect(command.disable_help_subcommand(true), "", &mut pages);
+    let Some(folder) = &args.to else {
+        let page = pages.swap_remove(0).1;
+        let human = page.trim_end().to_owned();
+        let pages = Pages {
+            page: Some(page),
+            files: Vec::new(),
+        };
+        output.result(&pages, || human);
+        return Ok(Exit::Done);
+    };
+    let failed = |error| Problem::io(format_args!("write to {}", folder.display()), &error);
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut files = Vec::new();
+    for (name, page) in pages {
+        let file = folder.join(format!("{name}.1"));
+        fs::write(&file, page).map_err(failed)?;
+        files.push(file);
+    }
+    let pages = Pages { page: None, files };
+    output.result(&pages, || {
+        let count = pages.files.len();
+        format!("{count} pages are in {}", folder.display())
+    });
+    Ok(Exit::Done)
+}
+
+/// The pages of a command and of all below it that its help shows, by name.
+fn collect(command: Command, above: &str, pages: &mut Vec<(String, String)>) {
+    let name = match above {
+        "" => command.get_name().to_owned(),
+        _ => format!("{above}-{}", command.get_name()),
+    };
+    let shown = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set());
+    let below: Vec<Command> = shown.cloned().collect();
+    let mut page = Vec::new();
+    let titled = command.name(name.clone());
+    // A vector takes everything.
+    let rendered = Man::new(titled).render(&mut page);
+    debug_assert!(rendered.is_ok());
+    pages.push((name.clone(), String::from_utf8_lossy(&page).into_owned()));
+    for command in below {
+        collect(command, &name, pages);
+    }
+}
