@@ -65,8 +65,11 @@ pub(crate) fn completions(
 
 /// Runs `quorate man`; `command` is the whole program.
 pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Exit, Problem> {
+    let mut command = command.disable_help_subcommand(true);
+    // This gives those below their whole names.
+    command.build();
     let mut pages = Vec::new();
-    collect(command.disable_help_subcommand(true), "", &mut pages);
+    collect(&command, &mut pages);
     let Some(folder) = &args.to else {
         let page = pages.swap_remove(0).1;
         let human = page.trim_end().to_owned();
@@ -94,22 +97,16 @@ pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Ex
 }
 
 /// The pages of a command and of all below it that its help shows, by name.
-fn collect(command: Command, above: &str, pages: &mut Vec<(String, String)>) {
-    let name = match above {
-        "" => command.get_name().to_owned(),
-        _ => format!("{above}-{}", command.get_name()),
-    };
-    let shown = command
-        .get_subcommands()
-        .filter(|below| !below.is_hide_set());
-    let below: Vec<Command> = shown.cloned().collect();
+fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
+    let name = command.get_display_name();
+    let name = name.unwrap_or_else(|| command.get_name()).to_owned();
     let mut page = Vec::new();
-    let titled = command.name(name.clone());
     // A vector takes everything.
-    let rendered = Man::new(titled).render(&mut page);
+    let rendered = Man::new(command.clone()).render(&mut page);
     debug_assert!(rendered.is_ok());
-    pages.push((name.clone(), String::from_utf8_lossy(&page).into_owned()));
-    for command in below {
-        collect(command, &name, pages);
+    pages.push((name, String::from_utf8_lossy(&page).into_owned()));
+    let below = command.get_subcommands();
+    for command in below.filter(|below| !below.is_hide_set()) {
+        collect(command, pages);
     }
 }
