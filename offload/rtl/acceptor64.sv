@@ -244,8 +244,8 @@ module acceptor64
             rooms[write_at] <= room;
         end
         if (!ready) counters[sweep[4:0]] <= 0;
+        else if (ends && !(admitted == WELL && what == ASK)) counters[counted[4:0]] <= counters[counted[4:0]] + 1;
         if (ends) begin
-            if (!(admitted == WELL && what == ASK)) counters[counted[4:0]] <= counters[counted[4:0]] + 1;
             if (admitted == WELL) begin
                 if ((what == ARM || what == FLOOR || what == FENCE) && said != WHY_BOOT && said != WHY_ORDER) begin
                     owner_boot <= h[10][31:0];

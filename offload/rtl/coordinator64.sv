@@ -102,8 +102,8 @@ module coordinator64
 
     (* no_rw_check *) cell_t cells[CELLS];
     (* no_rw_check *) logic [ROOM/8-1:0][63:0] rooms[CELLS];
-    (* no_rw_check *) logic [15:0] voters[CELLS];
-    (* no_rw_check *) logic [4:0] votes[CELLS];
+    (* no_rw_check, ram_style = "block" *) logic [15:0] voters[CELLS];
+    (* no_rw_check, ram_style = "block" *) logic [4:0] votes[CELLS];
     cell_t held;
     logic [15:0] held_voters;
     logic [4:0] held_votes;
@@ -297,8 +297,8 @@ module coordinator64
             votes[index] <= gives_out ? 0 : held_votes + 1;
         end
         if (!ready) counters[sweep[4:0]] <= 0;
+        else if (ends && !(admitted == WELL && what == ASK)) counters[counted[4:0]] <= counters[counted[4:0]] + 1;
         if (ends) begin
-            if (!(admitted == WELL && what == ASK)) counters[counted[4:0]] <= counters[counted[4:0]] + 1;
             if (admitted == WELL) begin
                 if ((what == ARM || what == FLOOR || what == FENCE) && said != WHY_BOOT && said != WHY_ORDER) begin
                     owner_boot <= h[10][31:0];

@@ -187,7 +187,16 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
         synthesise(yosys, core, CELLS_CLOCKED, &end)?;
         // It has more pins than any package: what it is a part of has them.
         let output = Command::new(&router)
-            .args(["--85k", "--speed", "8", "--out-of-context", "--freq", "200"])
+            .args([
+                "--85k",
+                "--package",
+                "CABGA381",
+                "--speed",
+                "8",
+                "--out-of-context",
+                "--freq",
+                "200",
+            ])
             .args(["--timing-allow-fail", "--quiet", "--json"])
             .arg(&netlist)
             .output()?;
