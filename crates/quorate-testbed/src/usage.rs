@@ -45,8 +45,12 @@ impl Usage {
     pub fn exact_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {
-            let text = fs::read_to_string(task.path().join("schedstat"));
-            nanoseconds(&text.ok()?)
+            match fs::read_to_string(task.path().join("schedstat")) {
+                Ok(text) => nanoseconds(&text),
+                // It ended since the folder was read.
+                Err(_) if !task.path().exists() => Some(0),
+                Err(_) => None,
+            }
         };
         let tasks = fs::read_dir(folder).ok()?;
         let all: Option<Vec<u64>> = tasks.flatten().map(|task| of(&task)).collect();
