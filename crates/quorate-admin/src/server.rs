@@ -227,7 +227,7 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
 }
 
 fn router(admin: Admin) -> Router {
-    Router::new()
+    let pages = Router::new()
         .route("/health", get(|| async { "alive\n" }))
         .route("/ready", get(ready))
         .route("/status", get(status))
@@ -240,22 +240,32 @@ fn router(admin: Admin) -> Router {
         .route("/join", post(join))
         .route("/doctor/multicast", post(reaching::listen))
         .route("/doctor/multicast/send", post(reaching::send))
-        .route("/doctor/multicast/heard", post(reaching::heard))
-        .fallback(|| async {
-            Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
+        .route("/doctor/multicast/heard", post(reaching::heard));
+    nothing_else(pages, PAGES)
+        .layer(from_fn(only_own_pages))
+        .with_state(admin)
+}
+
+/// Whatever else is asked for is an error that names the pages, and no body is long.
+fn nothing_else<S: Clone + Send + Sync + 'static>(
+    router: Router<S>,
+    pages: &'static str,
+) -> Router<S> {
+    router
+        .fallback(move || async move {
+            let status = StatusCode::NOT_FOUND;
+            Failure::new(status, "not_found", "no such page", pages)
         })
-        .method_not_allowed_fallback(|| async {
+        .method_not_allowed_fallback(move || async move {
             let status = StatusCode::METHOD_NOT_ALLOWED;
             Failure::new(
                 status,
                 "bad_method",
                 "the page is not for this method",
-                PAGES,
+                pages,
             )
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn(only_own_pages))
-        .with_state(admin)
 }
 
 /// Keeps pages of other sites in a browser from changing anything.

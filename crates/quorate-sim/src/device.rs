@@ -38,7 +38,8 @@ pub struct Faults {
     pub repeated_of_1000: u64,
     /// Times that a drain is not over when it is asked for, of 1000.
     pub slow_of_1000: u64,
-    /// Mean time between two times that a device loses power while its owner lives, in a durable group.
+    /// Mean time between two times that a device loses power while its owner lives; in a volatile group, those of nodes that may
+    /// forget.
     pub resets_us: Option<u64>,
     /// Whether the device loses power with its owner, of 1000.
     pub dies_too_of_1000: u64,

@@ -7,7 +7,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{Request, State},
     http::{
         HeaderValue, StatusCode,
         header::{
@@ -22,8 +22,9 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    BODY_BYTES_MAX, browser, connections,
+    browser, connections,
     failure::{Body, Failure},
+    nothing_else,
 };
 
 /// A page asks several times a second on one connection; that it ends now and then is no news for anybody.
@@ -104,24 +105,11 @@ pub fn serve<B: Board>(
 
 fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
     let document = move || async move { ([(CONTENT_TYPE, "text/html; charset=utf-8")], html) };
-    Router::new()
+    let pages = Router::new()
         .route("/", get(document))
         .route("/state", get(state::<B>))
-        .route("/ask", post(ask::<B>))
-        .fallback(|| async {
-            let status = StatusCode::NOT_FOUND;
-            Failure::new(status, "not_found", "no such page", PAGES)
-        })
-        .method_not_allowed_fallback(|| async {
-            let status = StatusCode::METHOD_NOT_ALLOWED;
-            Failure::new(
-                status,
-                "bad_method",
-                "the page is not for this method",
-                PAGES,
-            )
-        })
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .route("/ask", post(ask::<B>));
+    nothing_else(pages, PAGES)
         .layer(from_fn(only_this_page))
         .with_state(board)
 }
@@ -169,7 +157,7 @@ mod tests {
 
     use serde::Deserialize;
 
-    use super::*;
+    use super::{super::BODY_BYTES_MAX, *};
 
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
