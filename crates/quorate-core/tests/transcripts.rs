@@ -138,4 +138,5 @@ stories! {
     thrifty
     roles_and_rules
     ring
+    ring_after_another_ballot
 }

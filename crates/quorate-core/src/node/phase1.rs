@@ -251,7 +251,8 @@ impl Node {
         let tally = Tally::new(ballot, decided_to, self.options.inflight_max);
         self.leading = Some(Leading {
             tally,
-            before,
+            // One with nothing open has no late votes to wait for: nothing decided would ever end it.
+            before: before.filter(|before| !before.is_empty()),
             began: decided_to,
             changing: None,
         });
