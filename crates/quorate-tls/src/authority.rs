@@ -1,0 +1,321 @@
+//! A small authority for those who have none: two, to be exact, one that nodes are certified by and one for clients.
+//!
+//! Its folder holds the keys of both, and stays with whoever runs the cluster. What nodes and clients need is made in
+//! folders of their own, to be copied there.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use thiserror::Error;
+use x509_parser::{parse_x509_certificate, pem::parse_x509_pem};
+
+use crate::names::{ClientName, NodeName, is_label};
+
+/// Clocks may differ by this much.
+const BACKDATED: Duration = Duration::from_secs(3600);
+const DAY_S: u64 = 24 * 3600;
+/// What an authority of ours is called; the name of its cluster follows.
+const NODES: &str = "Quorate nodes of ";
+const CLIENTS: &str = "Quorate clients of ";
+
+/// What went wrong.
+#[derive(Debug, Error)]
+pub enum AuthorityError {
+    /// A file is there, which must not be lost.
+    #[error("{path} exists already", path = .0.display())]
+    Exists(PathBuf),
+    /// There is no authority, or none of ours.
+    #[error("{path} holds no authority that 'quorate cert init' made: {why}", path = folder.display())]
+    NoAuthority {
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// What is missing.
+        why: String,
+    },
+    /// A name that no certificate can have.
+    #[error("'{0}' cannot be a name: small letters, digits and dashes, at most 63")]
+    BadName(String),
+    /// A host that no certificate can name.
+    #[error("'{0}' is no host: a DNS name or an IP address, without a port")]
+    BadHost(String),
+    /// Files.
+    #[error("cannot write {path}: {source}", path = path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A certificate could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Make(String),
+}
+
+impl From<rcgen::Error> for AuthorityError {
+    fn from(error: rcgen::Error) -> Self {
+        Self::Make(error.to_string())
+    }
+}
+
+/// Makes both authorities of a cluster in an empty folder. With `renew`, new ones beside those that are there: the
+/// files have both certificates, so that old and new are trusted together, and the new ones sign from now on.
+pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), AuthorityError> {
+    if !is_label(cluster) {
+        return Err(AuthorityError::BadName(cluster.to_owned()));
+    }
+    create_folder(folder)?;
+    for (file, of) in [("ca", NODES), ("clients-ca", CLIENTS)] {
+        let (cert, key) = (
+            folder.join(format!("{file}.crt")),
+            folder.join(format!("{file}.key")),
+        );
+        let mut before = String::new();
+        if cert.exists() || key.exists() {
+            if !renew {
+                return Err(AuthorityError::Exists(cert));
+            }
+            let known = cluster_of(folder, file, of)?;
+            if known != cluster {
+                let why = format!("it is that of {known}");
+                return Err(no_authority(folder, why));
+            }
+            let text = fs::read_to_string(&cert).map_err(failed(&cert))?;
+            // The one before is enough: what it signed is trusted until it is renewed by the new one.
+            before = first_certificate(&text).to_owned();
+        }
+        let mut params = CertificateParams::new(Vec::new())?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("{of}{cluster}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        last(&mut params, days);
+        let pair = KeyPair::generate()?;
+        let made = params.self_signed(&pair)?;
+        write(&key, pair.serialize_pem().as_bytes(), true)?;
+        write(&cert, format!("{}{before}", made.pem()).as_bytes(), false)?;
+    }
+    Ok(())
+}
+
+fn first_certificate(text: &str) -> &str {
+    const END: &str = "-----END CERTIFICATE-----\n";
+    let text = text.trim_start();
+    text.find(END).map_or(text, |at| &text[..at + END.len()])
+}
+
+/// The cluster whose authority is in this folder.
+pub fn cluster(folder: &Path) -> Result<String, AuthorityError> {
+    cluster_of(folder, "ca", NODES)
+}
+
+/// Makes `node-N` in the authority's folder: what one node needs. It can be dialled by clients at these hosts.
+pub fn node(
+    folder: &Path,
+    node: u32,
+    hosts: &[String],
+    days: u32,
+    renew: bool,
+) -> Result<PathBuf, AuthorityError> {
+    let name = NodeName {
+        cluster: cluster(folder)?,
+        node,
+    };
+    let own = folder.join(format!("node-{node}"));
+    create_folder(&own)?;
+    let peers = Signer::open(folder, "ca", NODES)?;
+    let clients = Signer::open(folder, "clients-ca", CLIENTS)?;
+    for host in hosts {
+        if host.is_empty() || (host.parse::<IpAddr>().is_err() && host.contains([':', '/', ' '])) {
+            return Err(AuthorityError::BadHost(host.clone()));
+        }
+    }
+    let both = [
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    let names = vec![name.to_string()];
+    peers.sign(
+        &own,
+        "node",
+        &name.to_string(),
+        names.clone(),
+        &both,
+        days,
+        renew,
+    )?;
+    let names = [names, hosts.to_vec()].concat();
+    let serves = [ExtendedKeyUsagePurpose::ServerAuth];
+    clients.sign(
+        &own,
+        "server",
+        &name.to_string(),
+        names,
+        &serves,
+        days,
+        renew,
+    )?;
+    copy(folder, &own, "ca.crt")?;
+    copy(folder, &own, "clients-ca.crt")?;
+    Ok(own)
+}
+
+/// Makes `client-NAME` in the authority's folder: what a program or a person needs.
+pub fn client(
+    folder: &Path,
+    client: &str,
+    days: u32,
+    renew: bool,
+) -> Result<PathBuf, AuthorityError> {
+    if !is_label(client) {
+        return Err(AuthorityError::BadName(client.to_owned()));
+    }
+    let name = ClientName {
+        cluster: cluster(folder)?,
+        client: client.to_owned(),
+    };
+    let own = folder.join(format!("client-{client}"));
+    create_folder(&own)?;
+    let clients = Signer::open(folder, "clients-ca", CLIENTS)?;
+    let uses = [ExtendedKeyUsagePurpose::ClientAuth];
+    clients.sign(
+        &own,
+        "client",
+        client,
+        vec![name.to_string()],
+        &uses,
+        days,
+        renew,
+    )?;
+    copy(folder, &own, "clients-ca.crt")?;
+    Ok(own)
+}
+
+/// One of the two.
+struct Signer(Issuer<'static, KeyPair>);
+
+impl Signer {
+    fn open(folder: &Path, file: &str, of: &str) -> Result<Self, AuthorityError> {
+        cluster_of(folder, file, of)?;
+        let at = |end: &str| folder.join(format!("{file}.{end}"));
+        let text = |path: &Path| {
+            fs::read_to_string(path)
+                .map_err(|error| no_authority(folder, format!("{}: {error}", path.display())))
+        };
+        let key = KeyPair::from_pem(&text(&at("key"))?);
+        // What the parser says of a key is not repeated.
+        let key = key.map_err(|_| no_authority(folder, format!("{file}.key is no private key")))?;
+        let certificate = text(&at("crt"))?;
+        let issuer = Issuer::from_ca_cert_pem(first_certificate(&certificate), key);
+        Ok(Self(issuer.map_err(|error| {
+            no_authority(folder, error.to_string())
+        })?))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one certificate, said once")]
+    fn sign(
+        &self,
+        own: &Path,
+        file: &str,
+        name: &str,
+        names: Vec<String>,
+        uses: &[ExtendedKeyUsagePurpose],
+        days: u32,
+        renew: bool,
+    ) -> Result<(), AuthorityError> {
+        let (cert, key) = (
+            own.join(format!("{file}.crt")),
+            own.join(format!("{file}.key")),
+        );
+        if cert.exists() && !renew {
+            return Err(AuthorityError::Exists(cert));
+        }
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = uses.to_vec();
+        last(&mut params, days);
+        let pair = KeyPair::generate()?;
+        let made = params.signed_by(&pair, &self.0)?;
+        write(&key, pair.serialize_pem().as_bytes(), true)?;
+        write(&cert, made.pem().as_bytes(), false)
+    }
+}
+
+/// From now on, for so many days.
+fn last(params: &mut CertificateParams, days: u32) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let epoch = date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_after = epoch + now + Duration::from_secs(u64::from(days) * DAY_S);
+}
+
+fn no_authority(folder: &Path, why: String) -> AuthorityError {
+    AuthorityError::NoAuthority {
+        folder: folder.to_owned(),
+        why,
+    }
+}
+
+fn cluster_of(folder: &Path, file: &str, of: &str) -> Result<String, AuthorityError> {
+    let path = folder.join(format!("{file}.crt"));
+    let refuse = |why: String| no_authority(folder, why);
+    let bytes = fs::read(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+    let (_, pem) =
+        parse_x509_pem(&bytes).map_err(|error| refuse(format!("{file}.crt: {error}")))?;
+    let (_, parsed) = parse_x509_certificate(&pem.contents)
+        .map_err(|error| refuse(format!("{file}.crt: {error}")))?;
+    let mut names = parsed.subject().iter_common_name();
+    let name = names
+        .next()
+        .and_then(|name| name.as_str().ok())
+        .unwrap_or_default();
+    let cluster = name.strip_prefix(of).filter(|cluster| is_label(cluster));
+    Ok(cluster
+        .ok_or_else(|| refuse(format!("{file}.crt is that of '{name}'")))?
+        .to_owned())
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> AuthorityError {
+    |source| AuthorityError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn create_folder(folder: &Path) -> Result<(), AuthorityError> {
+    fs::create_dir_all(folder).map_err(failed(folder))
+}
+
+fn copy(from: &Path, to: &Path, file: &str) -> Result<(), AuthorityError> {
+    let bytes = fs::read(from.join(file)).map_err(failed(&from.join(file)))?;
+    write(&to.join(file), &bytes, false)
+}
+
+/// Replaces a file as a whole, so that a node which reads it now finds the old one or the new one.
+fn write(path: &Path, bytes: &[u8], secret: bool) -> Result<(), AuthorityError> {
+    let new = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    options.mode(if secret { 0o600 } else { 0o644 });
+    let written = options.open(&new).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(failed(path))
+}

@@ -1,0 +1,134 @@
+//! Names in certificates: `node-3.orders.quorate.internal` is node 3 of the cluster `orders`, and
+//! `ann.client.orders.quorate.internal` its client `ann`.
+//!
+//! They are DNS names so that every authority can issue them. Nobody looks them up: nodes and clients are dialled by
+//! whatever address they have.
+
+use std::fmt;
+
+/// The end of every name. `.internal` is set aside for private use.
+const SUFFIX: &str = ".quorate.internal";
+const CLIENT: &str = ".client";
+const NODE: &str = "node-";
+/// A label of a DNS name is no longer.
+const LABEL_MAX: usize = 63;
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeName {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's id, from 1.
+    pub node: u32,
+}
+
+/// A client of a cluster: a program or a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientName {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its own.
+    pub client: String,
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NODE}{}.{}{SUFFIX}", self.node, self.cluster)
+    }
+}
+
+impl fmt::Display for ClientName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{CLIENT}.{}{SUFFIX}", self.client, self.cluster)
+    }
+}
+
+impl NodeName {
+    /// The node that a name of a certificate names, if it names one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (node, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
+        let digits = node.strip_prefix(NODE)?;
+        let node: u32 = digits.parse().ok()?;
+        // One name for each node: no `node-07`, no `node-+7`.
+        let exact = node > 0 && node.to_string() == digits;
+        (exact && is_label(cluster)).then(|| Self {
+            cluster: cluster.to_owned(),
+            node,
+        })
+    }
+}
+
+impl ClientName {
+    /// The client that a name of a certificate names, if it names one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (client, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
+        let cluster = cluster.strip_prefix(&CLIENT[1..])?.strip_prefix('.')?;
+        (is_label(client) && is_label(cluster)).then(|| Self {
+            cluster: cluster.to_owned(),
+            client: client.to_owned(),
+        })
+    }
+}
+
+/// Whether this can be the name of a cluster or of a client: small letters, digits and dashes, as DNS has it.
+pub fn is_label(text: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=LABEL_MAX).contains(&text.len())
+        && text.bytes().all(fine)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        let node = NodeName {
+            cluster: "orders".to_owned(),
+            node: 3,
+        };
+        assert_eq!(node.to_string(), "node-3.orders.quorate.internal");
+        assert_eq!(NodeName::parse(&node.to_string()), Some(node));
+        let client = ClientName {
+            cluster: "orders".to_owned(),
+            client: "ann".to_owned(),
+        };
+        assert_eq!(client.to_string(), "ann.client.orders.quorate.internal");
+        assert_eq!(ClientName::parse(&client.to_string()), Some(client));
+    }
+
+    #[test]
+    fn what_is_nearly_a_name_is_none() {
+        for text in [
+            "",
+            "node-3",
+            "node-3.quorate.internal",
+            "node-3.orders.quorate.internal.",
+            "node-3.orders.example.com",
+            "node-0.orders.quorate.internal",
+            "node-03.orders.quorate.internal",
+            "node-+3.orders.quorate.internal",
+            "node--3.orders.quorate.internal",
+            "node-4294967296.orders.quorate.internal",
+            "node-3.or.ders.quorate.internal",
+            "node-3.Orders.quorate.internal",
+            "node-3..quorate.internal",
+            "*.orders.quorate.internal",
+            "ann.client.orders.quorate.internal",
+        ] {
+            assert_eq!(NodeName::parse(text), None, "{text}");
+        }
+        for text in [
+            "ann.orders.quorate.internal",
+            ".client.orders.quorate.internal",
+            "ann.client.quorate.internal",
+            "ann.clientorders.quorate.internal",
+            "a.b.client.orders.quorate.internal",
+            "node-3.orders.quorate.internal",
+        ] {
+            assert_eq!(ClientName::parse(text), None, "{text}");
+        }
+    }
+}

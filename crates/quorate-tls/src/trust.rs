@@ -1,0 +1,262 @@
+//! Whom a node trusts now, and who it is: read from files, and read again while it runs.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::{
+    ClientConfig, ServerConfig,
+    client::{Resumption, WebPkiServerVerifier},
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, ServerName},
+    server::NoServerSessionStorage,
+    version::TLS13,
+};
+use x509_parser::parse_x509_certificate;
+
+use crate::{
+    files::{self, BadFiles, ClientFiles, Files},
+    names::NodeName,
+    session::Session,
+    verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in},
+};
+
+/// When a certificate ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// What it is: `node`, `peers authority`, and so on.
+    pub what: &'static str,
+    /// The file that has it.
+    pub file: String,
+    /// Not valid from then on, in seconds since 1970.
+    pub unix_s: i64,
+}
+
+/// Who this node is and whom it trusts. Copies share what is in force.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    files: Arc<Files>,
+    own: NodeName,
+    now: Arc<RwLock<Arc<InForce>>>,
+}
+
+#[derive(Debug)]
+struct InForce {
+    /// What it was made of: certificates, the node's own last. Keys belong to them.
+    made_of: Vec<CertificateDer<'static>>,
+    expiries: Vec<Expiry>,
+    peers_in: Arc<ServerConfig>,
+    peers_out: Arc<ClientConfig>,
+    clients_in: Arc<ServerConfig>,
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+impl Trust {
+    /// Reads the files. They say which node of which cluster this is.
+    pub fn load(files: Files) -> Result<Self, BadFiles> {
+        let own = files::certificates(&files.cert)?;
+        let own = any_node_of(&own[0]).ok_or_else(|| {
+            let what =
+                "names no node: it needs one DNS name such as node-1.CLUSTER.quorate.internal";
+            BadFiles::contents(&files.cert, what)
+        })?;
+        let in_force = InForce::load(&files, &own)?;
+        Ok(Self {
+            files: Arc::new(files),
+            own,
+            now: Arc::new(RwLock::new(Arc::new(in_force))),
+        })
+    }
+
+    /// Reads the files again. Whether they have changed; if they cannot be used, what was in force stays.
+    pub fn reload(&self) -> Result<bool, BadFiles> {
+        let new = InForce::load(&self.files, &self.own)?;
+        if new.made_of == self.in_force().made_of {
+            return Ok(false);
+        }
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        *now = Arc::new(new);
+        Ok(true)
+    }
+
+    fn in_force(&self) -> Arc<InForce> {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        now.clone()
+    }
+
+    /// Which node this is.
+    pub const fn own(&self) -> &NodeName {
+        &self.own
+    }
+
+    /// When what is in force ends, each certificate for itself.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.in_force().expiries.clone()
+    }
+
+    /// For who comes to the admin address: clients, and nodes of the cluster.
+    pub fn clients_config(&self) -> Arc<ServerConfig> {
+        self.in_force().clients_in.clone()
+    }
+
+    /// The session of somebody who came to where peers connect.
+    pub fn peer_in(&self) -> Session {
+        Session::server(self.in_force().peers_in.clone(), self.own.cluster.clone())
+    }
+
+    /// The session of a client who came.
+    pub fn client_in(&self) -> Session {
+        Session::server(self.in_force().clients_in.clone(), self.own.cluster.clone())
+    }
+
+    /// The session with a peer that was dialled: this node, or any of the cluster.
+    pub fn peer_out(&self, node: Option<u32>) -> Session {
+        let name = match node {
+            Some(node) => NodeName {
+                cluster: self.own.cluster.clone(),
+                node,
+            }
+            .to_string(),
+            None => ANY_NODE.to_owned(),
+        };
+        let config = self.in_force().peers_out.clone();
+        let cluster = self.own.cluster.clone();
+        match ServerName::try_from(name) {
+            Ok(name) => Session::client(config, name, cluster),
+            Err(error) => Session::failed(error.to_string()),
+        }
+    }
+}
+
+/// Whom a client trusts, and who it is.
+#[derive(Clone, Debug)]
+pub struct ClientTrust(Arc<ClientConfig>);
+
+impl ClientTrust {
+    /// Reads the files.
+    pub fn load(files: &ClientFiles) -> Result<Self, BadFiles> {
+        let provider = provider();
+        let roots = Arc::new(files::roots(&files.ca)?);
+        let judge = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
+        let judge = judge.map_err(|error| BadFiles::contents(&files.ca, error))?;
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| BadFiles::contents(&files.ca, error))?
+            .dangerous()
+            .with_custom_certificate_verifier(judge)
+            .with_client_auth_cert(files::certificates(&files.cert)?, files::key(&files.key)?)
+            .map_err(|error| BadFiles::contents(&files.key, error))?;
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// The session with a node that was dialled at this host: a name or an address, without a port.
+    pub fn session(&self, host: &str) -> Result<Session, String> {
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?;
+        Ok(Session::client(self.0.clone(), name, String::new()))
+    }
+
+    /// For a library that makes connections itself.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.0.clone()
+    }
+}
+
+impl InForce {
+    fn load(files: &Files, own: &NodeName) -> Result<Self, BadFiles> {
+        let provider = provider();
+        let node = files::certificates(&files.cert)?;
+        let server = files::certificates(&files.server_cert)?;
+        let peers_ca = files::certificates(&files.ca)?;
+        let clients_ca = files::certificates(&files.client_ca)?;
+        if any_node_of(&node[0]).as_ref() != Some(own) {
+            return Err(BadFiles::contents(
+                &files.cert,
+                format!("does not name {own}, and this node is that one"),
+            ));
+        }
+        let expiries = [
+            ("node", &files.cert, &node),
+            ("server", &files.server_cert, &server),
+            ("nodes' authority", &files.ca, &peers_ca),
+            ("clients' authority", &files.client_ca, &clients_ca),
+        ];
+        let expiries = expiries.into_iter().flat_map(|(what, path, all)| {
+            all.iter().map(move |certificate| {
+                Ok(Expiry {
+                    what,
+                    file: path.display().to_string(),
+                    unix_s: ends(certificate).map_err(|error| BadFiles::contents(path, error))?,
+                })
+            })
+        });
+        let expiries = expiries.collect::<Result<Vec<_>, BadFiles>>()?;
+
+        let peers_roots = files::roots(&files.ca)?;
+        let clients_roots = files::roots(&files.client_ca)?;
+        let peers = || -> Result<PeersIn, BadFiles> {
+            let chain = chain_in(peers_roots.clone(), &provider);
+            Ok(PeersIn {
+                chain: chain.map_err(|error| BadFiles::contents(&files.ca, error))?,
+                cluster: own.cluster.clone(),
+            })
+        };
+        let clients = chain_in(clients_roots, &provider)
+            .map_err(|error| BadFiles::contents(&files.client_ca, error))?;
+        let clients = ClientsIn {
+            clients,
+            peers: peers()?,
+        };
+        let serve = |judge, chain: &[CertificateDer<'static>], key_file| {
+            let config = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[&TLS13])
+                .map_err(|error| BadFiles::contents(key_file, error))?
+                .with_client_cert_verifier(judge)
+                .with_single_cert(chain.to_vec(), files::key(key_file)?);
+            let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
+            // Who was trusted yesterday shows its certificate today.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            Ok(Arc::new(config))
+        };
+        let peers_in = serve(Arc::new(peers()?), &node, &files.key)?;
+        let clients_in = serve(Arc::new(clients), &server, &files.server_key)?;
+        let signatures = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(peers_roots.clone()),
+            provider.clone(),
+        );
+        let judge = PeersOut {
+            roots: peers_roots,
+            signatures: signatures
+                .build()
+                .map_err(|error| BadFiles::contents(&files.ca, error))?,
+            provider: provider.clone(),
+            cluster: own.cluster.clone(),
+        };
+        let mut peers_out = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| BadFiles::contents(&files.ca, error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(judge))
+            .with_client_auth_cert(node.clone(), files::key(&files.key)?)
+            .map_err(|error| BadFiles::contents(&files.key, error))?;
+        peers_out.resumption = Resumption::disabled();
+        // The names say which cluster this is.
+        peers_out.enable_sni = false;
+        let made_of = [peers_ca, clients_ca, server, node].concat();
+        Ok(Self {
+            made_of,
+            expiries,
+            peers_in,
+            peers_out: Arc::new(peers_out),
+            clients_in,
+        })
+    }
+}
+
+/// When a certificate of our own files ends, in seconds since 1970.
+fn ends(certificate: &CertificateDer<'_>) -> Result<i64, String> {
+    let (_, parsed) = parse_x509_certificate(certificate).map_err(|error| error.to_string())?;
+    Ok(parsed.validity().not_after.timestamp())
+}

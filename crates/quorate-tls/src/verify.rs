@@ -1,0 +1,230 @@
+//! Who may shake hands: a chain to an authority, and the name of a node of this cluster.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::{
+        ParsedCertificate, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+};
+use webpki::EndEntityCert;
+
+use crate::names::{ClientName, NodeName};
+
+/// The id of the only node of this cluster that a certificate names.
+pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<u32> {
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
+    let first = nodes.next()?;
+    (first.cluster == cluster && nodes.next().is_none()).then_some(first.node)
+}
+
+/// The node that a certificate names, of whatever cluster.
+pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
+    let first = nodes.next()?;
+    nodes.next().is_none().then_some(first)
+}
+
+/// The client of this cluster that a certificate names.
+pub(crate) fn client_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    let mut clients = parsed.valid_dns_names().filter_map(ClientName::parse);
+    clients
+        .find(|name| name.cluster == cluster)
+        .map(|name| name.client)
+}
+
+fn other_node() -> Error {
+    Error::InvalidCertificate(CertificateError::NotValidForName)
+}
+
+/// Accepts peers: nodes of the cluster with a certificate of its authority.
+#[derive(Debug)]
+pub(crate) struct PeersIn {
+    pub(crate) chain: Arc<dyn ClientCertVerifier>,
+    pub(crate) cluster: String,
+}
+
+impl ClientCertVerifier for PeersIn {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // Strangers are not told which authority it is.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self
+            .chain
+            .verify_client_cert(end_entity, intermediates, now)?;
+        node_of(end_entity, &self.cluster).ok_or_else(other_node)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
+/// Accepts clients, operators, and the nodes of the cluster themselves.
+#[derive(Debug)]
+pub(crate) struct ClientsIn {
+    pub(crate) clients: Arc<dyn ClientCertVerifier>,
+    pub(crate) peers: PeersIn,
+}
+
+impl ClientCertVerifier for ClientsIn {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let by_clients = self
+            .clients
+            .verify_client_cert(end_entity, intermediates, now);
+        by_clients.or_else(|error| {
+            let as_peer = self
+                .peers
+                .verify_client_cert(end_entity, intermediates, now);
+            as_peer.map_err(|_| error)
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.clients.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.clients.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.clients.supported_verify_schemes()
+    }
+}
+
+/// Judges whom this node dialled. The name that it dials with is a node's, or that of any node of the cluster.
+#[derive(Debug)]
+pub(crate) struct PeersOut {
+    pub(crate) roots: RootCertStore,
+    pub(crate) signatures: Arc<WebPkiServerVerifier>,
+    pub(crate) provider: Arc<CryptoProvider>,
+    pub(crate) cluster: String,
+}
+
+/// The name to dial with when any node of the cluster will do.
+pub(crate) const ANY_NODE: &str = "any-node.quorate.internal";
+
+impl ServerCertVerifier for PeersOut {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &self.roots,
+            intermediates,
+            now,
+            algorithms,
+        )?;
+        let node = node_of(end_entity, &self.cluster).ok_or_else(other_node)?;
+        let ServerName::DnsName(wanted) = server_name else {
+            return Err(other_node());
+        };
+        let wanted = wanted.as_ref();
+        let dialled = NodeName {
+            cluster: self.cluster.clone(),
+            node,
+        };
+        if wanted == ANY_NODE || wanted == dialled.to_string() {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(other_node())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signatures.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signatures.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signatures.supported_verify_schemes()
+    }
+}
+
+/// Whoever has a certificate of these authorities.
+pub(crate) fn chain_in(
+    roots: RootCertStore,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|error| error.to_string())
+}
