@@ -1,21 +1,66 @@
 //! One HTTP request to a node's admin address, bounded in time and size.
 
 use std::{
+    fs,
     io::{self, ErrorKind, Read},
+    path::Path,
+    sync::OnceLock,
     time::Duration,
 };
 
+use quorate_tls::{BadFiles, ClientFiles, ClientTrust};
 use serde::de::DeserializeOwned;
 use ureq::{
     Agent, Body,
-    config::Config,
+    config::{Config, ConfigBuilder},
     http::{Request, Uri, header::CONTENT_TYPE},
+    tls::{ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsProvider, parse_pem},
+    typestate::AgentScope,
 };
 
 use crate::view::ProgressView;
 
 /// Far more than a status has.
 const RESPONSE_BYTES_MAX: u64 = 4 << 20;
+
+/// How this process proves who it is, if it does: it talks to one cluster.
+static TLS: OnceLock<TlsConfig> = OnceLock::new();
+
+/// From now on nodes are asked by TLS, with this certificate. Once in a process; whatever is said later is ignored.
+pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
+    // What is wrong with the files is said by who knows them best.
+    ClientTrust::load(files)?;
+    let certificates = |path: &Path| {
+        let bytes = fs::read(path).map_err(|source| BadFiles::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        let items = parse_pem(&bytes).filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        });
+        Ok::<_, BadFiles>(items.collect::<Vec<_>>())
+    };
+    let key = fs::read(&files.key).map_err(|source| BadFiles::Io {
+        path: files.key.clone(),
+        source,
+    })?;
+    let key = PrivateKey::from_pem(&key).map_err(|_| BadFiles::Contents {
+        path: files.key.clone(),
+        what: "no private key in it".to_owned(),
+    })?;
+    let config = TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(quorate_tls::provider())
+        .root_certs(RootCerts::new_with_certs(&certificates(&files.ca)?))
+        .client_cert(Some(ClientCert::new_with_certs(
+            &certificates(&files.cert)?,
+            key,
+        )))
+        .build();
+    let _ = TLS.set(config);
+    Ok(())
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -134,13 +179,9 @@ pub fn stream(
     path: &str,
     wait: Duration,
 ) -> Result<Result<impl Read + Send + 'static, Response>, Error> {
-    let config = Config::builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .proxy(None)
+    let config = builder()
         .timeout_connect(Some(wait))
-        .timeout_recv_response(Some(wait))
-        .max_idle_connections(0);
+        .timeout_recv_response(Some(wait));
     let request = Request::get(uri(address, path)?).body(());
     let response = config
         .build()
@@ -160,7 +201,8 @@ pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Res
 }
 
 fn uri(address: &str, path: &str) -> Result<Uri, Error> {
-    let uri = Uri::builder().scheme("http").authority(address);
+    let scheme = if TLS.get().is_some() { "https" } else { "http" };
+    let uri = Uri::builder().scheme(scheme).authority(address);
     uri.path_and_query(path).build().map_err(bad(address))
 }
 
@@ -171,13 +213,20 @@ fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
 /// One request, one connection: nothing of the environment, such as a proxy, is between a node and
 /// who asks it.
 fn agent(wait: Duration) -> Agent {
+    let config = builder().timeout_global(Some(wait));
+    config.build().new_agent()
+}
+
+fn builder() -> ConfigBuilder<AgentScope> {
     let config = Config::builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .proxy(None)
-        .timeout_global(Some(wait))
         .max_idle_connections(0);
-    config.build().new_agent()
+    match TLS.get() {
+        Some(tls) => config.tls_config(tls.clone()),
+        None => config,
+    }
 }
 
 fn answer(mut answer: ureq::http::Response<Body>) -> Result<Response, Error> {

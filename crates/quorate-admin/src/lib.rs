@@ -6,6 +6,7 @@
 //! It is a feature: what only asks needs no runtime.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod client;
 pub mod error;
 pub mod joining;

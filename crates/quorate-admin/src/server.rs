@@ -16,6 +16,7 @@ mod turn;
 
 use std::{
     cell::Cell,
+    fmt::Write as _,
     io,
     net::{SocketAddr, TcpListener},
     sync::{
@@ -23,6 +24,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
@@ -40,8 +42,10 @@ use quorate_core::{effect::Role, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
 use quorate_net::Handle;
 use quorate_replica::{Probed, status::Status, tuner::Setting};
+use quorate_tls::{Protection, Trust};
 
 use crate::{
+    certificates::CertificateView,
     joining::{JoinAnswer, JoinRequest},
     members::{Asked, MembersRequest, MembersView},
     tuning::{HoldRequest, TuningView},
@@ -74,11 +78,16 @@ pub struct Admin {
     node: Arc<AtomicU32>,
     backups: Turn,
     ears: reaching::Ears,
+    protection: Protection,
 }
 
 impl Admin {
     /// Binds and serves from now on; the node is starting, or waits for an id.
-    pub fn start(address: &str, node: impl Into<Option<NodeId>>) -> Result<Self, StartError> {
+    pub fn start(
+        address: &str,
+        node: impl Into<Option<NodeId>>,
+        protection: Protection,
+    ) -> Result<Self, StartError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             let address = listener.local_addr()?;
             Ok((listener, address))
@@ -87,8 +96,14 @@ impl Admin {
             address: address.to_owned(),
             source,
         })?;
+        if protection == Protection::Loopback && !bound.ip().is_loopback() {
+            return Err(StartError::Unprotected {
+                address: address.to_owned(),
+            });
+        }
         let phase = Phase::Starting(Start::new("starting"));
         let admin = Self {
+            protection,
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
@@ -172,6 +187,47 @@ impl Admin {
             .map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
     }
 
+    /// What is shown of the node, with what the server knows itself.
+    fn view(&self, status: &Status, store: &'static str) -> NodeView {
+        let mut view = NodeView::new(status, store);
+        view.certificates = self.certificates();
+        let warnings = view
+            .certificates
+            .iter()
+            .filter_map(CertificateView::warning);
+        view.notices.extend(warnings);
+        view
+    }
+
+    fn certificates(&self) -> Vec<CertificateView> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
+        let expiries = self.protection.trust().map(Trust::expiries);
+        let expiries = expiries.unwrap_or_default().into_iter();
+        expiries
+            .map(|expiry| CertificateView::at(expiry.what, expiry.unix_s, now))
+            .collect()
+    }
+
+    fn certificate_metrics(&self) -> String {
+        let mut text = String::new();
+        for (at, certificate) in self.certificates().iter().enumerate() {
+            let name = "quorate_certificate_ends_unix_seconds";
+            if at == 0 {
+                let help = "When a certificate of this node ends, in seconds since 1970.";
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+            }
+            let CertificateView {
+                what, ends_unix_s, ..
+            } = certificate;
+            let _ = writeln!(
+                text,
+                "{name}{{what=\"{what}\",number=\"{at}\"}} {ends_unix_s}"
+            );
+        }
+        text
+    }
+
     async fn status(&self) -> Result<(Status, &'static str), Failure> {
         let answer = self.ask(|handle, store| handle.status().map(|status| (status, store)));
         answer.await?.map_err(Failure::unanswered)
@@ -188,6 +244,14 @@ pub enum StartError {
         address: String,
         /// What the system says.
         source: io::Error,
+    },
+    /// Strangers would reach it.
+    #[error(
+        "cannot listen on --admin {address}: others can reach this address, and nothing says who they are"
+    )]
+    Unprotected {
+        /// As it was given.
+        address: String,
     },
     /// There is no thread for it.
     #[error("start the admin thread: {0}")]
@@ -221,7 +285,8 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
         .build()?;
     runtime.block_on(async {
         let listener = connections::adopt(listener)?;
-        connections::serve(listener, router(admin), limits).await;
+        let trust = admin.protection.trust().cloned();
+        connections::serve(listener, router(admin), trust, limits).await;
         Ok(())
     })
 }
@@ -339,7 +404,7 @@ fn obstacle(status: &Status) -> Option<String> {
 
 async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
     let (status, store) = admin.status().await?;
-    Ok(Json(NodeView::new(&status, store)))
+    Ok(Json(admin.view(&status, store)))
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
@@ -349,7 +414,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
         .map_err(Failure::unanswered)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        metrics.text,
+        metrics.text + &admin.certificate_metrics(),
     )
         .into_response())
 }
@@ -400,7 +465,10 @@ async fn join(
     State(admin): State<Admin>,
     Body(request): Body<JoinRequest>,
 ) -> Result<Json<JoinAnswer>, Failure> {
-    let joined = admin.ask(move |handle, _| joining::join(handle, &request));
+    let joined = {
+        let trust = admin.protection.trust().cloned();
+        admin.ask(move |handle, _| joining::join(handle, &request, trust.as_ref()))
+    };
     joined.await?.map(Json)
 }
 
@@ -461,7 +529,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(10);
 
     fn starting() -> (Admin, String) {
-        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
+        let admin = Admin::start("127.0.0.1:0", NodeId(7), Protection::Loopback).unwrap();
         let address = admin.address().to_string();
         (admin, address)
     }
@@ -582,7 +650,7 @@ mod tests {
     #[test]
     fn a_port_in_use_is_one_error_that_names_flag_and_address() {
         let (_admin, address) = starting();
-        let error = Admin::start(&address, NodeId(8)).unwrap_err();
+        let error = Admin::start(&address, NodeId(8), Protection::Loopback).unwrap_err();
         let message =
             format!("cannot listen on --admin {address}: the address is in use by another process");
         assert_eq!(error.to_string(), message);

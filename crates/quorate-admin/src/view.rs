@@ -10,7 +10,10 @@ use quorate_replica::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::units::{bytes, span};
+use crate::{
+    certificates::CertificateView,
+    units::{bytes, span},
+};
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +81,9 @@ pub struct NodeView {
     /// Its device, if it has one.
     #[serde(default)]
     pub device: Option<DeviceView>,
+    /// When its certificates end; empty if it has none.
+    #[serde(default)]
+    pub certificates: Vec<CertificateView>,
     /// The members of the configuration.
     pub members: Vec<MemberView>,
 }
@@ -535,6 +541,7 @@ impl NodeView {
             ring: status.ring.iter().map(|node| node.0).collect(),
             choices: status.choices.clone(),
             device: status.device.as_ref().map(DeviceView::new),
+            certificates: Vec::new(),
             members: status
                 .peers
                 .iter()

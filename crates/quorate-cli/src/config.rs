@@ -3,6 +3,7 @@
 mod layers;
 mod plane;
 mod settings;
+mod trust;
 mod tuning;
 
 use std::{
@@ -25,6 +26,7 @@ use crate::output::Problem;
 use layers::Layers;
 pub(crate) use settings::StartArgs;
 use settings::{DISK_FLUSH_MS, LOG_SEGMENT};
+pub(crate) use trust::Trusting;
 
 /// Largest `--command-max`: what one batch can carry, with room to spare.
 const COMMAND_MAX_LIMIT: usize = 64 << 20;
@@ -48,6 +50,7 @@ pub(crate) struct StartConfig {
     pub(crate) stream: Option<String>,
     pub(crate) stream_raw: Option<String>,
     pub(crate) client_socket: Option<PathBuf>,
+    pub(crate) trusting: Trusting,
     pub(crate) plane: Wanted,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
@@ -174,6 +177,7 @@ impl StartConfig {
             stream: layers.optional("stream", address, parse_address)?,
             stream_raw: layers.optional("stream-raw", address, parse_address)?,
             client_socket: layers.optional("client-socket", "a path", path)?,
+            trusting: trust::resolve(&layers)?,
             plane,
             device,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,

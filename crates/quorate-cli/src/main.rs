@@ -3,6 +3,8 @@
 
 mod backup;
 mod bench;
+mod cert;
+mod certificates;
 mod config;
 mod demo;
 mod doctor;
@@ -30,10 +32,11 @@ mod sync;
 mod transfer;
 mod tune;
 
-use std::{env, ffi::OsString, process::ExitCode};
+use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
+use quorate_tls::ClientFiles;
 
 /// Consensus for ordinary machines: a replicated key-value store that loses nothing.
 #[derive(Debug, Parser)]
@@ -46,6 +49,10 @@ struct Cli {
     #[arg(long, global = true, env = "QUORATE_JSON", value_name = "BOOL", hide_possible_values = true,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     json: Option<String>,
+    // Text, as the setting of `quorate start` of the same name is.
+    /// A folder with certificate, key and authority, as 'quorate cert client' makes it: nodes are asked by TLS
+    #[arg(long, global = true, env = "QUORATE_TLS", value_name = "DIR")]
+    tls: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,6 +94,9 @@ enum Command {
     /// Measure: a cluster of its own, or one that runs
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Make certificates: authorities, nodes, clients
+    #[command(subcommand)]
+    Cert(cert::CertCommand),
     /// A script that completes commands and flags in a shell
     Completions(manual::CompletionsArgs),
     /// Manual pages
@@ -106,11 +116,24 @@ fn main() -> ExitCode {
     }
     let wanted = env::var_os(logging::VARIABLE);
     let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
-    let outcome = logging::start(wanted.as_deref()).and_then(|()| run(cli.command, output));
+    let outcome = logging::start(wanted.as_deref())
+        .and_then(|()| prove(cli.tls.as_deref().map(Path::new), &cli.command))
+        .and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
     outcome
         .unwrap_or_else(|problem| output.problem(&problem))
         .into()
+}
+
+/// Nodes are asked with this certificate, if there is one. A node that is to be started reads its own.
+fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
+    let Some(folder) = tls.filter(|_| !matches!(command, Command::Start(_))) else {
+        return Ok(());
+    };
+    quorate_admin::client::use_certificate(&ClientFiles::in_folder(folder)).map_err(|bad| {
+        let hint = bad.hint();
+        Problem::new(Exit::Usage, "tls", bad).hint(hint)
+    })
 }
 
 /// A switch that is neither on nor off, but for `bench`, where it may name a file.
@@ -164,6 +187,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),
         Command::Bench(command) => bench::run(&command),
+        Command::Cert(command) => cert::run(&command, output),
         Command::Completions(args) => manual::completions(&args, Cli::command(), output),
         Command::Man(args) => manual::man(&args, Cli::command(), output),
     }

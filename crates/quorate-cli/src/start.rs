@@ -9,9 +9,13 @@ use std::{
 };
 
 use quorate::{
-    Descriptors, Folder, NodeId, Opening, Settling, Starter, StateMachine, raise_descriptor_limit,
+    Descriptors, Folder, NodeId, Opening, Protection, Settling, Starter, StateMachine, Trust,
+    raise_descriptor_limit,
 };
-use quorate_admin::server::{self, Admin, StartError};
+use quorate_admin::{
+    client,
+    server::{self, Admin, StartError},
+};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -22,13 +26,15 @@ use quorate_kv::{
         memory::MemoryStore,
     },
 };
-use quorate_net::{Listeners, Reactor, plane::KeyFile};
+use quorate_net::{BindReason, Listeners, Reactor, plane::KeyFile};
 use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
 use quorate_stream_front::{Doors, StreamFront};
+use quorate_tls::ClientFiles;
 
 use crate::{
-    config::{StartArgs, StartConfig, Store},
+    certificates,
+    config::{StartArgs, StartConfig, Store, Trusting},
     joining::{self, Asking, Here},
     memory,
     output::{Exit, Problem, print, progress},
@@ -46,7 +52,12 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     die_with_parent()?;
     let stop = stop_on_signal()?;
-    let mut known = config.settings();
+    let protection = config.trusting.load()?;
+    let mut known = quorate::Settings {
+        protection: protection.clone(),
+        ..config.settings()
+    };
+    prove_as_node(&config, &protection)?;
     let folder = Folder::open(&known)?;
     known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
     let listed = folder.listed_address(&known);
@@ -62,8 +73,13 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     places.extend(stream.map(|address| ("stream", address)));
     places.extend(raw.map(|address| ("stream-raw", address)));
     check_places(&places)?;
-    let mut listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
-        .map_err(quorate::Error::from)?;
+    let mut listeners = Listeners::bind(
+        peer,
+        &config.client,
+        config.client_socket.as_deref(),
+        protection.clone(),
+    )
+    .map_err(quorate::Error::from)?;
     listeners.bind_datagrams(&config.plane).map_err(|refused| {
         let hint = refused.hint();
         Problem::new(Exit::Usage, "plane", refused).hint(hint)
@@ -74,7 +90,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             let hint = refused.hint();
             Problem::new(Exit::Usage, "device", refused).hint(hint)
         })?;
-    let admin = Admin::start(&config.admin, folder.node()).map_err(admin_failed)?;
+    let admin = Admin::start(&config.admin, folder.node(), protection).map_err(admin_failed)?;
     bind_streams(&mut listeners, stream)?;
     if let Some(raw) = raw {
         let bound = listeners.bind_raw_streams(raw);
@@ -116,6 +132,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         return Ok(Exit::Done);
     };
     let node = identity.founding().node;
+    check_name(&known.protection, node)?;
     answering.is(node);
     admin.is(node);
     announce.is(node);
@@ -178,6 +195,43 @@ fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Pr
     }
 }
 
+/// This process proves who it is with the node's certificate when it asks others.
+fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
+    let Trusting::Tls(files) = &config.trusting else {
+        return Ok(());
+    };
+    let own = ClientFiles {
+        cert: files.cert.clone(),
+        key: files.key.clone(),
+        ca: files.client_ca.clone(),
+    };
+    client::use_certificate(&own).map_err(|bad| {
+        let hint = bad.hint();
+        Problem::new(Exit::Usage, "tls", bad).hint(hint)
+    })?;
+    match config.node {
+        Some(node) => check_name(protection, node),
+        None => Ok(()),
+    }
+}
+
+/// Others believe the certificate, so a node with that of another one would be refused by all of them.
+fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
+    let Some(own) = protection.trust().map(Trust::own) else {
+        return Ok(());
+    };
+    if own.node == node.0 {
+        return Ok(());
+    }
+    let what = format_args!(
+        "this is node {node}, and its certificate is that of node {}",
+        own.node
+    );
+    Err(Problem::new(Exit::Usage, "tls", what).hint(format!(
+        "give it the folder that 'quorate cert node {node}' makes"
+    )))
+}
+
 fn admin_failed(error: StartError) -> Problem {
     let (code, hint) = match &error {
         StartError::Listen { source, .. } => {
@@ -189,6 +243,7 @@ fn admin_failed(error: StartError) -> Problem {
             };
             (code, "stop that process, or choose another address")
         }
+        StartError::Unprotected { .. } => ("cannot_listen", BindReason::Unprotected.hint()),
         StartError::Thread(_) => ("io", ""),
     };
     Problem::new(Exit::Failed, code, error).hint(hint)
@@ -262,6 +317,9 @@ impl Starting {
         if let Some(keys) = self.keys {
             plane_keys::follow(handle.clone(), keys)
                 .map_err(|error| Problem::io("start a thread", &error))?;
+        }
+        if let Protection::Tls(trust) = self.known.protection {
+            certificates::follow(trust).map_err(|error| Problem::io("start a thread", &error))?;
         }
         self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();

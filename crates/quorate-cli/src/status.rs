@@ -285,6 +285,7 @@ mod tests {
             error: None,
             notices: Vec::new(),
             progress: None,
+            certificates: Vec::new(),
             members: vec![member(1, None), member(2, Some(7))],
         }
     }

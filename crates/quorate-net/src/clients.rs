@@ -1,5 +1,7 @@
 //! Client connections: sockets for the front's state machines, with back-pressure both ways.
 
+mod unproved;
+
 use std::{
     net::TcpListener,
     os::fd::{AsFd, BorrowedFd},
@@ -12,8 +14,10 @@ use quorate_replica::{
     pressure::{Pressure, heaviest},
     seldom::Seldom,
 };
+use quorate_tls::Trust;
 use rustc_hash::FxHashMap;
 
+use self::unproved::Unproved;
 use crate::{
     cx::Cx,
     gates::Accepted,
@@ -53,6 +57,8 @@ pub(crate) struct Clients {
     leaving: Vec<ConnectionId>,
     /// Clients with output to send.
     dirty: Vec<ConnectionId>,
+    /// Those that have not proved who they are: their front knows nothing of them.
+    unproved: Unproved,
     pub(crate) stats: Stats,
 }
 
@@ -97,8 +103,9 @@ impl AsFd for Listener<'_> {
 }
 
 impl Clients {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, trust: Option<Trust>) -> Self {
         Self {
+            unproved: Unproved::new(trust),
             limits,
             connections: FxHashMap::default(),
             next_id: 1,
@@ -140,25 +147,41 @@ impl Clients {
                 ..socket.ends()
             };
             let id = ConnectionId(self.next_id);
+            self.next_id += 1;
+            if matches!(listener, Listener::Tcp(_)) && self.unproved.has_trust() {
+                self.receive(id, socket, ends, cx)?;
+                continue;
+            }
             let token = cx
                 .sources
                 .add(&socket, Source::Client(id), Interest::READ)?;
-            self.next_id += 1;
-            let client = Client {
-                socket,
-                token,
-                backlog: Vec::new(),
-                stage: Stage::Open,
-                end_untold: false,
-                interest: Interest::READ,
-                paused: false,
-                blocked: false,
-            };
-            self.connections.insert(id, client);
-            self.stats.clients_accepted += 1;
-            let (front, mut requests) = cx.host.front_and_requests(cx.now);
-            front.opened(id, ends, &mut requests);
+            self.open(id, socket, token, ends, cx);
         }
+    }
+
+    /// It is a client from now on.
+    fn open(
+        &mut self,
+        id: ConnectionId,
+        socket: Socket,
+        token: Token,
+        ends: Endpoints,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
+        let client = Client {
+            socket,
+            token,
+            backlog: Vec::new(),
+            stage: Stage::Open,
+            end_untold: false,
+            interest: Interest::READ,
+            paused: false,
+            blocked: false,
+        };
+        self.connections.insert(id, client);
+        self.stats.clients_accepted += 1;
+        let (front, mut requests) = cx.host.front_and_requests(cx.now);
+        front.opened(id, ends, &mut requests);
     }
 
     /// Something happened to one of the sockets.
@@ -181,7 +204,19 @@ impl Clients {
             self.dirty.push(id);
         }
         if ready.read {
+            self.read_all(id, cx);
+        }
+    }
+
+    /// Reads what has come, and what the session holds of it: the poller does not know of that.
+    fn read_all(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        self.read(id, cx);
+        while self.connections.get(&id).is_some_and(Client::holds_more) {
             self.read(id, cx);
+        }
+        let unsent = |client: &Client| client.socket.has_unsent();
+        if self.connections.get(&id).is_some_and(unsent) {
+            self.dirty.push(id);
         }
     }
 
@@ -199,6 +234,9 @@ impl Clients {
             client.paused = false;
             if !client.backlog.is_empty() {
                 self.feed(id, 0, cx);
+            }
+            if self.connections.get(&id).is_some_and(Client::holds_more) {
+                self.read_all(id, cx);
             }
             self.tell_end(id, cx);
             self.watch(id, cx);
@@ -271,8 +309,9 @@ impl Clients {
         }
     }
 
-    /// Ends farewells that have lasted long enough.
+    /// Ends farewells that have lasted long enough, and those who have not proved who they are for too long.
     pub(crate) fn on_time(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        self.dismiss_late(cx);
         let connections = &self.connections;
         self.leaving.retain(|id| connections.contains_key(id));
         let late = self.leaving.iter().filter(|id| {
@@ -293,12 +332,13 @@ impl Clients {
             Stage::Farewell(until) => Some(until),
             Stage::Open | Stage::HalfClosed => None,
         });
-        times.min()
+        times.chain(self.unproved.next_time()).min()
     }
 
     /// No client is read from any more: what was accepted is being finished.
     pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
+        self.dismiss_all(cx);
         let open = self
             .connections
             .iter_mut()
@@ -318,6 +358,10 @@ impl Clients {
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut ids = self.connections.keys().copied();
         ids.all(|id| host.front_mut().output(id).is_empty())
+            && !self
+                .connections
+                .values()
+                .any(|client| client.socket.has_unsent())
     }
 
     fn read(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
@@ -443,6 +487,9 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
+        if client.socket.has_unsent() && matches!(client.socket.flush(), Moved::Ended(_)) {
+            return self.close(id, cx);
+        }
         let output = cx.host.front_mut().output(id);
         let mut sent = 0;
         while sent < output.len() && !client.blocked {
@@ -454,7 +501,7 @@ impl Clients {
             }
         }
         output.drain(..sent);
-        let empty = output.is_empty();
+        let empty = output.is_empty() && !client.socket.has_unsent();
         if sent > 0 {
             cx.host.front_mut().sent(id);
             self.stats.client_bytes_out += sent as u64;
@@ -507,7 +554,7 @@ impl Clients {
         let read = !client.paused && client.stage != Stage::HalfClosed;
         let interest = Interest {
             read,
-            write: client.blocked,
+            write: client.socket.waits_to_write(client.blocked),
         };
         if interest == client.interest {
             return;
@@ -527,6 +574,14 @@ impl Clients {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
             front.closed(id, &mut requests);
         }
+    }
+}
+
+impl Client {
+    /// Whether it can be read at once.
+    fn holds_more(&self) -> bool {
+        let takes = !self.paused && self.stage != Stage::HalfClosed;
+        takes && self.socket.holds_more()
     }
 }
 

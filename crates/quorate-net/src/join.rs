@@ -13,6 +13,10 @@ use std::{
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_node::terms::Terms;
+use quorate_tls::{
+    Trust,
+    session::{Session, Taken},
+};
 use quorate_wire::{
     Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION,
     RefusalCode, decode, encode,
@@ -50,6 +54,7 @@ impl std::error::Error for JoinError {}
 pub fn join(
     founder: &str,
     request: Join,
+    trust: Option<&Trust>,
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Founded, JoinError> {
@@ -58,7 +63,7 @@ pub fn join(
         if stop() {
             return Err(JoinError::Stopped);
         }
-        let why = match attempt(founder, request, stop) {
+        let why = match attempt(founder, request, trust, stop) {
             Ok(Answer::Founded(founded)) => return Ok(founded),
             Ok(Answer::Refused(code, reason)) if is_final(code) => {
                 return Err(JoinError::Refused(code, reason));
@@ -88,16 +93,22 @@ pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
 
 /// Asks listed nodes, all at once, whether they belong to a cluster: those that say so. Who is not
 /// there, or does not answer in time, says nothing.
-pub fn members_among(nodes: &[(NodeId, String)], me: NodeId, patience: Duration) -> Vec<NodeId> {
+pub fn members_among(
+    nodes: &[(NodeId, String)],
+    me: NodeId,
+    trust: Option<&Trust>,
+    patience: Duration,
+) -> Vec<NodeId> {
     let deadline = Instant::now() + patience;
     let (tell, told) = channel();
     for (node, address) in nodes {
         let (node, address, tell) = (*node, address.clone(), tell.clone());
+        let trust = trust.cloned();
         // Not waited for: a name may take long to look up. Without a thread nobody is asked.
         let asking = thread::Builder::new().name("ask".to_owned());
         let _ = asking.spawn(move || {
             // The question is over if nobody listens.
-            let _ = tell.send(is_member(node, &address, me).then_some(node));
+            let _ = tell.send(is_member(node, &address, me, trust.as_ref()).then_some(node));
         });
     }
     drop(tell);
@@ -112,7 +123,7 @@ pub fn members_among(nodes: &[(NodeId, String)], me: NodeId, patience: Duration)
 
 /// Whether somebody there belongs to a cluster. A node that knows none says so; any other answer is
 /// that of a node which runs, whatever it thinks of the question.
-fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
+fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         version: PROTOCOL_VERSION,
         cluster: NO_CLUSTER,
@@ -124,7 +135,8 @@ fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
         admin: "",
         stream: "",
     };
-    match exchange(address, me, &Frame::Hello(hello), &|| false) {
+    let link = Link::dial(address, trust.map(|trust| trust.peer_out(Some(node.0))));
+    match link.and_then(|link| exchange(link, me, &Frame::Hello(hello), &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,
         Ok(Answer::Refused(..) | Answer::Founded(_)) => true,
     }
@@ -132,14 +144,15 @@ fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
 
 /// Whether the folder with this nonce starts at this address, and waits; else what is wrong. Who cannot be
 /// dialled now would be a member that nobody reaches.
-pub fn waits_at(address: &str, nonce: u64) -> Result<(), String> {
+pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let nobody = NodeId(0);
     let question = Frame::Join(Join {
         node: nobody,
         nonce,
         list_hash: 0,
     });
-    match exchange(address, nobody, &question, &|| false) {
+    let link = Link::dial(address, trust.map(|trust| trust.peer_out(None)));
+    match link.and_then(|link| exchange(link, nobody, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
         Ok(Answer::Refused(_, reason)) => Err(format!("somebody else is there: {reason}")),
         Ok(Answer::Founded(_)) => Err("somebody else is there".to_owned()),
@@ -152,34 +165,102 @@ enum Answer {
     Refused(RefusalCode, String),
 }
 
-fn attempt(founder: &str, request: Join, stop: &dyn Fn() -> bool) -> io::Result<Answer> {
-    exchange(founder, request.node, &Frame::Join(request), stop)
+fn attempt(
+    founder: &str,
+    request: Join,
+    trust: Option<&Trust>,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Answer> {
+    // The founder is whoever is at that address, if it is a node of this cluster.
+    let link = Link::dial(founder, trust.map(|trust| trust.peer_out(None)))?;
+    exchange(link, request.node, &Frame::Join(request), stop)
+}
+
+/// A connection that waits, with what stands between its bytes and the network.
+struct Link {
+    stream: TcpStream,
+    session: Option<Session>,
+}
+
+impl Link {
+    fn dial(address: &str, session: Option<Session>) -> io::Result<Self> {
+        let stream = connect(address)?;
+        stream.set_write_timeout(Some(ATTEMPT_MAX))?;
+        stream.set_read_timeout(Some(PAUSE))?;
+        Ok(Self { stream, session })
+    }
+
+    /// Sends what can be sent now of these bytes; how many. Not before both sides are known.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(session) = &mut self.session else {
+            return self.stream.write(bytes);
+        };
+        let sealed = session.seal(bytes);
+        session.flush(&mut self.stream)?;
+        Ok(sealed)
+    }
+
+    /// What comes within a pause.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(session) = &mut self.session else {
+            return self.stream.read(into);
+        };
+        loop {
+            let taken = session.take(into);
+            session.flush(&mut self.stream)?;
+            match taken {
+                Taken::Some(count) => return Ok(count),
+                Taken::Ended => return Ok(0),
+                Taken::Failed => {
+                    let why = session.failure().unwrap_or("the session is over");
+                    return Err(io::Error::other(format!("TLS: {why}")));
+                }
+                Taken::NeedsMore => {}
+            }
+            let mut came = [0; 4096];
+            match self.stream.read(&mut came)? {
+                0 => return Ok(0),
+                count => session.room().extend_from_slice(&came[..count]),
+            }
+            if !session.holds_more() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if session.is_established() {
+                continue;
+            }
+            // The handshake goes on, and the caller may have something to say once it is over.
+            if let Taken::NeedsMore = session.take(&mut []) {
+                session.flush(&mut self.stream)?;
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+    }
 }
 
 /// One question, one answer.
 fn exchange(
-    address: &str,
+    mut link: Link,
     from: NodeId,
     question: &Frame<'_>,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
     let deadline = Instant::now() + ATTEMPT_MAX;
-    let mut stream = connect(address)?;
     let mut out = Vec::new();
     encode(Member::first(from.0), question, &mut out).map_err(io::Error::other)?;
-    stream.set_write_timeout(Some(ATTEMPT_MAX))?;
-    stream.set_read_timeout(Some(PAUSE))?;
-    stream.write_all(&out)?;
+    let mut sent = 0;
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
+        if sent < out.len() {
+            sent += link.write(&out[sent..])?;
+        }
         if let Some(answer) = read_answer(&bytes)? {
             return Ok(answer);
         }
         if stop() || Instant::now() >= deadline {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet"));
         }
-        match stream.read(&mut chunk) {
+        match link.read(&mut chunk) {
             Ok(0) => {
                 return Err(io::Error::other(
                     "it closed the connection without an answer",

@@ -26,6 +26,10 @@ pub struct Limits {
     /// twice as long before each repetition, so a connection that outlives a partition needs about
     /// as long again once it heals; a new one needs a round trip.
     pub peer_silence_ms: u32,
+    /// Clients that have not proved who they are; the oldest makes room.
+    pub unproved_max: usize,
+    /// A client that has not proved who it is goes after this.
+    pub prove_ms: u64,
     /// Client connections at a time; further ones wait in the kernel's queue. Each takes a descriptor.
     pub clients_max: usize,
     /// Bytes of one client that its protocol has not used yet, such as part of a large command.
@@ -59,6 +63,8 @@ impl Default for Limits {
             knock_ms: 5_000,
             parting_ms: 10_000,
             peer_silence_ms: 1_500,
+            unproved_max: 256,
+            prove_ms: 5_000,
             clients_max: 10_000,
             client_backlog_bytes_max: 64 * MIB,
             clients_bytes_max: 1024 * MIB,

@@ -14,6 +14,7 @@ use std::{
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::status::Way;
+use quorate_tls::{Protection, Trust};
 use thiserror::Error;
 
 use crate::{
@@ -59,6 +60,9 @@ pub enum BindReason {
     /// At the path is a file of another kind.
     #[error("there is a file that is no socket")]
     NotASocket,
+    /// Strangers would reach it.
+    #[error("others can reach this address, and nothing says who they are")]
+    Unprotected,
     /// Something else.
     #[error("{0}")]
     Other(io::Error),
@@ -74,6 +78,9 @@ impl BindReason {
             Self::Denied(_) => "ports below 1024 and other users' folders need more rights",
             Self::Malformed(_) => "write it as HOST:PORT",
             Self::NotASocket => "choose another path",
+            Self::Unprotected => {
+                "--tls DIR, with certificates that 'quorate cert' makes; or --insecure, where whoever reaches it may do everything"
+            }
             Self::Other(_) => "check the address",
         }
     }
@@ -120,15 +127,20 @@ pub struct Listeners {
     raw_address: Option<SocketAddr>,
     datagrams: Option<Sockets>,
     device: Option<device::Bound>,
+    protection: Protection,
 }
 
 impl Listeners {
     /// Binds `--peer`, `--client` and, if given, `--client-socket`. Port 0 takes a free one.
-    pub fn bind(peer: &str, client: &str, socket: Option<&Path>) -> Result<Self, BindError> {
-        let mut listeners = Self::bind_peers(peer)?;
-        let (client, client_address) = bind_tcp("--client", client)?;
+    pub fn bind(
+        peer: &str,
+        client: &str,
+        socket: Option<&Path>,
+        protection: Protection,
+    ) -> Result<Self, BindError> {
+        let mut listeners = Self::bind_peers(peer, protection)?;
+        let (client, client_address) = listeners.bind_tcp("--client", client)?;
         let socket = socket.map(SocketFile::bind).transpose()?;
-        warn_of_strangers(client_address);
         listeners.client = Some(client);
         listeners.client_address = Some(client_address);
         listeners.socket = socket;
@@ -136,12 +148,14 @@ impl Listeners {
     }
 
     /// Binds `--peer` alone, for a node whose clients are in its own process.
-    pub fn bind_peers(peer: &str) -> Result<Self, BindError> {
-        let (peer, peer_address) = bind_tcp("--peer", peer)?;
-        if !peer_address.ip().is_loopback() {
+    pub fn bind_peers(peer: &str, protection: Protection) -> Result<Self, BindError> {
+        let (peer, peer_address) = bind_tcp("--peer", peer, &protection)?;
+        if let Protection::Insecure = protection
+            && !peer_address.ip().is_loopback()
+        {
             tracing::warn!(
                 address = %peer_address,
-                "peers are not authenticated yet: anyone who reaches this port can act as a member"
+                "--insecure: whoever reaches this node can act as a member, and read and write everything"
             );
         }
         Ok(Self {
@@ -156,13 +170,13 @@ impl Listeners {
             raw_address: None,
             datagrams: None,
             device: None,
+            protection,
         })
     }
 
     /// Binds `--stream` beside them.
     pub fn bind_streams(&mut self, stream: &str) -> Result<(), BindError> {
-        let (stream, stream_address) = bind_tcp("--stream", stream)?;
-        warn_of_strangers(stream_address);
+        let (stream, stream_address) = self.bind_tcp("--stream", stream)?;
         self.stream = Some(stream);
         self.stream_address = Some(stream_address);
         Ok(())
@@ -170,11 +184,23 @@ impl Listeners {
 
     /// Binds `--stream-raw` beside them.
     pub fn bind_raw_streams(&mut self, raw: &str) -> Result<(), BindError> {
-        let (raw, raw_address) = bind_tcp("--stream-raw", raw)?;
-        warn_of_strangers(raw_address);
+        let (raw, raw_address) = self.bind_tcp("--stream-raw", raw)?;
         self.raw = Some(raw);
         self.raw_address = Some(raw_address);
         Ok(())
+    }
+
+    fn bind_tcp(
+        &self,
+        flag: &'static str,
+        address: &str,
+    ) -> Result<(TcpListener, SocketAddr), BindError> {
+        bind_tcp(flag, address, &self.protection)
+    }
+
+    /// The certificates that those who connect have to have, if they have to.
+    pub const fn trust(&self) -> Option<&Trust> {
+        self.protection.trust()
     }
 
     /// Opens sockets for datagrams beside the listener for peers, as far as they are wanted and possible.
@@ -213,7 +239,7 @@ impl Listeners {
         node: impl Into<Option<NodeId>>,
         cluster: Option<u128>,
     ) -> io::Result<Starting> {
-        Starting::answer(&self.peer, node.into(), cluster)
+        Starting::answer(&self.peer, node.into(), cluster, self.trust().cloned())
     }
 
     /// Where peers connect.
@@ -237,16 +263,11 @@ impl Listeners {
     }
 }
 
-fn warn_of_strangers(address: SocketAddr) {
-    if !address.ip().is_loopback() {
-        tracing::warn!(
-            %address,
-            "clients are not authenticated yet: anyone who reaches this port can read and write"
-        );
-    }
-}
-
-fn bind_tcp(flag: &'static str, address: &str) -> Result<(TcpListener, SocketAddr), BindError> {
+fn bind_tcp(
+    flag: &'static str,
+    address: &str,
+    protection: &Protection,
+) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         // The library's 128 is short for a storm of clients: each overflow costs them a second.
         rustix::net::listen(&listener, BACKLOG)?;
@@ -254,7 +275,11 @@ fn bind_tcp(flag: &'static str, address: &str) -> Result<(TcpListener, SocketAdd
         let address = listener.local_addr()?;
         Ok((listener, address))
     });
-    bound.map_err(|error| BindError::new(flag, address, error))
+    let (listener, bound) = bound.map_err(|error| BindError::new(flag, address, error))?;
+    if matches!(protection, Protection::Loopback) && !bound.ip().is_loopback() {
+        return Err(BindError::new(flag, address, BindReason::Unprotected));
+    }
+    Ok((listener, bound))
 }
 
 /// A Unix socket in the file system; the file goes when this does.
@@ -321,9 +346,10 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_one_error_that_names_flag_and_address() {
-        let first = Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None).unwrap();
+        let first =
+            Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None, Protection::Loopback).unwrap();
         let taken = first.client_address().expect("bound").to_string();
-        let error = Listeners::bind("127.0.0.1:0", &taken, None).unwrap_err();
+        let error = Listeners::bind("127.0.0.1:0", &taken, None, Protection::Loopback).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("cannot listen on --client {taken}: the address is in use by another process")
@@ -336,11 +362,11 @@ mod tests {
 
     #[test]
     fn a_port_for_byte_streams_that_is_in_use_can_be_told_from_other_errors() {
-        let mut first = Listeners::bind_peers("127.0.0.1:0").unwrap();
+        let mut first = Listeners::bind_peers("127.0.0.1:0", Protection::Loopback).unwrap();
         assert_eq!(first.stream_address(), None);
         first.bind_streams("127.0.0.1:0").unwrap();
         let taken = first.stream_address().expect("bound").to_string();
-        let mut second = Listeners::bind_peers("127.0.0.1:0").unwrap();
+        let mut second = Listeners::bind_peers("127.0.0.1:0", Protection::Loopback).unwrap();
         let error = second.bind_streams(&taken).unwrap_err();
         assert_eq!((error.flag, error.reason.is_in_use()), ("--stream", true));
         let error = second.bind_streams("nonsense").unwrap_err();
@@ -349,8 +375,25 @@ mod tests {
     }
 
     #[test]
+    fn plain_text_stays_on_this_machine_unless_somebody_says_so() {
+        let everywhere = |protection| Listeners::bind_peers("0.0.0.0:0", protection);
+        let error = everywhere(Protection::Loopback).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot listen on --peer 0.0.0.0:0: others can reach this address, and nothing says who they are"
+        );
+        assert!(error.reason.hint().contains("--insecure"));
+        let mut insecure = everywhere(Protection::Insecure).unwrap();
+        insecure.bind_streams("0.0.0.0:0").unwrap();
+        let mut plain = Listeners::bind_peers("127.0.0.1:0", Protection::Loopback).unwrap();
+        assert!(plain.bind_streams("0.0.0.0:0").is_err());
+        assert!(plain.bind_raw_streams("0.0.0.0:0").is_err());
+    }
+
+    #[test]
     fn nonsense_is_one_error_too() {
-        let error = Listeners::bind("nonsense", "127.0.0.1:0", None).unwrap_err();
+        let error =
+            Listeners::bind("nonsense", "127.0.0.1:0", None, Protection::Loopback).unwrap_err();
         assert_eq!(
             (error.flag, error.reason.hint()),
             ("--peer", "write it as HOST:PORT")

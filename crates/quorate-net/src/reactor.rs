@@ -104,6 +104,7 @@ impl<H: Host> Reactor<H> {
             }
             None => None,
         };
+        let trust = listeners.trust().cloned();
         let datagrams = listeners.take_datagrams();
         let packets = datagrams
             .map(|datagrams| PacketSide::new(datagrams, &identity, seed, &mut sources))
@@ -117,12 +118,13 @@ impl<H: Host> Reactor<H> {
                 limits.clone(),
                 shared.clone(),
                 packets,
+                trust.clone(),
                 seed,
             ),
             desk: Desk::new(limits.commands_max),
             device,
             stop_ms: limits.stop_ms,
-            clients: Clients::new(limits),
+            clients: Clients::new(limits, trust),
             sources,
             stats: Stats::default(),
             started,
@@ -246,6 +248,9 @@ impl<H: Host> Reactor<H> {
             }
             Source::Client(id) => {
                 self.with_clients(now, |clients, cx| clients.on_ready(id, ready, cx));
+            }
+            Source::Unproved(id) => {
+                self.with_clients(now, |clients, cx| clients.on_unproved(id, ready, cx));
             }
         }
         Ok(())

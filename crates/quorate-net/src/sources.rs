@@ -37,6 +37,8 @@ pub(crate) enum Source {
     /// A socket of a plane of packets.
     Datagrams(Hears),
     Client(ConnectionId),
+    /// A client that has not proved who it is.
+    Unproved(ConnectionId),
 }
 
 /// The table, and the kernel's side of it.
@@ -72,6 +74,13 @@ impl Sources {
     /// Watches it for something else.
     pub(crate) fn change(&self, fd: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         self.poller.change(fd, token.data().as_ffi(), interest)
+    }
+
+    /// Its descriptor means something else from now on.
+    pub(crate) fn becomes(&mut self, token: Token, source: Source) {
+        if let Some(place) = self.table.get_mut(token) {
+            *place = source;
+        }
     }
 
     /// Its descriptor is being closed, which ends the kernel's interest.

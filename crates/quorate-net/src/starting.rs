@@ -13,6 +13,7 @@ use std::{
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_replica::plane::Body;
+use quorate_tls::Trust;
 use quorate_wire::{Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, RefusalCode, encode_parts};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -62,6 +63,7 @@ impl Starting {
         listener: &TcpListener,
         node: Option<NodeId>,
         cluster: Option<u128>,
+        trust: Option<Trust>,
     ) -> io::Result<Self> {
         let listener = listener.try_clone()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -76,6 +78,7 @@ impl Starting {
         let mut room = Room {
             listener,
             shared: Arc::clone(&shared),
+            trust,
             connections: VecDeque::new(),
             paused_until: None,
         };
@@ -119,6 +122,7 @@ impl Drop for Starting {
 struct Room {
     listener: TcpListener,
     shared: Arc<Shared>,
+    trust: Option<Trust>,
     connections: VecDeque<Connection>,
     paused_until: Option<Instant>,
 }
@@ -186,7 +190,7 @@ impl Room {
         loop {
             match socket::accept(&self.listener) {
                 Ok(Some(socket)) => self.connections.push_back(Connection {
-                    socket,
+                    socket: socket.secured(self.trust.as_ref().map(Trust::peer_in)),
                     inbox: Inbox::default(),
                     outbox: Outbox::default(),
                     deadline: Instant::now() + PATIENCE,
@@ -209,6 +213,14 @@ impl Room {
 impl Connection {
     /// Reads, and answers if it can. Whether it goes on.
     fn go_on(&mut self, shared: &Shared) -> bool {
+        let mut goes_on = self.go_on_once(shared);
+        while goes_on && self.socket.holds_more() {
+            goes_on = self.go_on_once(shared);
+        }
+        goes_on
+    }
+
+    fn go_on_once(&mut self, shared: &Shared) -> bool {
         match self.inbox.read(&mut self.socket, READ_BYTES) {
             Moved::Some(_) => {}
             Moved::Blocked => return true,

@@ -70,6 +70,8 @@ stats! {
     dials,
     /// Handshakes refused, by either side.
     refusals,
+    /// Connections, of peers and of clients, that ended because a side did not prove who it is.
+    tls_failures,
     /// Connections closed because of bytes that are no frame.
     malformed,
     /// Clients accepted.

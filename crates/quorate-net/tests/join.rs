@@ -37,7 +37,7 @@ const REQUEST: Join = Join {
 fn a_new_node_learns_what_was_founded() {
     let node = lone(Limits::default(), &[2]);
     node.shared.lock().admit = Some(Ok(founded()));
-    let answer = join(&node.peer, REQUEST, &|| false, &mut |_| {});
+    let answer = join(&node.peer, REQUEST, None, &|| false, &mut |_| {});
     assert_eq!(answer, Ok(founded()));
     // Joining is not being connected: that follows, with a hello.
     assert!(node.shared.lock().events.is_empty());
@@ -53,7 +53,7 @@ fn a_refusal_is_final_and_tells_why() {
         reason: reason.clone(),
     };
     node.shared.lock().admit = Some(Err(refused));
-    let answer = join(&node.peer, REQUEST, &|| false, &mut |_| {});
+    let answer = join(&node.peer, REQUEST, None, &|| false, &mut |_| {});
     assert_eq!(
         answer,
         Err(JoinError::Refused(RefusalCode::ListDiffers, reason))
@@ -72,7 +72,7 @@ fn a_founder_that_is_not_ready_is_asked_again_and_each_reason_is_told_once() {
         }
         false
     };
-    let answer = join(&node.peer, REQUEST, &stop, &mut |text| {
+    let answer = join(&node.peer, REQUEST, None, &stop, &mut |text| {
         heard.push(text.to_owned())
     });
     assert_eq!(answer, Ok(founded()));
@@ -95,7 +95,7 @@ fn who_waits_for_a_founder_that_is_not_there_can_stop() {
     let asked = Cell::new(0);
     let mut heard = 0;
     let stop = || asked.replace(asked.get() + 1) >= 3;
-    let answer = join(&nobody, REQUEST, &stop, &mut |_| heard += 1);
+    let answer = join(&nobody, REQUEST, None, &stop, &mut |_| heard += 1);
     assert_eq!((answer, heard), (Err(JoinError::Stopped), 1));
 }
 
@@ -112,7 +112,7 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
     });
     let mut heard = Vec::new();
     let over = Cell::new(false);
-    let answer = join(&address, REQUEST, &|| over.get(), &mut |text| {
+    let answer = join(&address, REQUEST, None, &|| over.get(), &mut |text| {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         over.set(heard.len() == 3);
     });

@@ -12,10 +12,12 @@ use std::{
 use common::{CLUSTER, DEADLINE, Event, Raw, Start, hello, lone, patient};
 use quorate_core::node_id::{Member, NodeId};
 use quorate_net::{JoinError, Limits, Listeners, join, members_among, waits_at};
+use quorate_tls::Protection;
 use quorate_wire::{Frame, Hello, Join, NO_CLUSTER, encode};
 
 fn listen() -> (Listeners, String) {
-    let listeners = Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None).unwrap();
+    let listeners =
+        Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None, Protection::Loopback).unwrap();
     let address = listeners.peer_address().to_string();
     (listeners, address)
 }
@@ -71,7 +73,7 @@ fn a_join_is_answered_and_waits() {
     };
     let mut heard = Vec::new();
     let over = std::cell::Cell::new(false);
-    let answer = join(&address, request, &|| over.get(), &mut |text| {
+    let answer = join(&address, request, None, &|| over.get(), &mut |text| {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         starting.belongs_to(CLUSTER);
         over.set(heard.len() == 2);
@@ -159,7 +161,7 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
         listed(2, &recovering),
         listed(1, &running.peer),
     ];
-    let members = members_among(&nodes, NodeId(4), DEADLINE);
+    let members = members_among(&nodes, NodeId(4), None, DEADLINE);
     assert_eq!(members, [NodeId(1), NodeId(2)]);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
@@ -170,7 +172,7 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let nodes = [listed(2, &address)];
-    let members = members_among(&nodes, NodeId(1), Duration::from_millis(50));
+    let members = members_among(&nodes, NodeId(1), None, Duration::from_millis(50));
     assert_eq!(members, []);
     let strange = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = strange.local_addr().unwrap().to_string();
@@ -181,7 +183,7 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
             .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             .unwrap();
     });
-    let members = members_among(&[listed(2, &address)], NodeId(1), DEADLINE);
+    let members = members_among(&[listed(2, &address)], NodeId(1), None, DEADLINE);
     assert_eq!(members, []);
     server.join().unwrap();
 }
@@ -194,18 +196,18 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     let none = "NotFounded: a new node starts, and has no cluster yet";
     assert_eq!(answer(&address, &hello(2)), none);
     starting.waits_with(77);
-    assert_eq!(waits_at(&address, 77), Ok(()));
-    let other = waits_at(&address, 78).unwrap_err();
+    assert_eq!(waits_at(&address, 77, None), Ok(()));
+    let other = waits_at(&address, 78, None).unwrap_err();
     assert_eq!(
         other,
         "somebody else is there: another folder waits for an id here"
     );
     starting.is(NodeId(4));
     starting.belongs_to(CLUSTER);
-    let late = waits_at(&address, 77).unwrap_err();
+    let late = waits_at(&address, 77, None).unwrap_err();
     assert_eq!(late, "somebody else is there: node 4 is starting");
     drop((starting, listeners));
-    let gone = waits_at(&address, 77).unwrap_err();
+    let gone = waits_at(&address, 77, None).unwrap_err();
     assert!(gone.contains("refused"), "{gone}");
 }
 
@@ -218,6 +220,6 @@ fn a_node_that_runs_is_no_folder_that_waits() {
         reason: "node 0 is not a member of this cluster".to_owned(),
     };
     node.shared.lock().admit = Some(Err(refused));
-    let running = waits_at(&node.peer, 77).unwrap_err();
+    let running = waits_at(&node.peer, 77, None).unwrap_err();
     assert!(running.contains("somebody else"), "{running}");
 }

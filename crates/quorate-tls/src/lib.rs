@@ -17,4 +17,4 @@ mod verify;
 
 pub use files::{BadFiles, ClientFiles, Files};
 pub use rustls::{ClientConfig, ServerConfig};
-pub use trust::{ClientTrust, Expiry, Trust};
+pub use trust::{ClientTrust, Expiry, Protection, Trust, provider};

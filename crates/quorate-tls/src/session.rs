@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    io::{self, ErrorKind, Read as _, Write},
+    io::{self, ErrorKind, IoSlice, Read as _, Write},
     mem,
     sync::Arc,
 };
@@ -141,6 +141,13 @@ impl Session {
         &mut self.incoming
     }
 
+    /// Nothing came: an idle connection holds no memory for it.
+    pub fn rest(&mut self) {
+        if self.used == self.incoming.len() {
+            (self.incoming, self.used) = (Vec::new(), 0);
+        }
+    }
+
     /// Whether [`Self::take`] has something to do without more of the network.
     pub const fn holds_more(&self) -> bool {
         self.readable > 0 || self.used < self.incoming.len()
@@ -167,8 +174,7 @@ impl Session {
                 return Taken::Failed;
             }
             if self.used == self.incoming.len() {
-                // An idle connection holds nothing.
-                (self.incoming, self.used) = (Vec::new(), 0);
+                self.rest();
                 return Taken::NeedsMore;
             }
             if into.is_empty() && self.readable > 0 {
@@ -204,6 +210,16 @@ impl Session {
         }
         let connection = self.connection.as_mut();
         let sealed = connection.map(|connection| connection.writer().write(bytes));
+        sealed.and_then(Result::ok).unwrap_or(0)
+    }
+
+    /// The same of several pieces in a row.
+    pub fn seal_all(&mut self, pieces: &[IoSlice<'_>]) -> usize {
+        if !self.established || self.failure.is_some() || self.finished {
+            return 0;
+        }
+        let connection = self.connection.as_mut();
+        let sealed = connection.map(|connection| connection.writer().write_vectored(pieces));
         sealed.and_then(Result::ok).unwrap_or(0)
     }
 

@@ -30,6 +30,28 @@ pub struct Expiry {
     pub unix_s: i64,
 }
 
+/// What keeps strangers from a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// Nobody but this machine reaches it.
+    #[default]
+    Loopback,
+    /// Nothing: whoever reaches it is trusted. Somebody said so.
+    Insecure,
+    /// Certificates.
+    Tls(Trust),
+}
+
+impl Protection {
+    /// The certificates, if there are any.
+    pub const fn trust(&self) -> Option<&Trust> {
+        match self {
+            Self::Tls(trust) => Some(trust),
+            Self::Loopback | Self::Insecure => None,
+        }
+    }
+}
+
 /// Who this node is and whom it trusts. Copies share what is in force.
 #[derive(Clone, Debug)]
 pub struct Trust {
@@ -48,9 +70,18 @@ struct InForce {
     clients_in: Arc<ServerConfig>,
 }
 
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+/// What does the arithmetic.
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
+
+impl PartialEq for Trust {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.now, &other.now)
+    }
+}
+
+impl Eq for Trust {}
 
 impl Trust {
     /// Reads the files. They say which node of which cluster this is.

@@ -21,6 +21,7 @@ use quorate_replica::{
     status::{Addresses, Status},
 };
 use quorate_stream_front::{Doors, StreamFront};
+use quorate_tls::Protection;
 
 use crate::{
     error::{Error, STOPPED},
@@ -115,6 +116,14 @@ impl Builder {
         self
     }
 
+    /// What keeps strangers away: certificates, or somebody's word that the network is trusted. Without either, the node
+    /// listens on loopback only.
+    #[must_use]
+    pub fn protection(mut self, protection: Protection) -> Self {
+        self.settings.protection = protection;
+        self
+    }
+
     /// Everything else.
     #[must_use]
     pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -171,7 +180,10 @@ impl Builder {
         let listed = folder.listed_address(&settings);
         let peer = peer.or_else(|| listed.clone());
         // A cluster of one has no peers to wait for.
-        let mut listeners = Listeners::bind_peers(peer.as_deref().unwrap_or("127.0.0.1:0"))?;
+        let mut listeners = Listeners::bind_peers(
+            peer.as_deref().unwrap_or("127.0.0.1:0"),
+            settings.protection.clone(),
+        )?;
         let refused = |refused| Error::new("device", format!("{refused}"));
         listeners.bind_device(&device, &place).map_err(refused)?;
         if let Some(streams) = streams {

@@ -177,7 +177,7 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
     let others = settings.cluster.iter().filter(|(other, _)| **other != node);
     let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
-    let Some(member) = members_among(&others, node, FOUNDER_PATIENCE)
+    let Some(member) = members_among(&others, node, settings.protection.trust(), FOUNDER_PATIENCE)
         .first()
         .copied()
     else {
@@ -206,7 +206,8 @@ fn ask_founder(
     let home = create(settings)?;
     let wanted = settings.wanted();
     let joining = Joining::prepare(home, node, u64::from_le_bytes(random()?))?;
-    match join(founder, joining.request(&wanted), stop, waiting) {
+    let trust = settings.protection.trust();
+    match join(founder, joining.request(&wanted), trust, stop, waiting) {
         Ok(founded) => Ok(Some(joining.finish(&wanted, founded)?)),
         Err(JoinError::Stopped) => Ok(None),
         Err(JoinError::Refused(code, reason)) => Err(join_refused(code, &reason)),

@@ -32,4 +32,5 @@ pub use quorate_replica::{
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
     status::Status,
 };
+pub use quorate_tls::{BadFiles, Files, Protection, Trust};
 pub use settings::Settings;

@@ -7,6 +7,8 @@ use quorate_disk::Want;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, group::As, routing::Votes, tuner::Settings as Tuning};
 
+use quorate_tls::Protection;
+
 use crate::descriptors::Descriptors;
 
 /// The settings of a node, from a command line or from a program that embeds it.
@@ -69,6 +71,9 @@ pub struct Settings {
     pub disk_flush: Duration,
     /// What drives the disk, for the log and for the store of streams.
     pub engine: Want,
+    /// What keeps strangers away. Without certificates, nobody but this machine may reach the node, unless somebody says
+    /// that the network is trusted.
+    pub protection: Protection,
 }
 
 impl Settings {
@@ -102,6 +107,7 @@ impl Settings {
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
             engine: Want::Auto,
+            protection: Protection::Loopback,
         }
     }
 

@@ -19,11 +19,14 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use quorate_tls::Trust;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::AbortHandle,
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 
 /// Accepting pauses for this long when descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -50,14 +53,20 @@ impl Default for Limits {
 }
 
 /// Serves until the process ends.
-pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    trust: Option<Trust>,
+    limits: Limits,
+) {
     let places = Places::default();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let place = places.take(limits.connections_max);
                 let id = place.id;
-                let task = tokio::spawn(serve_one(stream, router.clone(), limits, place));
+                let (router, trust) = (router.clone(), trust.clone());
+                let task = tokio::spawn(receive(stream, router, trust, limits, place));
                 places.started(id, task.abort_handle());
             }
             Err(error) => {
@@ -68,7 +77,31 @@ pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits)
     }
 }
 
-async fn serve_one(stream: TcpStream, router: Router, limits: Limits, place: Place) {
+/// Who has to prove who it is does so first, in the time that a request may take to begin.
+async fn receive(
+    stream: TcpStream,
+    router: Router,
+    trust: Option<Trust>,
+    limits: Limits,
+    place: Place,
+) {
+    let Some(trust) = trust else {
+        return serve_one(stream, router, limits, place).await;
+    };
+    let acceptor = TlsAcceptor::from(trust.clients_config());
+    match timeout(limits.head_wait, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => serve_one(stream, router, limits, place).await,
+        Ok(Err(error)) => tracing::debug!(%error, "an operator did not prove who it is"),
+        Err(_) => tracing::debug!("an operator did not prove who it is in time"),
+    }
+}
+
+async fn serve_one(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    router: Router,
+    limits: Limits,
+    place: Place,
+) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(|request: Request<Incoming>| {
         let busy = place.busy();
@@ -262,7 +295,7 @@ mod tests {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(async { serve(adopt(listener).unwrap(), router, limits).await });
+            runtime.block_on(async { serve(adopt(listener).unwrap(), router, None, limits).await });
         });
         Server {
             address,

@@ -10,17 +10,23 @@ use quorate_replica::group::{
     asking::{Answer, Ask},
 };
 
+use quorate_tls::Trust;
+
 use super::failure::Failure;
 use crate::joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER};
 
 /// Gives an id to a folder. Asked again, the same one ([join-2]).
-pub(super) fn join(handle: &Handle, request: &JoinRequest) -> Result<JoinAnswer, Failure> {
+pub(super) fn join(
+    handle: &Handle,
+    request: &JoinRequest,
+    trust: Option<&Trust>,
+) -> Result<JoinAnswer, Failure> {
     let (nonce, role) = understood(request)?;
     let charter = handle.charter().map_err(Failure::unanswered)?;
     let via = request.via.as_deref().and_then(|text| text.parse().ok());
     make_reachable(handle, &charter, via)?;
     // Who cannot be dialled now would be a member that nobody reaches.
-    waits_at(&request.peer, nonce).map_err(|why| {
+    waits_at(&request.peer, nonce, trust).map_err(|why| {
         let node = charter.node;
         let what = format!("node {node} cannot dial it at {}: {why}", request.peer);
         let hint = "start it with a --peer address that the other nodes can dial";

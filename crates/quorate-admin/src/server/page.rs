@@ -95,7 +95,9 @@ pub fn serve<B: Board>(
     let work = move || {
         runtime.block_on(async {
             match connections::adopt(listener) {
-                Ok(listener) => connections::serve(listener, router(html, board), limits).await,
+                Ok(listener) => {
+                    connections::serve(listener, router(html, board), None, limits).await
+                }
                 Err(error) => tracing::error!(%error, "the page is not served"),
             }
         });

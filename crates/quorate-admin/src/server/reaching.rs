@@ -289,7 +289,8 @@ mod tests {
     const TOKEN: &str = "00000000000000a1";
 
     fn admin() -> String {
-        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
+        let admin =
+            Admin::start("127.0.0.1:0", NodeId(7), quorate_tls::Protection::Loopback).unwrap();
         admin.address().to_string()
     }
 

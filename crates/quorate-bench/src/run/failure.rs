@@ -190,7 +190,8 @@ fn repetition(
         return Err(unreachable(running.finish().err()));
     };
     let sleep_to = |moment| {
-        thread::sleep((started + moment).saturating_duration_since(Instant::now()));
+        let at: Instant = started + moment;
+        thread::sleep(at.saturating_duration_since(Instant::now()));
     };
     sleep_to(moments.begin);
     let begin = Readings::take(cluster, running.completed());

@@ -60,13 +60,14 @@ pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
-/// So may this.
+/// So may these.
+const INSECURE: &str = "insecure";
 const PLANE_TRUSTED: &str = "plane-trusted";
 /// Not shown either: small segments are for tests, which want many of them.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 48] = [
+pub(super) const SETTINGS: [Setting; 56] = [
     setting(
         "data",
         "DIR",
@@ -216,6 +217,54 @@ pub(super) const SETTINGS: [Setting; 48] = [
         PLANE_TRUSTED,
         "on|off",
         "Datagrams without a key although others reach this address: whoever can send them is trusted [default: off]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls",
+        "DIR",
+        "A folder of certificates, as 'quorate cert node' makes it: who connects has to have one; read again when it changes",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-cert",
+        "FILE",
+        "This node's certificate [default: node.crt in --tls]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-key",
+        "FILE",
+        "Its key [default: node.key in --tls]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-ca",
+        "FILE",
+        "The authorities of nodes [default: ca.crt in --tls]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-server-cert",
+        "FILE",
+        "What clients and operators are shown [default: server.crt in --tls, or --tls-cert]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-server-key",
+        "FILE",
+        "Its key [default: server.key in --tls, or --tls-key]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-client-ca",
+        "FILE",
+        "The authorities of clients [default: clients-ca.crt in --tls, or --tls-ca]",
+        Preset::Unset,
+    ),
+    setting(
+        INSECURE,
+        "on|off",
+        "Without certificates although others reach this node: whoever can is trusted [default: off]",
         Preset::Unset,
     ),
     setting(
@@ -370,7 +419,7 @@ impl Args for StartArgs {
                 .text()
                 .map(|value| format!(" [default: {value}]"));
             let variable = format!(" [env: {}]", variable(setting.name));
-            let bare = [THRIFTY, PLANE_TRUSTED].contains(&setting.name);
+            let bare = [THRIFTY, PLANE_TRUSTED, INSECURE].contains(&setting.name);
             command.arg(
                 Arg::new(setting.name)
                     .long(setting.name)

@@ -11,5 +11,6 @@ pub(crate) mod inbox;
 pub(crate) mod outbox;
 pub mod peers;
 pub mod resolve;
+mod secured;
 pub(crate) mod share;
 pub(crate) mod socket;

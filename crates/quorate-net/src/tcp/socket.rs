@@ -1,7 +1,7 @@
 //! A stream socket that never blocks: dial, accept, read, write, and what a dead peer means.
 //!
-//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. What changes bytes
-//! between the buffers and the network, such as TLS, belongs here.
+//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. What TLS makes of them between the
+//! buffers and the network is in `secured`.
 
 use std::{
     io::{self, IoSlice},
@@ -11,6 +11,7 @@ use std::{
 };
 
 use quorate_replica::front::{Door, Endpoints};
+use quorate_tls::session::Session;
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -19,6 +20,8 @@ use rustix::{
         SocketFlags, SocketType, socket_with, sockopt,
     },
 };
+
+use super::secured;
 
 /// How a read or write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +36,21 @@ pub(crate) enum Moved {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    /// What stands between its bytes and the network, if anything does.
+    session: Option<Box<Session>>,
+}
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
-#[cfg(test)]
 impl From<OwnedFd> for Socket {
     fn from(fd: OwnedFd) -> Self {
-        Self(fd)
+        Self { fd, session: None }
     }
 }
 
@@ -53,7 +59,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&listener, flags) {
-            Ok(socket) => return Ok(Some(Socket(socket))),
+            Ok(socket) => return Ok(Some(socket.into())),
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
@@ -72,41 +78,88 @@ impl Socket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         match rustix::net::connect(&socket, &address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Self(socket)),
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket.into()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Whether the connection that [`Self::dial`] started stands.
     pub(crate) fn dialled(&self) -> io::Result<()> {
-        Ok(sockopt::socket_error(&self.0)??)
+        Ok(sockopt::socket_error(&self.fd)??)
     }
 
     /// Small messages leave at once, and a peer that says nothing for `silence_ms`, not even by its
     /// kernel, is gone: without this a peer whose machine lost power would look connected for hours.
     pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
         let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
-        sockopt::set_tcp_nodelay(&self.0, true)?;
-        sockopt::set_socket_keepalive(&self.0, true)?;
-        sockopt::set_tcp_keepidle(&self.0, probe)?;
-        sockopt::set_tcp_keepintvl(&self.0, probe)?;
-        sockopt::set_tcp_keepcnt(&self.0, 3)?;
-        sockopt::set_tcp_user_timeout(&self.0, silence_ms)?;
+        sockopt::set_tcp_nodelay(&self.fd, true)?;
+        sockopt::set_socket_keepalive(&self.fd, true)?;
+        sockopt::set_tcp_keepidle(&self.fd, probe)?;
+        sockopt::set_tcp_keepintvl(&self.fd, probe)?;
+        sockopt::set_tcp_keepcnt(&self.fd, 3)?;
+        sockopt::set_tcp_user_timeout(&self.fd, silence_ms)?;
         Ok(())
     }
 
     /// Replies leave at once; clients that vanished are noticed within minutes. Sockets that are not
     /// TCP refuse, and need none of it.
     pub(crate) fn tune_for_client(&self) {
-        let _ = sockopt::set_tcp_nodelay(&self.0, true);
-        let _ = sockopt::set_socket_keepalive(&self.0, true);
-        let _ = sockopt::set_tcp_keepidle(&self.0, Duration::from_secs(60));
-        let _ = sockopt::set_tcp_keepintvl(&self.0, Duration::from_secs(20));
+        let _ = sockopt::set_tcp_nodelay(&self.fd, true);
+        let _ = sockopt::set_socket_keepalive(&self.fd, true);
+        let _ = sockopt::set_tcp_keepidle(&self.fd, Duration::from_secs(60));
+        let _ = sockopt::set_tcp_keepintvl(&self.fd, Duration::from_secs(20));
+    }
+
+    /// Its bytes go through this session from now on.
+    pub(crate) fn secured(mut self, session: Option<Session>) -> Self {
+        self.session = session.map(Box::new);
+        self
+    }
+
+    /// The session, if there is one.
+    pub(crate) fn session(&self) -> Option<&Session> {
+        self.session.as_deref()
+    }
+
+    /// Whether bytes of the connection can pass: both sides are known, if they have to be.
+    pub(crate) fn is_established(&self) -> bool {
+        self.session().is_none_or(Session::is_established)
+    }
+
+    /// Why the session ended, if it did not end well.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.session()?.failure()
+    }
+
+    /// Whether a read finds something that the poller does not know of.
+    pub(crate) fn holds_more(&self) -> bool {
+        self.session().is_some_and(Session::holds_more)
+    }
+
+    /// Whether bytes that were written have not left.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.session().is_some_and(Session::has_unsent)
+    }
+
+    /// Whether readiness to write is worth waiting for, if the connection has output.
+    pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
+        self.has_unsent() || (has_output && self.is_established())
+    }
+
+    /// Bytes that were written and have not left, as far as they go.
+    pub(crate) fn flush(&mut self) -> Moved {
+        match &mut self.session {
+            Some(session) => secured::flush(&self.fd, session),
+            None => Moved::Some(0),
+        }
     }
 
     /// One read into the spare capacity of a vector.
     pub(crate) fn read_spare(&mut self, into: &mut Vec<u8>) -> Moved {
-        match rustix::net::recv(&self.0, spare_capacity(into), RecvFlags::empty()) {
+        if let Some(session) = &mut self.session {
+            return secured::read_spare(&self.fd, session, into);
+        }
+        match rustix::net::recv(&self.fd, spare_capacity(into), RecvFlags::empty()) {
             Ok((0, _)) => Moved::Ended(None),
             Ok((count, _)) => Moved::Some(count),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
@@ -116,7 +169,10 @@ impl Socket {
 
     /// One read, of at most the buffer's length.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
-        match rustix::net::recv(&self.0, into, RecvFlags::empty()) {
+        if let Some(session) = &mut self.session {
+            return secured::read(&self.fd, session, into);
+        }
+        match rustix::net::recv(&self.fd, into, RecvFlags::empty()) {
             Ok((_, 0)) => Moved::Ended(None),
             Ok((_, count)) => Moved::Some(count),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
@@ -126,7 +182,10 @@ impl Socket {
 
     /// One write, as far as it goes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
-        match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
+        if let Some(session) = &mut self.session {
+            return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
+        }
+        match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
             Ok(count) => Moved::Some(count),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
             Err(error) => Moved::Ended(Some(error)),
@@ -135,8 +194,11 @@ impl Socket {
 
     /// One write of several pieces in a row, as far as it goes.
     pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
+        if let Some(session) = &mut self.session {
+            return secured::write(&self.fd, session, pieces);
+        }
         let mut control = SendAncillaryBuffer::default();
-        match rustix::net::sendmsg(&self.0, pieces, &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(&self.fd, pieces, &mut control, SendFlags::NOSIGNAL) {
             Ok(count) => Moved::Some(count),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
             Err(error) => Moved::Ended(Some(error)),
@@ -144,15 +206,21 @@ impl Socket {
     }
 
     /// Nothing will be written any more; what was is still delivered. A connection that is broken
-    /// already is left as it is.
+    /// already is left as it is. To be said again while there is something unsent.
     pub(crate) fn finish_writing(&mut self) {
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
+        if let Some(session) = &mut self.session {
+            session.finish();
+            if secured::flush(&self.fd, session) == Moved::Blocked {
+                return;
+            }
+        }
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
     /// The other end is told of no orderly end once this is closed: what is not delivered is dropped.
     /// Sockets that are not TCP end as ever.
     pub(crate) fn reset_at_close(&self) {
-        let _ = sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
+        let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
     /// Both ends of a client's connection, in Redis' form.
@@ -163,8 +231,8 @@ impl Socket {
         };
         Endpoints {
             door: Door::Commands,
-            peer: text(rustix::net::getpeername(&self.0).ok().flatten()),
-            local: text(rustix::net::getsockname(&self.0).ok()),
+            peer: text(rustix::net::getpeername(&self.fd).ok().flatten()),
+            local: text(rustix::net::getsockname(&self.fd).ok()),
         }
     }
 
@@ -176,7 +244,7 @@ impl Socket {
 
     /// The address of the other end, if it is there.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
-        let address = rustix::net::getpeername(&self.0).ok().flatten()?;
+        let address = rustix::net::getpeername(&self.fd).ok().flatten()?;
         SocketAddr::try_from(address)
             .ok()
             .map(|address| address.ip())

@@ -38,6 +38,7 @@ use quorate_replica::{
     pressure::Pressure,
     status::{Addresses, DiskUse, Peer, PeerPlane, Snapshot, Status, TuningReport},
 };
+use quorate_tls::Protection;
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
     decode, encode, encode_parts,
@@ -639,6 +640,7 @@ pub(crate) struct Start {
     pub(crate) socket: Option<PathBuf>,
     pub(crate) peer: String,
     pub(crate) plane: Wanted,
+    pub(crate) protection: Protection,
 }
 
 impl Start {
@@ -651,11 +653,17 @@ impl Start {
             socket: None,
             peer: "127.0.0.1:0".to_owned(),
             plane: Wanted::default(),
+            protection: Protection::Loopback,
         }
     }
 
     pub(crate) fn bind(self) -> Bound {
-        let listeners = Listeners::bind(&self.peer, "127.0.0.1:0", self.socket.as_deref());
+        let listeners = Listeners::bind(
+            &self.peer,
+            "127.0.0.1:0",
+            self.socket.as_deref(),
+            self.protection.clone(),
+        );
         let mut listeners = listeners.unwrap();
         listeners.bind_streams("127.0.0.1:0").unwrap();
         listeners.bind_raw_streams("127.0.0.1:0").unwrap();

@@ -58,6 +58,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         notices: Vec::new(),
         streams: StreamsView::default(),
         progress: None,
+        certificates: Vec::new(),
         members: Vec::new(),
     }
 }

@@ -147,11 +147,33 @@ impl Peers {
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         match frame {
-            Frame::Hello(hello) => self.on_hello(id, &hello, cx),
-            Frame::Join(join) => self.on_join(id, join, cx),
+            Frame::Hello(hello) if self.proves(id, hello.from.node, cx) => {
+                self.on_hello(id, &hello, cx);
+            }
+            Frame::Join(join) if self.proves(id, join.node, cx) => self.on_join(id, join, cx),
+            Frame::Hello(_) | Frame::Join(_) => {}
             _ => return Verdict::Close,
         }
         Verdict::GoOn
+    }
+
+    /// Whether who greets in this node's name has its certificate; else it is told that it has not. Who asks for an id
+    /// has none, and is some node of the cluster.
+    fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
+        let session = self.links.get(id).and_then(|link| link.socket().session());
+        let Some(session) = session else {
+            return true;
+        };
+        let proved = session.node();
+        if proved == Some(node.0) || (node == NodeId(0) && proved.is_some()) {
+            return true;
+        }
+        self.stats.refusals += 1;
+        let named = proved.map_or_else(|| "no node".to_owned(), |proved| format!("node {proved}"));
+        let reason = format!("it greets as node {node}, and its certificate names {named}");
+        self.journal.complain(node, &reason);
+        self.refuse(id, RefusalCode::WrongNode, &reason, cx.now);
+        false
     }
 
     /// The answer to our hello.

@@ -291,8 +291,19 @@ impl Link {
     }
 
     /// Whether another read should be made at once.
-    pub(super) const fn reads_on(&self) -> bool {
-        self.inbox.reads_on()
+    pub(super) fn reads_on(&self) -> bool {
+        self.inbox.reads_on() || self.socket.holds_more()
+    }
+
+    /// Whether it should be made although the turn's share is used up: the poller does not know of what is held.
+    pub(super) fn holds_more(&self) -> bool {
+        self.socket.holds_more()
+    }
+
+    /// Whether a read made something to write.
+    pub(super) fn woke(&self) -> bool {
+        let waits = !self.outbox.is_empty() && !self.interest.write && !self.paused;
+        self.socket.has_unsent() || (waits && self.socket.is_established())
     }
 
     /// What came, lent out so that it can be read while this table is used; see [`Self::give_back`].
@@ -310,35 +321,43 @@ impl Link {
 
     /// One write of at most so many bytes, if anything waits.
     pub(super) fn write(&mut self, limit: usize) -> Option<Moved> {
-        if self.outbox.is_empty() {
+        if self.outbox.is_empty() && !self.socket.has_unsent() {
             return None;
         }
-        let moved = self.outbox.write(&mut self.socket, limit);
+        let moved = if self.outbox.is_empty() {
+            self.socket.flush()
+        } else {
+            self.outbox.write(&mut self.socket, limit)
+        };
         Some(self.note_end(moved))
     }
 
     /// Watches the socket for what can be done now. The last frame of one that leaves ends it.
     pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
+        if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
+            self.socket.finish_writing();
+        }
+        let has_output = !self.outbox.is_empty() && !self.paused;
         let interest = Interest {
             read: true,
-            write: !self.outbox.is_empty() && !self.paused,
+            write: self.socket.waits_to_write(has_output),
         };
         if interest != self.interest {
             self.interest = interest;
             sources.change(&self.socket, self.token, interest)?;
-        }
-        if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
-            self.socket.finish_writing();
         }
         Ok(())
     }
 
     fn note_end(&mut self, moved: Moved) -> Moved {
         if let Moved::Ended(why) = moved {
-            self.lost = Some(why.map_or_else(
-                || "it closed the connection".to_owned(),
-                |errno| errno.to_string(),
-            ));
+            let failure = self.socket.failure().map(|why| format!("TLS: {why}"));
+            self.lost = Some(failure.unwrap_or_else(|| {
+                why.map_or_else(
+                    || "it closed the connection".to_owned(),
+                    |errno| errno.to_string(),
+                )
+            }));
         }
         moved
     }

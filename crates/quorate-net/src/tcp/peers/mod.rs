@@ -23,6 +23,7 @@ use quorate_replica::{
     plane::{Body, Plane, Received, TooLarge},
     status::Addresses,
 };
+use quorate_tls::Trust;
 use quorate_wire::{
     BODY_BYTES_MAX, Frame, HANDSHAKE_BODY_BYTES_MAX, Lane, Malformed, RefusalCode, encode_parts,
 };
@@ -68,6 +69,8 @@ pub(crate) struct Peers {
     packets: Option<PacketSide>,
     /// What connections may take beside datagrams.
     share: Option<Share>,
+    /// Who peers have to prove to be, and this node to them.
+    trust: Option<Trust>,
     pub(crate) stats: Stats,
 }
 
@@ -78,6 +81,7 @@ impl Peers {
         limits: Limits,
         shared: Arc<Shared>,
         packets: Option<PacketSide>,
+        trust: Option<Trust>,
         seed: u64,
     ) -> Self {
         let me = identity.member.node;
@@ -89,6 +93,7 @@ impl Peers {
                 .as_ref()
                 .map(|packets| Share::of(packets.link_bytes_s(), Time(0))),
             packets,
+            trust,
             identity,
             limits,
             shared,
@@ -105,6 +110,7 @@ impl Peers {
         while let Some(socket) = socket::accept(&listener)? {
             let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
             let stage = Stage::Stranger { deadline };
+            let socket = socket.secured(self.trust.as_ref().map(Trust::peer_in));
             self.adopt(socket, stage, Interest::READ, cx.sources);
             // Strangers cannot lock peers out: the oldest makes room.
             if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
@@ -135,6 +141,9 @@ impl Peers {
         }
         if ready.read || ready.broken {
             self.read(id, cx);
+            if self.links.get(id).is_some_and(Link::woke) {
+                self.write(id, cx);
+            }
         }
     }
 
@@ -266,12 +275,22 @@ impl Peers {
             deadline,
         };
         match Socket::dial(address) {
-            Ok(socket) => match self.adopt(socket, stage, Interest::WRITE, cx.sources) {
+            Ok(socket) => match self.adopt(
+                self.secured(socket, node),
+                stage,
+                Interest::WRITE,
+                cx.sources,
+            ) {
                 Some(id) => self.table.dialling(node, lane, id),
                 None => self.dial_failed(node, &[lane], "cannot set up a socket", cx.now),
             },
             Err(error) => self.dial_failed(node, &[lane], &error.to_string(), cx.now),
         }
+    }
+
+    fn secured(&self, socket: Socket, node: NodeId) -> Socket {
+        let trust = self.trust.as_ref();
+        socket.secured(trust.map(|trust| trust.peer_out(Some(node.0))))
     }
 
     fn dial_failed(&mut self, node: NodeId, lanes: &[Lane], why: &str, now: Now) {
@@ -306,11 +325,38 @@ impl Peers {
                     self.on_bytes(id, cx);
                 }
                 Moved::Blocked => return,
-                Moved::Ended(_) => return self.close(id, cx),
+                Moved::Ended(_) => {
+                    self.note_insecure(id);
+                    return self.close(id, cx);
+                }
             }
             let reads_on = self.links.get(id).is_some_and(Link::reads_on);
+            if left == 0 && self.links.get(id).is_some_and(Link::holds_more) {
+                left = STRANGER_READ_BYTES;
+            }
             if left == 0 || !reads_on {
                 return;
+            }
+        }
+    }
+
+    /// A connection ends: because the other side did not prove who it is?
+    fn note_insecure(&mut self, id: LinkId) {
+        let Some(link) = self.links.get(id) else {
+            return;
+        };
+        let Some(why) = link.socket().failure().map(|why| format!("TLS: {why}")) else {
+            return;
+        };
+        self.stats.tls_failures += 1;
+        match link.stage() {
+            Stage::Dialling { node, .. } | Stage::Greeting { node, .. } => {
+                self.journal.complain(node, &why);
+            }
+            Stage::Open { member, .. } => self.journal.complain(member.node, &why),
+            _ => {
+                let remote = link.socket().remote_host();
+                self.journal.complain_of_stranger(&remote, &why);
             }
         }
     }

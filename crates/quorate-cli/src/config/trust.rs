@@ -1,0 +1,86 @@
+//! What keeps strangers away: certificates, or somebody's word that the network is trusted.
+
+use std::path::{Path, PathBuf};
+
+use quorate::{Files, Protection, Trust};
+
+use super::{layers::Layers, parse_switch};
+use crate::output::{Exit, Problem};
+
+/// As it was asked for; nothing is read yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trusting {
+    Loopback,
+    Insecure,
+    Tls(Files),
+}
+
+impl Trusting {
+    /// Reads the certificates.
+    pub(crate) fn load(&self) -> Result<Protection, Problem> {
+        match self {
+            Self::Loopback => Ok(Protection::Loopback),
+            Self::Insecure => Ok(Protection::Insecure),
+            Self::Tls(files) => {
+                let trust = Trust::load(files.clone()).map_err(|bad| {
+                    let hint = bad.hint();
+                    Problem::new(Exit::Usage, "tls", bad).hint(hint)
+                })?;
+                Ok(Protection::Tls(trust))
+            }
+        }
+    }
+}
+
+/// What is said of certificates.
+pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
+    let path = |name| {
+        layers.optional(name, "a path", |text| {
+            (!text.is_empty()).then(|| PathBuf::from(text))
+        })
+    };
+    let insecure = layers.optional("insecure", "on or off", parse_switch)?;
+    let folder = path("tls")?;
+    let [cert, key, ca] = [path("tls-cert")?, path("tls-key")?, path("tls-ca")?];
+    let [server_cert, server_key] = [path("tls-server-cert")?, path("tls-server-key")?];
+    let client_ca = path("tls-client-ca")?;
+    let all = [&cert, &key, &ca, &server_cert, &server_key, &client_ca];
+    if folder.is_none() && all.into_iter().all(Option::is_none) {
+        return Ok(match insecure {
+            Some(true) => Trusting::Insecure,
+            _ => Trusting::Loopback,
+        });
+    }
+    if insecure == Some(true) {
+        let what = "--insecure and certificates exclude each other";
+        return Err(Problem::usage(what).hint("with certificates nobody needs to be trusted"));
+    }
+    if server_cert.is_some() != server_key.is_some() {
+        let what = "--tls-server-cert and --tls-server-key belong together";
+        return Err(Problem::usage(what).hint("give both, or neither"));
+    }
+    let Some(folder) = folder else {
+        let (Some(cert), Some(key), Some(ca)) = (cert, key, ca) else {
+            let what = "without --tls DIR, --tls-cert, --tls-key and --tls-ca are all needed";
+            return Err(Problem::usage(what)
+                .hint("'quorate cert node' makes a folder for --tls with all of them"));
+        };
+        return Ok(Trusting::Tls(Files {
+            server_cert: server_cert.unwrap_or_else(|| cert.clone()),
+            server_key: server_key.unwrap_or_else(|| key.clone()),
+            client_ca: client_ca.unwrap_or_else(|| ca.clone()),
+            cert,
+            key,
+            ca,
+        }));
+    };
+    let usual = Files::in_folder(Path::new(&folder));
+    Ok(Trusting::Tls(Files {
+        cert: cert.unwrap_or(usual.cert),
+        key: key.unwrap_or(usual.key),
+        ca: ca.unwrap_or(usual.ca),
+        server_cert: server_cert.unwrap_or(usual.server_cert),
+        server_key: server_key.unwrap_or(usual.server_key),
+        client_ca: client_ca.unwrap_or(usual.client_ca),
+    }))
+}

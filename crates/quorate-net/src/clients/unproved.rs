@@ -1,0 +1,191 @@
+//! Who connected and has not proved who it is: bounded in number and in time, and the front knows nothing of it.
+
+use std::collections::VecDeque;
+
+use quorate_core::time::Time;
+use quorate_replica::{
+    front::{ConnectionId, Endpoints},
+    seldom::Seldom,
+};
+use quorate_tls::Trust;
+
+use super::Clients;
+use crate::{
+    cx::Cx,
+    host::ClientSide,
+    poller::{Interest, Ready},
+    sources::{Source, Token},
+    tcp::socket::{Moved, Socket},
+};
+
+/// All of them, the oldest first.
+#[derive(Debug)]
+pub(super) struct Unproved {
+    trust: Option<Trust>,
+    waiting: VecDeque<Stranger>,
+    complaints: Seldom,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    id: ConnectionId,
+    socket: Socket,
+    token: Token,
+    ends: Endpoints,
+    deadline: Time,
+    interest: Interest,
+}
+
+impl Unproved {
+    pub(super) fn new(trust: Option<Trust>) -> Self {
+        Self {
+            trust,
+            waiting: VecDeque::new(),
+            complaints: Seldom::default(),
+        }
+    }
+
+    /// Whether clients have to prove who they are.
+    pub(super) const fn has_trust(&self) -> bool {
+        self.trust.is_some()
+    }
+
+    /// When the first has taken too long.
+    pub(super) fn next_time(&self) -> Option<Time> {
+        self.waiting.front().map(|stranger| stranger.deadline)
+    }
+
+    fn position(&self, id: ConnectionId) -> Option<usize> {
+        self.waiting.iter().position(|stranger| stranger.id == id)
+    }
+}
+
+impl Clients {
+    /// Somebody came. The oldest of those that wait makes room.
+    pub(super) fn receive(
+        &mut self,
+        id: ConnectionId,
+        socket: Socket,
+        ends: Endpoints,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) -> std::io::Result<()> {
+        let session = self.unproved.trust.as_ref().map(Trust::client_in);
+        let socket = socket.secured(session);
+        let token = cx
+            .sources
+            .add(&socket, Source::Unproved(id), Interest::READ)?;
+        self.unproved.waiting.push_back(Stranger {
+            id,
+            socket,
+            token,
+            ends,
+            deadline: cx.now.time.plus_ms(self.limits.prove_ms),
+            interest: Interest::READ,
+        });
+        if self.unproved.waiting.len() > self.limits.unproved_max {
+            self.dismiss(0, Some("too many others came"), cx);
+        }
+        Ok(())
+    }
+
+    /// Something happened to one of them.
+    pub(crate) fn on_unproved(
+        &mut self,
+        id: ConnectionId,
+        ready: Ready,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
+        let Some(at) = self.unproved.position(id) else {
+            return;
+        };
+        let stranger = &mut self.unproved.waiting[at];
+        let ended = if ready.read || ready.broken {
+            // Nothing is taken: what it says comes to the front once it is a client.
+            stranger.socket.read(&mut [])
+        } else {
+            stranger.socket.flush()
+        };
+        if matches!(ended, Moved::Ended(_)) {
+            return self.dismiss(at, None, cx);
+        }
+        if stranger.socket.is_established() {
+            return self.let_in(at, cx);
+        }
+        let interest = Interest {
+            read: true,
+            write: stranger.socket.waits_to_write(false),
+        };
+        if interest != stranger.interest {
+            stranger.interest = interest;
+            if cx
+                .sources
+                .change(&stranger.socket, stranger.token, interest)
+                .is_err()
+            {
+                self.dismiss(at, None, cx);
+            }
+        }
+    }
+
+    /// It has proved who it is. If there is no place for it, it hears nothing, as if it were still in the kernel's queue.
+    fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
+        if self.is_full() {
+            return self.dismiss(at, Some("no place for more clients"), cx);
+        }
+        let Some(stranger) = self.unproved.waiting.remove(at) else {
+            return;
+        };
+        let Stranger {
+            id,
+            socket,
+            token,
+            ends,
+            interest,
+            ..
+        } = stranger;
+        cx.sources.becomes(token, Source::Client(id));
+        self.open(id, socket, token, ends, cx);
+        if let Some(client) = self.connections.get_mut(&id) {
+            client.interest = interest;
+        }
+        // Its first command may have come with its proof.
+        self.read_all(id, cx);
+        self.dirty.push(id);
+        self.watch(id, cx);
+    }
+
+    /// Those that have taken too long go.
+    pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        while self
+            .unproved
+            .next_time()
+            .is_some_and(|at| at <= cx.now.time)
+        {
+            self.dismiss(0, Some("no handshake in time"), cx);
+        }
+    }
+
+    /// All go: the node stops.
+    pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        for stranger in std::mem::take(&mut self.unproved.waiting) {
+            cx.sources.remove(stranger.token);
+        }
+    }
+
+    fn dismiss(&mut self, at: usize, why: Option<&str>, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(stranger) = self.unproved.waiting.remove(at) else {
+            return;
+        };
+        cx.sources.remove(stranger.token);
+        self.stats.tls_failures += 1;
+        let why = why.or(stranger.socket.failure()).unwrap_or("it went away");
+        if let Some(untold) = self.unproved.complaints.say(cx.now.time) {
+            tracing::warn!(
+                from = stranger.socket.remote_host(),
+                why,
+                untold,
+                "a client did not prove who it is, and was not let in"
+            );
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What TLS makes of reads and writes of a socket.
+//!
+//! One call of a socket moves many records, and a record many bytes: what has come and is not taken yet is known to
+//! the session alone ([`Session::holds_more`]), and so is what was written and has not left.
+
+use std::{
+    io::{self, ErrorKind, IoSlice, Write},
+    os::fd::AsFd,
+};
+
+use quorate_tls::session::{Session, Taken};
+use rustix::{
+    buffer::spare_capacity,
+    io::Errno,
+    net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
+};
+
+use super::socket::Moved;
+
+/// Taken at once into a buffer that grows.
+const SPARE_BYTES: usize = 64 << 10;
+
+/// The network as the session sees it.
+struct Wire<'a, F>(&'a F);
+
+impl<F: AsFd> Write for Wire<'_, F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut control = SendAncillaryBuffer::default();
+        match sendmsg(self.0, pieces, &mut control, SendFlags::NOSIGNAL) {
+            Ok(count) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Err(ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What waits for the network, as far as it goes.
+pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> Moved {
+    match session.flush(&mut Wire(fd)) {
+        Ok(true) => Moved::Some(0),
+        Ok(false) => Moved::Blocked,
+        Err(error) => Moved::Ended(Errno::from_io_error(&error)),
+    }
+}
+
+/// Bytes that came, of at most one read of the network.
+pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Moved {
+    let mut read = false;
+    loop {
+        let taken = session.take(into);
+        // The handshake may have something to say, and so does its failure.
+        let flushed = flush(fd, session);
+        match (taken, flushed) {
+            (Taken::Some(count), _) => return Moved::Some(count),
+            (Taken::Ended, _) => return Moved::Ended(None),
+            (Taken::Failed, _) => return Moved::Ended(Some(Errno::PROTO)),
+            (Taken::NeedsMore, Moved::Ended(why)) => return Moved::Ended(why),
+            (Taken::NeedsMore, _) if read => return Moved::Blocked,
+            (Taken::NeedsMore, _) => {}
+        }
+        match recv(fd, spare_capacity(session.room()), RecvFlags::empty()) {
+            Ok((0, _)) => return Moved::Ended(None),
+            Ok(_) => read = true,
+            Err(error) => {
+                session.rest();
+                return match error {
+                    Errno::AGAIN | Errno::INTR => Moved::Blocked,
+                    error => Moved::Ended(Some(error)),
+                };
+            }
+        }
+    }
+}
+
+/// The same, behind what is in the vector, up to its capacity.
+pub(super) fn read_spare(fd: &impl AsFd, session: &mut Session, into: &mut Vec<u8>) -> Moved {
+    let before = into.len();
+    let room = (into.capacity() - before).min(SPARE_BYTES);
+    into.resize(before + room, 0);
+    let moved = read(fd, session, &mut into[before..]);
+    let count = if let Moved::Some(count) = moved {
+        count
+    } else {
+        0
+    };
+    into.truncate(before + count);
+    moved
+}
+
+/// As much of these pieces as the network takes, and a little more, which waits.
+pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
+    let mut rest = pieces.to_vec();
+    let mut rest = rest.as_mut_slice();
+    let mut total = 0;
+    while !rest.is_empty() {
+        match flush(fd, session) {
+            Moved::Some(_) => {}
+            ended @ Moved::Ended(_) => return ended,
+            Moved::Blocked => break,
+        }
+        let sealed = session.seal_all(rest);
+        if sealed == 0 {
+            break;
+        }
+        total += sealed;
+        IoSlice::advance_slices(&mut rest, sealed);
+    }
+    match flush(fd, session) {
+        ended @ Moved::Ended(_) => ended,
+        _ if total > 0 => Moved::Some(total),
+        _ if session.failure().is_some() => Moved::Ended(Some(Errno::PROTO)),
+        _ => Moved::Blocked,
+    }
+}
