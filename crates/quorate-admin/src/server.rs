@@ -622,6 +622,8 @@ mod tests {
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
+            traffic: quorate_replica::status::Traffic::default(),
+            reigns: Vec::new(),
             progress: None,
             error: error.map(str::to_owned),
             notices: Vec::new(),

@@ -112,6 +112,8 @@ impl Requests for Instant {
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
+            traffic: quorate_replica::status::Traffic::default(),
+            reigns: Vec::new(),
             progress: None,
             error: None,
             notices: Vec::new(),

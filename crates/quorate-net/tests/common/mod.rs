@@ -510,6 +510,8 @@ impl OperatorSide for Fake {
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
+            traffic: quorate_replica::status::Traffic::default(),
+            reigns: Vec::new(),
             progress: None,
             error: None,
             notices: Vec::new(),

@@ -473,6 +473,8 @@ impl Requests for Played {
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
+            traffic: quorate_replica::status::Traffic::default(),
+            reigns: Vec::new(),
             progress: None,
             error: None,
             notices: Vec::new(),
