@@ -25,6 +25,9 @@ pub struct NodeView {
     pub leader: Option<u32>,
     /// The era of the configuration.
     pub era: u64,
+    /// What a quorum is: `majority` or `flexible:Q1,Q2`.
+    #[serde(default)]
+    pub quorum: String,
     /// The change of the members that is under way.
     #[serde(default)]
     pub plan: Option<PlanView>,
@@ -558,6 +561,7 @@ impl NodeView {
             role: role_name(status.role).to_owned(),
             leader: status.leader.map(|leader| leader.0),
             era: status.era.0.into(),
+            quorum: status.quorum.to_string(),
             plan: status.plan.as_ref().map(|plan| PlanView {
                 id: plan.id,
                 what: plan.what.clone(),
@@ -657,6 +661,7 @@ pub(crate) mod tests {
     use quorate_core::{
         ballot::Era,
         node_id::{Incarnation, Member},
+        quorum::QuorumRule,
         record::Class,
         slot::Slot,
     };
@@ -688,6 +693,7 @@ pub(crate) mod tests {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(1),
+            quorum: QuorumRule::Majority,
             plan: Some(PlanStatus {
                 id: 8,
                 what: "remove node 3".to_owned(),
@@ -798,6 +804,7 @@ pub(crate) mod tests {
         });
         // One more within is more than the macro's recursion takes.
         expected["device"] = serde_json::Value::Null;
+        expected["quorum"] = "majority".into();
         expected["traffic"] =
             serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000});
         expected["reigns"] = serde_json::json!([{"leader": 1, "ballot": {"era": 1, "round": 7, "node": 1}, "ago_ms": 1500}]);

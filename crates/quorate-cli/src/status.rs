@@ -283,6 +283,7 @@ mod tests {
             streams: StreamsView::default(),
             traffic: TrafficView::default(),
             reigns: Vec::new(),
+            quorum: "majority".to_owned(),
             version: "0".to_owned(),
             error: None,
             notices: Vec::new(),

@@ -6,6 +6,7 @@ use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
     node_id::{Member, NodeId},
+    quorum::QuorumRule,
     record::Class,
     slot::Slot,
 };
@@ -337,6 +338,8 @@ pub struct Status {
     pub leader: Option<NodeId>,
     /// Number of the configuration in force.
     pub era: Era,
+    /// What a quorum is in it.
+    pub quorum: QuorumRule,
     /// The change of the members that is under way.
     pub plan: Option<PlanStatus>,
     /// It was removed from the group, for good ([member-1]).

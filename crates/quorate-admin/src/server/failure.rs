@@ -60,6 +60,16 @@ impl Failure {
         self
     }
 
+    /// Why, for people.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// How far the node is, if it says so.
+    pub(super) fn how_far(&self) -> Option<&ProgressView> {
+        self.progress.as_deref()
+    }
+
     /// Who says so, where nothing else of it can be told.
     pub(super) fn of(mut self, node: Option<NodeId>) -> Self {
         self.node = node.map(|node| node.0);

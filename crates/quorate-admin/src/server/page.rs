@@ -8,13 +8,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 use axum::{
     Json, Router,
     extract::{Request, State},
-    http::{
-        HeaderValue, StatusCode,
-        header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
-            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-        },
-    },
+    http::{StatusCode, header::CONTENT_TYPE},
     middleware::{Next, from_fn},
     response::{IntoResponse as _, Response},
     routing::{get, post},
@@ -32,13 +26,6 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 /// Nothing is fetched from elsewhere, nobody frames the page, and no form leaves it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const HEADERS: [(HeaderName, &str); 5] = [
-    (CONTENT_SECURITY_POLICY, POLICY),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (X_FRAME_OPTIONS, "DENY"),
-    (CACHE_CONTROL, "no-store"),
-    (HeaderName::from_static("referrer-policy"), "no-referrer"),
-];
 
 /// What a page shows, and what it can ask for.
 pub trait Board: Send + Sync + 'static {
@@ -140,10 +127,7 @@ async fn only_this_page(request: Request, next: Next) -> Response {
         )
         .into_response(),
     };
-    for (name, value) in HEADERS {
-        let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
-    }
+    browser::confine(&mut response, POLICY);
     response
 }
 

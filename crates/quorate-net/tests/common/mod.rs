@@ -512,6 +512,7 @@ impl OperatorSide for Fake {
             streams: quorate_replica::status::Streams::default(),
             traffic: quorate_replica::status::Traffic::default(),
             reigns: Vec::new(),
+            quorum: quorate_core::quorum::QuorumRule::Majority,
             progress: None,
             error: None,
             notices: Vec::new(),

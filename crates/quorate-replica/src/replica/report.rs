@@ -35,6 +35,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             role: self.protocol.node().role(),
             leader: self.protocol.node().leader(),
             era: self.protocol.node().era(),
+            quorum: self.protocol.node().configuration().rule(),
             plan: self.group().plan().map(|plan| PlanStatus {
                 id: plan.id,
                 what: plan.what.clone(),

@@ -59,6 +59,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         streams: StreamsView::default(),
         traffic: TrafficView::default(),
         reigns: Vec::new(),
+        quorum: "majority".to_owned(),
         progress: None,
         members: Vec::new(),
     }
