@@ -55,6 +55,9 @@ use failure::{Body, Failure};
 use start::Start;
 use turn::Turn;
 
+/// The colours of every page for people, as a style sheet.
+pub const COLOURS: &str = dashboard::COLOURS.text;
+
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
 /// Longest time that batch and window are held: the client that asked may be gone.
@@ -290,12 +293,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
         return Ok(next.run(request).await);
     }
     tracing::debug!(page = ?request.headers().get(ORIGIN), "refused a page of another site");
-    Err(Failure::new(
-        StatusCode::FORBIDDEN,
-        "foreign_page",
-        "a page of another site asked for this",
-        "use the quorate command, or a program that is no browser",
-    ))
+    Err(Failure::foreign_page())
 }
 
 const PAGES: &str = "GET / /events /health /ready /status /metrics /members /backup /tuning, \
@@ -567,6 +565,7 @@ mod tests {
             "/transfer",
             "/snapshot",
             "/tuning",
+            "/act",
             "/doctor/multicast",
             "/doctor/multicast/send",
             "/doctor/multicast/heard",

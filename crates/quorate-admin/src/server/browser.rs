@@ -46,13 +46,19 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
         return false;
     }
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-    let foreign_site = text(SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
     let foreign_page = text(ORIGIN).is_some_and(|origin| {
         let page = origin.strip_prefix("http://").unwrap_or("");
         // An address, and not a name: whose it is cannot be changed.
         text(HOST) != Some(page) || !is_address(page)
     });
-    foreign_site || foreign_page
+    is_foreign_site(headers) || foreign_page
+}
+
+/// Whether a browser says that a page of another site asks for this. It could not read the answer, but would keep its
+/// connection busy.
+pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
+    let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
+    site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
 /// Whether a page that this address itself served sends this: its name is an address, and what changes something says

@@ -16,7 +16,7 @@ use axum::{
     body::Body,
     extract::State,
     http::{
-        StatusCode,
+        HeaderMap, StatusCode,
         header::{CONTENT_TYPE, HeaderName},
     },
     response::{IntoResponse as _, Response},
@@ -31,6 +31,7 @@ use super::{
 
 pub(super) use act::Acts;
 pub(super) use audience::Audience;
+pub(super) use files::COLOURS;
 pub(super) use gather::ASKED_MAX;
 
 /// The page's own files, and nothing that is written into the document.
@@ -56,7 +57,10 @@ pub(super) fn routes() -> Router<Admin> {
 }
 
 /// One document a second, until the page goes, or comes again because this answer has lasted long enough.
-async fn events(State(admin): State<Admin>) -> Result<Response, Failure> {
+async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
+    if browser::is_foreign_site(&headers) {
+        return Err(Failure::foreign_page());
+    }
     let joined = admin.audience().join().ok_or_else(|| {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -79,7 +83,7 @@ async fn events(State(admin): State<Admin>) -> Result<Response, Failure> {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{BufRead as _, BufReader, Write as _},
+        io::{BufRead as _, BufReader, Read as _, Write as _},
         net::TcpStream,
         time::Duration,
     };
@@ -170,6 +174,15 @@ mod tests {
         assert!(head.starts_with("HTTP/1.0 503"), "{head}");
         // The others are served as before.
         assert!(document(&mut watching[0].1)["here"].is_u64());
+        let mut foreign = TcpStream::connect(&address).unwrap();
+        write!(
+            foreign,
+            "GET /events HTTP/1.0\r\nSec-Fetch-Site: cross-site\r\n\r\n"
+        )
+        .unwrap();
+        let mut text = String::new();
+        foreign.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.0 403"), "{text}");
         watching.pop();
         while watch(&address).0.starts_with("HTTP/1.0 503") {
             std::thread::yield_now();

@@ -54,6 +54,15 @@ impl Failure {
         )
     }
 
+    pub(super) fn foreign_page() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "foreign_page",
+            "a page of another site asked for this",
+            "open the node's page by its address, not by a name, or use the quorate command",
+        )
+    }
+
     /// How far the node is with what keeps it from answering.
     pub(super) fn progress(mut self, progress: Option<ProgressView>) -> Self {
         self.progress = progress.map(Box::new);

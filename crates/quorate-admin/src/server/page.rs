@@ -17,6 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     browser, connections,
+    dashboard::COLOURS,
     failure::{Body, Failure},
     nothing_else,
 };
@@ -24,7 +25,7 @@ use super::{
 /// A page asks several times a second on one connection; that it ends now and then is no news for anybody.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Nothing is fetched from elsewhere, nobody frames the page, and no form leaves it.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// What a page shows, and what it can ask for.
@@ -64,7 +65,7 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Serves the page at `/`, what it shows at `/state`, and its buttons at `/ask`, until the process ends.
+/// Serves the page at `/` with the colours of all pages at `/colours.css`, what it shows at `/state`, and its buttons at `/ask`, until the process ends.
 pub fn serve<B: Board>(
     listener: TcpListener,
     html: &'static str,
@@ -91,9 +92,11 @@ pub fn serve<B: Board>(
 }
 
 fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
+    let colours = || async { ([(CONTENT_TYPE, COLOURS.kind)], COLOURS.text) };
     let document = move || async move { ([(CONTENT_TYPE, "text/html; charset=utf-8")], html) };
     let pages = Router::new()
         .route("/", get(document))
+        .route("/colours.css", get(colours))
         .route("/state", get(state::<B>))
         .route("/ask", post(ask::<B>));
     nothing_else(pages, PAGES)
@@ -101,7 +104,7 @@ fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
         .with_state(board)
 }
 
-const PAGES: &str = "GET / /state, POST /ask";
+const PAGES: &str = "GET / /state /colours.css, POST /ask";
 
 async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::Shown> {
     Json(board.show())

@@ -2,12 +2,12 @@
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct File {
+pub(in super::super) struct File {
     /// Where it is asked for.
     pub(super) path: &'static str,
     /// What it is.
-    pub(super) kind: &'static str,
-    pub(super) text: &'static str,
+    pub(in super::super) kind: &'static str,
+    pub(in super::super) text: &'static str,
 }
 
 macro_rules! file {
@@ -26,10 +26,13 @@ macro_rules! script {
     };
 }
 
+/// The colours of every page for people.
+pub(in super::super) const COLOURS: File = file!("/page/colours.css", "text/css", "colours.css");
+
 /// All of them.
 pub(super) const ALL: &[File] = &[
     file!("/", "text/html", "index.html"),
-    file!("/page/colours.css", "text/css", "colours.css"),
+    COLOURS,
     file!("/page/style.css", "text/css", "style.css"),
     file!("/page/icon.svg", "image/svg+xml", "icon.svg"),
     script!("main.js"),

@@ -1,6 +1,6 @@
 // Who there is: role, how far behind, by which plane, the disk; and what can be done with each.
 import { $, attribute, each, lines, make, mark, row, text } from "./elements.js";
-import { ballot, bytes, micros, span } from "./units.js";
+import { ballot, bytes, count, micros, span } from "./units.js";
 
 function head(th, node, now) {
   const [name, under] = th.children;
@@ -57,7 +57,7 @@ export function show(now, act) {
     head(tr.cells[0], node, now);
     role(tr.cells[1], node, member);
     const lag = now.leading?.view.members.find(member => member.node === node.node)?.lag ?? null;
-    two(tr.cells[2], [node.node === now.leader ? "–" : lag === null ? "not known" : lag === 0 ? "level" : `${lag} slots`, ""]);
+    two(tr.cells[2], [node.node === now.leader ? "–" : lag === null ? "not known" : lag === 0 ? "level" : lag === 1 ? "1 slot" : `${count(lag)} slots`, ""]);
     two(tr.cells[3], node.node === now.teller?.node ? ["–", ""] : plane(member));
     const disk = view?.disk;
     two(tr.cells[4], [disk?.free_bytes == null ? "–" : bytes(disk.free_bytes), ""]);
