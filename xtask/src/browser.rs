@@ -254,6 +254,7 @@ impl Browser {
         let code = match name {
             "Tab" => 9,
             "Enter" => 13,
+            "Escape" => 27,
             _ => return Err(Failed(format!("no key is called {name}"))),
         };
         let text = if name == "Enter" { "\r" } else { "" };

@@ -70,8 +70,8 @@ const HELP: &str = "cargo xtask NAME
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
-  page [PROGRAM]   the page of `quorate demo --devices` in a headless Chromium: layout,
-                   live figures, every button; pictures in target/page
+  page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
+                   Chromium: layout, live figures, every button; pictures in target/page
   tuner [--point-ms N] [NAME…]
                    batch and window that nodes choose, beside the best of a grid
   tuner overload|step|default [--rounds N] [NAME…]

@@ -1,4 +1,7 @@
-//! `cargo xtask page`: the page of `quorate demo --devices` in a real browser, and each of its buttons.
+//! `cargo xtask page`: the page at the admin address ([`cluster`]), and that of `quorate demo --devices`, in a real
+//! browser, and each of their buttons.
+
+mod cluster;
 
 use std::{
     fs,
@@ -47,6 +50,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     };
     let pictures = target().join("page");
     fs::create_dir_all(&pictures)?;
+    cluster::run(&program, name, &pictures)?;
     let demo = Demo::start(&program, &pictures)?;
     let mut browser = Browser::start(name, &pictures)?;
     browser.open(&demo.address)?;

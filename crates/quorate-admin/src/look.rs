@@ -10,7 +10,7 @@ use crate::{
 /// One node has this long to answer.
 const WAIT: Duration = Duration::from_secs(3);
 /// Nodes that are asked at most; a hostile members list must not start a flood.
-const NODES_MAX: usize = 64;
+pub(crate) const NODES_MAX: usize = 64;
 
 /// No node answered; the reason of each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +63,7 @@ fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answ
 
 fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     thread::scope(|scope| {
-        let ask = |(node, address)| scope.spawn(move || ask(node, address));
+        let ask = |(node, address)| scope.spawn(move || ask(node, address, WAIT));
         let threads: Vec<_> = asked
             .iter()
             .map(|(node, address)| ask((*node, address)))
@@ -75,9 +75,10 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     })
 }
 
-fn ask(node: Option<u32>, address: &str) -> Answer {
+/// Asks one node, which has `wait` to answer; `node` is who it should be.
+pub(crate) fn ask(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     let failed = |error: String| Answer::Unreachable { node, error };
-    let response = match client::get(address, "/status", WAIT) {
+    let response = match client::get(address, "/status", wait) {
         Ok(response) => response,
         Err(error) => return failed(format!("no node answers at {address}: {error}")),
     };

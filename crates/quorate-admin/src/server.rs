@@ -1,5 +1,5 @@
-//! The admin address: health, readiness, status, metrics, members, transfer, snapshots, backups and the reach of
-//! multicast over HTTP.
+//! The admin address: a page for people, health, readiness, status, metrics, members, transfer, snapshots, backups and
+//! the reach of multicast over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
@@ -7,9 +7,11 @@
 mod backup;
 mod browser;
 mod connections;
+mod dashboard;
 mod failure;
 mod joining;
 pub mod page;
+mod pieces;
 mod reaching;
 mod start;
 mod turn;
@@ -52,9 +54,13 @@ use crate::{
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
+use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
 use start::Start;
 use turn::Turn;
+
+/// The colours of every page for people, as a style sheet.
+pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
@@ -79,6 +85,8 @@ pub struct Admin {
     backups: Turn,
     ears: reaching::Ears,
     protection: Protection,
+    audience: Audience,
+    acts: Acts,
 }
 
 impl Admin {
@@ -109,6 +117,8 @@ impl Admin {
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
             backups: Turn::default(),
             ears: reaching::Ears::default(),
+            audience: Audience::default(),
+            acts: Acts::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -161,6 +171,14 @@ impl Admin {
 
     fn ears(&self) -> &reaching::Ears {
         &self.ears
+    }
+
+    fn audience(&self) -> &Audience {
+        &self.audience
+    }
+
+    fn acts(&self) -> &Acts {
+        &self.acts
     }
 
     fn set(&self, phase: Phase) {
@@ -281,7 +299,7 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
         .enable_io()
         .enable_time()
         // Each connection can wait for the reactor, and none for another.
-        .max_blocking_threads(limits.connections_max)
+        .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX)
         .build()?;
     runtime.block_on(async {
         let listener = connections::adopt(listener)?;
@@ -305,7 +323,8 @@ fn router(admin: Admin) -> Router {
         .route("/join", post(join))
         .route("/doctor/multicast", post(reaching::listen))
         .route("/doctor/multicast/send", post(reaching::send))
-        .route("/doctor/multicast/heard", post(reaching::heard));
+        .route("/doctor/multicast/heard", post(reaching::heard))
+        .merge(dashboard::routes());
     nothing_else(pages, PAGES)
         .layer(from_fn(only_own_pages))
         .with_state(admin)
@@ -339,16 +358,11 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
         return Ok(next.run(request).await);
     }
     tracing::debug!(page = ?request.headers().get(ORIGIN), "refused a page of another site");
-    Err(Failure::new(
-        StatusCode::FORBIDDEN,
-        "foreign_page",
-        "a page of another site asked for this",
-        "use the quorate command, or a program that is no browser",
-    ))
+    Err(Failure::foreign_page())
 }
 
-const PAGES: &str = "GET /health /ready /status /metrics /members /backup /tuning, \
-                     POST /members /join /transfer /snapshot /tuning /doctor/multicast";
+const PAGES: &str = "GET / /events /health /ready /status /metrics /members /backup /tuning, \
+                     POST /members /join /transfer /snapshot /tuning /act /doctor/multicast";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -619,6 +633,7 @@ mod tests {
             "/transfer",
             "/snapshot",
             "/tuning",
+            "/act",
             "/doctor/multicast",
             "/doctor/multicast/send",
             "/doctor/multicast/heard",
@@ -690,6 +705,9 @@ mod tests {
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
+            traffic: quorate_replica::status::Traffic::default(),
+            reigns: Vec::new(),
+            quorum: quorate_core::quorum::QuorumRule::Majority,
             progress: None,
             error: error.map(str::to_owned),
             notices: Vec::new(),

@@ -6,7 +6,7 @@ use quorate_core::{ballot::Ballot, effect::Role, node_id::NodeId};
 use quorate_log::Reading;
 use quorate_replica::{
     DeviceStatus,
-    status::{Activity, DiskUse, Peer, Progress, Snapshot, Status, Streams},
+    status::{Activity, DiskUse, Peer, Progress, Reign, Snapshot, Status, Streams, Traffic},
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,9 @@ pub struct NodeView {
     pub leader: Option<u32>,
     /// The era of the configuration.
     pub era: u64,
+    /// What a quorum is: `majority` or `flexible:Q1,Q2`.
+    #[serde(default)]
+    pub quorum: String,
     /// The change of the members that is under way.
     #[serde(default)]
     pub plan: Option<PlanView>,
@@ -63,6 +66,12 @@ pub struct NodeView {
     /// Byte streams.
     #[serde(default)]
     pub streams: StreamsView,
+    /// Commands, since the process started.
+    #[serde(default)]
+    pub traffic: TrafficView,
+    /// Who led, as this node saw it: the last changes, the oldest first.
+    #[serde(default)]
+    pub reigns: Vec<ReignView>,
     /// Of the program.
     pub version: String,
     /// Why it does not serve, if it knows.
@@ -257,6 +266,48 @@ impl StreamsView {
             said.push_str(&format!(", lacks {}", bytes(self.missing_bytes)));
         }
         said
+    }
+}
+
+/// Commands, counted since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficView {
+    /// Executed here, whoever's they were.
+    pub applied: u64,
+    /// Of this node's clients: executed and answered.
+    pub answered: u64,
+    /// The time from acceptance to the answer of all of those together.
+    pub answered_us: u64,
+}
+
+impl TrafficView {
+    const fn new(traffic: Traffic) -> Self {
+        Self {
+            applied: traffic.applied,
+            answered: traffic.answered,
+            answered_us: traffic.answered_us,
+        }
+    }
+}
+
+/// Somebody began to lead, or nobody leads any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReignView {
+    /// Who; null: nobody.
+    pub leader: Option<u32>,
+    /// In which ballot; the last one, if nobody leads.
+    pub ballot: BallotView,
+    /// Milliseconds since then.
+    pub ago_ms: u64,
+}
+
+impl ReignView {
+    fn new(reign: &Reign) -> Self {
+        Self {
+            leader: reign.leader.map(|leader| leader.0),
+            ballot: BallotView::new(reign.ballot),
+            ago_ms: reign.ago_ms,
+        }
     }
 }
 
@@ -516,6 +567,7 @@ impl NodeView {
             role: role_name(status.role).to_owned(),
             leader: status.leader.map(|leader| leader.0),
             era: status.era.0.into(),
+            quorum: status.quorum.to_string(),
             plan: status.plan.as_ref().map(|plan| PlanView {
                 id: plan.id,
                 what: plan.what.clone(),
@@ -534,6 +586,8 @@ impl NodeView {
             snapshot_taking: status.snapshot_taking.map(SnapshotView::new),
             disk: DiskView::new(status.disk),
             streams: StreamsView::new(status.streams),
+            traffic: TrafficView::new(status.traffic),
+            reigns: status.reigns.iter().map(ReignView::new).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
@@ -614,6 +668,7 @@ pub(crate) mod tests {
     use quorate_core::{
         ballot::Era,
         node_id::{Incarnation, Member},
+        quorum::QuorumRule,
         record::Class,
         slot::Slot,
     };
@@ -645,6 +700,7 @@ pub(crate) mod tests {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(1),
+            quorum: QuorumRule::Majority,
             plan: Some(PlanStatus {
                 id: 8,
                 what: "remove node 3".to_owned(),
@@ -681,6 +737,20 @@ pub(crate) mod tests {
                 missing_bytes: 30,
                 ..Streams::default()
             },
+            traffic: Traffic {
+                applied: 40,
+                answered: 20,
+                answered_us: 60_000,
+            },
+            reigns: vec![Reign {
+                leader: Some(NodeId(1)),
+                ballot: Ballot {
+                    era: Era(1),
+                    round: 7,
+                    node: NodeId(1),
+                },
+                ago_ms: 1500,
+            }],
             progress: Some(Progress {
                 activity: Activity::CatchingUp,
                 from: 1,
@@ -741,6 +811,10 @@ pub(crate) mod tests {
         });
         // One more within is more than the macro's recursion takes.
         expected["device"] = serde_json::Value::Null;
+        expected["quorum"] = "majority".into();
+        expected["traffic"] =
+            serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000});
+        expected["reigns"] = serde_json::json!([{"leader": 1, "ballot": {"era": 1, "round": 7, "node": 1}, "ago_ms": 1500}]);
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<NodeView>(json).unwrap(), view);
     }

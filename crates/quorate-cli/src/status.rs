@@ -236,7 +236,7 @@ fn plane(node: u32, cluster: &ClusterView) -> String {
 mod tests {
     use super::*;
     use quorate_admin::view::{
-        DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView,
+        DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView, TrafficView,
     };
 
     fn view(node: u32) -> NodeView {
@@ -281,6 +281,9 @@ mod tests {
             device: None,
             disk: DiskView::default(),
             streams: StreamsView::default(),
+            traffic: TrafficView::default(),
+            reigns: Vec::new(),
+            quorum: "majority".to_owned(),
             version: "0".to_owned(),
             error: None,
             notices: Vec::new(),

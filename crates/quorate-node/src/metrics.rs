@@ -279,6 +279,8 @@ macro_rules! totals {
 fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
     totals!(out, "", replica.counters(), {
         commands_accepted: "Commands taken from clients of this node.",
+        commands_answered: "Commands of this node's clients that were executed and answered.",
+        commands_answered_us: "Microseconds from acceptance to the answer of all of these together.",
         commands_busy: "Commands refused because a queue was full.",
         requests_timed_out: "Commands and reads that ran out of time.",
         replies_dropped: "Commands whose reply was dropped because too many waited.",
@@ -463,6 +465,9 @@ mod tests {
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),
+            traffic: quorate_replica::status::Traffic::default(),
+            reigns: Vec::new(),
+            quorum: quorate_core::quorum::QuorumRule::Majority,
             progress: None,
             error: None,
             notices: Vec::new(),

@@ -5,7 +5,10 @@ use std::fmt;
 use quorate_core::{
     node_id::NodeId,
     node_set::{NODES_MAX, NodeSet},
+    time::Time,
 };
+
+use crate::proposing::origin::Completed;
 
 /// A number for each of a few nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +58,10 @@ impl PerNode {
 pub struct Counters {
     /// Commands taken from fronts.
     pub commands_accepted: u64,
+    /// Commands of this node's clients that were executed and answered.
+    pub commands_answered: u64,
+    /// The time from acceptance to the answer of all of these together, in microseconds.
+    pub commands_answered_us: u64,
     /// Commands refused because a queue was full.
     pub commands_busy: u64,
     /// Commands and reads that ran out of time.
@@ -147,4 +154,19 @@ pub struct Counters {
     pub ring_left_out: PerNode,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
     pub alarms: u64,
+}
+
+impl Counters {
+    /// A batch of this node's clients was executed, and its replies are on their way. Acceptance is taken as even
+    /// between the first command and the last.
+    pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
+        let oldest = now.since_us(completed.accepted_first);
+        let youngest = now.since_us(completed.accepted_last);
+        let commands = u64::from(completed.commands);
+        self.commands_answered += commands;
+        let mean_us = oldest.midpoint(youngest);
+        self.commands_answered_us = self
+            .commands_answered_us
+            .saturating_add(mean_us.saturating_mul(commands));
+    }
 }

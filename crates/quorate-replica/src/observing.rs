@@ -4,12 +4,14 @@ pub mod events;
 mod pace;
 mod promises;
 pub(crate) mod pursuit;
+mod reigns;
 pub(crate) mod watch;
 
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Alarm,
     message::Message,
+    node_id::NodeId,
     time::Time,
 };
 
@@ -19,9 +21,10 @@ use crate::{
         events::{Event, Events},
         promises::Promises,
         pursuit::{Pursuit, Standing},
+        reigns::Reigns,
         watch::{Sight, Watch},
     },
-    status::Progress,
+    status::{Progress, Reign},
 };
 
 /// What was seen, and not yet told.
@@ -30,6 +33,7 @@ pub(crate) struct Observing {
     watch: Watch,
     promises: Promises,
     events: Events,
+    reigns: Reigns,
     /// The first rule that was found broken.
     alarm: Option<Alarm>,
 }
@@ -40,6 +44,7 @@ impl Observing {
             watch: Watch::new(now, pursuit),
             promises: Promises::new(election_max_ms),
             events: Events::default(),
+            reigns: Reigns::default(),
             alarm: None,
         }
     }
@@ -52,6 +57,16 @@ impl Observing {
     /// The oldest event that was not asked for yet.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.next()
+    }
+
+    /// This is who leads, as far as this node knows.
+    pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
+        self.reigns.look(now, leader, ballot);
+    }
+
+    /// Who led, the oldest first.
+    pub(crate) fn reigns(&self, now: Time) -> Vec<Reign> {
+        self.reigns.seen(now)
     }
 
     /// A rule was broken somewhere. The first alarm stays in the status.

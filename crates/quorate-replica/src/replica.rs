@@ -189,6 +189,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let wake_by = self.wake_at(now);
         let origin = self.proposing.origin();
         for completed in origin.take_completed() {
+            self.counters.on_answered(now, &completed);
             self.tuning.on_completed(now, &completed);
         }
         let (waiting, in_flight) = origin.queued();

@@ -6,12 +6,13 @@ use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
     node_id::{Member, NodeId},
+    quorum::QuorumRule,
     record::Class,
     slot::Slot,
 };
 use quorate_tuner::{Report, Setting};
 
-use crate::devices::DeviceStatus;
+use crate::{counters::Counters, devices::DeviceStatus};
 
 /// One member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +127,38 @@ pub struct Streams {
     pub lacks: bool,
     /// The store waits for room or descriptors.
     pub short: bool,
+}
+
+/// Commands, counted since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Executed here, whoever's they were.
+    pub applied: u64,
+    /// Of this node's clients: executed and answered.
+    pub answered: u64,
+    /// The time from acceptance to the answer of all of those together, in microseconds.
+    pub answered_us: u64,
+}
+
+impl Traffic {
+    pub(crate) const fn of(counters: &Counters) -> Self {
+        Self {
+            applied: counters.commands_applied,
+            answered: counters.commands_answered,
+            answered_us: counters.commands_answered_us,
+        }
+    }
+}
+
+/// Somebody began to lead, or nobody leads any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reign {
+    /// Who; `None`: nobody.
+    pub leader: Option<NodeId>,
+    /// In which ballot; the last one, if nobody leads.
+    pub ballot: Ballot,
+    /// Milliseconds since then.
+    pub ago_ms: u64,
 }
 
 /// How commands are batched, and why.
@@ -305,6 +338,8 @@ pub struct Status {
     pub leader: Option<NodeId>,
     /// Number of the configuration in force.
     pub era: Era,
+    /// What a quorum is in it.
+    pub quorum: QuorumRule,
     /// The change of the members that is under way.
     pub plan: Option<PlanStatus>,
     /// It was removed from the group, for good ([member-1]).
@@ -331,6 +366,10 @@ pub struct Status {
     pub disk: DiskUse,
     /// Byte streams, as it has them.
     pub streams: Streams,
+    /// Commands, since the process started.
+    pub traffic: Traffic,
+    /// Who led, as this node saw it since it started: the last changes, the oldest first.
+    pub reigns: Vec<Reign>,
     /// What keeps it from being level with the others, if it is not.
     pub progress: Option<Progress>,
     /// Why it does not vote or serve, if it does not.

@@ -8,14 +8,19 @@
   const name = element => `${element.tagName.toLowerCase()}${element.id ? "#" + element.id : ""} "${(element.textContent || element.id).trim().slice(0, 40)}"`;
   const visible = element => element.checkVisibility({ visibilityProperty: true });
 
+  // An open dialog lies over everything else.
+  const inFront = document.querySelector("dialog[open]") ?? document.body;
+
   // Words, and what can be pressed or filled in: each in a place of its own.
+  // What is there for screen readers alone is nowhere.
+  const clipped = element => Boolean(element) && (getComputedStyle(element).clipPath !== "none" || clipped(element.parentElement));
   const boxes = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(inFront, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode, parent = node.parentElement;
-    if (!node.data.trim() || !visible(parent) || parent.closest("script, style, .skip, button")) continue;
+    if (!node.data.trim() || !visible(parent) || parent.closest("script, style, option, .skip, button") || clipped(parent)) continue;
     // A list that scrolls shows a part of what it has.
-    const scrolled = parent.closest("#events")?.getBoundingClientRect();
+    const scrolled = parent.closest("#events, .scrolls")?.getBoundingClientRect();
     const range = document.createRange();
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) {
@@ -23,7 +28,7 @@
       boxes.push({ element: parent, box });
     }
   }
-  for (const element of document.querySelectorAll("button, input")) {
+  for (const element of inFront.querySelectorAll("button, input, select")) {
     if (visible(element)) boxes.push({ element, box: element.getBoundingClientRect() });
   }
   for (const { element, box } of boxes) {
@@ -70,17 +75,17 @@
     if (contrast < (off ? 3 : 4.5)) faults.push(`${name(element)} has a contrast of ${contrast.toFixed(2)}`);
   }
 
-  // The picture has its arrows, and each begins and ends within it.
-  const stage = document.getElementById("stage").getBoundingClientRect();
+  // The picture of the demo has its arrows, and each begins and ends within it.
+  const stage = document.getElementById("stage")?.getBoundingClientRect();
   const arrows = [...document.querySelectorAll("#arrows path")];
-  if (arrows.length < 4) faults.push(`${arrows.length} arrows`);
+  if (stage && arrows.length < 4) faults.push(`${arrows.length} arrows`);
   for (const arrow of arrows) {
     const box = arrow.getBoundingClientRect();
     if (box.left < stage.left - 2 || box.right > stage.right + 2 || box.top < stage.top - 2 || box.bottom > stage.bottom + 2) faults.push("an arrow leaves the picture");
   }
   // Everything that can be used has a name.
   for (const element of document.querySelectorAll("button, input")) {
-    if (!element.textContent.trim() && !element.labels?.length) faults.push(`${name(element)} has no name`);
+    if (visible(element) && !element.textContent.trim() && !element.labels?.length) faults.push(`${name(element)} has no name`);
   }
   return faults;
 })()

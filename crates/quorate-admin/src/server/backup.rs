@@ -3,40 +3,33 @@
 //! A thread of its own reads the files; the reactor only says which, and keeps them meanwhile. The reader sets
 //! the pace: a few pieces wait for it, and if it takes none of them for a minute it is given up.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::{Arc, Weak},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
-    body::{Body, Bytes, HttpBody},
+    body::{Body, Bytes},
     extract::State,
     http::{StatusCode, Uri, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
-use hyper::body::Frame;
 use quorate_core::slot::Slot;
 use quorate_net::Backup;
 use quorate_replica::backup::{Encoded, Unreadable};
 use tokio::{
     runtime,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::mpsc::{Sender, channel},
     time::timeout,
 };
 
-use super::{Admin, failure::Failure};
+use super::{
+    Admin,
+    failure::Failure,
+    pieces::{Lasting, Pieces},
+};
 
 /// Pieces that wait for the reader: a megabyte.
 const PIECES_MAX: usize = 4;
 /// A reader that takes nothing for so long is gone.
 const STALL: Duration = Duration::from_secs(60);
-
-/// In the extensions of an answer that takes its time: its connection is not over while this lives.
-#[derive(Clone, Debug)]
-pub(super) struct Lasting(pub(super) Weak<()>);
 
 pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Response, Failure> {
     let at = wanted(&uri)?;
@@ -61,10 +54,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         }
         drop(taken);
     });
-    let body = Body::new(Pieces {
-        pieces,
-        _lasts: lasts,
-    });
+    let body = Body::new(Pieces::new(pieces, Some(lasts)));
     let mut response = ([(CONTENT_TYPE, "application/octet-stream")], body).into_response();
     response.extensions_mut().insert(lasting);
     Ok(response)
@@ -122,24 +112,5 @@ impl Reader {
             Ok(Err(_)) => Err(io::Error::other("its reader is gone")),
             Err(_) => Err(io::Error::other("its reader takes no more of it")),
         }
-    }
-}
-
-/// What is sent.
-struct Pieces {
-    pieces: Receiver<io::Result<Bytes>>,
-    _lasts: Arc<()>,
-}
-
-impl HttpBody for Pieces {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let piece = self.pieces.poll_recv(cx);
-        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }

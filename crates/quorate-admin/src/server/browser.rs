@@ -6,13 +6,39 @@
 
 use std::net::IpAddr;
 
-use axum::http::{
-    HeaderMap, Method,
-    header::{HOST, HeaderName, ORIGIN},
+use axum::{
+    http::{
+        HeaderMap, HeaderValue, Method,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, ORIGIN,
+            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+        },
+    },
+    response::Response,
 };
 
 /// What newer browsers say of the relation between the page and the address.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What a browser is told of every answer for a page, beside the page's own policy: nobody frames it, nothing of it is
+/// kept, and where it leads to does not hear of it.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
+    (CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("referrer-policy"), "no-referrer"),
+];
+
+/// Has the browser keep the page to itself, and to what its policy lets it have.
+pub(super) fn confine(response: &mut Response, policy: &'static str) {
+    for (name, value) in HEADERS
+        .into_iter()
+        .chain([(CONTENT_SECURITY_POLICY, policy)])
+    {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
+    }
+}
 
 /// Whether a page that is not this node's own sends this.
 pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
@@ -20,13 +46,19 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
         return false;
     }
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-    let foreign_site = text(SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
     let foreign_page = text(ORIGIN).is_some_and(|origin| {
         let page = origin.strip_prefix("http://").unwrap_or("");
         // An address, and not a name: whose it is cannot be changed.
         text(HOST) != Some(page) || !is_address(page)
     });
-    foreign_site || foreign_page
+    is_foreign_site(headers) || foreign_page
+}
+
+/// Whether a browser says that a page of another site asks for this. It could not read the answer, but would keep its
+/// connection busy.
+pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
+    let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
+    site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
 /// Whether a page that this address itself served sends this: its name is an address, and what changes something says

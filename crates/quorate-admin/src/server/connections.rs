@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::backup::Lasting;
+use super::pieces::Lasting;
 use axum::Router;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{

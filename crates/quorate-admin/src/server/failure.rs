@@ -54,10 +54,29 @@ impl Failure {
         )
     }
 
+    pub(super) fn foreign_page() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "foreign_page",
+            "a page of another site asked for this",
+            "open the node's page by its address, not by a name, or use the quorate command",
+        )
+    }
+
     /// How far the node is with what keeps it from answering.
     pub(super) fn progress(mut self, progress: Option<ProgressView>) -> Self {
         self.progress = progress.map(Box::new);
         self
+    }
+
+    /// Why, for people.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// How far the node is, if it says so.
+    pub(super) fn how_far(&self) -> Option<&ProgressView> {
+        self.progress.as_deref()
     }
 
     /// Who says so, where nothing else of it can be told.

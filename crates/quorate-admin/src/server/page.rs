@@ -8,13 +8,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 use axum::{
     Json, Router,
     extract::{Request, State},
-    http::{
-        HeaderValue, StatusCode,
-        header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
-            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-        },
-    },
+    http::{StatusCode, header::CONTENT_TYPE},
     middleware::{Next, from_fn},
     response::{IntoResponse as _, Response},
     routing::{get, post},
@@ -23,6 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     browser, connections,
+    dashboard::COLOURS,
     failure::{Body, Failure},
     nothing_else,
 };
@@ -30,15 +25,8 @@ use super::{
 /// A page asks several times a second on one connection; that it ends now and then is no news for anybody.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Nothing is fetched from elsewhere, nobody frames the page, and no form leaves it.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const HEADERS: [(HeaderName, &str); 5] = [
-    (CONTENT_SECURITY_POLICY, POLICY),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (X_FRAME_OPTIONS, "DENY"),
-    (CACHE_CONTROL, "no-store"),
-    (HeaderName::from_static("referrer-policy"), "no-referrer"),
-];
 
 /// What a page shows, and what it can ask for.
 pub trait Board: Send + Sync + 'static {
@@ -77,7 +65,7 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Serves the page at `/`, what it shows at `/state`, and its buttons at `/ask`, until the process ends.
+/// Serves the page at `/` with the colours of all pages at `/colours.css`, what it shows at `/state`, and its buttons at `/ask`, until the process ends.
 pub fn serve<B: Board>(
     listener: TcpListener,
     html: &'static str,
@@ -106,9 +94,11 @@ pub fn serve<B: Board>(
 }
 
 fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
+    let colours = || async { ([(CONTENT_TYPE, COLOURS.kind)], COLOURS.text) };
     let document = move || async move { ([(CONTENT_TYPE, "text/html; charset=utf-8")], html) };
     let pages = Router::new()
         .route("/", get(document))
+        .route("/colours.css", get(colours))
         .route("/state", get(state::<B>))
         .route("/ask", post(ask::<B>));
     nothing_else(pages, PAGES)
@@ -116,7 +106,7 @@ fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
         .with_state(board)
 }
 
-const PAGES: &str = "GET / /state, POST /ask";
+const PAGES: &str = "GET / /state /colours.css, POST /ask";
 
 async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::Shown> {
     Json(board.show())
@@ -142,10 +132,7 @@ async fn only_this_page(request: Request, next: Next) -> Response {
         )
         .into_response(),
     };
-    for (name, value) in HEADERS {
-        let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
-    }
+    browser::confine(&mut response, POLICY);
     response
 }
 

@@ -325,11 +325,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn on_role(&mut self, now: Time, role: Role, leader: Option<Ballot>) {
         let led = self.protocol.set_role(role);
         let node = self.protocol.node();
+        let (leads, ballot) = (node.leader(), node.ballot());
         self.observing.tell(Event::Role {
             role,
-            leader: node.leader(),
-            ballot: node.ballot(),
+            leader: leads,
+            ballot,
         });
+        self.observing.led(now, leads, ballot);
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(node.configuration().members().len());
         let newly = role == Role::Leader && !led;

@@ -21,7 +21,9 @@ use crate::{
     observing::{events::Event, pursuit::Standing},
     routing::Routing,
     service::{Metadata, StateMachine},
-    status::{DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, TuningReport},
+    status::{
+        DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, Traffic, TuningReport,
+    },
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -33,6 +35,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             role: self.protocol.node().role(),
             leader: self.protocol.node().leader(),
             era: self.protocol.node().era(),
+            quorum: self.protocol.node().configuration().rule(),
             plan: self.group().plan().map(|plan| PlanStatus {
                 id: plan.id,
                 what: plan.what.clone(),
@@ -53,6 +56,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             device: self.devices.status().cloned(),
             disk: self.disk_use(now),
             streams: self.stream_use(),
+            traffic: Traffic::of(&self.counters),
+            reigns: self.observing.reigns(now),
             progress: self.observing.progress(now, &self.standing()),
             error: self.error(),
             notices: self.notices(now),

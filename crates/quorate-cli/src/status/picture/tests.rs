@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_admin::{
     members::StepView,
-    view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView},
+    view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView, TrafficView},
 };
 
 use super::*;
@@ -57,6 +57,9 @@ fn view(node: u32, applied: u64) -> NodeView {
         error: None,
         notices: Vec::new(),
         streams: StreamsView::default(),
+        traffic: TrafficView::default(),
+        reigns: Vec::new(),
+        quorum: "majority".to_owned(),
         progress: None,
         certificates: Vec::new(),
         members: Vec::new(),

@@ -1,0 +1,220 @@
+//! The page for people at the admin address: `GET /`, what it shows at `/events`, and what its buttons ask for at
+//! `/act`.
+//!
+//! It is files of this crate, [`files`], and nothing else: no build step, nothing from elsewhere. What it shows is
+//! gathered by this node from all of them, once a second for everybody who watches, and not at all while nobody does:
+//! [`audience`] knows who watches, [`gather`] asks. Whatever is changed is asked for at the same pages as by programs,
+//! here or at another node ([`act`]), whose refusal is shown.
+
+mod act;
+mod audience;
+mod files;
+mod gather;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::State,
+    http::{
+        HeaderMap, StatusCode,
+        header::{CONTENT_TYPE, HeaderName},
+    },
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+
+use super::{
+    Admin, browser,
+    failure::Failure,
+    pieces::{Lasting, Pieces},
+};
+
+pub(super) use act::Acts;
+pub(super) use audience::Audience;
+pub(super) use files::COLOURS;
+pub(super) use gather::ASKED_MAX;
+
+/// The page's own files, and nothing that is written into the document.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Proxies that gather an answer before they hand it on would show nothing.
+const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
+
+/// What the page needs beside the pages for programs.
+pub(super) fn routes() -> Router<Admin> {
+    let mut router = Router::new()
+        .route("/events", get(events))
+        .route("/act", post(act::act));
+    for file in files::ALL {
+        let answer = move || async move {
+            let mut response = ([(CONTENT_TYPE, file.kind)], file.text).into_response();
+            browser::confine(&mut response, POLICY);
+            response
+        };
+        router = router.route(file.path, get(answer));
+    }
+    router
+}
+
+/// One document a second, until the page goes, or comes again because this answer has lasted long enough.
+async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
+    if browser::is_foreign_site(&headers) {
+        return Err(Failure::foreign_page());
+    }
+    let joined = admin.audience().join().ok_or_else(|| {
+        Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "too many pages watch this node",
+            "close one, or open the page of another node",
+        )
+    })?;
+    if joined.is_first {
+        tokio::spawn(gather::gather(admin.clone()));
+    }
+    let body = Body::new(Pieces::new(joined.documents, None));
+    let kind = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
+    let mut response = (kind, body).into_response();
+    browser::confine(&mut response, POLICY);
+    response.extensions_mut().insert(Lasting(joined.lasts));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Read as _, Write as _},
+        net::TcpStream,
+        time::Duration,
+    };
+
+    use quorate_core::node_id::NodeId;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::client;
+
+    const WAIT: Duration = Duration::from_secs(60);
+
+    fn admin() -> (Admin, String) {
+        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
+        let address = admin.address().to_string();
+        (admin, address)
+    }
+
+    /// What answers a page that begins to watch: its head, and what follows.
+    fn watch(address: &str) -> (String, BufReader<TcpStream>) {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        write!(stream, "GET /events HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
+        }
+        (head, stream)
+    }
+
+    fn document(stream: &mut BufReader<TcpStream>) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(stream.read_line(&mut line).unwrap() > 0, "it goes on");
+            if let Some(json) = line.strip_prefix("data: ") {
+                return serde_json::from_str(json).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_is_files_of_this_node_and_nothing_else() {
+        let (_admin, address) = admin();
+        for file in files::ALL {
+            let response = client::get(&address, file.path, WAIT).unwrap();
+            assert_eq!((response.status, &*response.body), (200, file.text));
+            for elsewhere in ["http://", "https://", "//cdn", "eval(", "innerHTML"] {
+                let svg = file.text.replace("http://www.w3.org/2000/svg", "");
+                assert!(!svg.contains(elsewhere), "{}: {elsewhere}", file.path);
+            }
+        }
+        let document = client::get(&address, "/", WAIT).unwrap().body;
+        for (at, _) in document.match_indices("\"/page/") {
+            let path = document[at + 1..].split('"').next().unwrap();
+            assert!(files::ALL.iter().any(|file| file.path == path), "{path}");
+        }
+    }
+
+    /// Also while it starts: that is what somebody wants to see.
+    #[test]
+    fn a_document_a_second_says_what_the_node_does() {
+        let (admin, address) = admin();
+        admin.starting("waiting for the founder");
+        let (head, mut stream) = watch(&address);
+        assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+        assert!(
+            head.to_lowercase()
+                .contains("content-security-policy: default-src 'none'; script-src 'self';"),
+            "{head}"
+        );
+        for _ in 0..2 {
+            let document = document(&mut stream);
+            assert_eq!(document["here"], 7, "{document}");
+            let node = &document["nodes"][0];
+            assert_eq!(node["trouble"], "waiting for the founder", "{document}");
+            assert_eq!(node["view"], Value::Null);
+        }
+    }
+
+    #[test]
+    fn watchers_are_bounded_and_who_goes_makes_room() {
+        let (admin, address) = admin();
+        let mut watching: Vec<_> = (0..audience::WATCHERS_MAX)
+            .map(|_| watch(&address))
+            .collect();
+        let (head, _) = watch(&address);
+        assert!(head.starts_with("HTTP/1.0 503"), "{head}");
+        // The others are served as before.
+        assert!(document(&mut watching[0].1)["here"].is_u64());
+        let mut foreign = TcpStream::connect(&address).unwrap();
+        write!(
+            foreign,
+            "GET /events HTTP/1.0\r\nSec-Fetch-Site: cross-site\r\n\r\n"
+        )
+        .unwrap();
+        let mut text = String::new();
+        foreign.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.0 403"), "{text}");
+        watching.pop();
+        while watch(&address).0.starts_with("HTTP/1.0 503") {
+            std::thread::yield_now();
+        }
+        drop(watching);
+        while admin.audience().is_gathered_for() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_button_asks_for_one_of_few_things_and_hears_why_not() {
+        let (_admin, address) = admin();
+        for (body, status, code) in [
+            (r#"{"node":7,"act":{"transfer":{"to":2}}}"#, 503, "starting"),
+            (r#"{"node":2,"act":{"snapshot":{}}}"#, 503, "starting"),
+            (r#"{"node":7,"act":{"stop":{}}}"#, 422, "bad_request"),
+            (
+                r#"{"node":7,"act":{"transfer":{"force":true}}}"#,
+                422,
+                "bad_request",
+            ),
+            (
+                r#"{"node":7,"act":{"snapshot":{}},"more":1}"#,
+                422,
+                "bad_request",
+            ),
+        ] {
+            let response = client::post(&address, "/act", body, WAIT).unwrap();
+            assert_eq!(response.status, status, "{body}: {}", response.body);
+            let refusal = response.json::<Value>().unwrap_err();
+            assert_eq!(refusal.code, code, "{body}: {}", response.body);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `POST /act`: what a button of the page asks for, done here or handed on to the node that is to do it.
+//!
+//! A page may only speak to the node that it came from, and what changes the group is for its leader. What is handed on
+//! is one of a few questions that this node understands itself, and the other node decides as if anybody else had asked.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+};
+use quorate_core::node_id::NodeId;
+use serde::Deserialize;
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use super::super::{
+    Admin, change_members,
+    failure::{Body, Failure},
+    snapshot, transfer,
+};
+use crate::{
+    client,
+    members::MembersRequest,
+    view::{SnapshotRequest, TransferRequest},
+};
+
+/// Questions that are with another node at the same time.
+const HANDED_ON_MAX: usize = 4;
+/// Longer than any of them takes there.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// What is with other nodes.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Acts(Arc<Semaphore>);
+
+impl Default for Acts {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(HANDED_ON_MAX)))
+    }
+}
+
+/// Body of `POST /act`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActRequest {
+    /// Who is to do it.
+    node: u32,
+    act: Act,
+}
+
+/// What can be asked for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Act {
+    /// `POST /transfer`
+    Transfer(TransferRequest),
+    /// `POST /members`
+    Members(MembersRequest),
+    /// `POST /snapshot`
+    Snapshot(SnapshotRequest),
+}
+
+/// The answer is that of the page for programs.
+pub(super) async fn act(
+    State(admin): State<Admin>,
+    Body(request): Body<ActRequest>,
+) -> Result<Response, Failure> {
+    if admin.node() != Some(NodeId(request.node)) {
+        return hand_on(&admin, request).await;
+    }
+    let admin = State(admin);
+    Ok(match request.act {
+        Act::Transfer(asked) => transfer(admin, Body(asked)).await?.into_response(),
+        Act::Members(asked) => change_members(admin, Body(asked)).await?.into_response(),
+        Act::Snapshot(asked) => snapshot(admin, Body(asked)).await?.into_response(),
+    })
+}
+
+async fn hand_on(admin: &Admin, request: ActRequest) -> Result<Response, Failure> {
+    let ActRequest { node, act } = request;
+    let (status, _) = admin.status().await?;
+    let mut peers = status.peers.iter();
+    let peer = peers.find(|peer| peer.member.node == NodeId(node));
+    let address = peer.map(|peer| peer.addresses.admin.clone());
+    let Some(address) = address.filter(|address| !address.is_empty()) else {
+        return Err(unreachable("this node does not know its admin address"));
+    };
+    let _place = admin.acts().0.try_acquire().map_err(|_| {
+        Failure::unavailable("busy", "too much is being asked of other nodes already")
+    })?;
+    let (path, body) = match &act {
+        Act::Transfer(asked) => ("/transfer", serde_json::to_string(asked)),
+        Act::Members(asked) => ("/members", serde_json::to_string(asked)),
+        Act::Snapshot(asked) => ("/snapshot", serde_json::to_string(asked)),
+    };
+    let body = body.expect("texts and numbers are always JSON");
+    let asked = spawn_blocking(move || client::post(&address, path, &body, WAIT)).await;
+    let answer = match asked {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Err(unreachable(&error.to_string())),
+        Err(_) => return Err(unreachable("it could not be asked")),
+    };
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let kind = [(CONTENT_TYPE, "application/json")];
+    Ok((status, kind, answer.body).into_response())
+}
+
+fn unreachable(why: &str) -> Failure {
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "unreachable",
+        why,
+        "it may have been done: look, or open the page of that node",
+    )
+}

@@ -1,0 +1,43 @@
+// The cluster as one document shows it: who leads, who is there, and what only two documents together say.
+const STALE_MS = 3500;
+
+export function read(document, before) {
+  const nodes = document.nodes.map(node => ({ ...node, isStale: node.age_ms === null || node.age_ms > STALE_MS || node.is_starting }));
+  const fresh = nodes.filter(node => !node.isStale);
+  const higher = (a, b) => a.era - b.era || a.round - b.round || a.node - b.node;
+  // Whom the highest ballot names; a leader that fell may still believe in itself.
+  const claims = fresh.filter(node => node.view.leader !== null).sort((a, b) => higher(b.view.ballot, a.view.ballot));
+  const leader = claims[0]?.view.leader ?? null;
+  const leading = fresh.find(node => node.node === leader) ?? null;
+  const here = nodes.find(node => node.node === document.here) ?? nodes[0];
+  // Who knows most of the others.
+  const teller = leading ?? fresh.find(node => node.node === document.here) ?? fresh[0] ?? here;
+  const members = teller?.view?.members ?? [];
+  const now = { atMs: document.at_ms, here: document.here, watchers: document.watchers, nodes, leader, leading, teller, members, tuning: document.tuning };
+  now.rates = rates(now, before);
+  return now;
+}
+
+const heardMs = (now, node) => now.atMs - node.age_ms;
+
+function rates(now, before) {
+  const none = { commands: null, latencyUs: null };
+  if (!before) return none;
+  let commands = null, answered = 0, took = 0, known = false;
+  for (const node of now.nodes) {
+    const old = before.nodes.find(other => other.node === node.node);
+    if (node.isStale || !old?.view || old.isStale) continue;
+    const [was, is] = [old.view.traffic, node.view.traffic];
+    const seconds = (heardMs(now, node) - heardMs(before, old)) / 1000;
+    // Counters that went back are another process's.
+    if (is.applied < was.applied || is.answered < was.answered || seconds < 0.2) continue;
+    known = true;
+    answered += is.answered - was.answered;
+    took += is.answered_us - was.answered_us;
+    if (node.node === now.leader) commands = (is.applied - was.applied) / seconds;
+  }
+  // Whose answer was late is counted with the next document.
+  const carried = now.leader === null ? 0 : before.rates.commands;
+  if (!known) return { ...none, commands: now.leading ? carried : null };
+  return { commands: commands ?? carried, latencyUs: answered > 0 ? took / answered : null };
+}

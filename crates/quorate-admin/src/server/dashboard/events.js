@@ -1,0 +1,32 @@
+// What the node sends once a second, for as long as the page is open: it asks again whenever the answer ends.
+const SILENCE_MS = 4000, AGAIN_MS = 1000;
+
+// `show` gets each document, `lost` why there is none.
+export async function listen(show, lost) {
+  for (;;) {
+    const ended = new AbortController();
+    let timer;
+    const alive = () => { clearTimeout(timer); timer = setTimeout(() => ended.abort(), SILENCE_MS); };
+    try {
+      alive();
+      const answer = await fetch("/events", { signal: ended.signal, headers: { Accept: "text/event-stream" } });
+      if (!answer.ok) throw new Error((await answer.json()).error.message);
+      const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = ""; ;) {
+        const { done, value } = await pieces.read();
+        if (done) break;
+        alive();
+        const events = (rest + value).split("\n\n");
+        rest = events.pop();
+        for (const event of events) if (event.startsWith("data: ")) show(JSON.parse(event.slice(6)));
+      }
+      lost("");
+    } catch (error) {
+      lost(ended.signal.aborted || error instanceof TypeError ? "no answer" : error.message);
+    } finally {
+      clearTimeout(timer);
+      ended.abort();
+    }
+    await new Promise(done => setTimeout(done, AGAIN_MS));
+  }
+}

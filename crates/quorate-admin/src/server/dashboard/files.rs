@@ -1,0 +1,52 @@
+//! The files of the page, as they are in this folder.
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct File {
+    /// Where it is asked for.
+    pub(super) path: &'static str,
+    /// What it is.
+    pub(in super::super) kind: &'static str,
+    pub(in super::super) text: &'static str,
+}
+
+macro_rules! file {
+    ($path:expr, $kind:literal, $name:literal) => {
+        File {
+            path: $path,
+            kind: concat!($kind, "; charset=utf-8"),
+            text: include_str!($name),
+        }
+    };
+}
+
+macro_rules! script {
+    ($name:literal) => {
+        file!(concat!("/page/", $name), "text/javascript", $name)
+    };
+}
+
+/// The colours of every page for people.
+pub(in super::super) const COLOURS: File = file!("/page/colours.css", "text/css", "colours.css");
+
+/// All of them.
+pub(super) const ALL: &[File] = &[
+    file!("/", "text/html", "index.html"),
+    COLOURS,
+    file!("/page/style.css", "text/css", "style.css"),
+    file!("/page/icon.svg", "image/svg+xml", "icon.svg"),
+    script!("main.js"),
+    script!("elements.js"),
+    script!("units.js"),
+    script!("events.js"),
+    script!("cluster.js"),
+    script!("health.js"),
+    script!("members.js"),
+    script!("links.js"),
+    script!("curves.js"),
+    script!("positions.js"),
+    script!("reigns.js"),
+    script!("tuning.js"),
+    script!("actions.js"),
+    script!("theme.js"),
+];

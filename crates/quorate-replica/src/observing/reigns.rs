@@ -1,0 +1,82 @@
+//! Who led, as this node saw it: the last changes, so that somebody who comes later sees what happened.
+
+use std::collections::VecDeque;
+
+use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time};
+
+use crate::status::Reign;
+
+/// Changes that are remembered; the oldest are forgotten.
+const REIGNS_MAX: usize = 32;
+
+/// The last changes of who leads, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Reigns {
+    kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
+}
+
+impl Reigns {
+    /// This is who leads now; what was so before is no change. That nobody leads is told with the last ballot.
+    pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
+        let last = self.kept.back();
+        let same = last.is_some_and(|(_, known, in_ballot)| {
+            *known == leader && (leader.is_none() || *in_ballot == ballot)
+        });
+        if same || (last.is_none() && leader.is_none()) {
+            return;
+        }
+        if self.kept.len() >= REIGNS_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((now, leader, ballot));
+    }
+
+    /// The same, with how long ago each began.
+    pub(crate) fn seen(&self, now: Time) -> Vec<Reign> {
+        let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| Reign {
+            leader: *leader,
+            ballot: *ballot,
+            ago_ms: now.since_us(*at) / 1000,
+        };
+        self.kept.iter().map(seen).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::ballot::Era;
+
+    use super::*;
+
+    fn ballot(round: u32) -> Ballot {
+        Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(1),
+        }
+    }
+
+    #[test]
+    fn only_changes_are_remembered_and_only_the_last_of_them() {
+        let mut reigns = Reigns::default();
+        reigns.look(Time(0), None, ballot(0));
+        assert_eq!(reigns.seen(Time(0)), [], "it starts without a leader");
+        let led = Some(NodeId(1));
+        for (at, leader, round) in [(1, led, 1), (2, led, 1), (3, None, 1), (4, None, 2)] {
+            reigns.look(Time(at * 1000), leader, ballot(round));
+        }
+        reigns.look(Time(5000), led, ballot(2));
+        let seen: Vec<_> = reigns
+            .seen(Time(9000))
+            .iter()
+            .map(|reign| (reign.leader, reign.ballot.round, reign.ago_ms))
+            .collect();
+        assert_eq!(seen, [(led, 1, 8), (None, 1, 6), (led, 2, 4)]);
+        for round in 3..100 {
+            reigns.look(Time(9000), led, ballot(round));
+        }
+        let seen = reigns.seen(Time(9000));
+        assert_eq!(seen.len(), REIGNS_MAX);
+        assert_eq!(seen.last().map(|reign| reign.ballot.round), Some(99));
+    }
+}

@@ -1,0 +1,524 @@
+//! The page at the admin address, in a browser: three nodes, of which each is looked at, asked, killed and paused.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE},
+    usage::Usage,
+    wait,
+    writers::Writers,
+};
+use serde_json::json;
+
+use super::LAYOUT;
+use crate::{
+    browser::{Browser, Looks},
+    shell::Failed,
+};
+
+const PREFIX: &str = "quorate-page-";
+/// All links are probed, so that round trips are known.
+const FLAGS: [&str; 2] = ["--plane", "auto"];
+/// A phone, a desk, a wall.
+const SIZES: [(&str, u32, u32); 3] = [
+    ("phone", 360, 800),
+    ("desk", 1024, 768),
+    ("wall", 2560, 1440),
+];
+/// What the nodes use is counted for so long, with the page and without.
+const COUNTED: Duration = Duration::from_secs(10);
+
+/// Runs all of it, with pictures in this folder.
+pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), Failed> {
+    let mut nodes = Nodes::on_loopback(program, PREFIX, 3, &FLAGS)?;
+    nodes.wait_until_all_serve()?;
+    cost(&nodes, browser, pictures)?;
+    let writers = Writers::few(1, &nodes.client_addresses());
+    let mut browser = Browser::start(browser, pictures)?;
+    let address = format!("http://{}/", nodes.admin_addresses()[0]);
+    browser.open(&address)?;
+    let mut page = Page {
+        browser,
+        nodes,
+        address,
+        pictures: pictures.to_owned(),
+    };
+    page.try_all()?;
+    let written = writers.end()?;
+    println!(
+        "  writes went on meanwhile; pictures: {}",
+        pictures.display()
+    );
+    drop(written);
+    Ok(())
+}
+
+/// What it costs each node that somebody looks at the page of the first, while nothing else happens: said, not judged.
+fn cost(nodes: &Nodes, browser: &str, pictures: &Path) -> Result<(), Failed> {
+    let used = || -> Vec<f64> {
+        let all = nodes.processes().into_iter();
+        all.filter_map(Usage::exact_cpu_s).collect()
+    };
+    let percent = |before: &[f64]| -> Vec<f64> {
+        let spent = used();
+        let parts = spent.iter().zip(before);
+        parts
+            .map(|(now, before)| (now - before) / COUNTED.as_secs_f64() * 100.0)
+            .collect()
+    };
+    let before = used();
+    thread::sleep(COUNTED);
+    let alone = percent(&before);
+    let mut watching = Browser::start(browser, pictures)?;
+    watching.open(&format!("http://{}/", nodes.admin_addresses()[0]))?;
+    watching.wait(
+        "a page that is live",
+        "document.querySelectorAll('#t-members tbody tr').length === 3",
+    )?;
+    let before = used();
+    thread::sleep(COUNTED);
+    let watched = percent(&before);
+    for (node, (alone, watched)) in (1..).zip(alone.iter().zip(&watched)) {
+        println!(
+            "  node {node}: {watched:.2} % of a CPU while the page of node 1 is open, {alone:.2} % without: {:+.2}",
+            watched - alone
+        );
+    }
+    Ok(())
+}
+
+struct Page {
+    browser: Browser,
+    nodes: Nodes,
+    address: String,
+    pictures: PathBuf,
+}
+
+impl Page {
+    fn try_all(&mut self) -> Result<(), Failed> {
+        self.step("live figures", Self::figures)?;
+        self.step("layout at three widths, in both schemes", Self::layout)?;
+        self.step("the switch of colours", Self::colours)?;
+        self.step("keys", Self::keyboard)?;
+        self.step("leadership", Self::leadership)?;
+        self.step("drain", Self::drain)?;
+        self.step("snapshot and backup", Self::snapshot)?;
+        self.step("a node that is added", Self::add)?;
+        self.step("a removal that is only looked at", Self::look_at_removal)?;
+        self.clean(&[])?;
+        self.step("a node that is killed", Self::killed)?;
+        self.step("no quorum", Self::no_quorum)?;
+        self.step("a page whose node is paused, and killed", Self::old)?;
+        self.step("a node that is removed", Self::remove)?;
+        // What was refused on purpose, and what was asked of a node that was gone.
+        self.clean(&["409", "502", "503", "net::ERR_"])
+    }
+
+    fn step(
+        &mut self,
+        name: &str,
+        step: fn(&mut Self) -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        step(self).map_err(|Failed(why)| {
+            let shown = self.picture("failed").is_ok();
+            let shown = if shown {
+                "; see cluster-failed.png"
+            } else {
+                ""
+            };
+            Failed(format!("page of a node: {name}{shown}: {why}"))
+        })?;
+        println!("done: {name}");
+        Ok(())
+    }
+
+    fn picture(&mut self, name: &str) -> Result<(), Failed> {
+        let path = self.pictures.join(format!("cluster-{name}.png"));
+        self.browser.picture(&path)
+    }
+
+    fn look(&mut self, width: u32, height: u32, dark: bool) -> Result<(), Failed> {
+        self.browser.look(Looks {
+            width,
+            height,
+            dark,
+        })
+    }
+
+    fn wait_status(&mut self, words: &str) -> Result<(), Failed> {
+        let words = json!(words);
+        self.browser.wait(
+            "the status beside the title",
+            &format!("document.getElementById('status')?.textContent === {words}"),
+        )
+    }
+
+    /// The banner of this kind says this.
+    fn wait_banner(&mut self, key: &str, words: &str) -> Result<(), Failed> {
+        let words = json!(words);
+        self.browser.wait(
+            &format!("the banner {key}"),
+            &format!(
+                "document.querySelector('#banners [data-key=\"{key}\"]')?.textContent.includes({words}) === true"
+            ),
+        )
+    }
+
+    /// Nothing is cut off, overlaps, or cannot be read.
+    fn sound(&mut self, looks: &str) -> Result<(), Failed> {
+        let faults = self.browser.eval(LAYOUT)?;
+        match faults.as_array() {
+            Some(faults) if faults.is_empty() => Ok(()),
+            _ => Err(Failed(format!("{looks}: {faults:#}"))),
+        }
+    }
+
+    fn figures(&mut self) -> Result<(), Failed> {
+        self.wait_status("serves")?;
+        let decided =
+            "Number(document.getElementById('f-decided').textContent.replaceAll(',', ''))";
+        let before = self.browser.eval(decided)?;
+        self.browser.wait(
+            "slots that are decided while the page is open",
+            &format!("{decided} > {before} + 10"),
+        )?;
+        self.browser.wait(
+            "a rate, a latency, and all round trips",
+            "Number(document.getElementById('f-rate').textContent.replaceAll(',', '')) > 0 && \
+             / (µs|ms|s)$/.test(document.getElementById('f-latency').textContent) && \
+             document.querySelectorAll('#t-links td[data-is=good]').length === 6 && \
+             [...document.querySelectorAll('#t-links td[data-is=good] span:first-child')].every(it => / (µs|ms)$/.test(it.textContent)) && \
+             document.querySelectorAll('#c-rate .main, #c-latency .main').length >= 2 && \
+             document.querySelectorAll('#t-positions .picture').length === 3 && \
+             document.querySelectorAll('#reigns li').length > 0 && \
+             document.querySelectorAll('#c-reigns rect').length > 0 && \
+             document.getElementById('f-voters').textContent === '3 of 3' && \
+             document.getElementById('tuning').textContent.includes('×')",
+        )
+    }
+
+    fn layout(&mut self) -> Result<(), Failed> {
+        for (name, width, height) in SIZES {
+            for (scheme, dark) in [("light", false), ("dark", true)] {
+                self.look(width, height, dark)?;
+                self.sound(&format!("{name}, {scheme}"))?;
+                self.picture(&format!("{name}-{scheme}"))?;
+            }
+        }
+        self.look(1024, 768, false)
+    }
+
+    fn colours(&mut self) -> Result<(), Failed> {
+        let back = "getComputedStyle(document.body).backgroundColor";
+        let light = self.browser.eval(back)?;
+        let switch = |theme: &str| {
+            format!(
+                "(it => {{ it.value = '{theme}'; it.dispatchEvent(new Event('change')); }})(document.getElementById('theme'))"
+            )
+        };
+        self.browser.eval(&switch("dark"))?;
+        let dark = self.browser.eval(back)?;
+        if light == dark {
+            return Err(Failed(format!("the page is {dark} in both")));
+        }
+        self.sound("switched to dark")?;
+        let address = self.address.clone();
+        self.browser.open(&address)?;
+        self.wait_status("serves")?;
+        let kept = self.browser.eval(back)?;
+        if kept != dark {
+            return Err(Failed(format!(
+                "it was switched to {dark}, and is {kept} again"
+            )));
+        }
+        self.browser.eval(&switch("")).map(drop)
+    }
+
+    /// Tab comes to everything, and shows where it is; a dialog keeps the focus and gives it back.
+    fn keyboard(&mut self) -> Result<(), Failed> {
+        const ALL: &str = "[...document.querySelectorAll('button, select, .scrolls')].filter(it => it.checkVisibility())";
+        self.browser.eval(
+            "document.activeElement.blur(); window.tabbed = new Set(); window.unmarked = []; true",
+        )?;
+        let wanted = self.browser.eval(&format!("{ALL}.length"))?;
+        for _ in 0..2 * wanted.as_u64().unwrap_or(0) + 10 {
+            self.browser.key("Tab")?;
+            self.browser.eval(
+                "(() => { const it = document.activeElement;
+                    tabbed.add(it);
+                    if (it !== document.body && getComputedStyle(it).outlineStyle === 'none') unmarked.push(it.outerHTML.slice(0, 80));
+                    return true; })()",
+            )?;
+        }
+        let missed = self.browser.eval(&format!(
+            "{ALL}.filter(it => !tabbed.has(it)).map(it => it.id || it.textContent).concat(unmarked)"
+        ))?;
+        if missed.as_array().is_none_or(|missed| !missed.is_empty()) {
+            let why = format!("Tab does not come to, or does not show: {missed}");
+            return Err(Failed(why));
+        }
+        self.browser
+            .eval("document.getElementById('add').focus()")?;
+        self.browser.key("Enter")?;
+        self.browser.wait(
+            "a dialog that has the focus",
+            "document.getElementById('dialog').open && document.getElementById('dialog').contains(document.activeElement)",
+        )?;
+        self.sound("with a dialog")?;
+        self.picture("dialog")?;
+        self.browser.key("Escape")?;
+        self.browser.wait(
+            "no dialog, and the focus where it was",
+            "!document.getElementById('dialog').open && document.activeElement.id === 'add'",
+        )
+    }
+
+    /// Opens the dialog of an action, when it can be asked for.
+    fn open(&mut self, button: &str) -> Result<(), Failed> {
+        self.browser.wait(
+            &format!("a button, {button}"),
+            &format!(
+                "document.querySelector({})?.getAttribute('aria-disabled') === 'false'",
+                json!(button)
+            ),
+        )?;
+        self.browser.click(button)?;
+        self.browser
+            .wait("its dialog", "document.getElementById('dialog').open")
+    }
+
+    /// Confirms, and waits for what is said of it.
+    fn confirm(&mut self, is: &str, words: &str) -> Result<(), Failed> {
+        self.browser.wait(
+            "what will be done, and a button for it",
+            "!document.getElementById('d-confirm').disabled && document.getElementById('d-what').textContent.length > 40",
+        )?;
+        self.browser.click("#d-confirm")?;
+        self.result(is, words)
+    }
+
+    fn result(&mut self, is: &str, words: &str) -> Result<(), Failed> {
+        let words = json!(words);
+        self.browser.wait(
+            "the result",
+            &format!(
+                "(it => it.dataset.is === '{is}' && it.textContent.includes({words}))(document.getElementById('d-result'))"
+            ),
+        )
+    }
+
+    fn close(&mut self) -> Result<(), Failed> {
+        self.browser.click("#d-cancel")?;
+        self.browser
+            .wait("no dialog", "!document.getElementById('dialog').open")
+    }
+
+    fn button(node: u32, act: &str) -> String {
+        format!("#t-members tr[data-key=\"{node}\"] button[data-act={act}]")
+    }
+
+    fn wait_leader(&mut self, node: u32) -> Result<(), Failed> {
+        self.browser.wait(
+            &format!("a page that says that node {node} leads"),
+            &format!("document.getElementById('f-leader').textContent === 'node {node}'"),
+        )
+    }
+
+    /// The leader moves to each, by way of the page of a node that leads or does not.
+    fn leadership(&mut self) -> Result<(), Failed> {
+        let leader = self.nodes.agreed_leader()?;
+        self.wait_leader(leader)?;
+        let others = [1, 2, 3].into_iter().filter(|node| *node != leader);
+        for node in others.chain([leader]) {
+            self.open(&Self::button(node, "lead"))?;
+            self.confirm("good", &format!("Node {node} leads."))?;
+            self.close()?;
+            self.wait_leader(node)?;
+        }
+        self.browser.wait(
+            "changes of leadership that are told",
+            "document.querySelectorAll('#reigns li').length >= 4",
+        )
+    }
+
+    fn drain(&mut self) -> Result<(), Failed> {
+        let leader = self.nodes.agreed_leader()?;
+        self.open(&Self::button(leader, "drain"))?;
+        self.browser.wait(
+            "what it would do",
+            "document.querySelectorAll('#d-steps li').length === 2",
+        )?;
+        self.picture("drain")?;
+        self.confirm("good", " leads.")?;
+        self.close()?;
+        self.browser.wait(
+            "another leader",
+            &format!("/^node [123]$/.test(document.getElementById('f-leader').textContent) && document.getElementById('f-leader').textContent !== 'node {leader}'"),
+        )
+    }
+
+    fn snapshot(&mut self) -> Result<(), Failed> {
+        self.open(&Self::button(3, "snapshot"))?;
+        self.confirm("good", "It has everything below slot")?;
+        self.close()?;
+        self.browser.wait(
+            "the snapshot among the positions",
+            "document.querySelector('#t-positions tr[data-key=\"3\"]').cells[4].textContent !== 'none'",
+        )?;
+        let folder = self.pictures.join("downloads");
+        fs::create_dir_all(&folder)?;
+        let told = json!({"behavior": "allow", "downloadPath": folder});
+        self.browser.call("Page.setDownloadBehavior", &told)?;
+        self.open("#backup")?;
+        self.confirm("good", "The browser fetches it.")?;
+        self.close()?;
+        let file = folder.join("quorate.backup");
+        let size = wait::at_most(PATIENCE, "the backup", || {
+            let size = fs::metadata(&file).ok()?.len();
+            (size > 0).then_some(size)
+        })?;
+        println!("  a backup of {size} bytes");
+        Ok(fs::remove_dir_all(&folder)?)
+    }
+
+    fn add(&mut self) -> Result<(), Failed> {
+        self.open("#add")?;
+        self.browser.fill("#d-peer", "127.0.0.1:9")?;
+        self.confirm(
+            "good",
+            "Id 4. Start it: quorate start --data DIR --node 4 --peer 127.0.0.1:9",
+        )?;
+        self.sound("with an id that is kept")?;
+        self.close()
+    }
+
+    /// The steps are shown before anything is done, and nothing is done without a second press.
+    fn look_at_removal(&mut self) -> Result<(), Failed> {
+        self.open(&Self::button(3, "remove"))?;
+        self.browser.wait(
+            "the steps of a removal",
+            "document.querySelectorAll('#d-steps li').length > 0",
+        )?;
+        self.picture("remove")?;
+        self.close()?;
+        let members = self.nodes.view(1).map_or(0, |view| view.members.len());
+        match members {
+            3.. => Ok(()),
+            _ => Err(Failed(format!("{members} members are left"))),
+        }
+    }
+
+    /// Of those that are not the page's own node, one that leads, so that leadership changes too.
+    fn killed(&mut self) -> Result<(), Failed> {
+        self.open_if_needed_lead(2)?;
+        self.nodes.kill(&[2])?;
+        self.browser.wait(
+            "a node that is marked as gone, and old",
+            "(tr => tr.classList.contains('stale') && tr.cells[1].textContent.includes('no answer') && /stale, \\d+ s old/.test(tr.cells[1].textContent))\
+             (document.querySelector('#t-members tr[data-key=\"2\"]'))",
+        )?;
+        self.wait_status("no spare")?;
+        self.wait_banner(
+            "quorum",
+            "One failure away from standstill: 2 of 3 voters are there.",
+        )?;
+        self.wait_banner("quorum", "Start node 2 again")?;
+        self.browser.wait(
+            "links that are cut, and what is not known",
+            "document.querySelectorAll('#t-links td[data-is=bad]').length === 2 && \
+             [...document.querySelectorAll('#t-links tr[data-key=\"2\"] .under')].filter(it => it.textContent === 'stale').length === 2",
+        )?;
+        for (name, width, height) in SIZES {
+            self.look(width, height, false)?;
+            self.sound(&format!("without a node, {name}"))?;
+            self.picture(&format!("killed-{name}"))?;
+        }
+        self.look(1024, 768, false)?;
+        // The others refuse what would cost the quorum, and the page shows it.
+        self.open(&Self::button(3, "remove"))?;
+        self.result("bad", "Refused: ")?;
+        self.picture("refused")?;
+        self.close()
+    }
+
+    fn open_if_needed_lead(&mut self, node: u32) -> Result<(), Failed> {
+        if self.nodes.agreed_leader()? == node {
+            return Ok(());
+        }
+        self.open(&Self::button(node, "lead"))?;
+        self.confirm("good", &format!("Node {node} leads."))?;
+        self.close()?;
+        self.wait_leader(node)
+    }
+
+    fn no_quorum(&mut self) -> Result<(), Failed> {
+        self.nodes.kill(&[3])?;
+        self.wait_status("no quorum")?;
+        self.wait_banner("quorum", "No quorum: votes of 1 are there, 2 are needed.")?;
+        self.sound("without a quorum")?;
+        self.picture("no-quorum")?;
+        self.nodes.restart(&[2, 3])?;
+        self.wait_status("serves")?;
+        self.browser.wait(
+            "no banner, and no node that is old",
+            "document.querySelectorAll('#banners > *, tr.stale').length === 0",
+        )
+    }
+
+    /// What is old looks old, nothing can be pressed, and the page comes back by itself.
+    fn old(&mut self) -> Result<(), Failed> {
+        let gone = "document.body.classList.contains('stale') && \
+                    [...document.querySelectorAll('main button')].every(it => it.getAttribute('aria-disabled') === 'true')";
+        self.nodes.pause(1)?;
+        self.wait_banner("page", "This page hears nothing")?;
+        self.browser.wait("a page that looks old", gone)?;
+        self.picture("stale")?;
+        self.nodes.resume(1)?;
+        self.wait_status("serves")?;
+        self.nodes.kill(&[1])?;
+        self.browser.wait("a page that looks old", gone)?;
+        self.nodes.restart(&[1])?;
+        self.wait_status("serves")?;
+        self.browser.wait(
+            "a page that is live again",
+            "!document.body.classList.contains('stale') && document.querySelectorAll('#banners > *').length === 0",
+        )
+    }
+
+    fn remove(&mut self) -> Result<(), Failed> {
+        self.open(&Self::button(3, "remove"))?;
+        self.confirm("good", "is under way")?;
+        self.close()?;
+        self.browser.wait(
+            "two members, and what that means",
+            "document.getElementById('f-voters').textContent === '2 of 2' && document.querySelector('#t-members tr[data-key=\"3\"]') === null",
+        )?;
+        self.wait_banner("quorum", "These 2 voters bear no failure.")?;
+        self.sound("with two members")?;
+        self.picture("two")
+    }
+
+    /// No complaint but those that are known, and nothing from elsewhere.
+    fn clean(&mut self, known: &[&str]) -> Result<(), Failed> {
+        // Whatever was said before is read with the answer.
+        self.browser.eval("true")?;
+        self.browser
+            .complaints
+            .retain(|words| !known.iter().any(|known| words.contains(known)));
+        let complaints = &self.browser.complaints;
+        if !complaints.is_empty() {
+            return Err(Failed(format!("the page complains: {complaints:#?}")));
+        }
+        let elsewhere = |url: &&String| !url.starts_with(&self.address);
+        let elsewhere: Vec<&String> = self.browser.fetched.iter().filter(elsewhere).collect();
+        match elsewhere.is_empty() {
+            true => Ok(()),
+            false => Err(Failed(format!("fetched from elsewhere: {elsewhere:?}"))),
+        }
+    }
+}
