@@ -9,6 +9,7 @@ mod doctor;
 mod joining;
 mod log;
 mod logging;
+mod manager;
 mod manual;
 mod member;
 mod memory;
