@@ -22,6 +22,7 @@ const STEPS: &[&[&str]] = &[
     &["xtask", "clients"],
     &["xtask", "cluster", "1"],
     &["xtask", "page"],
+    &["xtask", "package", "check"],
     &[
         "xtask",
         "offload",

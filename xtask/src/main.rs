@@ -16,6 +16,7 @@ mod instructions;
 mod kernels;
 mod nodes;
 mod offload;
+mod package;
 mod page;
 mod shell;
 mod spec;
@@ -70,6 +71,10 @@ const HELP: &str = "cargo xtask NAME
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
+  package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
+                   packages and a container image of the binary, by default a release
+                   build, in target/packages; --check reads them back
+  package check    the same of the debug build, thrown away
   page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
                    Chromium: layout, live figures, every button; pictures in target/page
   tuner [--point-ms N] [NAME…]
@@ -109,6 +114,8 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
         ["offload", rest @ ..] => offload::run(rest),
         ["deny"] => deny::run(),
+        ["package", "check"] => package::check(),
+        ["package", rest @ ..] => package::run(rest),
         ["page"] => page::run(None),
         ["page", program] => page::run(Some(program)),
         ["tuner", rest @ ..] => tuner::run(rest),

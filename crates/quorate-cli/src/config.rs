@@ -1,5 +1,6 @@
 //! What a node is started with: every setting found, understood, and held against the others.
 
+mod hostname;
 mod layers;
 mod plane;
 mod settings;
@@ -147,7 +148,7 @@ impl StartConfig {
         let (plane, device) = plane::resolve(&layers)?;
         let config = Self {
             data: layers.required("data", "a folder", path)?,
-            node: layers.optional("node", "a node id (1, 2, …)", parse_node)?,
+            node: hostname::node(&layers)?,
             cluster: layers
                 .optional(
                     "cluster",

@@ -11,6 +11,7 @@ mod doctor;
 mod joining;
 mod log;
 mod logging;
+mod manager;
 mod manual;
 mod member;
 mod memory;

@@ -36,6 +36,7 @@ use crate::{
     certificates,
     config::{StartArgs, StartConfig, Store, Trusting},
     joining::{self, Asking, Here},
+    manager::Manager,
     memory,
     output::{Exit, Problem, print, progress},
     plane_keys, signals,
@@ -51,7 +52,8 @@ pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     die_with_parent()?;
-    let stop = stop_on_signal()?;
+    let manager = Manager::of_environment();
+    let stop = stop_on_signal(manager.clone())?;
     let protection = config.trusting.load()?;
     let mut known = quorate::Settings {
         protection: protection.clone(),
@@ -100,14 +102,19 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         .answer_while_starting(folder.node(), folder.cluster())
         .map_err(|error| Problem::io("start a thread", &error))?;
     let addresses = advertised(&listeners, &admin, listed.as_deref());
-    let mut announce = Announce::new(folder.node(), &listeners, &admin);
+    let mut announce = Announce::new(folder.node(), &listeners, &admin, manager.clone());
     let mut waiting = |why: &str| {
         // It listens; a script that starts nodes one after the other may start the founder now.
         announce.now();
         admin.starting(why);
+        manager.does(why);
         progress(why);
     };
-    let asked = || stop.is_asked();
+    // What asks this goes on.
+    let asked = || {
+        manager.turns();
+        stop.is_asked()
+    };
     let mut join = |nonce| {
         answering.waits_with(nonce);
         let asking = Asking {
@@ -119,6 +126,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         };
         asking.ask(nonce, &mut |why| {
             admin.starting(why);
+            manager.does(why);
             progress(why);
         })
     };
@@ -155,6 +163,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         admin,
         stop,
         announce,
+        manager,
         join: config.join,
         keys: config.plane.keys,
     };
@@ -164,6 +173,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         return node.run(NoState, front);
     }
     node.admin.starting("opening the store");
+    node.manager.does("opening the store");
+    node.manager.turns();
     let files = node.known.descriptors.store_files;
     let service = Service::new(open_store(node.identity.home().path(), store, files)?);
     let front = RespFront::new(FrontSettings {
@@ -268,6 +279,7 @@ struct Starting {
     admin: Admin,
     stop: Stop<EndReactor>,
     announce: Announce,
+    manager: Manager,
     /// Whom it asks, if it joins.
     join: Vec<String>,
     /// The keys of datagrams.
@@ -277,19 +289,28 @@ struct Starting {
 impl Starting {
     /// Until it is told to stop.
     fn run<S: StateMachine, F: Front>(mut self, service: S, front: F) -> Result<Exit, Problem> {
-        let admin = &self.admin;
+        let (admin, manager) = (&self.admin, &self.manager);
         let announce = &mut self.announce;
         admin.starting("opening the log");
+        manager.does("opening the log");
+        manager.turns();
         let tell = &mut |opening: Opening<'_>| match opening {
             Opening::Disk(why) => progress(why),
-            Opening::ReadingLog(reading) => admin.reading(reading),
+            Opening::ReadingLog(reading) => {
+                admin.reading(reading);
+                manager.reads(reading);
+            }
             Opening::Waiting(why) => {
                 announce.now();
                 admin.starting(why);
+                manager.does(why);
                 progress(why);
             }
         };
-        let stop = &|| self.stop.is_asked();
+        let stop = &|| {
+            manager.turns();
+            self.stop.is_asked()
+        };
         let front = Doors::new(front, StreamFront::default());
         let opened = quorate::open(
             &self.known,
@@ -321,6 +342,8 @@ impl Starting {
         if let Protection::Tls(trust) = self.known.protection {
             certificates::follow(trust).map_err(|error| Problem::io("start a thread", &error))?;
         }
+        let followed = self.manager.follow(handle.clone());
+        followed.map_err(|error| Problem::io("start a thread", &error))?;
         self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();
         let host = reactor
@@ -352,14 +375,15 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     );
 }
 
-/// The line that says where the node listens; printed once, when its id is known.
+/// The line that says where the node listens; printed once, when its id is known. A service manager is told then, too.
 struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
+    manager: Manager,
 }
 
 impl Announce {
-    fn new(node: Option<NodeId>, listeners: &Listeners, admin: &Admin) -> Self {
+    fn new(node: Option<NodeId>, listeners: &Listeners, admin: &Admin, manager: Manager) -> Self {
         let client = listeners.client_address();
         let places = format!(
             "client={} peer={} admin={}",
@@ -375,6 +399,7 @@ impl Announce {
         Self {
             node,
             places: Some(places),
+            manager,
         }
     }
 
@@ -387,6 +412,7 @@ impl Announce {
             && let Some(places) = self.places.take()
         {
             print(&format!("ready node={node} {places}"));
+            self.manager.ready();
         }
     }
 }
@@ -395,10 +421,14 @@ impl Announce {
 type EndReactor = Box<dyn Fn() + Send>;
 
 /// The first signal asks the node to stop.
-fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
+fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     let stop = Stop::new();
     let asked = stop.clone();
-    signals::on_first(move || asked.ask())?;
+    signals::on_first(move || {
+        // First: with nothing to finish the process may be gone at once.
+        manager.stopping();
+        asked.ask();
+    })?;
     Ok(stop)
 }
 

@@ -208,9 +208,13 @@ impl NodeProcess {
     }
 }
 
-/// This program without the caller's settings, which are not a node's; only the level of its log is.
+/// This program without the caller's settings, which are not a node's; only the level of its log is. Nor is the caller's service
+/// manager.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(name);
+    }
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("QUORATE_") && name != "QUORATE_LOG" {

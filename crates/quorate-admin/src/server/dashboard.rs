@@ -97,7 +97,8 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(60);
 
     fn admin() -> (Admin, String) {
-        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
+        let admin =
+            Admin::start("127.0.0.1:0", NodeId(7), quorate_tls::Protection::Loopback).unwrap();
         let address = admin.address().to_string();
         (admin, address)
     }

@@ -76,8 +76,8 @@ pub(super) const SETTINGS: [Setting; 56] = [
     ),
     setting(
         "node",
-        "N",
-        "Id of this node; needed at the first start of a cluster",
+        "N|from-hostname",
+        "Id of this node; needed at the first start of a cluster. from-hostname: the number that the name of this machine ends with, plus one: quorate-0 is node 1",
         Preset::Unset,
     ),
     setting(

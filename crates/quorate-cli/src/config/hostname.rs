@@ -1,0 +1,78 @@
+//! Ids by the names of machines: one set of flags for all nodes of a StatefulSet, whose pods are `NAME-0`, `NAME-1` and so on.
+
+use quorate_core::node_id::NodeId;
+
+use super::{layers::Layers, parse_node};
+use crate::output::Problem;
+
+/// What stands for an id.
+const FROM_HOSTNAME: &str = "from-hostname";
+
+/// `--node`, looked up where it is left to the machine's name.
+pub(super) fn node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
+    let what = "a node id (1, 2, …) or from-hostname";
+    let given = layers.optional("node", what, |text| match text {
+        FROM_HOSTNAME => Some(None),
+        text => parse_node(text).map(Some),
+    })?;
+    match given {
+        None => Ok(None),
+        Some(Some(node)) => Ok(Some(node)),
+        Some(None) => {
+            let system = rustix::system::uname();
+            of_name(&system.nodename().to_string_lossy()).map(Some)
+        }
+    }
+}
+
+/// `quorate-0` is node 1: ordinals begin with 0, and ids with 1. What follows a dot is no part of a machine's name.
+fn of_name(name: &str) -> Result<NodeId, Problem> {
+    let host = name.split('.').next().unwrap_or_default();
+    let ordinal = host.rsplit_once('-').map_or("", |(_, ordinal)| ordinal);
+    let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
+    let ordinal: Option<u32> = ordinal.parse().ok().filter(|_| is_number);
+    let node = ordinal.and_then(|ordinal| ordinal.checked_add(1));
+    node.map(NodeId).ok_or_else(|| {
+        let message = format_args!("--node {FROM_HOSTNAME}: this machine's name, {name}, does not end with - and a number");
+        Problem::usage(message)
+            .hint("name the machines NAME-0, NAME-1, … as a StatefulSet does, or give each node its --node N")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_machine_is_node_one() {
+        let node = |name: &str| of_name(name).ok().map(|NodeId(node)| node);
+        assert_eq!(node("quorate-0"), Some(1));
+        assert_eq!(node("db-quorate-2"), Some(3));
+        assert_eq!(
+            node("quorate-11.quorate.default.svc.cluster.local"),
+            Some(12)
+        );
+        for other in [
+            "",
+            "quorate",
+            "quorate-",
+            "quorate-a",
+            "quorate-+1",
+            "7",
+            "a.b-1",
+            "q-4294967295",
+        ] {
+            assert_eq!(node(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_number_is_one_clear_error() {
+        let problem = of_name("laptop").unwrap_err();
+        assert_eq!(
+            problem.message,
+            "--node from-hostname: this machine's name, laptop, does not end with - and a number"
+        );
+        assert!(problem.hint.contains("--node N"), "{}", problem.hint);
+    }
+}

@@ -1,0 +1,40 @@
+//! tar and gzip, without anything of the machine or the moment in them.
+
+use std::io::{self, Write as _};
+
+use flate2::{Compression, GzBuilder};
+
+use crate::tree::{Entry, Tree, What};
+
+/// The files as tar, all of the same time. Names begin with `prefix`.
+pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (path, entry) in tree.all() {
+        let mut header = tar::Header::new_gnu();
+        let Entry { what, mode, owner } = entry;
+        header.set_mode(*mode);
+        header.set_mtime(time.into());
+        header.set_uid((*owner).into());
+        header.set_gid((*owner).into());
+        let name = format!("{prefix}{path}");
+        match what {
+            What::Folder => {
+                header.set_entry_type(tar::EntryType::Directory);
+                header.set_size(0);
+                archive.append_data(&mut header, format!("{name}/"), io::empty())?;
+            }
+            What::File(bytes) | What::Config(bytes) => {
+                header.set_size(bytes.len() as u64);
+                archive.append_data(&mut header, name, bytes.as_slice())?;
+            }
+        }
+    }
+    archive.into_inner()
+}
+
+/// The same bytes, smaller.
+pub(crate) fn gzip(bytes: &[u8], level: Compression) -> io::Result<Vec<u8>> {
+    let mut writer = GzBuilder::new().write(Vec::new(), level);
+    writer.write_all(bytes)?;
+    writer.finish()
+}

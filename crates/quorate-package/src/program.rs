@@ -1,0 +1,180 @@
+//! The binary that is packaged: for which machine it is, which libraries it needs, what it says about itself.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use object::{
+    Endianness, elf,
+    read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
+};
+
+use crate::failed::Failed;
+
+/// The binary.
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) machine: Machine,
+    /// What starts it.
+    pub(crate) loader: String,
+    /// Versions of libraries: `libc.so.6` and `GLIBC_2.34`.
+    pub(crate) needs: Vec<(String, String)>,
+}
+
+/// A processor, as each kind of package calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// For Debian and for container images.
+    pub(crate) debian: &'static str,
+    /// For RPM.
+    pub(crate) rpm: &'static str,
+}
+
+impl Program {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
+        let bytes = fs::read(path).map_err(Failed::at(path))?;
+        let file = ElfFile64::<Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;
+        let (header, endian) = (file.elf_header(), file.endian());
+        let machine = match header.e_machine(endian) {
+            elf::EM_X86_64 => Machine {
+                debian: "amd64",
+                rpm: "x86_64",
+            },
+            elf::EM_AARCH64 => Machine {
+                debian: "arm64",
+                rpm: "aarch64",
+            },
+            other => {
+                let what = format!("machine {other} is not one that packages are made for");
+                return Err(Failed::at(path)(what));
+            }
+        };
+        let interpreter = file.elf_program_headers().iter();
+        let interpreter = interpreter
+            .filter_map(|part| part.interpreter(endian, bytes.as_slice()).ok()?)
+            .next();
+        let loader = interpreter
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .ok_or_else(|| Failed::at(path)("it is not linked dynamically"))?;
+        let needs = needs(&file, &bytes).map_err(Failed::at(path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            machine,
+            loader,
+            needs,
+            bytes,
+        })
+    }
+
+    /// The oldest version of the C library that has everything it needs, as `2.34`.
+    pub(crate) fn libc(&self) -> String {
+        let versions = self.needs.iter();
+        let versions = versions.filter_map(|(_, version)| version.strip_prefix("GLIBC_"));
+        let number = |version: &str| -> Vec<u32> {
+            version
+                .split('.')
+                .filter_map(|part| part.parse().ok())
+                .collect()
+        };
+        let newest = versions.max_by_key(|version| number(version));
+        newest.unwrap_or("2.17").to_owned()
+    }
+
+    /// Libraries that it needs, each once.
+    pub(crate) fn libraries(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.needs.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Where the loader finds those libraries on this machine.
+    pub(crate) fn places(&self) -> Result<Vec<PathBuf>, Failed> {
+        let mut command = Command::new(&self.loader);
+        let listed = said(command.arg("--list").arg(&self.path))?;
+        let place = |line: &str| {
+            let (_, place) = line.split_once(" => ")?;
+            let (place, _) = place.rsplit_once(" (")?;
+            Some(PathBuf::from(place))
+        };
+        Ok(listed.lines().filter_map(place).collect())
+    }
+
+    /// What it prints for these words.
+    pub(crate) fn says(&self, words: &[&str]) -> Result<String, Failed> {
+        let mut command = Command::new(&self.path);
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("QUORATE_") {
+                command.env_remove(name);
+            }
+        }
+        said(command.args(words))
+    }
+}
+
+/// Each library with each version of it.
+fn needs(file: &ElfFile64<'_>, bytes: &[u8]) -> object::Result<Vec<(String, String)>> {
+    let (endian, sections) = (file.endian(), file.elf_section_table());
+    let mut needs = Vec::new();
+    let Some((mut libraries, strings)) = sections.gnu_verneed(endian, bytes)? else {
+        return Ok(needs);
+    };
+    let strings = sections.strings(endian, bytes, strings)?;
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    while let Some((library, mut versions)) = libraries.next()? {
+        let library = text(library.file(endian, strings)?);
+        while let Some(version) = versions.next()? {
+            needs.push((library.clone(), text(version.name(endian, strings)?)));
+        }
+    }
+    needs.sort();
+    Ok(needs)
+}
+
+/// What a program prints on standard output; an error has what it complains of.
+pub(crate) fn said(command: &mut Command) -> Result<String, Failed> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|error| Failed(format!("{name}: {error}")))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let complaint = complaint.trim();
+        return Err(Failed(format!("{name}: {}: {complaint}", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_tells_what_it_needs() {
+        let program = Program::read(&env::current_exe().unwrap()).unwrap();
+        assert!(program.loader.contains("ld-linux"), "{}", program.loader);
+        assert!(program.libraries().contains(&"libc.so.6"));
+        let libc: Vec<u32> = program
+            .libc()
+            .split('.')
+            .map(|part| part.parse().unwrap())
+            .collect();
+        assert!(libc >= vec![2, 17], "{libc:?}");
+        let places = program.places().unwrap();
+        assert!(places.iter().all(|place| place.is_file()), "{places:?}");
+        assert!(
+            places.iter().any(|place| place.ends_with("libc.so.6")),
+            "{places:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_binary_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "#!/bin/sh\n").unwrap();
+        assert!(Program::read(file.path()).is_err());
+    }
+}

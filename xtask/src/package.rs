@@ -1,0 +1,28 @@
+//! Packages of the binary: `quorate-package` makes them, of a release build or of a binary that is named.
+
+use crate::shell::{Failed, cargo, release, target};
+
+/// Words that choose what is made, and flags: `--to DIR`, `--binary PATH`, `--check`, `--fast`.
+pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
+    let binary = release("quorate").display().to_string();
+    let to = target().join("packages").display().to_string();
+    let mut words = vec!["run", "--quiet", "--package", "quorate-package", "--"];
+    words.extend(rest);
+    if !rest.contains(&"--binary") {
+        cargo(&["build", "--release", "--package", "quorate-cli"])?;
+        words.extend(["--binary", &binary]);
+    }
+    if !rest.contains(&"--to") {
+        words.extend(["--to", &to]);
+    }
+    cargo(&words)
+}
+
+/// All packages of the binary that `cargo test` has built, read back; they are thrown away.
+pub(crate) fn check() -> Result<(), Failed> {
+    cargo(&["build", "--quiet", "--package", "quorate-cli"])?;
+    let binary = target().join("debug/quorate").display().to_string();
+    let folder = tempfile::tempdir()?;
+    let to = folder.path().display().to_string();
+    run(&["all", "--check", "--fast", "--binary", &binary, "--to", &to])
+}
