@@ -33,11 +33,11 @@ mod sync;
 mod transfer;
 mod tune;
 
-use std::{env, ffi::OsString, path::Path, process::ExitCode};
+use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::OnceLock};
 
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
-use quorate_tls::ClientFiles;
+use quorate_tls::{ClientFiles, ClientTrust};
 
 /// Consensus for ordinary machines: a replicated key-value store that loses nothing.
 #[derive(Debug, Parser)]
@@ -131,10 +131,23 @@ fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
     let Some(folder) = tls.filter(|_| !matches!(command, Command::Start(_))) else {
         return Ok(());
     };
-    quorate_admin::client::use_certificate(&ClientFiles::in_folder(folder)).map_err(|bad| {
+    let files = ClientFiles::in_folder(folder);
+    let used = quorate_admin::client::use_certificate(&files);
+    let trust = used.and_then(|()| ClientTrust::load(&files));
+    let trust = trust.map_err(|bad| {
         let hint = bad.hint();
         Problem::new(Exit::Usage, "tls", bad).hint(hint)
-    })
+    })?;
+    let _ = CERTIFICATE.set(trust);
+    Ok(())
+}
+
+/// What `--tls` named.
+static CERTIFICATE: OnceLock<ClientTrust> = OnceLock::new();
+
+/// How this command proves who it is, if it does.
+pub(crate) fn certificate() -> Option<ClientTrust> {
+    CERTIFICATE.get().cloned()
 }
 
 /// A switch that is neither on nor off, but for `bench`, where it may name a file.

@@ -18,6 +18,7 @@ use quorate_testbed::machine::date;
 use serde::Serialize;
 
 use crate::{
+    certificate,
     config::address_argument,
     output::{Exit, Output, Problem},
 };
@@ -64,7 +65,7 @@ pub(crate) struct Place {
 
 impl Place {
     fn streams(&self) -> Streams {
-        Streams::new(&self.stream, Options::default())
+        Streams::new(&self.stream, options())
     }
 }
 
@@ -133,6 +134,14 @@ fn moment(seconds: u64) -> String {
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let day = date(seconds);
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
+}
+
+/// How patient a command is, and how it proves who it is.
+fn options() -> Options {
+    Options {
+        tls: certificate(),
+        ..Options::default()
+    }
 }
 
 /// Runs the command.

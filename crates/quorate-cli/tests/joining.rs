@@ -379,7 +379,7 @@ fn a_cluster_outlives_its_founder() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
     let everywhere = with(
-        spec(folder.path(), "n1", &[]),
+        spec(folder.path(), "n1", &["--insecure"]),
         "--peer",
         &format!("0.0.0.0:{port}"),
     );

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_tls::ClientTrust;
+
 use crate::{
     attempt::{Verdict, judge},
     error::Error,
@@ -31,6 +33,8 @@ pub struct Options {
     pub reply_bytes_max: usize,
     /// Reads are answered from the node's own state, which may be behind (`READONLY`).
     pub stale_reads: bool,
+    /// How this client proves who it is, to nodes that ask for it.
+    pub tls: Option<ClientTrust>,
 }
 
 impl Default for Options {
@@ -42,6 +46,7 @@ impl Default for Options {
             backoff_max: Duration::from_millis(200),
             reply_bytes_max: 64 << 20,
             stale_reads: false,
+            tls: None,
         }
     }
 }
@@ -270,7 +275,12 @@ impl Client {
         if self.link.is_none() {
             let wait = self.options.attempt.min(left(until));
             let address = &self.addresses[self.at];
-            let mut link = Link::connect(address, wait, self.options.reply_bytes_max)?;
+            let mut link = Link::connect(
+                address,
+                self.options.tls.as_ref(),
+                wait,
+                self.options.reply_bytes_max,
+            )?;
             if self.options.stale_reads {
                 prepare(&mut link, &[b"READONLY"], wait)?;
             }

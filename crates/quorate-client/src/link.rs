@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_tls::{ClientTrust, stream::Stream};
+
 use crate::reply::{self, Reply};
 
 /// Bytes asked from the socket at a time.
@@ -16,14 +18,19 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
     reply_bytes_max: usize,
 }
 
 impl Link {
     /// Connects to the first address of `name` that answers.
-    pub(crate) fn connect(name: &str, wait: Duration, reply_bytes_max: usize) -> io::Result<Self> {
+    pub(crate) fn connect(
+        name: &str,
+        tls: Option<&ClientTrust>,
+        wait: Duration,
+        reply_bytes_max: usize,
+    ) -> io::Result<Self> {
         let until = Instant::now() + wait;
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in name.to_socket_addrs()? {
@@ -33,6 +40,7 @@ impl Link {
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
+                    let stream = secured(stream, name, tls, left)?;
                     return Ok(Self {
                         stream,
                         input: Vec::new(),
@@ -47,8 +55,9 @@ impl Link {
 
     /// Sends a command. A node that takes none of it for `wait` is given up.
     pub(crate) fn send(&mut self, command: &[u8], wait: Duration) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(wait.max(WAIT_MIN)))?;
-        self.stream.write_all(command)
+        let timeout = Some(wait.max(WAIT_MIN));
+        self.stream.socket().set_write_timeout(timeout)?;
+        (&self.stream).write_all(command)
     }
 
     /// The next reply, or `TimedOut`.
@@ -77,10 +86,11 @@ impl Link {
     }
 
     fn fill(&mut self, wait: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(wait.max(WAIT_MIN)))?;
+        let timeout = Some(wait.max(WAIT_MIN));
+        self.stream.socket().set_read_timeout(timeout)?;
         let filled = self.input.len();
         self.input.resize(filled + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.input[filled..]);
+        let read = (&self.stream).read(&mut self.input[filled..]);
         self.input
             .truncate(filled + read.as_ref().map_or(0, |bytes| *bytes));
         match read {
@@ -96,6 +106,23 @@ impl Link {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Both sides prove who they are, if they have to.
+pub(crate) fn secured(
+    socket: TcpStream,
+    name: &str,
+    tls: Option<&ClientTrust>,
+    wait: Duration,
+) -> io::Result<Stream> {
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let session = tls.map(|tls| tls.session(host)).transpose();
+    let stream = Stream::new(socket, session.map_err(io::Error::other)?);
+    if tls.is_some() {
+        stream.handshake_within(wait.max(WAIT_MIN))?;
+    }
+    Ok(stream)
 }
 
 /// A command as the protocol wants it: an array of bulk strings.

@@ -35,6 +35,7 @@ mod writer;
 use std::time::Duration;
 
 pub use error::{Error, Refusal};
+use quorate_tls::ClientTrust;
 pub use quorate_wire::streams::{Code, Keep};
 pub use reader::{End, StreamReader};
 pub use requests::{Info, Streams};
@@ -59,6 +60,8 @@ pub struct Options {
     pub backoff_min: Duration,
     /// The longest wait between two attempts.
     pub backoff_max: Duration,
+    /// How this client proves who it is, to nodes that ask for it.
+    pub tls: Option<ClientTrust>,
 }
 
 impl Default for Options {
@@ -72,6 +75,7 @@ impl Default for Options {
             patience: Duration::from_secs(60),
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(500),
+            tls: None,
         }
     }
 }

@@ -13,10 +13,7 @@ use std::{
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_node::terms::Terms;
-use quorate_tls::{
-    Trust,
-    session::{Session, Taken},
-};
+use quorate_tls::{Trust, session::Session, stream::Stream};
 use quorate_wire::{
     Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION,
     RefusalCode, decode, encode,
@@ -135,7 +132,7 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
         admin: "",
         stream: "",
     };
-    let link = Link::dial(address, trust.map(|trust| trust.peer_out(Some(node.0))));
+    let link = dial(address, trust.map(|trust| trust.peer_out(Some(node.0))));
     match link.and_then(|link| exchange(link, me, &Frame::Hello(hello), &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,
         Ok(Answer::Refused(..) | Answer::Founded(_)) => true,
@@ -151,7 +148,7 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
         nonce,
         list_hash: 0,
     });
-    let link = Link::dial(address, trust.map(|trust| trust.peer_out(None)));
+    let link = dial(address, trust.map(|trust| trust.peer_out(None)));
     match link.and_then(|link| exchange(link, nobody, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
         Ok(Answer::Refused(_, reason)) => Err(format!("somebody else is there: {reason}")),
@@ -172,74 +169,13 @@ fn attempt(
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
     // The founder is whoever is at that address, if it is a node of this cluster.
-    let link = Link::dial(founder, trust.map(|trust| trust.peer_out(None)))?;
+    let link = dial(founder, trust.map(|trust| trust.peer_out(None)))?;
     exchange(link, request.node, &Frame::Join(request), stop)
-}
-
-/// A connection that waits, with what stands between its bytes and the network.
-struct Link {
-    stream: TcpStream,
-    session: Option<Session>,
-}
-
-impl Link {
-    fn dial(address: &str, session: Option<Session>) -> io::Result<Self> {
-        let stream = connect(address)?;
-        stream.set_write_timeout(Some(ATTEMPT_MAX))?;
-        stream.set_read_timeout(Some(PAUSE))?;
-        Ok(Self { stream, session })
-    }
-
-    /// Sends what can be sent now of these bytes; how many. Not before both sides are known.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(session) = &mut self.session else {
-            return self.stream.write(bytes);
-        };
-        let sealed = session.seal(bytes);
-        session.flush(&mut self.stream)?;
-        Ok(sealed)
-    }
-
-    /// What comes within a pause.
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(session) = &mut self.session else {
-            return self.stream.read(into);
-        };
-        loop {
-            let taken = session.take(into);
-            session.flush(&mut self.stream)?;
-            match taken {
-                Taken::Some(count) => return Ok(count),
-                Taken::Ended => return Ok(0),
-                Taken::Failed => {
-                    let why = session.failure().unwrap_or("the session is over");
-                    return Err(io::Error::other(format!("TLS: {why}")));
-                }
-                Taken::NeedsMore => {}
-            }
-            let mut came = [0; 4096];
-            match self.stream.read(&mut came)? {
-                0 => return Ok(0),
-                count => session.room().extend_from_slice(&came[..count]),
-            }
-            if !session.holds_more() {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            if session.is_established() {
-                continue;
-            }
-            // The handshake goes on, and the caller may have something to say once it is over.
-            if let Taken::NeedsMore = session.take(&mut []) {
-                session.flush(&mut self.stream)?;
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-        }
-    }
 }
 
 /// One question, one answer.
 fn exchange(
-    mut link: Link,
+    link: Stream,
     from: NodeId,
     question: &Frame<'_>,
     stop: &dyn Fn() -> bool,
@@ -247,36 +183,47 @@ fn exchange(
     let deadline = Instant::now() + ATTEMPT_MAX;
     let mut out = Vec::new();
     encode(Member::first(from.0), question, &mut out).map_err(io::Error::other)?;
-    let mut sent = 0;
+    while let Err(error) = link.handshake() {
+        if !is_pause(&error) || stop() || Instant::now() >= deadline {
+            return Err(error);
+        }
+    }
+    (&link).write_all(&out)?;
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
-        if sent < out.len() {
-            sent += link.write(&out[sent..])?;
-        }
         if let Some(answer) = read_answer(&bytes)? {
             return Ok(answer);
         }
         if stop() || Instant::now() >= deadline {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet"));
         }
-        match link.read(&mut chunk) {
+        match (&link).read(&mut chunk) {
             Ok(0) => {
                 return Err(io::Error::other(
                     "it closed the connection without an answer",
                 ));
             }
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock
-                        | io::ErrorKind::TimedOut
-                        | io::ErrorKind::Interrupted
-                ) => {}
+            Err(error) if is_pause(&error) => {}
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Nothing came for a while.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+fn dial(address: &str, session: Option<Session>) -> io::Result<Stream> {
+    let socket = connect(address)?;
+    socket.set_write_timeout(Some(ATTEMPT_MAX))?;
+    socket.set_read_timeout(Some(PAUSE))?;
+    Ok(Stream::new(socket, session))
 }
 
 fn connect(founder: &str) -> io::Result<TcpStream> {

@@ -338,6 +338,7 @@ impl Spec {
                 program: program.to_owned(),
                 data: folder.join(format!("node-{node}")),
                 flags: own
+                    .chain(trusting(&at.peer, flags).map(str::to_owned))
                     .chain(flags.iter().map(|flag| (*flag).to_owned()))
                     .collect(),
                 stderr: folder.join(format!("node-{node}.log")),
@@ -351,6 +352,13 @@ impl Spec {
         self.program = namespace::script(node, &self.program, folder)?;
         Ok(self)
     }
+}
+
+/// What a node is told that listens beyond loopback: here nobody else is there.
+pub(crate) fn trusting(peer: &str, flags: &[&str]) -> Option<&'static str> {
+    let alone = peer.starts_with("127.") || peer.starts_with("[::1]");
+    let proves = flags.iter().any(|flag| flag.starts_with("--tls"));
+    (!alone && !proves).then_some("--insecure")
 }
 
 /// How the nodes of a cluster on loopback are started: node 1 first. `flags` are for all of them.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::{
     nodes::{Nodes, PATIENCE, QUESTION},
-    process::{self, Places, Spec},
+    process::{self, Places, Spec, trusting},
     wait,
 };
 
@@ -93,6 +93,7 @@ pub fn newcomer(
         ("--stream", &places.stream),
     ];
     let own = own.into_iter().flat_map(|(flag, value)| [flag, value]);
+    let own = own.chain(trusting(&places.peer, flags).map(|flag| flag as &str));
     let flags = own.chain(flags.iter().copied());
     Spec {
         program: program.to_owned(),

@@ -12,6 +12,7 @@ pub mod authority;
 pub mod files;
 pub mod names;
 pub mod session;
+pub mod stream;
 mod trust;
 mod verify;
 

@@ -164,6 +164,14 @@ impl Trust {
 #[derive(Clone, Debug)]
 pub struct ClientTrust(Arc<ClientConfig>);
 
+impl PartialEq for ClientTrust {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ClientTrust {}
+
 impl ClientTrust {
     /// Reads the files.
     pub fn load(files: &ClientFiles) -> Result<Self, BadFiles> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use quorate_client::stream::{Options, StreamReader};
+use quorate_client::stream::StreamReader;
 use serde::Serialize;
 
 use super::{Place, problem};
@@ -71,7 +71,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
             "--to {to} is before --from {from}"
         )));
     }
-    let mut reader = StreamReader::new(&args.place.stream, name, Options::default())
+    let mut reader = StreamReader::new(&args.place.stream, name, super::options())
         .from(*from)
         .to(to);
     if args.follow {

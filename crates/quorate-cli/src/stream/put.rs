@@ -166,7 +166,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     };
     let options = Options {
         buffer: usize::try_from(args.buffer).expect("BUFFER fits"),
-        ..Options::default()
+        ..super::options()
     };
     let mut writer = StreamWriter::open(&args.place.stream, &name, how, options).map_err(failed)?;
     underway

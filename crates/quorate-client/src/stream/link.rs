@@ -11,7 +11,10 @@ use quorate_wire::streams::{
     Answer, Ask, Found, HEAD_BYTES, Malformed, VERSION, decode_answer, head,
 };
 
+use quorate_tls::{ClientTrust, stream::Stream};
+
 use super::error::Trouble;
+use crate::link::secured;
 
 /// What is kept of input at first; it grows to the frames that come.
 const INPUT_BYTES_MIN: usize = 4 << 10;
@@ -21,7 +24,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 /// A connection on which the node has said who it is.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) socket: TcpStream,
+    pub(super) socket: Stream,
     pub(super) frames: Frames,
     /// As it was dialled.
     pub(super) address: String,
@@ -31,7 +34,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Learns who is at the other end.
-    pub(super) fn greet(address: &str, socket: TcpStream, wait: Duration) -> Result<Self, Trouble> {
+    pub(super) fn greet(address: &str, socket: Stream, wait: Duration) -> Result<Self, Trouble> {
         let mut link = Self {
             socket,
             frames: Frames::default(),
@@ -56,8 +59,9 @@ impl Link {
         for ask in asks {
             ask.encode(&mut bytes);
         }
-        self.socket.set_write_timeout(Some(wait.max(WAIT_MIN)))?;
-        self.socket.write_all(&bytes)
+        let timeout = Some(wait.max(WAIT_MIN));
+        self.socket.socket().set_write_timeout(timeout)?;
+        (&self.socket).write_all(&bytes)
     }
 
     /// The next frame that is no error. A node that says nothing for `wait` is given up.
@@ -68,7 +72,8 @@ impl Link {
 
     /// The next frame that is no error; `None` if nothing comes for `wait`.
     pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
-        self.socket.set_read_timeout(Some(wait.max(WAIT_MIN)))?;
+        let timeout = Some(wait.max(WAIT_MIN));
+        self.socket.socket().set_read_timeout(timeout)?;
         match self.frames.next(&self.socket) {
             Ok(Answer::Error {
                 code,
@@ -84,7 +89,7 @@ impl Link {
 }
 
 /// Connects to the first address of a name that answers.
-pub(super) fn connect(name: &str, wait: Duration) -> io::Result<TcpStream> {
+pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> io::Result<Stream> {
     let until = Instant::now() + wait;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in name.to_socket_addrs()? {
@@ -92,7 +97,7 @@ pub(super) fn connect(name: &str, wait: Duration) -> io::Result<TcpStream> {
         match TcpStream::connect_timeout(&address, left.max(WAIT_MIN)) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
-                return Ok(socket);
+                return secured(socket, name, tls, left);
             }
             Err(error) => last = error,
         }
@@ -119,7 +124,7 @@ impl Default for Frames {
 
 impl Frames {
     /// The next frame of a node. What is no frame is an error, and so is a socket's time-out (`WouldBlock`).
-    pub(super) fn next(&mut self, socket: &TcpStream) -> io::Result<Answer<'_>> {
+    pub(super) fn next(&mut self, socket: &Stream) -> io::Result<Answer<'_>> {
         let length = loop {
             let needed = match head(&self.input[self.new.clone()]).map_err(bad)? {
                 Found::Frame(head, _) if self.new.len() >= HEAD_BYTES + head.length => {
@@ -155,7 +160,7 @@ impl Frames {
         }
     }
 
-    fn fill(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+    fn fill(&mut self, mut socket: &Stream) -> io::Result<()> {
         match socket.read(&mut self.input[self.new.end..]) {
             Ok(0) => Err(io::Error::new(
                 ErrorKind::UnexpectedEof,

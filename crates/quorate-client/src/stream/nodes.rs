@@ -55,7 +55,7 @@ impl Nodes {
     fn dial_to(&mut self, address: &str) -> Result<Link, Trouble> {
         let wait = self.options.attempt;
         let mut dial = || {
-            let socket = connect(address, wait)?;
+            let socket = connect(address, self.options.tls.as_ref(), wait)?;
             self.met = true;
             Link::greet(address, socket, wait)
         };

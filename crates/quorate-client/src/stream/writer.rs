@@ -5,11 +5,11 @@ mod driver;
 use std::{
     fs::File,
     io::{self, Read as _, Write},
-    net::{Shutdown, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     time::Instant,
 };
 
+use quorate_tls::stream::Stream;
 use quorate_wire::streams::{self, NAME_BYTES_MAX};
 
 use self::driver::Driver;
@@ -188,7 +188,7 @@ struct State {
     /// Where the stream was closed, or why nothing more can be done.
     over: Option<Result<u64, Error>>,
     /// The present connection.
-    socket: Option<TcpStream>,
+    socket: Option<Stream>,
     /// Why it is of no more use.
     broken: Option<String>,
     /// When a node last did something that it owes.
@@ -262,7 +262,7 @@ impl State {
     fn hang_up(&self) {
         if let Some(socket) = &self.socket {
             // It may be gone already.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.shutdown();
         }
     }
 

@@ -3,12 +3,12 @@
 
 use std::{
     io::Write as _,
-    net::TcpStream,
     sync::{Arc, MutexGuard},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use quorate_tls::stream::Stream;
 use quorate_wire::streams::{Answer, Ask, BODY_BYTES_MAX, Code, HEAD_BYTES, How, data_head};
 
 use super::{Shared, State};
@@ -277,11 +277,13 @@ impl Driver {
         }
     }
 
-    fn hear_on(&self, socket: &TcpStream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
+    fn hear_on(&self, socket: &Stream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
         // What the node owes is watched by the thread that sends.
-        socket.set_read_timeout(None)?;
-        socket.set_write_timeout(Some(self.nodes.options.stall))?;
-        let (kept, heard) = (socket.try_clone()?, socket.try_clone()?);
+        socket.socket().set_read_timeout(None)?;
+        socket
+            .socket()
+            .set_write_timeout(Some(self.nodes.options.stall))?;
+        let (kept, heard) = (socket.clone(), socket.clone());
         let mut state = self.shared.lock();
         state.broken = None;
         state.socket = Some(kept);
@@ -297,7 +299,7 @@ impl Driver {
     }
 
     /// Sends what there is until the connection is of no more use; says why, if it was seen here.
-    fn send_on(&self, mut socket: &TcpStream) -> Option<String> {
+    fn send_on(&self, mut socket: &Stream) -> Option<String> {
         let mut frame = Vec::with_capacity(HEAD_BYTES + BODY_BYTES_MAX);
         let mut closed = false;
         loop {
@@ -349,7 +351,7 @@ impl Driver {
 }
 
 /// Takes what a node says of the bytes, until there is no more.
-fn hear(shared: &Shared, socket: &TcpStream, mut frames: Frames) {
+fn hear(shared: &Shared, socket: &Stream, mut frames: Frames) {
     loop {
         let answer = frames.next(socket);
         let mut state = shared.lock();
