@@ -555,6 +555,32 @@ mod tests {
         }
     }
 
+    /// packaging/quorate.toml as it is installed says no more than the defaults, and each line in it may be used.
+    #[test]
+    fn the_settings_of_packages_are_understood() {
+        let text = include_str!("../../../packaging/quorate.toml");
+        let installed = file(text);
+        let installed = installed.path().to_str().unwrap();
+        let config = resolve(&["--config", installed], &[]).unwrap();
+        let data = "/var/lib/quorate/node";
+        assert_eq!(config, resolve(&["--data", data], &[]).unwrap());
+        let setting = |line: &str| {
+            let line = line.strip_prefix('#').unwrap_or(line);
+            let key = line.split_once(" = ").map(|(key, _)| key.to_owned());
+            key.filter(|key| !key.contains(' '))
+                .map(|key| (key, line.to_owned()))
+        };
+        let mut all: BTreeMap<String, String> = text.lines().filter_map(setting).collect();
+        assert!(all.len() > 8, "{all:?}");
+        let join = all.remove("join").unwrap();
+        let lines: Vec<String> = all.into_values().collect();
+        for used in [lines.join("\n"), format!("{}\n{join}", lines[0])] {
+            let used = file(&used);
+            let used = used.path().to_str().unwrap();
+            resolve(&["--config", used, "--data", data], &[]).unwrap();
+        }
+    }
+
     #[test]
     fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
         let file =
@@ -581,7 +607,8 @@ mod tests {
 
     #[test]
     fn an_error_names_where_the_value_came_from() {
-        check_refused(&["--node", "0"], &[], "--node 0: not a node id (1, 2, …)");
+        let what = "--node 0: not a node id (1, 2, …) or from-hostname";
+        check_refused(&["--node", "0"], &[], what);
         let limits = "--log-ready 2TB: not 0 … 1099511627776 bytes";
         check_refused(&["--log-ready", "2TB"], &[], limits);
         let limits = "--snapshot-ratio 0: not 1 … 1000";

@@ -26,6 +26,9 @@ run getent passwd quorate >/dev/null
 run quorate --version
 if command -v systemd-analyze >/dev/null; then
     run systemd-analyze verify /usr/lib/systemd/system/quorate.service
+    mkdir -p "$root/etc/systemd/system/quorate.service.d"
+    cp "$root/usr/share/doc/quorate/examples/devices.conf" "$root/etc/systemd/system/quorate.service.d/"
+    run systemd-analyze verify /usr/lib/systemd/system/quorate.service
     echo "verified by systemd-analyze"
 fi
 run mkdir -p /var/lib/quorate/node
