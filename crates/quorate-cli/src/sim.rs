@@ -1,12 +1,16 @@
 //! `quorate sim`: a whole cluster in one thread, with everything that can go wrong.
 
+mod replay;
+
+use std::path::PathBuf;
+
 use clap::Args;
 use serde::Serialize;
 
 use crate::output::{Exit, Output, Problem};
 
 /// Flags.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct SimArgs {
     /// What is drawn; without it a random one
     #[arg(long, env = "QUORATE_SEED", value_name = "N")]
@@ -19,6 +23,9 @@ pub(crate) struct SimArgs {
         default_value_t = 20_000
     )]
     steps: u64,
+    /// Instead of that: writes a page that shows how a leader dies, and nothing is lost, as an animation
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
 /// What a run found.
@@ -33,6 +40,9 @@ struct Outcome {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
+    if let Some(file) = &args.page {
+        return replay::write(file, args.seed, output);
+    }
     let seed = match args.seed {
         Some(seed) => seed,
         None => u64::from_le_bytes(quorate::random()?),

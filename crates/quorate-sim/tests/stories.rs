@@ -5,7 +5,7 @@ use std::{env, fs, path::Path};
 
 use quorate_core::record::Class;
 use quorate_sim::{
-    check::Violation, faults::Settings, front::Ask, resp::Reply, trace::Trace,
+    check::Violation, faults::Settings, front::Ask, resp::Reply, story, trace::Trace,
     workload::streams::Load, world::World,
 };
 use quorate_stream::How;
@@ -18,15 +18,7 @@ fn begin(seed: u64, client_timeout_ms: u64) -> Result<World, Violation> {
 }
 
 fn begin_with(settings: Settings) -> Result<World, Violation> {
-    let mut world = World::elected(settings)?;
-    // The sessions of all nodes are registered before the story begins.
-    for node in 0..3 {
-        world.ask(node, &format!("SET warm{node} 1"))?;
-    }
-    world.run_for(25_000)?;
-    world.trace = Trace::new(10_000);
-    world.trace.frames = true;
-    Ok(world)
+    story::begin(settings)
 }
 
 /// Heartbeats are the same all the time; `title` says what to look for.
@@ -36,8 +28,7 @@ fn check(name: &str, title: &str, world: &World) {
         story += &format!("# {line}\n");
     }
     story += "# The columns: seconds, who, what, detail. Heartbeats are left out.\n\n";
-    let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
-    for line in world.trace.lines().filter(|line| !dull(line)) {
+    for line in story::lines(world) {
         story += line;
         story.push('\n');
     }
@@ -74,15 +65,7 @@ fn life_of_a_command() -> Result<(), Violation> {
 #[test]
 fn a_leader_dies() -> Result<(), Violation> {
     let mut world = begin(2, 3000)?;
-    let leader = world.wait_for_leader()?;
-    let follower = (leader + 1) % 3;
-    world.kill_now(leader);
-    assert_eq!(
-        world.ask(follower, "SET greeting hello")?,
-        Reply::Simple("OK".into())
-    );
-    world.start_now(leader);
-    world.run_until("all have applied it", World::is_level)?;
+    story::a_leader_dies(&mut world)?;
     let title = "A leader dies. The others hear that the connection broke, ask around before they campaign\n\
                  ([live-1]), finish what may be chosen ([p1-6]) and serve. The dead node comes back, and\n\
                  follows.";
