@@ -1,6 +1,8 @@
 //! Packages of the binary: `quorate-package` makes them, of a release build or of a binary that is named.
 
-use crate::shell::{Failed, cargo, release, target};
+use std::path::Path;
+
+use crate::shell::{self, Failed, cargo, has, release, target};
 
 /// Words that choose what is made, and flags: `--to DIR`, `--binary PATH`, `--check`, `--fast`.
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
@@ -21,8 +23,17 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
 /// All packages of the binary that `cargo test` has built, read back; they are thrown away.
 pub(crate) fn check() -> Result<(), Failed> {
     cargo(&["build", "--quiet", "--package", "quorate-cli"])?;
-    let binary = target().join("debug/quorate").display().to_string();
     let folder = tempfile::tempdir()?;
-    let to = folder.path().display().to_string();
+    let mut binary = target().join("debug/quorate").display().to_string();
+    // Most of a debug build is for debuggers, and would be packed and unpacked ten times.
+    if has("strip") {
+        let stripped = folder.path().join("quorate").display().to_string();
+        shell::run(
+            Path::new("strip"),
+            &["--strip-debug", "-o", &stripped, &binary],
+        )?;
+        binary = stripped;
+    }
+    let to = folder.path().join("packages").display().to_string();
     run(&["all", "--check", "--fast", "--binary", &binary, "--to", &to])
 }
