@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use quorate_dice::Dice;
 use quorate_tls::{
     ClientFiles, ClientTrust, Files, Trust, authority,
     session::{Session, Taken},
@@ -325,5 +326,90 @@ fn what_was_changed_on_its_way_is_not_taken() {
             !matches!(taken, Taken::Some(_)),
             "byte {at} was changed: {taken:?}"
         );
+    }
+}
+
+/// Bytes of strangers, near and far from what they should be: nobody is let in by them, and nothing breaks.
+#[test]
+fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let at = |name: &str| folder.path().join(name);
+    let (one, two) = (trust(&at("node-1")), trust(&at("node-2")));
+    let mut dice = Dice::new(11);
+    let (mut met, mut refused) = (0, 0);
+    for _ in 0..1500 {
+        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+        let spoiled = dice.below(5);
+        for flight in 0..6 {
+            let (from, to) = if flight % 2 == 0 {
+                (&mut dials, &mut listens)
+            } else {
+                (&mut listens, &mut dials)
+            };
+            let mut bytes = Vec::new();
+            from.flush(&mut bytes).unwrap();
+            if flight == spoiled && !bytes.is_empty() {
+                match dice.below(4) {
+                    0 => {
+                        let place = dice.below(bytes.len() as u64) as usize;
+                        bytes[place] ^= 1 << dice.below(8);
+                    }
+                    1 => bytes.truncate(dice.below(bytes.len() as u64) as usize),
+                    2 => {
+                        let place = dice.below(bytes.len() as u64) as usize;
+                        let piece = bytes[place..].to_vec();
+                        bytes.extend(piece);
+                    }
+                    _ => bytes = (0..200).map(|_| dice.below(256) as u8).collect(),
+                }
+            }
+            to.room().extend_from_slice(&bytes);
+            let mut into = [0; 64];
+            while let Taken::Some(count) = to.take(&mut into) {
+                assert!(count == 0, "nobody said anything");
+                if !to.holds_more() {
+                    break;
+                }
+            }
+        }
+        // Who is let in is who it says, whatever became of the bytes.
+        match listens.is_established() {
+            true => {
+                met += 1;
+                assert_eq!(listens.node(), Some(2));
+            }
+            false => refused += 1,
+        }
+    }
+    assert!(met > 50 && refused > 300, "{met} met, {refused} did not");
+}
+
+/// Files that somebody has damaged are refused with a reason, or are as good as before.
+#[test]
+fn damaged_files_break_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let own = folder.path().join("node-1");
+    let node = trust(&own);
+    let mut dice = Dice::new(12);
+    for file in ["node.crt", "node.key", "ca.crt", "server.crt", "clients-ca.crt"] {
+        let whole = fs::read(own.join(file)).unwrap();
+        for _ in 0..100 {
+            let mut bytes = whole.clone();
+            let place = dice.below(bytes.len() as u64) as usize;
+            match dice.below(3) {
+                0 => bytes.truncate(place),
+                1 => bytes[place] = dice.below(256) as u8,
+                _ => bytes.extend_from_slice(&whole[place..]),
+            }
+            fs::write(own.join(file), &bytes).unwrap();
+            if let Err(bad) = node.reload() {
+                let said = bad.to_string();
+                assert!(said.contains(".crt") || said.contains(".key"), "{said}");
+            }
+        }
+        fs::write(own.join(file), &whole).unwrap();
+        node.reload().unwrap();
     }
 }
