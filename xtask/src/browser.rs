@@ -249,17 +249,24 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses a key that has no character, but for Enter.
+    /// Presses one of a few keys.
     pub(crate) fn key(&mut self, name: &str) -> Result<(), Failed> {
         let code = match name {
+            "ArrowLeft" => 37,
+            "ArrowRight" => 39,
+            "Space" => 32,
             "Tab" => 9,
             "Enter" => 13,
             "Escape" => 27,
             _ => return Err(Failed(format!("no key is called {name}"))),
         };
-        let text = if name == "Enter" { "\r" } else { "" };
+        let (key, text) = match name {
+            "Enter" => (name, "\r"),
+            "Space" => (" ", " "),
+            _ => (name, ""),
+        };
         for kind in ["keyDown", "keyUp"] {
-            let told = json!({"type": kind, "key": name, "code": name, "text": text,
+            let told = json!({"type": kind, "key": key, "code": name, "text": text,
                               "windowsVirtualKeyCode": code});
             self.call("Input.dispatchKeyEvent", &told)?;
         }

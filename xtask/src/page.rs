@@ -1,7 +1,8 @@
-//! `cargo xtask page`: the page at the admin address ([`cluster`]), and that of `quorate demo --devices`, in a real
-//! browser, and each of their buttons.
+//! `cargo xtask page`: a recorded run of the simulator ([`replay`]), the page at the admin address ([`cluster`]), and
+//! that of `quorate demo --devices`, in a real browser, and each of their buttons.
 
 mod cluster;
+mod replay;
 
 use std::{
     fs,
@@ -50,6 +51,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     };
     let pictures = target().join("page");
     fs::create_dir_all(&pictures)?;
+    replay::run(&program, name, &pictures)?;
     cluster::run(&program, name, &pictures)?;
     let demo = Demo::start(&program, &pictures)?;
     let mut browser = Browser::start(name, &pictures)?;

@@ -25,7 +25,7 @@ const PREFIX: &str = "quorate-page-";
 /// All links are probed, so that round trips are known.
 const FLAGS: [&str; 2] = ["--plane", "auto"];
 /// A phone, a desk, a wall.
-const SIZES: [(&str, u32, u32); 3] = [
+pub(super) const SIZES: [(&str, u32, u32); 3] = [
     ("phone", 360, 800),
     ("desk", 1024, 768),
     ("wall", 2560, 1440),
@@ -491,7 +491,23 @@ impl Page {
     }
 
     fn remove(&mut self) -> Result<(), Failed> {
-        self.open(&Self::button(3, "remove"))?;
+        // It is refused while the node that came back does not know all of the others yet.
+        for _ in 0..30 {
+            self.open(&Self::button(3, "remove"))?;
+            self.browser.wait(
+                "the steps of a removal, or why not",
+                "document.querySelectorAll('#d-steps li').length > 0 || document.getElementById('d-result').dataset.is === 'bad'",
+            )?;
+            let steps = "document.querySelectorAll('#d-steps li').length > 0";
+            if self.browser.eval(steps)? == json!(true) {
+                break;
+            }
+            self.close()?;
+            self.browser.wait(
+                "another document, and a leader in it",
+                "document.getElementById('f-leader').textContent.startsWith('node ')",
+            )?;
+        }
         self.confirm("good", "is under way")?;
         self.close()?;
         self.browser.wait(

@@ -20,7 +20,7 @@
     const node = walker.currentNode, parent = node.parentElement;
     if (!node.data.trim() || !visible(parent) || parent.closest("script, style, option, .skip, button") || clipped(parent)) continue;
     // A list that scrolls shows a part of what it has.
-    const scrolled = parent.closest("#events, .scrolls")?.getBoundingClientRect();
+    const scrolled = parent.closest("#events, #lines, .scrolls")?.getBoundingClientRect();
     const range = document.createRange();
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) {
@@ -67,7 +67,7 @@
   };
   const seen = new Set();
   for (const { element } of boxes) {
-    if (seen.has(element) || element.closest("svg")) continue;
+    if (seen.has(element) || element.closest("svg, [type=range]")) continue;
     seen.add(element);
     const [one, other] = [light(color(getComputedStyle(element).color).rgb), light(behind(element))];
     const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
@@ -76,7 +76,7 @@
   }
 
   // The picture of the demo has its arrows, and each begins and ends within it.
-  const stage = document.getElementById("stage")?.getBoundingClientRect();
+  const stage = document.getElementById("lanes") && document.getElementById("stage").getBoundingClientRect();
   const arrows = [...document.querySelectorAll("#arrows path")];
   if (stage && arrows.length < 4) faults.push(`${arrows.length} arrows`);
   for (const arrow of arrows) {
@@ -85,7 +85,7 @@
   }
   // Everything that can be used has a name.
   for (const element of document.querySelectorAll("button, input")) {
-    if (visible(element) && !element.textContent.trim() && !element.labels?.length) faults.push(`${name(element)} has no name`);
+    if (visible(element) && !element.textContent.trim() && !element.labels?.length && !element.ariaLabel) faults.push(`${name(element)} has no name`);
   }
   return faults;
 })()

@@ -84,7 +84,8 @@ async fn hand_on(admin: &Admin, request: ActRequest) -> Result<Response, Failure
     let peer = peers.find(|peer| peer.member.node == NodeId(node));
     let address = peer.map(|peer| peer.addresses.admin.clone());
     let Some(address) = address.filter(|address| !address.is_empty()) else {
-        return Err(unreachable("this node does not know its admin address"));
+        let why = "this node does not know yet where to ask that one; nothing was done";
+        return Err(Failure::unavailable("unknown_address", why));
     };
     let _place = admin.acts().0.try_acquire().map_err(|_| {
         Failure::unavailable("busy", "too much is being asked of other nodes already")

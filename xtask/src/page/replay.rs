@@ -1,0 +1,106 @@
+//! The recorded run of `quorate sim --page`, in a browser: played, stepped, and looked at.
+
+use std::path::Path;
+
+use quorate_testbed::process::command;
+
+use super::{LAYOUT, cluster::SIZES};
+use crate::{
+    browser::{Browser, Looks},
+    shell::Failed,
+};
+
+/// Writes the page into this folder, and tries it.
+pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), Failed> {
+    let file = pictures.join("replay.html");
+    let written = command(program)
+        .args(["sim", "--page"])
+        .arg(&file)
+        .output()?;
+    if !written.status.success() {
+        let why = String::from_utf8_lossy(&written.stderr);
+        return Err(Failed(format!("sim --page: {why}")));
+    }
+    let mut browser = Browser::start(browser, pictures)?;
+    let address = format!("file://{}", file.display());
+    browser.open(&address)?;
+    let tried = try_all(&mut browser, pictures);
+    tried.map_err(|Failed(why)| Failed(format!("replay: {why}")))?;
+    browser.eval("true")?;
+    if !browser.complaints.is_empty() {
+        let complaints = &browser.complaints;
+        return Err(Failed(format!("replay: it complains: {complaints:#?}")));
+    }
+    let elsewhere = |url: &&String| **url != address && !url.starts_with("data:");
+    if let Some(url) = browser.fetched.iter().find(elsewhere) {
+        return Err(Failed(format!("replay: fetched from elsewhere: {url}")));
+    }
+    println!("done: the recorded run");
+    Ok(())
+}
+
+fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
+    browser.wait(
+        "a recorded run",
+        "document.querySelectorAll('#lines li').length > 40 && document.querySelectorAll('#stage .node[data-is=leader]').length === 1",
+    )?;
+    layout(browser, pictures, "begin")?;
+    browser.look(Looks {
+        width: 1024,
+        height: 768,
+        dark: false,
+    })?;
+    // Steps, by keys.
+    for (key, at) in [("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)] {
+        browser.key(key)?;
+        browser.wait(
+            "the event that was stepped to",
+            &format!("document.getElementById('at').value === '{at}'"),
+        )?;
+    }
+    browser.eval("document.getElementById('speed').value = '4'")?;
+    browser.key("Space")?;
+    browser.wait(
+        "messages in flight",
+        "document.querySelectorAll('#stage .message').length > 0",
+    )?;
+    browser.wait(
+        "a dead leader, with its links cut",
+        "document.querySelectorAll('#stage .node[data-is=dead]').length === 1 && document.querySelectorAll('#stage .link.cut').length === 2",
+    )?;
+    browser.picture(&pictures.join("replay-dead.png"))?;
+    browser.wait(
+        "an election",
+        "document.querySelectorAll('#stage .node[data-is=candidate]').length === 1",
+    )?;
+    browser.wait(
+        "another leader while the first one is dead",
+        "document.querySelectorAll('#stage .node[data-is=dead]').length === 1 && document.querySelectorAll('#stage .node[data-is=leader]').length === 1",
+    )?;
+    browser.wait(
+        "the end: all follow one leader, and hold the same",
+        "document.getElementById('play').textContent === 'Play' && document.getElementById('at').value === document.getElementById('at').max && \
+         document.querySelectorAll('#stage .node[data-is=leader]').length === 1 && document.querySelectorAll('#stage .node[data-is=follower]').length === 2 && \
+         new Set([...document.querySelectorAll('#table tr')].map(tr => tr.cells[3].textContent + ' ' + tr.cells[4].textContent)).size === 1",
+    )?;
+    layout(browser, pictures, "end")
+}
+
+fn layout(browser: &mut Browser, pictures: &Path, when: &str) -> Result<(), Failed> {
+    for (name, width, height) in SIZES {
+        for (scheme, dark) in [("light", false), ("dark", true)] {
+            browser.look(Looks {
+                width,
+                height,
+                dark,
+            })?;
+            let faults = browser.eval(LAYOUT)?;
+            if faults.as_array().is_none_or(|faults| !faults.is_empty()) {
+                return Err(Failed(format!("{when}, {name}, {scheme}: {faults:#}")));
+            }
+            let picture = format!("replay-{when}-{name}-{scheme}.png");
+            browser.picture(&pictures.join(picture))?;
+        }
+    }
+    Ok(())
+}
