@@ -650,7 +650,7 @@ mod tests {
             (
                 "node = true\n",
                 "node is true or false, not text",
-                r#"write node = "N""#,
+                r#"write node = "N|from-hostname""#,
             ),
             (
                 "[cluster]\n1 = 'a:1'\n2 = 'b:2'\n",
