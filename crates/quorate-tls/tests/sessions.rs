@@ -393,7 +393,13 @@ fn damaged_files_break_nothing() {
     let own = folder.path().join("node-1");
     let node = trust(&own);
     let mut dice = Dice::new(12);
-    for file in ["node.crt", "node.key", "ca.crt", "server.crt", "clients-ca.crt"] {
+    for file in [
+        "node.crt",
+        "node.key",
+        "ca.crt",
+        "server.crt",
+        "clients-ca.crt",
+    ] {
         let whole = fs::read(own.join(file)).unwrap();
         for _ in 0..100 {
             let mut bytes = whole.clone();

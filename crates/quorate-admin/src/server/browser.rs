@@ -47,7 +47,11 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     }
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     let foreign_page = text(ORIGIN).is_some_and(|origin| {
-        let page = origin.strip_prefix("http://").unwrap_or("");
+        let schemes = ["http://", "https://"];
+        let mut pages = schemes
+            .iter()
+            .filter_map(|scheme| origin.strip_prefix(scheme));
+        let page = pages.next().unwrap_or("");
         // An address, and not a name: whose it is cannot be changed.
         text(HOST) != Some(page) || !is_address(page)
     });
@@ -99,13 +103,15 @@ mod tests {
         );
         assert!(!check(&post, &[]), "an old one");
         for own in ["127.0.0.1:7452", "[::1]:7452", "10.0.0.5", "localhost:7452"] {
-            let origin = format!("http://{own}");
-            let headers = [
-                ("host", own),
-                ("origin", &*origin),
-                ("sec-fetch-site", "same-origin"),
-            ];
-            assert!(!check(&post, &headers), "{own}");
+            for scheme in ["http", "https"] {
+                let origin = format!("{scheme}://{own}");
+                let headers = [
+                    ("host", own),
+                    ("origin", &*origin),
+                    ("sec-fetch-site", "same-origin"),
+                ];
+                assert!(!check(&post, &headers), "{origin}");
+            }
         }
         for (host, origin) in [
             ("127.0.0.1:7452", "https://evil.example"),
@@ -115,6 +121,8 @@ mod tests {
             ("127.0.0.1:7452", ""),
             // The name leads here now.
             ("evil.example:7452", "http://evil.example:7452"),
+            ("evil.example:7452", "https://evil.example:7452"),
+            ("127.0.0.1:7452", "https://127.0.0.1:8080"),
             ("1.2.3.4.evil.example", "http://1.2.3.4.evil.example"),
             ("", "http://"),
         ] {
