@@ -811,6 +811,7 @@ pub(crate) mod tests {
         });
         // One more within is more than the macro's recursion takes.
         expected["device"] = serde_json::Value::Null;
+        expected["certificates"] = serde_json::json!([]);
         expected["quorum"] = "majority".into();
         expected["traffic"] =
             serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000});

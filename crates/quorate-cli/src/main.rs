@@ -126,9 +126,11 @@ fn main() -> ExitCode {
         .into()
 }
 
-/// Nodes are asked with this certificate, if there is one. A node that is to be started reads its own.
+/// Nodes are asked with this certificate, if there is one. A node that is to be started reads its own, and a demo's
+/// nodes have none.
 fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
-    let Some(folder) = tls.filter(|_| !matches!(command, Command::Start(_))) else {
+    let without = matches!(command, Command::Start(_) | Command::Demo(_));
+    let Some(folder) = tls.filter(|_| !without) else {
         return Ok(());
     };
     let files = ClientFiles::in_folder(folder);
