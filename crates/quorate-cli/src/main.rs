@@ -134,13 +134,8 @@ fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
         return Ok(());
     };
     let files = ClientFiles::in_folder(folder);
-    let used = quorate_admin::client::use_certificate(&files);
-    let trust = used.and_then(|()| ClientTrust::load(&files));
-    let trust = trust.map_err(|bad| {
-        let hint = bad.hint();
-        Problem::new(Exit::Usage, "tls", bad).hint(hint)
-    })?;
-    let _ = CERTIFICATE.set(trust);
+    quorate_admin::client::use_certificate(&files)?;
+    let _ = CERTIFICATE.set(ClientTrust::load(&files)?);
     Ok(())
 }
 

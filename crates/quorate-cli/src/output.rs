@@ -106,6 +106,13 @@ impl From<quorate_bench::problem::Problem> for Problem {
     }
 }
 
+impl From<quorate_tls::BadFiles> for Problem {
+    fn from(bad: quorate_tls::BadFiles) -> Self {
+        let hint = bad.hint();
+        Self::new(Exit::Usage, "tls", bad).hint(hint)
+    }
+}
+
 impl From<quorate_admin::look::Silent> for Problem {
     fn from(silent: quorate_admin::look::Silent) -> Self {
         Self::new(Exit::Unreachable, "unreachable", silent)

@@ -216,10 +216,7 @@ fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Pr
         key: files.key.clone(),
         ca: files.client_ca.clone(),
     };
-    client::use_certificate(&own).map_err(|bad| {
-        let hint = bad.hint();
-        Problem::new(Exit::Usage, "tls", bad).hint(hint)
-    })?;
+    client::use_certificate(&own)?;
     match config.node {
         Some(node) => check_name(protection, node),
         None => Ok(()),

@@ -305,8 +305,6 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
         let trust = ClientTrust::load(&ClientFiles::in_folder(folder)).unwrap();
         move || trust.session("127.0.0.1").unwrap()
     };
-    let expired = at("expired");
-    copy(&certs().join("client-ann"), &expired);
     for folder in ["same-name", "other"] {
         let client = as_client(&at(folder).join("client-ann"));
         let node = as_client(&at(folder).join("node-2"));

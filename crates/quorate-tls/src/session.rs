@@ -205,12 +205,7 @@ impl Session {
 
     /// Encrypts the beginning of these bytes, as far as there is room ahead of the network: how many.
     pub fn seal(&mut self, bytes: &[u8]) -> usize {
-        if !self.established || self.failure.is_some() || self.finished {
-            return 0;
-        }
-        let connection = self.connection.as_mut();
-        let sealed = connection.map(|connection| connection.writer().write(bytes));
-        sealed.and_then(Result::ok).unwrap_or(0)
+        self.seal_all(&[IoSlice::new(bytes)])
     }
 
     /// The same of several pieces in a row.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use quorate::{Files, Protection, Trust};
 
 use super::{layers::Layers, parse_switch};
-use crate::output::{Exit, Problem};
+use crate::output::Problem;
 
 /// As it was asked for; nothing is read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +21,7 @@ impl Trusting {
         match self {
             Self::Loopback => Ok(Protection::Loopback),
             Self::Insecure => Ok(Protection::Insecure),
-            Self::Tls(files) => {
-                let trust = Trust::load(files.clone()).map_err(|bad| {
-                    let hint = bad.hint();
-                    Problem::new(Exit::Usage, "tls", bad).hint(hint)
-                })?;
-                Ok(Protection::Tls(trust))
-            }
+            Self::Tls(files) => Ok(Protection::Tls(Trust::load(files.clone())?)),
         }
     }
 }
