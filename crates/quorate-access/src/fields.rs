@@ -1,0 +1,33 @@
+//! Fields of commands and of the table as bytes: big-endian, taken off the front, bounded by what is there.
+
+/// What is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn short(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
+    }
+
+    /// A text with its length before it.
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        let length = usize::from(self.short()?);
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        std::str::from_utf8(bytes).ok()
+    }
+}
+
+/// Texts of this crate are bounded when they are made; what is longer is cut, and then refused by who executes it.
+pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
+    let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+    let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(bytes);
+}

@@ -1,0 +1,23 @@
+//! Who may do what.
+//!
+//! [`users`] is replicated state: equal on every node behind equal slots, changed by the commands in [`command`] alone.
+//! As long as there is no user, everybody who was let in may do everything; from the first one on, who has no role may do
+//! nothing ([access-1]). A node asks the table at every request, so a role that is taken away is gone at once ([access-2]).
+//! [`password`] makes and checks hashes: too slow for a thread that has something else to do.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+
+pub mod command;
+mod fields;
+pub mod name;
+#[cfg(feature = "passwords")]
+pub mod password;
+pub mod role;
+pub mod users;
+pub mod who;
+
+pub use command::{Command, Denied, Password, Reply};
+pub use name::Name;
+pub use role::Role;
+pub use users::{User, Users};
+pub use who::Who;

@@ -1,0 +1,62 @@
+//! Names of users: those that certificates can carry, so that one name means one person however they come.
+
+use std::{borrow::Borrow, fmt};
+
+/// No name is longer: it is a label of a DNS name.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Who has not said who they are.
+pub const DEFAULT: &str = "default";
+
+/// A user's name: small letters, digits and dashes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+impl Name {
+    /// `None`: this is no name.
+    pub fn new(text: &str) -> Option<Self> {
+        let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())
+            && text.bytes().all(fine)
+            && !text.starts_with('-')
+            && !text.ends_with('-');
+        is_name.then(|| Self(text.to_owned()))
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it stands for those who have not said who they are.
+    pub fn is_default(&self) -> bool {
+        self.0 == DEFAULT
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_label() {
+        for text in ["a", "ann", "web-1", "0", &"x".repeat(63)] {
+            assert_eq!(Name::new(text).unwrap().as_str(), text);
+        }
+        for text in ["", "-", "-a", "a-", "Ann", "a b", "a.b", "ä", &"x".repeat(64)] {
+            assert_eq!(Name::new(text), None, "{text}");
+        }
+        assert!(Name::new(DEFAULT).unwrap().is_default());
+    }
+}

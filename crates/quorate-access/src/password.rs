@@ -1,0 +1,108 @@
+//! Hashes of passwords: Argon2id, by the library, with what it recommends (19 MiB, two passes: some tens of milliseconds).
+
+use argon2::{
+    Argon2, Params, PasswordHasher as _, PasswordVerifier as _, password_hash::phc::PasswordHash,
+};
+
+/// No password is longer.
+pub const PASSWORD_BYTES_MAX: usize = 512;
+/// What a hash may ask for: it comes out of the log, and must not take all the memory.
+const MEMORY_KIB_MAX: u32 = 64 << 10;
+const PASSES_MAX: u32 = 8;
+const LANES_MAX: u32 = 4;
+
+/// Why there is no hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// Nothing was typed.
+    Empty,
+    /// More than [`PASSWORD_BYTES_MAX`] bytes.
+    TooLong,
+    /// The system gave no randomness, or no memory.
+    System,
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the password is empty",
+            Self::TooLong => "the password is longer than 512 bytes",
+            Self::System => "the system has no memory or no randomness for the hash of the password",
+        })
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+/// The hash of a password, with salt of its own.
+pub fn hash(password: &[u8]) -> Result<String, Unusable> {
+    match password.len() {
+        0 => Err(Unusable::Empty),
+        1..=PASSWORD_BYTES_MAX => {
+            let hash = Argon2::default().hash_password(password);
+            hash.map(|hash| hash.to_string())
+                .map_err(|_| Unusable::System)
+        }
+        _ => Err(Unusable::TooLong),
+    }
+}
+
+/// Whether this is the password of that hash. Takes as long for a wrong one as for the right one.
+pub fn fits(hash: &str, password: &[u8]) -> bool {
+    let Ok(hash) = PasswordHash::new(hash) else {
+        return false;
+    };
+    let bounded = Params::try_from(&hash).is_ok_and(|params| {
+        params.m_cost() <= MEMORY_KIB_MAX
+            && params.t_cost() <= PASSES_MAX
+            && params.p_cost() <= LANES_MAX
+    });
+    bounded
+        && password.len() <= PASSWORD_BYTES_MAX
+        && Argon2::default().verify_password(password, &hash).is_ok()
+}
+
+/// A hash that no password fits: who names nobody waits as long as who names somebody.
+pub const NOBODYS: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
+    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_password_fits_its_hash() {
+        let made = hash(b"open sesame").unwrap();
+        assert!(fits(&made, b"open sesame"));
+        for wrong in [&b""[..], b"open sesam", b"open sesame ", b"Open sesame"] {
+            assert!(!fits(&made, wrong));
+        }
+        assert_ne!(made, hash(b"open sesame").unwrap(), "each has its salt");
+        assert_eq!(hash(b""), Err(Unusable::Empty));
+        assert_eq!(hash(&[b'x'; 513]), Err(Unusable::TooLong));
+        let longest = [b'x'; 512];
+        assert!(fits(&hash(&longest).unwrap(), &longest));
+        let user = crate::Command::Set {
+            name: "ann".to_owned(),
+            role: Some(crate::Role::Admin),
+            password: crate::Password::Hash(made),
+        };
+        let mut users = crate::Users::default();
+        assert_eq!(users.execute(&user.encode()), Ok(()), "the table takes it");
+    }
+
+    /// A hash comes out of the log: it may say anything.
+    #[test]
+    fn a_hash_that_asks_for_too_much_fits_nothing() {
+        for hostile in [
+            "$argon2id$v=19$m=4194304,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g",
+            "$argon2id$v=19$m=8,t=4000000000,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g",
+            "$argon2id$",
+            "",
+        ] {
+            assert!(!fits(hostile, b"x"), "{hostile}");
+        }
+        assert!(PasswordHash::new(NOBODYS).is_ok(), "it takes its time");
+        assert!(!fits(NOBODYS, b""));
+    }
+}

@@ -1,0 +1,52 @@
+//! Roles: each may do everything that the one before may.
+
+use std::{fmt, str::FromStr};
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Role {
+    /// Read data, and look at the cluster.
+    Reader = 1,
+    /// Change data.
+    Writer = 2,
+    /// Keep the cluster running: hand leadership over, take snapshots and backups, hold settings, delete everything.
+    Operator = 3,
+    /// Say who belongs to the cluster, and who may do what.
+    Admin = 4,
+}
+
+impl Role {
+    /// All of them, the least first.
+    pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
+
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Writer => "writer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The reverse of its number.
+    pub(crate) fn numbered(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| *role as u8 == number)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|role| role.name() == text);
+        known.ok_or_else(|| "roles are reader, writer, operator, admin".to_owned())
+    }
+}

@@ -1,0 +1,352 @@
+//! The table of users: replicated state. Nothing here reads a clock or depends on anything but commands.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    command::{Command, Denied, Password, Reply},
+    fields::{Fields, put_text},
+    name::{DEFAULT, Name},
+    role::Role,
+    who::Who,
+};
+
+/// Most users. Every node must refuse the same, so this is no setting.
+pub const USERS_MAX: usize = 1024;
+/// No hash of a password is longer.
+pub const HASH_BYTES_MAX: usize = 255;
+/// How every hash of a password begins.
+const HASH_BEGINS: &str = "$argon2id$";
+const FORMAT: u8 = 1;
+
+/// Somebody who may do something.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// What they may do.
+    pub role: Role,
+    /// The hash of their password, in the form of PHC; `None`: only a certificate lets them in.
+    pub hash: Option<Box<str>>,
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User")
+            .field("role", &self.role)
+            .field("has_password", &self.hash.is_some())
+            .finish()
+    }
+}
+
+/// All users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users {
+    by_name: BTreeMap<Name, User>,
+}
+
+impl Users {
+    /// Nobody: everybody may do everything.
+    pub const NONE: Self = Self {
+        by_name: BTreeMap::new(),
+    };
+
+    /// [access-1] Whether everybody who was let in may do everything: there are no users.
+    pub fn is_open(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// All of them, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &User)> {
+        self.by_name.iter()
+    }
+
+    /// The user of this name.
+    pub fn get(&self, name: &str) -> Option<&User> {
+        self.by_name.get(name)
+    }
+
+    /// [access-1] What somebody may do, who proved to be `who` by a certificate, and to be `user` by a password; `None`:
+    /// nothing.
+    ///
+    /// A password counts more than a certificate: it was given later. A user that is removed is nobody, and does not
+    /// become [`DEFAULT`].
+    pub fn role(&self, who: &Who, user: Option<&str>) -> Option<Role> {
+        if self.is_open() {
+            return Some(Role::Admin);
+        }
+        let of = |name: &str| self.get(name).map(|user| user.role);
+        match (user, who) {
+            (Some(user), _) => of(user),
+            (None, Who::Node(_)) => Some(Role::Admin),
+            (None, Who::Client(name)) => of(name).or_else(|| self.role_of_nobody()),
+            (None, Who::Nobody | Who::Unnamed) => self.role_of_nobody(),
+        }
+    }
+
+    /// What those may do who have not said who they are. A password of theirs would be one to give.
+    fn role_of_nobody(&self) -> Option<Role> {
+        let default = self.get(DEFAULT)?;
+        default.hash.is_none().then_some(default.role)
+    }
+
+    /// Executes a command of the log. On an error nothing has changed.
+    pub fn execute(&mut self, command: &[u8]) -> Reply {
+        let after = self.after(Command::decode(command).ok_or(Denied::Malformed)?)?;
+        *self = after;
+        Ok(())
+    }
+
+    /// What a command would make of the table.
+    pub fn after(&self, command: Command) -> Result<Self, Denied> {
+        let mut users = self.clone();
+        match command {
+            Command::Open => {
+                users.by_name.clear();
+                return Ok(users);
+            }
+            Command::Remove { name } => {
+                users
+                    .by_name
+                    .remove(name.as_str())
+                    .ok_or(Denied::Unknown)?;
+            }
+            Command::Set {
+                name,
+                role,
+                password,
+            } => {
+                let name = Name::new(&name).ok_or(Denied::Name)?;
+                let before = users.by_name.get(&name);
+                let role = role.or_else(|| before.map(|user| user.role));
+                let hash = match password {
+                    Password::Keep => before.and_then(|user| user.hash.clone()),
+                    Password::None => None,
+                    Password::Hash(hash) if is_hash(&hash) => Some(hash.into()),
+                    Password::Hash(_) => return Err(Denied::Hash),
+                };
+                let role = role.ok_or(Denied::NoRole)?;
+                users.by_name.insert(name, User { role, hash });
+                if users.by_name.len() > USERS_MAX {
+                    return Err(Denied::Full);
+                }
+            }
+        }
+        // [access-3] Somebody can always change users, who has to say who they are.
+        let mut all = users.by_name.iter();
+        let admin = all.any(|(name, user)| {
+            user.role == Role::Admin && (!name.is_default() || user.hash.is_some())
+        });
+        admin.then_some(users).ok_or(Denied::LastAdmin)
+    }
+
+    /// Whether somebody can change users who has nothing but a password.
+    pub fn has_admin_with_password(&self) -> bool {
+        let mut all = self.by_name.values();
+        all.any(|user| user.role == Role::Admin && user.hash.is_some())
+    }
+
+    /// As it lies beside the service's state and in snapshots: equal tables, equal bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        let count = u16::try_from(self.by_name.len()).expect("bounded by USERS_MAX");
+        out.extend_from_slice(&count.to_be_bytes());
+        for (name, user) in &self.by_name {
+            put_text(name.as_str(), &mut out);
+            out.push(user.role as u8);
+            put_text(user.hash.as_deref().unwrap_or_default(), &mut out);
+        }
+        out
+    }
+
+    /// `None`: it is of a later version, or nonsense.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.byte()? != FORMAT {
+            return None;
+        }
+        let count = usize::from(fields.short()?);
+        let mut users = Self::default();
+        for _ in 0..count {
+            let name = Name::new(fields.text()?)?;
+            let role = Role::numbered(fields.byte()?)?;
+            let hash = match fields.text()? {
+                "" => None,
+                hash => Some(is_hash(hash).then(|| hash.into())?),
+            };
+            let last = users.by_name.last_key_value();
+            if last.is_some_and(|(last, _)| *last >= name) {
+                return None;
+            }
+            users.by_name.insert(name, User { role, hash });
+        }
+        (fields.0.is_empty() && count <= USERS_MAX).then_some(users)
+    }
+}
+
+/// Whether it looks like one; whether a password fits is for [`crate::password`] to say.
+fn is_hash(text: &str) -> bool {
+    let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
+    fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    const HASH: &str = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA";
+
+    fn set(name: &str, role: impl Into<Option<Role>>, password: Password) -> Command {
+        Command::Set {
+            name: name.to_owned(),
+            role: role.into(),
+            password,
+        }
+    }
+
+    fn hash() -> Password {
+        Password::Hash(HASH.to_owned())
+    }
+
+    fn table(commands: &[Command]) -> Users {
+        let mut users = Users::default();
+        for command in commands {
+            users.execute(&command.encode()).unwrap();
+        }
+        users
+    }
+
+    fn client(name: &str) -> Who {
+        Who::Client(name.to_owned())
+    }
+
+    /// [access-1]
+    #[test]
+    fn without_users_everybody_may_do_everything_and_with_one_only_those_with_a_role() {
+        let open = Users::default();
+        for who in [Who::Nobody, Who::Unnamed, Who::Node(3), client("ann")] {
+            assert_eq!(open.role(&who, None), Some(Role::Admin));
+        }
+        let users = table(&[
+            set("ann", Role::Admin, Password::None),
+            set("bob", Role::Reader, hash()),
+        ]);
+        assert_eq!(users.role(&client("ann"), None), Some(Role::Admin));
+        assert_eq!(users.role(&client("bob"), None), Some(Role::Reader));
+        assert_eq!(users.role(&Who::Node(3), None), Some(Role::Admin));
+        assert_eq!(users.role(&Who::Nobody, Some("bob")), Some(Role::Reader));
+        assert_eq!(users.role(&client("ann"), Some("bob")), Some(Role::Reader));
+        for who in [Who::Nobody, Who::Unnamed, client("eve"), client("default")] {
+            assert_eq!(users.role(&who, None), None, "{who:?}");
+            assert_eq!(users.role(&who, Some("eve")), None, "{who:?}");
+        }
+    }
+
+    #[test]
+    fn those_who_say_nothing_are_default_unless_it_has_a_password() {
+        let mut users = table(&[
+            set("ann", Role::Admin, hash()),
+            set(DEFAULT, Role::Reader, Password::None),
+        ]);
+        let roles = |users: &Users| {
+            [Who::Nobody, Who::Unnamed, client("eve")].map(|who| users.role(&who, None))
+        };
+        assert_eq!(roles(&users), [Some(Role::Reader); 3]);
+        // Who was somebody and was removed is nobody.
+        assert_eq!(users.role(&Who::Nobody, Some("bob")), None);
+        users.execute(&set(DEFAULT, None, hash()).encode()).unwrap();
+        assert_eq!(roles(&users), [None; 3]);
+        assert_eq!(users.role(&Who::Nobody, Some(DEFAULT)), Some(Role::Reader));
+    }
+
+    /// [access-3]
+    #[test]
+    fn an_admin_is_always_left() {
+        let mut users = Users::default();
+        let refused = |users: &mut Users, command: Command| {
+            let before = users.clone();
+            let denied = users.execute(&command.encode()).unwrap_err();
+            assert_eq!(*users, before, "nothing changed");
+            denied
+        };
+        let first = set("bob", Role::Operator, hash());
+        assert_eq!(refused(&mut users, first), Denied::LastAdmin);
+        let anybody = set(DEFAULT, Role::Admin, Password::None);
+        assert_eq!(refused(&mut users, anybody), Denied::LastAdmin);
+        users = table(&[
+            set("ann", Role::Admin, hash()),
+            set("bob", Role::Admin, hash()),
+        ]);
+        users
+            .execute(&set("bob", Role::Writer, Password::Keep).encode())
+            .unwrap();
+        assert_eq!(users.get("bob").unwrap().hash.as_deref(), Some(HASH));
+        let lesser = set("ann", Role::Operator, Password::Keep);
+        assert_eq!(refused(&mut users, lesser), Denied::LastAdmin);
+        let gone = Command::Remove {
+            name: "ann".to_owned(),
+        };
+        assert_eq!(refused(&mut users, gone), Denied::LastAdmin);
+        users.execute(&Command::Open.encode()).unwrap();
+        assert!(users.is_open());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let mut users = table(&[set("ann", Role::Admin, Password::None)]);
+        let long = format!("{HASH_BEGINS}{}", "x".repeat(HASH_BYTES_MAX));
+        for (command, denied) in [
+            (set("Bob", Role::Reader, Password::None), Denied::Name),
+            (set("", Role::Reader, Password::None), Denied::Name),
+            (set("bob", None, Password::None), Denied::NoRole),
+            (
+                set("bob", Role::Reader, Password::Hash("secret".to_owned())),
+                Denied::Hash,
+            ),
+            (set("bob", Role::Reader, Password::Hash(long)), Denied::Hash),
+            (
+                Command::Remove {
+                    name: "bob".to_owned(),
+                },
+                Denied::Unknown,
+            ),
+        ] {
+            assert_eq!(users.execute(&command.encode()), Err(denied), "{command:?}");
+        }
+        assert_eq!(users.execute(b"?"), Err(Denied::Malformed));
+        for number in 1..USERS_MAX {
+            let more = set(&format!("u{number}"), Role::Reader, Password::None);
+            users.execute(&more.encode()).unwrap();
+        }
+        let one_more = set("one-more", Role::Reader, Password::None).encode();
+        assert_eq!(users.execute(&one_more), Err(Denied::Full));
+        let again = set("u1", Role::Writer, Password::None).encode();
+        assert_eq!(users.execute(&again), Ok(()));
+    }
+
+    #[test]
+    fn a_table_comes_back_as_it_was_and_damaged_bytes_do_not() {
+        let users = table(&[
+            set("ann", Role::Admin, Password::None),
+            set("bob", Role::Reader, hash()),
+        ]);
+        let bytes = users.encode();
+        assert_eq!(Users::decode(&bytes), Some(users.clone()));
+        assert_eq!(Users::decode(&Users::NONE.encode()), Some(Users::NONE));
+        for cut in 0..bytes.len() {
+            assert_eq!(Users::decode(&bytes[..cut]), None, "cut at {cut}");
+        }
+        // Whatever bytes say: what is read is what would be written.
+        let mut dice = Dice::new(7);
+        for _ in 0..20_000 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=dice.below(3) {
+                let at = usize::try_from(dice.below(damaged.len() as u64)).unwrap();
+                damaged[at] = u8::try_from(dice.below(256)).unwrap();
+            }
+            if let Some(read) = Users::decode(&damaged) {
+                assert_eq!(read.encode(), damaged);
+            }
+        }
+        assert!(!format!("{users:?}").contains("argon2id"));
+    }
+}
