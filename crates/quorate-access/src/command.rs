@@ -224,7 +224,12 @@ mod tests {
             }
             assert_eq!(Command::decode(&[&bytes[..], b"x"].concat()), None);
         }
-        for bytes in [&b"\x01\0\x01a\x05\0"[..], b"\x01\0\x01a\0\x03", b"\x09", b""] {
+        for bytes in [
+            &b"\x01\0\x01a\x05\0"[..],
+            b"\x01\0\x01a\0\x03",
+            b"\x09",
+            b"",
+        ] {
             assert_eq!(Command::decode(bytes), None);
         }
         for reply in Denied::ALL.into_iter().map(Err).chain([Ok(())]) {

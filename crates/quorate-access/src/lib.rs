@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
+pub mod checker;
 pub mod command;
 mod fields;
 pub mod name;
@@ -16,6 +17,7 @@ pub mod role;
 pub mod users;
 pub mod who;
 
+pub use checker::Checker;
 pub use command::{Command, Denied, Password, Reply};
 pub use name::Name;
 pub use role::Role;

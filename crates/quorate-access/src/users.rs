@@ -16,6 +16,10 @@ pub const USERS_MAX: usize = 1024;
 pub const HASH_BYTES_MAX: usize = 255;
 /// How every hash of a password begins.
 const HASH_BEGINS: &str = "$argon2id$";
+/// A hash that no password fits: who names nobody waits as long as who names somebody.
+pub const NOBODYS: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
+    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
 const FORMAT: u8 = 1;
 
 /// Somebody who may do something.
@@ -103,10 +107,7 @@ impl Users {
                 return Ok(users);
             }
             Command::Remove { name } => {
-                users
-                    .by_name
-                    .remove(name.as_str())
-                    .ok_or(Denied::Unknown)?;
+                users.by_name.remove(name.as_str()).ok_or(Denied::Unknown)?;
             }
             Command::Set {
                 name,

@@ -99,6 +99,7 @@ pub enum Local {
     Quit,
     Reset,
     Auth,
+    Acl,
     Client,
     Command,
     Info,

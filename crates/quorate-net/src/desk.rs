@@ -151,6 +151,7 @@ impl Desk {
                 Question::Status(reply) => drop(reply.try_send(completed(host.status()))),
                 Question::Tuning(reply) => drop(reply.try_send(host.tuning())),
                 Question::Charter(reply) => drop(reply.try_send(host.charter())),
+                Question::Users(reply) => drop(reply.try_send(host.users())),
                 Question::Members(reply) => drop(reply.try_send(host.members())),
                 Question::Metrics(reply) => {
                     let mut text = String::new();

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use quorate_access::Users;
 use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot};
 use quorate_replica::{
     Probed,
@@ -145,6 +146,7 @@ pub(crate) enum Question {
     Tuning(SyncSender<TuningReport>),
     Members(SyncSender<Members>),
     Charter(SyncSender<Charter>),
+    Users(SyncSender<Option<Users>>),
 }
 
 /// What nobody waits for an answer to.
@@ -216,6 +218,11 @@ impl Handle {
     /// What a node has to know that joins.
     pub fn charter(&self) -> Result<Charter, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
+    }
+
+    /// Who may do what, as the node has applied it; `None`: it does not know ([access-4]).
+    pub fn users(&self) -> Result<Option<Users>, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
     }
 
     /// Asks this of the group. With `dry_run` a plan is only shown, and nothing is done.

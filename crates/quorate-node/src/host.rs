@@ -10,6 +10,7 @@ use std::{
     path::PathBuf,
 };
 
+use quorate_access::Users;
 use quorate_core::{
     effect::Refusal,
     node_id::{Member, NodeId},
@@ -249,6 +250,9 @@ pub trait OperatorSide {
 
     /// Everything about the members, as this node has applied it.
     fn members(&self) -> Members;
+
+    /// Who may do what, as this node has applied it; `None`: it does not know ([access-4]).
+    fn users(&self) -> Option<Users>;
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);

@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
+use quorate_access::Users;
 use quorate_core::{
     node_id::{Incarnation, Member, NodeId},
     quorum::{MemberSet, Phase},
@@ -280,6 +281,10 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 
     fn members(&self) -> Members {
         self.replica.members(self.time)
+    }
+
+    fn users(&self) -> Option<Users> {
+        self.replica.users().cloned()
     }
 
     fn metrics(&self, out: &mut String) {

@@ -1,5 +1,6 @@
 //! Decided values on their way into the service, and what is remembered of them.
 
+pub(crate) mod access;
 pub(crate) mod applier;
 pub(crate) mod digest;
 mod health;
@@ -17,6 +18,7 @@ use quorate_stream::Table;
 
 use crate::{
     applying::{
+        access::Access,
         applier::{Applier, Listeners, Next, ask},
         digest::Digest,
         health::Condition,
@@ -180,6 +182,16 @@ impl<S: StateMachine> Applying<S> {
     /// Table and eras of the group, behind what was applied.
     pub(crate) fn membership(&self) -> &Membership {
         self.applier.membership()
+    }
+
+    /// Who may do what, behind what was applied.
+    pub(crate) fn access(&self) -> &Access {
+        self.applier.access()
+    }
+
+    /// [access-4] What is known to be decided while there is a leader.
+    pub(crate) fn look_at_access(&mut self, decided_to: Option<Slot>) {
+        self.applier.look_at_access(decided_to);
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {

@@ -3,6 +3,7 @@
 //! A front is a set of connection state machines without sockets. The reactor feeds it bytes; the
 //! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
 
+use quorate_access::{Users, Who};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::{
@@ -39,6 +40,8 @@ pub struct Endpoints {
     pub peer: String,
     /// Where it came to.
     pub local: String,
+    /// Who the client proved to be when it came.
+    pub who: Who,
 }
 
 /// Id of a client session: the slot of its registration, and the index therein ([session-1]).
@@ -104,6 +107,9 @@ pub enum Completion<'a> {
     Failed(Tag, Failure),
 }
 
+/// Where there are no users, everybody may do everything.
+static NOBODY: Users = Users::NONE;
+
 /// What a front can ask for. All calls return at once.
 pub trait Requests {
     /// Order this command and execute it on every node.
@@ -147,6 +153,16 @@ pub trait Requests {
 
     /// What this node is.
     fn status(&self) -> Status;
+
+    /// Who may do what, as this node has applied it ([access-2]); `None`: it does not know ([access-4]).
+    fn users(&self) -> Option<&Users> {
+        Some(&NOBODY)
+    }
+
+    /// Another number whenever [`Requests::users`] may say something else.
+    fn users_version(&self) -> u64 {
+        0
+    }
 
     /// This node's clock, Unix time in milliseconds.
     fn wall_ms(&self) -> u64;

@@ -167,12 +167,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.turn_device(now);
         // A group of one in memory has decided what it just proposed.
         self.apply(now, wall_ms, front);
+        self.look_at_access();
         self.release_reads_within(now);
         self.reading.settle_probe(now, self.applying.applied_to());
         self.help_peers(now, plane);
         self.keep_snapshots(now, plane);
         self.compare_histories(now, plane);
         self.advance_stop(now);
+    }
+
+    /// [access-4] What a leader has given out may be decided; what it told to be decided is.
+    fn look_at_access(&mut self) {
+        let node = self.protocol.node();
+        let given = node.leading().map(|leading| leading.tally.next());
+        let told = node
+            .leader()
+            .map(|_| node.known_to().max(given.unwrap_or(Slot::FIRST)));
+        self.applying.look_at_access(told);
     }
 
     /// Starts writing what was appended. Called after the plane's buffers were flushed.

@@ -298,8 +298,28 @@ impl From<Denied> for Refused {
             Denied::OtherEra(_) => ("other_era", "look again with `quorate member list`"),
             Denied::Impossible => ("impossible", "choose other weights"),
             Denied::NoSuchPlan => ("no_plan", "`quorate member list` shows the plan under way"),
+            Denied::Users(denied) => users_denied(denied),
         };
         Self::new(code, denied.to_string(), hint)
+    }
+}
+
+const fn users_denied(denied: quorate_access::Denied) -> (&'static str, &'static str) {
+    use quorate_access::Denied;
+    match denied {
+        Denied::Malformed => ("malformed", "use the same version on all nodes"),
+        Denied::Name => (
+            "bad_name",
+            "names of users are those that certificates have",
+        ),
+        Denied::Unknown => ("unknown_user", "`quorate user list` shows who there is"),
+        Denied::NoRole => ("no_role", "give --role reader, writer, operator or admin"),
+        Denied::Full => ("full", "remove users who are gone: `quorate user remove`"),
+        Denied::LastAdmin => (
+            "last_admin",
+            "make another user an admin first; `quorate user open` lets everybody do everything again",
+        ),
+        Denied::Hash => ("bad_hash", "give the password, and not its hash"),
     }
 }
 

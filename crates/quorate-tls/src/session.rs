@@ -10,12 +10,13 @@ use std::{
     sync::Arc,
 };
 
+use quorate_access::Who;
 use rustls::{
     ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
     pki_types::{CertificateDer, ServerName},
 };
 
-use crate::verify::{client_of, node_of};
+use crate::verify::{node_of, who};
 
 /// Asked from the network at once.
 const READ_BYTES: usize = 64 << 10;
@@ -116,9 +117,10 @@ impl Session {
         node_of(self.certificate()?, &self.cluster)
     }
 
-    /// The client of this cluster that the other side has proved to be.
-    pub fn client_name(&self) -> Option<String> {
-        client_of(self.certificate()?, &self.cluster)
+    /// Who the other side has proved to be.
+    pub fn who(&self) -> Who {
+        let certificate = self.certificate();
+        certificate.map_or(Who::Nobody, |certificate| who(certificate, &self.cluster))
     }
 
     fn certificate(&self) -> Option<&CertificateDer<'static>> {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use quorate_access::Who;
 use rustls::{
     ClientConfig, ServerConfig,
     client::{Resumption, WebPkiServerVerifier},
@@ -16,7 +17,7 @@ use crate::{
     files::{self, BadFiles, ClientFiles, Files},
     names::NodeName,
     session::Session,
-    verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in},
+    verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in, who},
 };
 
 /// When a certificate ends.
@@ -129,6 +130,12 @@ impl Trust {
     /// For who comes to the admin address: clients, and nodes of the cluster.
     pub fn clients_config(&self) -> Arc<ServerConfig> {
         self.in_force().clients_in.clone()
+    }
+
+    /// Who showed these certificates, which were found to be good.
+    pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
+        let first = certificates.and_then(<[_]>::first);
+        first.map_or(Who::Nobody, |first| who(first, &self.own.cluster))
     }
 
     /// The session of somebody who came to where peers connect.

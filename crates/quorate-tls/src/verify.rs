@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quorate_access::Who;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
     SignatureScheme,
@@ -34,6 +35,13 @@ pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> 
     let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
     let first = nodes.next()?;
     nodes.next().is_none().then_some(first)
+}
+
+/// Who a certificate names, of this cluster. A node and a client cannot both be in one: it would be a node.
+pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
+    let node = node_of(certificate, cluster).map(Who::Node);
+    let client = || client_of(certificate, cluster).map(Who::Client);
+    node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
 /// The client of this cluster that a certificate names.

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use quorate_access::Who;
 use quorate_dice::Dice;
 use quorate_tls::{
     ClientFiles, ClientTrust, Files, Trust, authority,
@@ -56,7 +57,7 @@ fn converse(one: &mut Session, other: &mut Session, step: usize) -> (Vec<u8>, Ve
 fn refused(mut dials: Session, mut listens: Session) -> String {
     converse(&mut dials, &mut listens, usize::MAX);
     assert!(!listens.is_established(), "the one who came is let in");
-    assert_eq!((listens.node(), listens.client_name()), (None, None));
+    assert_eq!((listens.node(), listens.who()), (None, Who::Nobody));
     let why = listens.failure().or(dials.failure());
     why.expect("it ends with a reason").to_owned()
 }
@@ -75,7 +76,7 @@ fn two_nodes_of_a_cluster_prove_who_they_are() {
         converse(&mut dials, &mut listens, 7);
         assert!(dials.is_established() && listens.is_established());
         assert_eq!((dials.node(), listens.node()), (Some(1), Some(2)));
-        assert_eq!(listens.client_name(), None);
+        assert_eq!(listens.who(), Who::Node(2));
     }
     let refusal = refused(two.peer_out(Some(3)), one.peer_in());
     assert!(
@@ -206,8 +207,8 @@ fn clients_are_let_in_by_their_authority_and_named() {
     let (mut dials, mut listens) = (dial(&ann, "127.0.0.1"), node.client_in());
     converse(&mut dials, &mut listens, 100);
     assert_eq!(
-        (listens.client_name().as_deref(), listens.node()),
-        (Some("ann"), None)
+        (listens.who(), listens.node()),
+        (Who::Client("ann".to_owned()), None)
     );
     // A host that the node's certificate does not name.
     let refusal = refused(dial(&ann, "10.1.2.3"), node.client_in());
@@ -219,7 +220,7 @@ fn clients_are_let_in_by_their_authority_and_named() {
     let two = ClientTrust::load(&ClientFiles::in_folder(&at("a/node-2"))).unwrap();
     let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.client_in());
     converse(&mut dials, &mut listens, 100);
-    assert_eq!((listens.client_name(), listens.node()), (None, Some(2)));
+    assert_eq!((listens.who(), listens.node()), (Who::Node(2), Some(2)));
     // A client of the same name of another authority.
     cluster(&at("b"), "orders");
     fs::copy(at("a/clients-ca.crt"), at("b/client-ann/clients-ca.crt")).unwrap();

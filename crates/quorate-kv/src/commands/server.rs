@@ -30,6 +30,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local("quit", -1, Local::Quit),
     Spec::local("reset", 1, Local::Reset),
     Spec::local("auth", -2, Local::Auth),
+    Spec::local("acl", -2, Local::Acl),
     Spec::local("client", -2, Local::Client),
     Spec::local("command", -1, Local::Command),
     Spec::local("info", -1, Local::Info),

@@ -3,6 +3,7 @@
 //! What it answers by itself is in `local`, numbered commands are in `session`.
 
 mod local;
+mod login;
 mod session;
 
 use std::collections::VecDeque;
@@ -10,8 +11,9 @@ use std::collections::VecDeque;
 use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
-use self::session::Attached;
+use self::{login::Checking, session::Attached};
 use super::{
+    access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
     channels::{self, Subscriptions},
     order::{OUTPUT_BYTES_HARD, Order, Own},
@@ -21,7 +23,7 @@ use super::{
     transaction::{Multi, Watching},
 };
 use crate::{
-    command::{Handler, Local, Refusal, Request},
+    command::{Handler, Local, Refusal, Request, Spec},
     commands::server::encode_literal,
     encode::Encoder,
     op::Kind,
@@ -53,6 +55,11 @@ pub(super) struct Connection {
     /// How fresh the answers to its reads are.
     fresh: Freshness,
     attached: Attached,
+    login: Login,
+    /// The password that is being checked.
+    checking: Option<Checking>,
+    /// Its next request waits until it is known who may do what.
+    patient: bool,
     /// The name of its last command.
     command: &'static str,
     /// Memory that is counted, besides that of the order.
@@ -65,7 +72,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, seat: Seat) -> Self {
+    pub(super) fn new(id: ConnectionId, seat: Seat, login: Login) -> Self {
         Self {
             id,
             seat,
@@ -78,6 +85,9 @@ impl Connection {
             subscriptions: Subscriptions::default(),
             fresh: Freshness::default(),
             attached: Attached::default(),
+            login,
+            checking: None,
+            patient: false,
             counted: 0,
             ending: false,
             blocked: false,
@@ -88,6 +98,8 @@ impl Connection {
     /// Whether there is room for another request.
     pub(super) fn ready(&self) -> bool {
         !self.ending
+            && self.checking.is_none()
+            && !self.patient
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
             && self.order.returning < RETURNING_MAX
@@ -99,11 +111,85 @@ impl Connection {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.order.is_empty()
+        self.order.is_empty() && self.checking.is_none() && !self.patient
     }
 
     pub(super) fn closing(&self) -> bool {
         self.ending && self.order.is_empty()
+    }
+
+    /// [access-4] Whether this request is to come again: it is not known yet whether it may be made.
+    pub(super) fn must_wait(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) -> bool {
+        if self.login.standing(requests) != Standing::Unknown {
+            return false;
+        }
+        let name = arguments.at(0);
+        let greets = [
+            &b"hello"[..],
+            b"quit",
+            b"reset",
+            b"ping",
+            b"client",
+            b"info",
+        ];
+        let waits = !greets.iter().any(|one| name.eq_ignore_ascii_case(one))
+            && shared.has_patience(requests.wall_ms());
+        if waits {
+            self.patient = true;
+            shared.waits(self.id);
+        }
+        waits
+    }
+
+    /// It need not wait any more.
+    pub(super) const fn go_on(&mut self) {
+        self.patient = false;
+    }
+
+    /// Of the password that is being checked.
+    pub(super) fn ticket(&self) -> Option<u64> {
+        self.checking.as_ref().map(Checking::ticket)
+    }
+
+    /// [access-2] Whether the client may ask for this; if not, it has heard so.
+    fn permitted(
+        &mut self,
+        spec: &Spec,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) -> bool {
+        let queued = self.multi.as_ref().and_then(Multi::needs);
+        let needs = access::needs(spec, arguments, queued, |name| shared.lookup(name));
+        let standing = self.login.standing(requests);
+        let may = match (needs, standing) {
+            (None, _) => true,
+            (Some(needs), Standing::May(role)) => role >= needs,
+            // What says nothing about data, and of the cluster no more than everybody may look at.
+            (Some(_), Standing::Unknown) => {
+                matches!(
+                    spec.handler,
+                    Handler::Local(Local::Ping | Local::Client | Local::Info)
+                )
+            }
+            (Some(_), Standing::Nothing) => false,
+        };
+        if !may {
+            shared.forbidden += 1;
+            let text = self.login.refusal(standing, spec.name);
+            match spec.handler {
+                Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
+                _ => self.refuse(&text, shared),
+            }
+        } else if let Some(multi) = &mut self.multi {
+            multi.need(needs);
+        }
+        may
     }
 
     pub(super) const fn output(&mut self) -> &mut Vec<u8> {
@@ -318,6 +404,9 @@ impl Connection {
             self.refuse(&text, shared);
             return;
         }
+        if !self.permitted(spec, arguments, shared, requests) {
+            return;
+        }
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
             Handler::Script(by) => {
@@ -492,6 +581,7 @@ impl Connection {
             Local::Multi
                 | Local::Watch
                 | Local::Hello
+                | Local::Auth
                 | Local::Quorate
                 | Local::Subscribe
                 | Local::Unsubscribe

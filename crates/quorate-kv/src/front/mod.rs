@@ -1,5 +1,6 @@
 //! The Redis front: client connections as state machines, without sockets.
 
+use quorate_access::Checker;
 use quorate_replica::front::{
     Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag,
 };
@@ -7,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError};
 
+mod access;
 mod answers;
 mod asked;
 mod channels;
@@ -22,6 +24,7 @@ mod subcommands;
 mod transaction;
 
 use self::{
+    access::Login,
     connection::{Connection, HTTP, starts_http},
     roster::Guest,
     shared::{Owner, Shared, Target},
@@ -55,13 +58,22 @@ impl RespFront {
             nowhere: Vec::new(),
         }
     }
+
+    /// It checks passwords with this.
+    #[must_use]
+    pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
+        self.shared.checker = Some(checker);
+        self
+    }
 }
 
 impl Front for RespFront {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
+        let login = Login::new(ends.who.clone());
         let seat = self.shared.roster.enter(Guest {
             id: connection,
+            user: login.name().to_owned(),
             endpoints: ends,
             opened_ms: now_ms,
             seen_ms: now_ms,
@@ -70,7 +82,7 @@ impl Front for RespFront {
             ..Guest::default()
         });
         self.connections
-            .insert(connection, Connection::new(connection, seat));
+            .insert(connection, Connection::new(connection, seat, login));
     }
 
     fn received(
@@ -208,6 +220,9 @@ impl Front for RespFront {
         };
         self.shared.held_bytes -= client.held_bytes();
         client.leave(&mut self.shared);
+        if let Some(ticket) = client.ticket() {
+            self.shared.tickets.take(ticket);
+        }
         for tag in client.open_tags() {
             self.shared.tags.take(tag);
             requests.forget(tag);
@@ -225,6 +240,24 @@ impl Front for RespFront {
 
     fn open_requests(&self) -> usize {
         self.shared.tags.open()
+    }
+
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        while let Some((ticket, fits)) = self.shared.next_verdict() {
+            let owner = self.shared.tickets.take(ticket);
+            let Some(client) = owner.and_then(|owner| self.connections.get_mut(&owner)) else {
+                continue;
+            };
+            client.judged(ticket, fits, &mut self.shared, requests);
+            client.recount(&mut self.shared);
+            client.mark(&mut self.shared);
+        }
+        for connection in self.shared.take_patient(requests) {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.go_on();
+                client.mark(&mut self.shared);
+            }
+        }
     }
 }
 
@@ -254,6 +287,9 @@ fn receive(
                 arguments,
                 used: more,
             }) => {
+                if client.must_wait(&arguments, shared, requests) {
+                    break;
+                }
                 let in_line = bytes[used] != b'*';
                 used += more;
                 shared.processed += 1;

@@ -12,6 +12,8 @@ pub(super) struct Guest {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
+    /// Who it proved to be.
+    pub(super) user: String,
     /// What the client's library says of itself.
     pub(super) library: String,
     pub(super) library_version: String,
@@ -58,7 +60,7 @@ impl Guest {
         format!(
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub=0 ssub=0 \
              multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \
-             tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
+             tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}\n",
             self.id.0,
             self.endpoints.peer,
             self.endpoints.local,
@@ -70,6 +72,7 @@ impl Guest {
             self.output_bytes,
             self.held_bytes,
             self.command,
+            self.user,
             self.protocol,
             self.library,
             self.library_version,

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use quorate_access::Checker;
 use quorate_replica::{
     front::{ConnectionId, Requests, Tag, Tags},
     seldom::Seldom,
@@ -17,6 +18,9 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
     scripts::{self, Scripts},
 };
+
+/// So long requests wait after a start until it is known who may do what: about as long as for a leader.
+const PATIENCE_MS: u64 = 5_000;
 
 /// Where the end of a request belongs.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +60,35 @@ pub(super) struct Shared {
     pub(super) strangers: Seldom,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
+    pub(super) checker: Option<Box<dyn Checker + Send>>,
+    pub(super) tickets: Tickets,
+    /// Passwords that did not fit, since the start.
+    pub(super) wrong_passwords: u64,
+    /// Requests that were refused for want of a role, since the start.
+    pub(super) forbidden: u64,
+    /// Those whose next request waits until this node knows who may do what.
+    patient: Vec<ConnectionId>,
+    /// They wait until then, Unix time in milliseconds.
+    patient_until_ms: Option<u64>,
+}
+
+/// Passwords that are being checked, and for whom.
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    last: u64,
+    open: FxHashMap<u64, ConnectionId>,
+}
+
+impl Tickets {
+    pub(super) fn give(&mut self, connection: ConnectionId) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, connection);
+        self.last
+    }
+
+    pub(super) fn take(&mut self, ticket: u64) -> Option<ConnectionId> {
+        self.open.remove(&ticket)
+    }
 }
 
 impl Shared {
@@ -75,6 +108,42 @@ impl Shared {
             strangers: Seldom::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
+            checker: None,
+            tickets: Tickets::default(),
+            wrong_passwords: 0,
+            forbidden: 0,
+            patient: Vec::new(),
+            patient_until_ms: None,
+        }
+    }
+
+    pub(super) fn next_verdict(&mut self) -> Option<(u64, bool)> {
+        self.checker.as_mut()?.verdict()
+    }
+
+    /// [access-4] Whether a request waits, as it would for a leader: this node does not know yet who may do what, and has
+    /// not been asked for long.
+    pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
+        let until_ms = self.patient_until_ms;
+        now_ms
+            < *self
+                .patient_until_ms
+                .insert(until_ms.unwrap_or(now_ms + PATIENCE_MS))
+    }
+
+    /// It waits.
+    pub(super) fn waits(&mut self, connection: ConnectionId) {
+        self.patient.push(connection);
+    }
+
+    /// Those that need not wait any more.
+    pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
+        let over = !self.patient.is_empty()
+            && (requests.users().is_some() || !self.has_patience(requests.wall_ms()));
+        if over {
+            std::mem::take(&mut self.patient)
+        } else {
+            Vec::new()
         }
     }
 

@@ -8,6 +8,21 @@ use crate::{
 /// The second words of a command, with the number of arguments as for commands, both words included.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
+        Local::Acl => (
+            "acl",
+            &[
+                ("cat", -2),
+                ("deluser", -3),
+                ("getuser", 3),
+                ("help", 2),
+                ("list", 2),
+                ("load", 2),
+                ("save", 2),
+                ("setuser", -3),
+                ("users", 2),
+                ("whoami", 2),
+            ],
+        ),
         Local::Client => (
             "client",
             &[

@@ -1,5 +1,7 @@
 //! A transaction that a client is putting together: the commands since MULTI, and what WATCH saw.
 
+use quorate_access::Role;
+
 use crate::{commands::transactions::Watched, encode::Encoder, store};
 
 /// Most keys that a connection may watch.
@@ -13,6 +15,8 @@ pub(super) struct Multi {
     /// Encoded, each with its length before it.
     commands: Vec<u8>,
     count: usize,
+    /// The role that all of them need.
+    needs: Option<Role>,
     /// One of them was refused: EXEC will be too.
     broken: bool,
 }
@@ -22,6 +26,16 @@ impl Multi {
     pub(super) fn queue(&mut self, command: &[u8]) {
         Encoder(&mut self.commands).bytes(command);
         self.count += 1;
+    }
+
+    /// A command comes that needs this role.
+    pub(super) fn need(&mut self, role: Option<Role>) {
+        self.needs = self.needs.max(role);
+    }
+
+    /// The role that EXEC needs.
+    pub(super) const fn needs(&self) -> Option<Role> {
+        self.needs
     }
 
     /// A command was refused.

@@ -262,7 +262,7 @@ fn server() {
         CONFIG GET save => *2|$4|save|$0||
         CONFIG GET append* save => *4|$10|appendonly|$3|yes|$4|save|$0||
         CONFIG SET save x => -ERR CONFIG SET is not supported: settings are flags of the node|
-        COMMAND COUNT => :76|
+        COMMAND COUNT => :77|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
         COMMAND DOCS get => *0|
         COMMAND GETKEYS MSET a 1 b 2 => *2|$1|a|$1|b|

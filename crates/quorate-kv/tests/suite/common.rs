@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use quorate_access::{Users, Who};
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
@@ -90,6 +91,9 @@ pub(crate) struct World {
     pub(crate) refuse: Option<Failure>,
     /// When so many answers have been given, what let the next one run is over, once.
     pub(crate) overtaken: Option<usize>,
+    /// Who may do what, if that is known.
+    pub(crate) users: Option<Users>,
+    pub(crate) users_version: u64,
 }
 
 impl World {
@@ -108,6 +112,8 @@ impl World {
             sessions: BTreeMap::new(),
             refuse: None,
             overtaken: None,
+            users: Some(Users::NONE),
+            users_version: 0,
         }
     }
 
@@ -296,6 +302,14 @@ impl Requests for World {
         }
     }
 
+    fn users(&self) -> Option<&Users> {
+        self.users.as_ref()
+    }
+
+    fn users_version(&self) -> u64 {
+        self.users_version
+    }
+
     fn wall_ms(&self) -> u64 {
         self.wall_ms
     }
@@ -345,12 +359,18 @@ impl Node {
     }
 
     pub(crate) fn connect(&mut self) -> ConnectionId {
+        self.connect_as(Who::Nobody)
+    }
+
+    /// Somebody with a certificate.
+    pub(crate) fn connect_as(&mut self, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
         let ends = Endpoints {
             door: Door::Commands,
             peer: format!("10.0.0.{}:5000", self.last),
             local: "10.0.0.1:7450".into(),
+            who,
         };
         self.front.opened(id, ends, &mut self.world);
         self.input.insert(id, Vec::new());

@@ -1,6 +1,7 @@
 //! The service and the front as a client sees them, on both stores.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
+mod access;
 mod commands;
 mod common;
 mod differential;

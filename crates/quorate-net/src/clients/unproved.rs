@@ -143,6 +143,10 @@ impl Clients {
             interest,
             ..
         } = stranger;
+        let ends = Endpoints {
+            door: ends.door,
+            ..socket.ends()
+        };
         cx.sources.becomes(token, Source::Client(id));
         self.open(id, socket, token, ends, cx);
         if let Some(client) = self.connections.get_mut(&id) {

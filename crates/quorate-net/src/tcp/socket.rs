@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use quorate_access::Who;
 use quorate_replica::front::{Door, Endpoints};
 use quorate_tls::session::Session;
 use rustix::{
@@ -233,6 +234,7 @@ impl Socket {
             door: Door::Commands,
             peer: text(rustix::net::getpeername(&self.fd).ok().flatten()),
             local: text(rustix::net::getsockname(&self.fd).ok()),
+            who: self.session().map_or(Who::Nobody, Session::who),
         }
     }
 

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_access::Users;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::{Refusal, Role},
@@ -541,6 +542,10 @@ impl OperatorSide for Fake {
             last: None,
             removed: vec![NodeId(9)],
         }
+    }
+
+    fn users(&self) -> Option<Users> {
+        Some(Users::NONE)
     }
 
     fn metrics(&self, out: &mut String) {

@@ -13,6 +13,7 @@ use quorate_stream::{Table, command::encode_reply};
 
 use crate::{
     applying::{
+        access::Access,
         digest::Digest,
         health::Condition,
         membership::Membership,
@@ -21,6 +22,7 @@ use crate::{
     completions::Completions,
     counters::Counters,
     front::{Failure, Front, State, Tag},
+    group::command::{Denied, Granted},
     limits::Limits,
     payload::Payload,
     proposing::batch::{Batch, Entry, Kind},
@@ -87,6 +89,7 @@ pub(crate) struct Applier<S> {
     service: S,
     sessions: Sessions,
     membership: Membership,
+    access: Access,
     streams: Table,
     digest: Digest,
     applied_to: Slot,
@@ -117,6 +120,8 @@ impl<S: StateMachine> Applier<S> {
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
         membership.restore(&mut meta)?;
+        let mut access = Access::default();
+        access.restore(applied_to, &mut meta)?;
         let streams = take_streams(&mut meta)?;
         Ok(Self {
             node,
@@ -124,6 +129,7 @@ impl<S: StateMachine> Applier<S> {
             service,
             sessions: Sessions::restore(meta)?,
             membership,
+            access,
             streams,
             digest: Digest::new(applied_to, digest),
             applied_to,
@@ -184,7 +190,8 @@ impl<S: StateMachine> Applier<S> {
     fn restart_at(&mut self, at: Slot, mut meta: Metadata) {
         self.digest = Digest::new(at, take_digest(at, &mut meta));
         let membership = self.membership.restore(&mut meta);
-        let streams = membership.and_then(|()| take_streams(&mut meta));
+        let access = membership.and_then(|()| self.access.restore(at, &mut meta));
+        let streams = access.and_then(|()| take_streams(&mut meta));
         let tables = streams.and_then(|streams| Ok((streams, Sessions::restore(meta)?)));
         match tables {
             Ok(tables) => (self.streams, self.sessions) = tables,
@@ -207,6 +214,7 @@ impl<S: StateMachine> Applier<S> {
         digest
             .into_iter()
             .chain([self.membership.entry()])
+            .chain(self.access.entry())
             .chain(self.streams.rows())
             .chain(self.sessions.canonical())
             .collect()
@@ -239,6 +247,16 @@ impl<S: StateMachine> Applier<S> {
     /// Table and eras of the group.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
+    }
+
+    /// Who may do what.
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// [access-4] What is known to be decided while there is a leader.
+    pub(crate) fn look_at_access(&mut self, decided_to: Option<Slot>) {
+        self.access.look(decided_to, self.applied_to);
     }
 
     /// The digest of everything that was applied.
@@ -456,7 +474,7 @@ impl<S: StateMachine> Applier<S> {
             if !failed && (index as usize).is_multiple_of(PREFETCHED) {
                 let next = ahead.by_ref().take(PREFETCHED);
                 let of_service =
-                    next.filter(|entry| !matches!(entry.kind, Kind::Group | Kind::Stream));
+                    next.filter(|entry| matches!(entry.kind, Kind::Plain | Kind::Sequenced(_)));
                 self.service
                     .prefetch(&mut of_service.map(|entry| entry.command));
             }
@@ -553,6 +571,14 @@ impl<S: StateMachine> Applier<S> {
                 }
                 return Ok(());
             }
+            Kind::Access => {
+                let done = self.access.execute(entry.command, &mut self.reply);
+                if let Waiter::Operator(asked) = waiter {
+                    let granted = done.map(|()| Granted::Done).map_err(Denied::Users);
+                    to.completions.granted(asked, granted);
+                }
+                return Ok(());
+            }
             Kind::Stream => {
                 let done = self.streams.execute(id.slot, entry.command);
                 encode_reply(&done, &mut self.reply);
@@ -596,6 +622,7 @@ impl<S: StateMachine> Applier<S> {
             });
         }
         self.changes.extend(self.membership.take_change());
+        self.changes.extend(self.access.take_change());
         let rows = self.streams.take_rows();
         self.changes
             .extend(rows.map(|(key, value)| MetaChange { key, value }));

@@ -54,6 +54,8 @@ pub enum Ask {
     Address(NodeId, String),
     /// The plan under way ends where it is. On any node.
     Cancel,
+    /// Users change, and what they may do. On any node.
+    Users(quorate_access::Command),
 }
 
 /// One step of a plan.

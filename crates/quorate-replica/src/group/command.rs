@@ -96,6 +96,8 @@ pub enum Denied {
     Impossible,
     /// That plan is not under way.
     NoSuchPlan,
+    /// It was asked of the users' table, which did not change.
+    Users(quorate_access::Denied),
 }
 
 /// The answer to a command.
@@ -121,6 +123,7 @@ impl fmt::Display for Denied {
                 "no valid steps lead there: quorums would not meet, or weights overflow",
             ),
             Self::NoSuchPlan => f.write_str("that plan is not under way"),
+            Self::Users(denied) => denied.fmt(f),
         }
     }
 }
@@ -230,6 +233,8 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         Err(Denied::Impossible) => (23, 0),
         Err(Denied::NoSuchPlan) => (24, 0),
         Err(Denied::Removed(node)) => (25, u64::from(node.0)),
+        // It has a table and replies of its own; nothing asks this one.
+        Err(Denied::Users(_)) => (16, 0),
     };
     out.push(kind);
     out.extend_from_slice(&u64::to_be_bytes(number));

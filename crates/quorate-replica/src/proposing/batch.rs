@@ -6,6 +6,7 @@
 //!        kind u8 = 1 | length u32 | slot u64 | index u32 | sequence u64 | acknowledged u64 | command
 //!        kind u8 = 2 | length u32 | command of the group
 //!        kind u8 = 3 | length u32 | command about streams
+//!        kind u8 = 4 | length u32 | command about users
 //! ```
 //! Little-endian. A batch is checked as a whole before any of it is executed, so that every node
 //! executes all of it or nothing.
@@ -26,6 +27,7 @@ const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
 const GROUP: u8 = 2;
 const STREAM: u8 = 3;
+const ACCESS: u8 = 4;
 
 /// The place of a batch in its origin's order ([session-1], one level up): the origin's node
 /// session, and the batch's number in it. Numbers start at 1.
@@ -48,6 +50,8 @@ pub(crate) enum Kind {
     Group,
     /// The table of streams.
     Stream,
+    /// The table of users.
+    Access,
 }
 
 /// One command of a batch.
@@ -64,7 +68,7 @@ impl Entry<'_> {
     pub(crate) const fn encoded_bytes(&self) -> usize {
         let head = match self.kind {
             Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
-            Kind::Plain | Kind::Group | Kind::Stream => ENTRY_BYTES,
+            Kind::Plain | Kind::Group | Kind::Stream | Kind::Access => ENTRY_BYTES,
         };
         head + self.command.len()
     }
@@ -77,6 +81,7 @@ impl Entry<'_> {
             Kind::Sequenced(_) => SEQUENCED,
             Kind::Group => GROUP,
             Kind::Stream => STREAM,
+            Kind::Access => ACCESS,
         };
         let [a, b, c, d] = length.to_le_bytes();
         out.extend_from_slice(&[kind, a, b, c, d]);
@@ -159,6 +164,7 @@ fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
         PLAIN => (Kind::Plain, rest),
         GROUP => (Kind::Group, rest),
         STREAM => (Kind::Stream, rest),
+        ACCESS => (Kind::Access, rest),
         SEQUENCED => {
             let (slot, rest) = take_u64(rest)?;
             let (index, rest) = take_u32(rest)?;
@@ -215,6 +221,11 @@ mod tests {
         }
         .encode(&mut entries);
         Entry {
+            kind: Kind::Access,
+            command: b"user",
+        }
+        .encode(&mut entries);
+        Entry {
             kind: Kind::Sequenced(at),
             command: b"incr",
         }
@@ -241,11 +252,11 @@ mod tests {
             }
         );
         let commands: Vec<_> = batch.entries().map(|entry| entry.command).collect();
-        assert_eq!(commands, [&b"set\0a"[..], b"", b"open", b"incr"]);
+        assert_eq!(commands, [&b"set\0a"[..], b"", b"open", b"user", b"incr"]);
         let kinds: Vec<_> = batch.entries().map(|entry| entry.kind).collect();
         assert!(matches!(
             kinds[..],
-            [Kind::Plain, Kind::Group, Kind::Stream, Kind::Sequenced(at)] if at.sequence == 3
+            [Kind::Plain, Kind::Group, Kind::Stream, Kind::Access, Kind::Sequenced(at)] if at.sequence == 3
         ));
         let length: usize = batch.entries().map(|entry| entry.encoded_bytes()).sum();
         assert_eq!(length + HEADER_BYTES, bytes.len());

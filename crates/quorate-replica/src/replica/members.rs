@@ -176,6 +176,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     return Ok(());
                 }
             },
+            Ask::Users(command) => return self.begin_users(now, asked, &command, dry_run),
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
         if dry_run {
@@ -190,6 +191,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Ok(());
         }
         self.propose_command(now, Waiter::Operator(asked), &command)
+    }
+
+    /// Users change: a table of its own, and the same way through the log.
+    fn begin_users(
+        &mut self,
+        now: Time,
+        asked: u64,
+        command: &quorate_access::Command,
+        dry_run: bool,
+    ) -> Result<(), Refused> {
+        if dry_run {
+            let would = self.applying.access().would(command.clone());
+            would.map_err(crate::group::Denied::Users)?;
+            self.steering.answer(asked, Ok(Answer::Done));
+            return Ok(());
+        }
+        let origin = self.proposing.origin();
+        let waiter = Waiter::Operator(asked);
+        Ok(origin.accept_for(now, Kind::Access, waiter, &command.encode())?)
     }
 
     fn propose_command(
@@ -363,6 +383,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             | Ask::Reserve { .. }
             | Ask::Priority(..)
             | Ask::Address(..)
+            | Ask::Users(_)
             | Ask::Cancel => return Ok(None),
         };
         if goal.is_empty() {

@@ -1,5 +1,6 @@
 //! What a front asks, put into this replica's queues.
 
+use quorate_access::Users;
 use quorate_core::time::Time;
 use quorate_disk::Disk;
 
@@ -153,6 +154,14 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         self.replica.status(self.now)
     }
 
+    fn users(&self) -> Option<&Users> {
+        self.replica.users()
+    }
+
+    fn users_version(&self) -> u64 {
+        self.replica.applying.access().version()
+    }
+
     fn wall_ms(&self) -> u64 {
         self.wall_ms
     }
@@ -167,6 +176,13 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Who may do what, as far as this node may go by that: its table is no older than what it went by before
+    /// ([access-4]), and an auxiliary has none.
+    pub fn users(&self) -> Option<&Users> {
+        let users = self.applying.access().users();
+        users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
+    }
+
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         let over = self.ending.is_requested() || self.storing.failure().is_some();
         if over {

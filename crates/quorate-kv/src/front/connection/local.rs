@@ -23,9 +23,6 @@ use crate::{
     },
 };
 
-const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
-    default user. Are you sure your configuration is correct?";
-
 impl Connection {
     /// A command that needs no data.
     pub(super) fn local(
@@ -57,7 +54,8 @@ impl Connection {
                 self.end();
             }
             Local::Reset => self.reset(shared),
-            Local::Hello => self.hello(arguments, shared),
+            Local::Hello => self.hello(arguments, shared, requests),
+            Local::Auth => self.auth(arguments, shared, requests),
             Local::Quorate => self.quorate(arguments, shared, requests),
             Local::Subscribe => self.subscribe(arguments, shared),
             Local::Unsubscribe => self.unsubscribe(arguments, shared),
@@ -123,7 +121,7 @@ impl Connection {
                 Some(_) => r.error("ERR DB index is out of range"),
                 None => r.error(NOT_AN_INTEGER),
             },
-            Local::Auth => r.error(NO_PASSWORD),
+            Local::Acl => self.acl(arguments, requests, r),
             Local::Client => {
                 let now_ms = requests.wall_ms();
                 self.sign(now_ms, shared);
@@ -158,6 +156,7 @@ impl Connection {
             | Local::Quit
             | Local::Reset
             | Local::Hello
+            | Local::Auth
             | Local::Subscribe
             | Local::Unsubscribe
             | Local::Quorate => r.error("ERR not a simple command"),
@@ -218,68 +217,59 @@ impl Connection {
         self.version = Version::Resp2;
         self.fresh = Freshness::default();
         self.attached = Attached::default();
+        self.login.becomes(None);
         if let Some(guest) = shared.roster.guest(self.seat) {
+            self.login.name().clone_into(&mut guest.user);
             guest.name.clear();
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
         self.reply(shared, |r| r.simple("RESET"));
     }
 
-    fn hello(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
-        match self.greet(arguments, shared) {
-            Err(text) => self.reply(shared, |r| r.error(text)),
-            Ok(version) => {
-                self.version = version;
-                let id = i64::try_from(self.id.0).unwrap_or(i64::MAX);
-                self.reply(shared, |r| {
-                    r.map(7);
-                    for (name, value) in [("server", "quorate"), ("version", REDIS_VERSION)] {
-                        r.bulk(name.as_bytes());
-                        r.bulk(value.as_bytes());
-                    }
-                    r.bulk(b"proto");
-                    r.integer(if version == Version::Resp3 { 3 } else { 2 });
-                    r.bulk(b"id");
-                    r.integer(id);
-                    for (name, value) in [("mode", "standalone"), ("role", "master")] {
-                        r.bulk(name.as_bytes());
-                        r.bulk(value.as_bytes());
-                    }
-                    r.bulk(b"modules");
-                    r.array(0);
-                });
-            }
+    fn hello(&mut self, arguments: &Arguments<'_>, shared: &mut Shared, requests: &dyn Requests) {
+        let greeting = match Greeting::read(arguments, self.version) {
+            Ok(greeting) => greeting,
+            Err(text) => return self.reply(shared, |r| r.error(text)),
+        };
+        let Greeting {
+            version,
+            login,
+            name,
+        } = greeting;
+        if let Some(login) = login {
+            return self.hello_auth((version, name), login, shared, requests);
+        }
+        match self.hello_refused(requests) {
+            Some(text) => self.refuse(text, shared),
+            None => self.welcome(version, name, shared),
         }
     }
 
-    /// HELLO's arguments: the version, a name.
-    fn greet(
-        &self,
-        arguments: &Arguments<'_>,
-        shared: &mut Shared,
-    ) -> Result<Version, &'static str> {
-        let version = match arguments.at(1) {
-            b"" if arguments.len() == 1 => return Ok(self.version),
-            b"2" => Version::Resp2,
-            b"3" => Version::Resp3,
-            other if parse_integer(other).is_none() => {
-                return Err("ERR Protocol version is not an integer or out of range");
-            }
-            _ => return Err("NOPROTO unsupported protocol version"),
-        };
-        let mut at = 2;
-        while at < arguments.len() {
-            let word = arguments.at(at);
-            if word.eq_ignore_ascii_case(b"auth") && at + 2 < arguments.len() {
-                return Err(NO_PASSWORD);
-            } else if word.eq_ignore_ascii_case(b"setname") && at + 1 < arguments.len() {
-                shared.roster.set_name(self.seat, arguments.at(at + 1))?;
-                at += 2;
-            } else {
-                return Err("ERR Syntax error in HELLO option");
-            }
+    /// The answer to HELLO.
+    pub(super) fn welcome(&mut self, version: Version, name: Option<&[u8]>, shared: &mut Shared) {
+        let named = name.map_or(Ok(()), |name| shared.roster.set_name(self.seat, name));
+        if let Err(text) = named {
+            return self.reply(shared, |r| r.error(text));
         }
-        Ok(version)
+        self.version = version;
+        let id = i64::try_from(self.id.0).unwrap_or(i64::MAX);
+        self.reply(shared, |r| {
+            r.map(7);
+            for (name, value) in [("server", "quorate"), ("version", REDIS_VERSION)] {
+                r.bulk(name.as_bytes());
+                r.bulk(value.as_bytes());
+            }
+            r.bulk(b"proto");
+            r.integer(if version == Version::Resp3 { 3 } else { 2 });
+            r.bulk(b"id");
+            r.integer(id);
+            for (name, value) in [("mode", "standalone"), ("role", "master")] {
+                r.bulk(name.as_bytes());
+                r.bulk(value.as_bytes());
+            }
+            r.bulk(b"modules");
+            r.array(0);
+        });
     }
 
     /// Each channel has a reply of its own, so each is a request of its own.
@@ -316,5 +306,47 @@ impl Connection {
             ..Read::plain(name.to_vec(), Freshness::Linearizable)
         };
         self.order.push_read(read, self.version);
+    }
+}
+
+/// What HELLO says.
+struct Greeting<'a> {
+    version: Version,
+    /// User and password.
+    login: Option<(&'a [u8], &'a [u8])>,
+    /// What the connection is to be called.
+    name: Option<&'a [u8]>,
+}
+
+impl<'a> Greeting<'a> {
+    fn read(arguments: &Arguments<'a>, now: Version) -> Result<Self, &'static str> {
+        let mut greeting = Self {
+            version: now,
+            login: None,
+            name: None,
+        };
+        greeting.version = match arguments.at(1) {
+            b"" if arguments.len() == 1 => return Ok(greeting),
+            b"2" => Version::Resp2,
+            b"3" => Version::Resp3,
+            other if parse_integer(other).is_none() => {
+                return Err("ERR Protocol version is not an integer or out of range");
+            }
+            _ => return Err("NOPROTO unsupported protocol version"),
+        };
+        let mut at = 2;
+        while at < arguments.len() {
+            let word = arguments.at(at);
+            if word.eq_ignore_ascii_case(b"auth") && at + 2 < arguments.len() {
+                greeting.login = Some((arguments.at(at + 1), arguments.at(at + 2)));
+                at += 3;
+            } else if word.eq_ignore_ascii_case(b"setname") && at + 1 < arguments.len() {
+                greeting.name = Some(arguments.at(at + 1));
+                at += 2;
+            } else {
+                return Err("ERR Syntax error in HELLO option");
+            }
+        }
+        Ok(greeting)
     }
 }

@@ -1,0 +1,189 @@
+//! Who a connection is, what it may do, and what it hears if it may not.
+
+use quorate_access::{Name, Role, Who};
+use quorate_replica::front::Requests;
+
+use crate::{
+    command::{Handler, Local, READS, Spec},
+    resp::request::Arguments,
+};
+
+/// A connection ends after so many wrong passwords.
+pub(super) const WRONG_MAX: u8 = 10;
+
+/// What a client hears that has not said who it is; Redis' words.
+pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
+/// The same for HELLO.
+pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise \
+    the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+    version at the same time";
+/// What a client hears that gave a wrong password; Redis' words.
+pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+/// What a client hears whose role nobody knows yet ([access-4]).
+pub(super) const NOT_KNOWN: &str =
+    "NOQUORUM not executed: this node does not know yet who may do what; use another one";
+
+/// What a connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nobody knows yet.
+    Unknown,
+    /// Say who it is.
+    Nothing,
+    /// What this role may.
+    May(Role),
+}
+
+/// Who a connection is.
+#[derive(Debug, Default)]
+pub(super) struct Login {
+    who: Who,
+    /// Who it proved to be by a password.
+    user: Option<Name>,
+    /// What it may do, by which version of the table.
+    standing: Option<(u64, Standing)>,
+    wrong: u8,
+}
+
+impl Login {
+    pub(super) fn new(who: Who) -> Self {
+        Self {
+            who,
+            ..Self::default()
+        }
+    }
+
+    /// [access-2] What it may do now. Asked for each request; looked up when the table has changed.
+    pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
+        let version = requests.users_version();
+        match self.standing {
+            Some((of, standing)) if of == version => standing,
+            _ => self.look_up(version, requests),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Standing {
+        let user = self.user.as_ref().map(Name::as_str);
+        let standing = match requests.users().map(|users| users.role(&self.who, user)) {
+            // It may be known any moment, and that is no change of the table.
+            None => return Standing::Unknown,
+            Some(None) => Standing::Nothing,
+            Some(Some(role)) => Standing::May(role),
+        };
+        self.standing = Some((version, standing));
+        standing
+    }
+
+    /// It proved to be this user; `None`: it is who its certificate says again.
+    pub(super) fn becomes(&mut self, user: Option<Name>) {
+        (self.user, self.standing) = (user, None);
+    }
+
+    /// It gave a wrong password: whether it has done so too often.
+    pub(super) const fn was_wrong(&mut self) -> bool {
+        self.wrong = self.wrong.saturating_add(1);
+        self.wrong >= WRONG_MAX
+    }
+
+    /// Who it is.
+    pub(super) fn name(&self) -> &str {
+        match (&self.user, &self.who) {
+            (Some(user), _) => user.as_str(),
+            (None, Who::Client(name)) => name,
+            (None, Who::Node(_)) => "node",
+            (None, Who::Nobody | Who::Unnamed) => quorate_access::name::DEFAULT,
+        }
+    }
+
+    /// Why it may not do this, as a client is told.
+    pub(super) fn refusal(&self, standing: Standing, name: &str) -> String {
+        let who = self.name();
+        match (standing, &self.who, &self.user) {
+            (Standing::May(_), _, _) => {
+                format!("NOPERM User {who} has no permissions to run the '{name}' command")
+            }
+            (Standing::Unknown, _, _) => NOT_KNOWN.to_owned(),
+            (Standing::Nothing, Who::Client(_), None) => format!(
+                "NOPERM User {who} of this certificate has no role; an admin gives one with `quorate user set {who}`"
+            ),
+            (Standing::Nothing, _, Some(_)) => {
+                format!("NOPERM User {who} was removed")
+            }
+            (Standing::Nothing, _, None) => NO_AUTH.to_owned(),
+        }
+    }
+}
+
+/// The least role that may ask for this; `None`: everybody may. What is queued since MULTI has needed `queued`.
+pub(super) fn needs(
+    spec: &Spec,
+    arguments: &Arguments<'_>,
+    queued: Option<Role>,
+    lookup: impl Fn(&[u8]) -> Option<&'static Spec>,
+) -> Option<Role> {
+    match spec.handler {
+        Handler::Data(_) | Handler::Script(_) => Some(of_data(spec)),
+        Handler::Local(local) => match local {
+            Local::Auth | Local::Hello | Local::Quit | Local::Reset => None,
+            Local::Exec => Some(queued.unwrap_or(Role::Reader)),
+            Local::Acl => Some(match &*arguments.at(1).to_ascii_lowercase() {
+                b"whoami" | b"help" | b"cat" => Role::Reader,
+                _ => Role::Admin,
+            }),
+            Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
+                b"session" => Role::Writer,
+                b"seq" => {
+                    let inner = lookup(arguments.at(3)).map(|spec| match spec.handler {
+                        Handler::Local(_) => queued.unwrap_or(Role::Reader),
+                        Handler::Data(_) | Handler::Script(_) => of_data(spec),
+                    });
+                    inner.unwrap_or(Role::Reader).max(Role::Writer)
+                }
+                _ => Role::Reader,
+            }),
+            _ => Some(Role::Reader),
+        },
+    }
+}
+
+fn of_data(spec: &Spec) -> Role {
+    match spec.name {
+        // All that others wrote.
+        "flushall" | "flushdb" => Role::Operator,
+        _ if spec.flags == READS => Role::Reader,
+        _ => Role::Writer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::FAMILIES;
+
+    /// What only reads says so in the table; everything else that reaches the service takes a writer at least.
+    #[test]
+    fn every_command_of_the_table_has_a_role() {
+        let mut readers = Vec::new();
+        for spec in FAMILIES.iter().flat_map(|family| family.commands) {
+            let is_read = spec.flags.contains(&"readonly");
+            let role = of_data(spec);
+            match spec.handler {
+                Handler::Data(_) => assert_eq!(role == Role::Reader, is_read, "{}", spec.name),
+                Handler::Script(_) => assert_eq!(role, Role::Writer, "{}", spec.name),
+                Handler::Local(_) => {}
+            }
+            if role == Role::Reader {
+                readers.push(spec.name);
+            }
+        }
+        for name in ["get", "mget", "scan", "ttl", "dbsize"] {
+            assert!(readers.contains(&name), "{name}");
+        }
+        for name in [
+            "set", "del", "publish", "getdel", "getex", "flushall", "expire",
+        ] {
+            assert!(!readers.contains(&name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! AUTH and ACL: who a connection is. Passwords are checked by another thread; what comes behind waits until that is done.
+
+use quorate_access::{Name, Role, name::DEFAULT};
+use quorate_replica::front::Requests;
+
+use super::Connection;
+use crate::{
+    command::Local,
+    front::{
+        access::{NO_AUTH_HELLO, Standing, WRONG_PASS},
+        shared::Shared,
+        subcommands,
+    },
+    resp::{
+        reply::{Reply, Version},
+        request::Arguments,
+    },
+};
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
+    default user. Are you sure your configuration is correct?";
+const NO_CHECKER: &str = "ERR this node checks no passwords";
+const TOO_MANY: &str = "BUSY too many passwords are being checked; try again";
+const BY_OPERATORS: &str = "ERR users are changed with `quorate user`, at the admin address";
+
+/// A password that is being checked.
+#[derive(Debug)]
+pub(super) struct Checking {
+    ticket: u64,
+    name: Name,
+    hash: Box<str>,
+    then: Then,
+}
+
+/// What happens if it fits.
+#[derive(Debug)]
+enum Then {
+    Ok,
+    Hello(Version, Option<Vec<u8>>),
+}
+
+impl Checking {
+    pub(super) const fn ticket(&self) -> u64 {
+        self.ticket
+    }
+}
+
+impl Connection {
+    /// `AUTH [user] password`.
+    pub(super) fn auth(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) {
+        let (name, password) = match arguments.len() {
+            2 => (DEFAULT.as_bytes(), arguments.at(1)),
+            3 => (arguments.at(1), arguments.at(2)),
+            _ => return self.refuse("ERR syntax error", shared),
+        };
+        self.check(name, password, Then::Ok, shared, requests);
+    }
+
+    /// `HELLO version AUTH user password [SETNAME name]`.
+    pub(super) fn hello_auth(
+        &mut self,
+        greeting: (Version, Option<&[u8]>),
+        (name, password): (&[u8], &[u8]),
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) {
+        let then = Then::Hello(greeting.0, greeting.1.map(<[u8]>::to_vec));
+        self.check(name, password, then, shared, requests);
+    }
+
+    /// Whether HELLO without AUTH is to be refused.
+    pub(super) fn hello_refused(&mut self, requests: &dyn Requests) -> Option<&'static str> {
+        let standing = self.login.standing(requests);
+        (standing == Standing::Nothing).then_some(NO_AUTH_HELLO)
+    }
+
+    fn check(
+        &mut self,
+        name: &[u8],
+        password: &[u8],
+        then: Then,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) {
+        let Some(users) = requests.users() else {
+            return self.refuse(crate::front::access::NOT_KNOWN, shared);
+        };
+        let name = std::str::from_utf8(name).ok().and_then(Name::new);
+        let user = name.as_ref().and_then(|name| users.get(name.as_str()));
+        let is_default = name.as_ref().is_some_and(Name::is_default);
+        if users.is_open() && is_default {
+            return self.refuse(NO_PASSWORD, shared);
+        }
+        if is_default && user.is_some_and(|user| user.hash.is_none()) {
+            // Whatever is given: it needs none.
+            return self.logged_in(None, then, shared);
+        }
+        // Who names nobody waits as long.
+        let hash = user.and_then(|user| user.hash.clone());
+        let of_nobody = hash.is_none();
+        let hash = hash.unwrap_or_else(|| quorate_access::users::NOBODYS.into());
+        let ticket = shared.tickets.give(self.id);
+        let Some(checker) = &mut shared.checker else {
+            shared.tickets.take(ticket);
+            return self.refuse(NO_CHECKER, shared);
+        };
+        if !checker.check(ticket, &hash, password) {
+            shared.tickets.take(ticket);
+            return self.refuse(TOO_MANY, shared);
+        }
+        let nobody = Name::new(DEFAULT).filter(|_| of_nobody);
+        self.checking = Some(Checking {
+            ticket,
+            name: nobody
+                .or(name)
+                .unwrap_or_else(|| Name::new(DEFAULT).expect("a name")),
+            hash,
+            then,
+        });
+    }
+
+    /// Another thread says whether the password fits.
+    pub(in crate::front) fn judged(
+        &mut self,
+        ticket: u64,
+        fits: bool,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+    ) {
+        let Some(checking) = self.checking.take_if(|checking| checking.ticket == ticket) else {
+            return;
+        };
+        // The user may have changed meanwhile.
+        let users = requests.users();
+        let user = users.and_then(|users| users.get(checking.name.as_str()));
+        let same = user.is_some_and(|user| user.hash.as_deref() == Some(&*checking.hash));
+        if fits && same {
+            return self.logged_in(Some(checking.name), checking.then, shared);
+        }
+        shared.wrong_passwords += 1;
+        self.refuse(WRONG_PASS, shared);
+        if self.login.was_wrong() {
+            self.end();
+        }
+    }
+
+    fn logged_in(&mut self, user: Option<Name>, then: Then, shared: &mut Shared) {
+        self.login.becomes(user);
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            self.login.name().clone_into(&mut guest.user);
+        }
+        match then {
+            Then::Ok => self.reply(shared, |r| r.ok()),
+            Then::Hello(version, name) => self.welcome(version, name.as_deref(), shared),
+        }
+    }
+
+    /// ACL and its subcommands; the reply is for the caller to give.
+    pub(super) fn acl(
+        &self,
+        arguments: &Arguments<'_>,
+        requests: &dyn Requests,
+        r: &mut Reply<'_>,
+    ) {
+        let users = requests.users();
+        let all = || users.into_iter().flat_map(|users| users.iter());
+        match &*arguments.at(1).to_ascii_lowercase() {
+            b"whoami" => r.bulk(self.login.name().as_bytes()),
+            b"users" => {
+                r.array(all().count());
+                all().for_each(|(name, _)| r.bulk(name.as_str().as_bytes()));
+            }
+            b"list" => {
+                r.array(all().count());
+                for (name, user) in all() {
+                    let pass = if user.hash.is_some() {
+                        "#argon2id"
+                    } else {
+                        "nopass"
+                    };
+                    let line = format!("user {name} on {pass} +@{}", user.role);
+                    r.bulk(line.as_bytes());
+                }
+            }
+            b"getuser" => {
+                let name = std::str::from_utf8(arguments.at(2)).unwrap_or_default();
+                let Some(user) = users.and_then(|users| users.get(name)) else {
+                    return r.null();
+                };
+                r.map(3);
+                r.bulk(b"flags");
+                r.array(1);
+                r.bulk(b"on");
+                r.bulk(b"passwords");
+                r.array(usize::from(user.hash.is_some()));
+                if user.hash.is_some() {
+                    r.bulk(b"argon2id");
+                }
+                r.bulk(b"commands");
+                r.bulk(format!("+@{}", user.role).as_bytes());
+            }
+            b"cat" => {
+                r.array(Role::ALL.len());
+                Role::ALL
+                    .iter()
+                    .for_each(|role| r.bulk(role.name().as_bytes()));
+            }
+            b"setuser" | b"deluser" | b"load" | b"save" => r.error(BY_OPERATORS),
+            _ => subcommands::help(Local::Acl, r),
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Roles, passwords and certificates, as a client of the Redis protocol meets them.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use quorate_access::{Checker, Command, Password, Role, Users, Who};
+use quorate_replica::front::{ConnectionId, Front as _};
+
+use crate::common::{Node, World, request};
+
+/// The password of a hash is what stands behind this.
+const HASH: &str = "$argon2id$";
+const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
+const NO_AUTH: &str = "-NOAUTH Authentication required.|";
+
+/// Checks passwords when the test says so.
+#[derive(Clone, Debug, Default)]
+struct Desk(Arc<Mutex<Queues>>);
+
+#[derive(Debug, Default)]
+struct Queues {
+    waiting: VecDeque<(u64, bool)>,
+    done: VecDeque<(u64, bool)>,
+    full: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Checker for Desk {
+    fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool {
+        let mut queues = self.lock();
+        let fits = hash.strip_prefix(HASH).map(str::as_bytes) == Some(password);
+        if !queues.full {
+            queues.waiting.push_back((ticket, fits));
+        }
+        !queues.full
+    }
+
+    fn verdict(&mut self) -> Option<(u64, bool)> {
+        self.lock().done.pop_front()
+    }
+}
+
+/// A node with users.
+struct Guarded {
+    node: Node,
+    desk: Desk,
+}
+
+impl Guarded {
+    /// Nobody knows yet who may do what.
+    fn unknown() -> Self {
+        let mut node = Node::new(World::memory());
+        let desk = Desk::default();
+        node.front = node.front.with_checker(Box::new(desk.clone()));
+        node.world.users = None;
+        Self { node, desk }
+    }
+
+    /// `ann` is an admin and `reader`, `writer`, `operator` are what they are called; each has its name as its password.
+    fn new() -> Self {
+        let mut guarded = Self::unknown();
+        guarded.node.world.users = Some(Users::NONE);
+        guarded.set("ann", Role::Admin, true);
+        for role in [Role::Reader, Role::Writer, Role::Operator] {
+            guarded.set(role.name(), role, true);
+        }
+        guarded
+    }
+
+    fn set(&mut self, name: &str, role: Role, with_password: bool) {
+        let hash = Password::Hash(format!("{HASH}{name}"));
+        self.change(Command::Set {
+            name: name.to_owned(),
+            role: Some(role),
+            password: if with_password { hash } else { Password::None },
+        });
+    }
+
+    fn change(&mut self, command: Command) {
+        let world = &mut self.node.world;
+        let users = world.users.as_mut().unwrap();
+        users.execute(&command.encode()).unwrap();
+        world.users_version += 1;
+    }
+
+    /// All passwords that wait are checked.
+    fn judge(&mut self) {
+        {
+            let mut queues = self.desk.lock();
+            let waiting = std::mem::take(&mut queues.waiting);
+            queues.done.extend(waiting);
+        }
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.node.front.poll(&mut self.node.world);
+        self.node.settle();
+    }
+
+    fn connect(&mut self, who: Who) -> ConnectionId {
+        self.node.connect_as(who)
+    }
+
+    fn client(&mut self, name: &str) -> ConnectionId {
+        self.connect(Who::Client(name.to_owned()))
+    }
+
+    /// Says it, and hears whatever is checked meanwhile.
+    fn say(&mut self, client: ConnectionId, text: &str) -> String {
+        let mut heard = self.node.say(client, text);
+        self.judge();
+        heard += &self.node.take(client);
+        heard
+    }
+
+    /// Somebody who gave a password.
+    fn logged_in(&mut self, name: &str) -> ConnectionId {
+        let client = self.connect(Who::Nobody);
+        assert_eq!(self.say(client, &format!("AUTH {name} {name}")), "+OK|");
+        client
+    }
+}
+
+/// [access-1]
+#[test]
+fn each_role_may_do_what_it_may_and_no_more() {
+    let mut guarded = Guarded::new();
+    let reads = [
+        "GET k",
+        "MGET k",
+        "SCAN 0",
+        "PING",
+        "INFO server",
+        "SUBSCRIBE c",
+    ];
+    let writes = [
+        "SET k v",
+        "DEL k",
+        "INCR n",
+        "PUBLISH c m",
+        "EXPIRE k 10",
+        "GETDEL k",
+        "QUORATE SESSION",
+    ];
+    let operator = ["FLUSHALL", "FLUSHDB"];
+    let admin = ["ACL LIST", "ACL USERS", "ACL GETUSER ann"];
+    let rights = [
+        ("reader", Role::Reader),
+        ("writer", Role::Writer),
+        ("operator", Role::Operator),
+        ("ann", Role::Admin),
+    ];
+    for (name, role) in rights {
+        for (needs, commands) in [
+            (Role::Reader, &reads[..]),
+            (Role::Writer, &writes[..]),
+            (Role::Operator, &operator[..]),
+            (Role::Admin, &admin[..]),
+        ] {
+            for command in commands {
+                let client = guarded.logged_in(name);
+                let digest = guarded.node.world.service.digest();
+                let heard = guarded.say(client, command);
+                let refused = heard.starts_with("-NOPERM User ");
+                assert_eq!(refused, role < needs, "{name}: {command}: {heard}");
+                if refused {
+                    assert!(
+                        heard.contains(&format!("User {name} has no permissions")),
+                        "{heard}"
+                    );
+                    assert_eq!(guarded.node.world.service.digest(), digest, "{command}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_not_said_who_it_is_may_only_say_so() {
+    let mut guarded = Guarded::new();
+    let client = guarded.connect(Who::Nobody);
+    for command in [
+        "PING",
+        "GET k",
+        "SET k v",
+        "INFO",
+        "QUORATE STATUS",
+        "MULTI",
+        "ACL WHOAMI",
+    ] {
+        assert_eq!(guarded.say(client, command), NO_AUTH, "{command}");
+    }
+    let heard = guarded.say(client, "HELLO 3");
+    assert!(heard.starts_with("-NOAUTH HELLO must be called"), "{heard}");
+    assert_eq!(guarded.say(client, "AUTH writer wrong"), WRONG);
+    assert_eq!(guarded.say(client, "AUTH nobody writer"), WRONG);
+    assert_eq!(guarded.say(client, "AUTH writer"), WRONG);
+    assert_eq!(guarded.say(client, "AUTH writer writer"), "+OK|");
+    assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
+    assert_eq!(guarded.say(client, "SET k v"), "+OK|");
+    // A wrong password changes nothing, and RESET everything.
+    assert_eq!(guarded.say(client, "AUTH reader wrong"), WRONG);
+    assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
+    assert_eq!(guarded.say(client, "RESET"), "+RESET|");
+    assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
+    let heard = guarded.say(client, "HELLO 3 AUTH reader reader SETNAME me");
+    assert!(heard.starts_with("%7|$6|server|$7|quorate|"), "{heard}");
+    assert_eq!(guarded.say(client, "CLIENT GETNAME"), "$2|me|");
+    assert!(guarded.say(client, "CLIENT LIST").contains(" user=reader "));
+    assert_eq!(guarded.say(client, "HELLO 2 AUTH reader wrong"), WRONG);
+    assert_eq!(guarded.say(client, "GET k"), "$1|v|");
+}
+
+#[test]
+fn a_certificate_is_a_name_and_nodes_may_do_everything() {
+    let mut guarded = Guarded::new();
+    guarded.set("web", Role::Reader, false);
+    let web = guarded.client("web");
+    assert_eq!(guarded.say(web, "ACL WHOAMI"), "$3|web|");
+    assert_eq!(guarded.say(web, "GET k"), "$-1|");
+    assert!(guarded.say(web, "SET k v").starts_with("-NOPERM User web "));
+    // No password fits a user that has none.
+    assert_eq!(guarded.say(web, "AUTH web web"), WRONG);
+    assert_eq!(guarded.say(web, "AUTH writer writer"), "+OK|");
+    assert_eq!(guarded.say(web, "SET k v"), "+OK|");
+    let eve = guarded.client("eve");
+    let heard = guarded.say(eve, "GET k");
+    assert!(
+        heard.starts_with("-NOPERM User eve of this certificate has no role"),
+        "{heard}"
+    );
+    let node = guarded.connect(Who::Node(2));
+    assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
+    // Everybody who says nothing may read from now on.
+    guarded.set("default", Role::Reader, false);
+    let nobody = guarded.connect(Who::Nobody);
+    for client in [eve, nobody] {
+        assert_eq!(guarded.say(client, "GET k"), "$-1|");
+        assert!(guarded.say(client, "SET k v").starts_with("-NOPERM User "));
+    }
+    assert_eq!(
+        guarded.say(nobody, "AUTH whatever"),
+        "+OK|",
+        "it needs none"
+    );
+    assert_eq!(guarded.say(nobody, "ACL WHOAMI"), "$7|default|");
+}
+
+/// [access-2]
+#[test]
+fn what_is_taken_away_is_gone_at_the_next_request() {
+    let mut guarded = Guarded::new();
+    let client = guarded.logged_in("writer");
+    assert_eq!(guarded.say(client, "SET k v"), "+OK|");
+    assert_eq!(guarded.say(client, "MULTI"), "+OK|");
+    assert_eq!(guarded.say(client, "SET k w"), "+QUEUED|");
+    guarded.set("writer", Role::Reader, true);
+    let heard = guarded.say(client, "EXEC");
+    assert!(heard.starts_with("-EXECABORT "), "{heard}");
+    assert_eq!(guarded.say(client, "GET k"), "$1|v|");
+    let removed = Command::Remove {
+        name: "writer".to_owned(),
+    };
+    guarded.change(removed);
+    assert_eq!(
+        guarded.say(client, "GET k"),
+        "-NOPERM User writer was removed|"
+    );
+    guarded.change(Command::Open);
+    assert_eq!(
+        guarded.say(client, "SET k x"),
+        "+OK|",
+        "everybody may everything again"
+    );
+    let heard = guarded.say(client, "AUTH x");
+    assert!(
+        heard.starts_with("-ERR AUTH <password> called without"),
+        "{heard}"
+    );
+}
+
+/// A number of a session asks for a writer, and so does what stands behind it.
+#[test]
+fn numbered_commands_and_transactions_hide_nothing() {
+    let mut guarded = Guarded::new();
+    let client = guarded.logged_in("writer");
+    assert_eq!(
+        guarded.say(client, "QUORATE SESSION").chars().next(),
+        Some('$')
+    );
+    assert_eq!(guarded.say(client, "QUORATE SEQ 1 SET k v"), "+OK|");
+    let heard = guarded.say(client, "QUORATE SEQ 2 FLUSHALL");
+    assert!(heard.starts_with("-NOPERM "), "{heard}");
+    assert_eq!(guarded.say(client, "MULTI"), "+OK|");
+    assert!(guarded.say(client, "FLUSHALL").starts_with("-NOPERM "));
+    assert!(guarded.say(client, "EXEC").starts_with("-EXECABORT "));
+    assert_eq!(guarded.say(client, "GET k"), "$1|v|");
+    let reader = guarded.logged_in("reader");
+    for command in [
+        "QUORATE SESSION 1.0",
+        "QUORATE SEQ 1 SET k w",
+        "QUORATE SEQ 1 GET k",
+    ] {
+        assert!(
+            guarded.say(reader, command).starts_with("-NOPERM "),
+            "{command}"
+        );
+    }
+    assert_eq!(guarded.say(reader, "MULTI"), "+OK|");
+    assert!(guarded.say(reader, "SET k w").starts_with("-NOPERM "));
+    assert!(
+        guarded
+            .say(reader, "QUORATE SEQ 1 EXEC")
+            .starts_with("-NOPERM ")
+    );
+    assert_eq!(guarded.say(client, "GET k"), "$1|v|");
+}
+
+/// A library sends all its greetings at once.
+#[test]
+fn what_comes_behind_a_password_waits_for_it() {
+    let mut guarded = Guarded::new();
+    let client = guarded.connect(Who::Nobody);
+    let mut bytes = request(&["AUTH", "writer", "writer"]);
+    bytes.extend(request(&["SET", "k", "v"]));
+    bytes.extend(request(&["AUTH", "reader", "wrong"]));
+    bytes.extend(request(&["GET", "k"]));
+    guarded.node.feed(client, &bytes);
+    guarded.node.settle();
+    assert_eq!(guarded.node.take(client), "", "it is being checked");
+    assert!(guarded.node.front.is_busy(client), "an answer is owed");
+    guarded.judge();
+    assert_eq!(guarded.node.take(client), "+OK|+OK|");
+    guarded.judge();
+    assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
+    // Whoever leaves is not waited for, and a verdict for nobody harms nobody.
+    guarded
+        .node
+        .feed(client, &request(&["AUTH", "reader", "reader"]));
+    guarded.node.front.closed(client, &mut guarded.node.world);
+    guarded.judge();
+}
+
+#[test]
+fn a_password_that_changes_while_it_is_checked_does_not_fit() {
+    let mut guarded = Guarded::new();
+    let client = guarded.connect(Who::Nobody);
+    guarded
+        .node
+        .feed(client, &request(&["AUTH", "writer", "writer"]));
+    guarded.change(Command::Set {
+        name: "writer".to_owned(),
+        role: None,
+        password: Password::Hash(format!("{HASH}other")),
+    });
+    guarded.judge();
+    assert_eq!(guarded.node.take(client), WRONG);
+    assert_eq!(guarded.say(client, "AUTH writer other"), "+OK|");
+}
+
+#[test]
+fn guessing_ends_the_connection_and_a_full_desk_says_so() {
+    let mut guarded = Guarded::new();
+    let client = guarded.connect(Who::Nobody);
+    guarded.desk.lock().full = true;
+    let heard = guarded.say(client, "AUTH writer writer");
+    assert_eq!(
+        heard,
+        "-BUSY too many passwords are being checked; try again|"
+    );
+    guarded.desk.lock().full = false;
+    for guess in 0..10 {
+        assert!(!guarded.node.front.closing(client), "after {guess}");
+        assert_eq!(guarded.say(client, &format!("AUTH writer {guess}")), WRONG);
+    }
+    assert!(guarded.node.front.closing(client));
+}
+
+/// [access-4] A node that has just begun does not let everybody in because it knows of nobody.
+#[test]
+fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
+    let mut guarded = Guarded::unknown();
+    let client = guarded.connect(Who::Nobody);
+    assert_eq!(guarded.say(client, "PING"), "+PONG|");
+    assert_eq!(guarded.say(client, "SET k v"), "", "it waits");
+    assert_eq!(guarded.node.world.asked.len(), 0);
+    assert!(guarded.node.front.is_busy(client));
+    let gone = guarded.connect(Who::Nobody);
+    assert_eq!(guarded.say(gone, "SET k x"), "");
+    guarded.node.front.closed(gone, &mut guarded.node.world);
+    guarded.node.world.users = Some(Users::NONE);
+    guarded.turn();
+    assert_eq!(guarded.node.take(client), "+OK|");
+
+    // It is not known in time: an answer is better than none.
+    let mut guarded = Guarded::unknown();
+    let client = guarded.connect(Who::Nobody);
+    assert_eq!(guarded.say(client, "SET k v"), "");
+    guarded.node.world.wall_ms += 4_999;
+    guarded.turn();
+    assert_eq!(guarded.node.take(client), "");
+    guarded.node.world.wall_ms += 1;
+    guarded.turn();
+    let heard = guarded.node.take(client);
+    assert!(
+        heard.starts_with("-NOQUORUM not executed: this node does not know yet"),
+        "{heard}"
+    );
+    assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
+    assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
+    // Known at last, and it is not for everybody.
+    guarded.node.world.users = Some(Users::NONE);
+    guarded.set("ann", Role::Admin, true);
+    assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
+}

@@ -1,0 +1,157 @@
+//! The users as they are behind the slots that were applied ([access-2]): kept beside the service's state, and part of every
+//! snapshot ([snap-1]).
+
+use quorate_access::{Command, Reply, Users, command::encode_reply};
+use quorate_core::slot::Slot;
+
+use crate::{
+    applying::sessions::Unreadable,
+    service::{MetaChange, Metadata},
+};
+
+/// Where a persistent service keeps them; no key of the sessions. Without users there is none.
+pub(crate) const KEY: &[u8] = b"users";
+
+/// The table of users, and whether this node may go by it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    users: Users,
+    /// Counts what may have changed them.
+    version: u64,
+    /// The service has not kept them as they are now.
+    unsaved: bool,
+    /// [access-4] The table is no older than what this node went by before it was started.
+    known: bool,
+    /// What is decided, as the first leader told that this node heard of.
+    told: Option<Slot>,
+}
+
+impl Access {
+    /// As a service kept them at this position: takes that out of its metadata.
+    pub(crate) fn restore(&mut self, at: Slot, meta: &mut Metadata) -> Result<(), Unreadable> {
+        let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
+        self.users = match kept {
+            Some((key, value)) => Users::decode(&value).ok_or(Unreadable { key })?,
+            None => Users::NONE,
+        };
+        self.version += 1;
+        self.unsaved = false;
+        // Before the first slot there is nothing that could be known.
+        (self.known, self.told) = (at > Slot::FIRST, None);
+        Ok(())
+    }
+
+    /// [access-4] Who begins without what it had, or never had anything, goes by no table until it has applied what was
+    /// decided when it heard of a leader. `decided_to`: what is known to be decided, here or elsewhere, while there is a
+    /// leader.
+    pub(crate) fn look(&mut self, decided_to: Option<Slot>, applied_to: Slot) {
+        if let Some(decided_to) = decided_to.filter(|_| !self.known) {
+            let told = *self.told.get_or_insert(decided_to);
+            self.known = applied_to >= told;
+        }
+    }
+
+    /// The users, if this node may go by them.
+    pub(crate) fn users(&self) -> Option<&Users> {
+        self.known.then_some(&self.users)
+    }
+
+    /// Grows with each change.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What a command would be answered now.
+    pub(crate) fn would(&self, command: Command) -> Reply {
+        self.users.after(command).map(|_| ())
+    }
+
+    /// Executes a command of the log; appends its reply as bytes.
+    pub(crate) fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Reply {
+        let done = self.users.execute(command);
+        if done.is_ok() {
+            self.version += 1;
+            self.unsaved = true;
+        }
+        encode_reply(done, reply);
+        done
+    }
+
+    /// What a service is to keep, if it has not.
+    pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
+        let unsaved = std::mem::take(&mut self.unsaved);
+        unsaved.then(|| MetaChange {
+            key: KEY.to_vec(),
+            value: (!self.users.is_open()).then(|| self.users.encode()),
+        })
+    }
+
+    /// As they lie in a snapshot: equal on all nodes that applied the same slots.
+    pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_access::{Password, Role};
+
+    use super::*;
+
+    fn set(name: &str, role: Role) -> Vec<u8> {
+        let command = Command::Set {
+            name: name.to_owned(),
+            role: Some(role),
+            password: Password::None,
+        };
+        command.encode()
+    }
+
+    #[test]
+    fn users_come_back_as_they_were_kept_and_without_any_nothing_is_kept() {
+        let mut access = Access::default();
+        access.restore(Slot(5), &mut Metadata::new()).unwrap();
+        assert_eq!((access.take_change(), access.entry()), (None, None));
+        let version = access.version();
+        access
+            .execute(&set("ann", Role::Admin), &mut Vec::new())
+            .unwrap();
+        assert!(access.version() > version);
+        let kept = access.take_change().unwrap();
+        assert_eq!(access.take_change(), None, "it is kept");
+        let row = (kept.key, kept.value.unwrap());
+        assert_eq!(access.entry(), Some(row.clone()));
+        let mut meta = vec![row, (b"other".to_vec(), vec![])];
+        let mut again = Access::default();
+        again.restore(Slot(9), &mut meta).unwrap();
+        assert_eq!(meta, [(b"other".to_vec(), vec![])]);
+        assert_eq!(again.users(), access.users());
+        access
+            .execute(&Command::Open.encode(), &mut Vec::new())
+            .unwrap();
+        let kept = access.take_change().unwrap();
+        assert_eq!(kept.value, None, "the row goes");
+        let mut damaged = vec![(KEY.to_vec(), vec![9])];
+        assert!(again.restore(Slot(9), &mut damaged).is_err());
+    }
+
+    /// [access-4]
+    #[test]
+    fn who_begins_with_nothing_goes_by_no_table_until_it_has_what_a_leader_told() {
+        let mut access = Access::default();
+        access.restore(Slot::FIRST, &mut Metadata::new()).unwrap();
+        assert_eq!(access.users(), None);
+        access.look(None, Slot(3));
+        assert_eq!(access.users(), None, "nobody leads");
+        access.look(Some(Slot(8)), Slot(3));
+        assert_eq!(access.users(), None, "it is behind");
+        // What is decided since is nothing that it went by before.
+        access.look(Some(Slot(900)), Slot(8));
+        assert!(access.users().is_some());
+        access.look(None, Slot(8));
+        assert!(access.users().is_some(), "once is enough");
+        // It was made empty.
+        access.restore(Slot::FIRST, &mut Metadata::new()).unwrap();
+        assert_eq!(access.users(), None);
+    }
+}
