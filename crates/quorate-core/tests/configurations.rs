@@ -26,7 +26,7 @@ fn majority(weights: &[u32]) -> Configuration {
     weighted(weights, QuorumRule::Majority).expect("a valid configuration")
 }
 
-/// protocol.md §17: all single steps on four members with weights up to 3 keep quorums meeting.
+/// protocol.md §18: all single steps on four members with weights up to 3 keep quorums meeting.
 #[test]
 fn every_weight_step_of_one_keeps_majorities_meeting() {
     let mut steps = 0;

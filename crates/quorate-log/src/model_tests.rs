@@ -1,4 +1,4 @@
-//! Random lives of a log on a disk that tears and loses what is in flight (`protocol.md` §17).
+//! Random lives of a log on a disk that tears and loses what is in flight (`protocol.md` §18).
 //!
 //! A run appends records, submits, lets writes complete in any order, crashes, recovers, four times
 //! over. What recovery gives back must be a beginning of what was appended in this history, and

@@ -27,8 +27,9 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// As a service kept them at this position: takes that out of its metadata.
-    pub(crate) fn restore(&mut self, at: Slot, meta: &mut Metadata) -> Result<(), Unreadable> {
+    /// As a service or a snapshot kept them: takes that out of the metadata. Both may be older than what this node went by
+    /// before.
+    pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
         self.users = match kept {
             Some((key, value)) => Users::decode(&value).ok_or(Unreadable { key })?,
@@ -36,14 +37,12 @@ impl Access {
         };
         self.version += 1;
         self.unsaved = false;
-        // Before the first slot there is nothing that could be known.
-        (self.known, self.told) = (at > Slot::FIRST, None);
+        (self.known, self.told) = (false, None);
         Ok(())
     }
 
-    /// [access-4] Who begins without what it had, or never had anything, goes by no table until it has applied what was
-    /// decided when it heard of a leader. `decided_to`: what is known to be decided, here or elsewhere, while there is a
-    /// leader.
+    /// [access-4] Who begins, or begins anew, goes by no table until it has applied what was decided when it heard of a
+    /// leader. `decided_to`: what is known to be decided, here or elsewhere, while there is a leader.
     pub(crate) fn look(&mut self, decided_to: Option<Slot>, applied_to: Slot) {
         if let Some(decided_to) = decided_to.filter(|_| !self.known) {
             let told = *self.told.get_or_insert(decided_to);
@@ -110,7 +109,7 @@ mod tests {
     #[test]
     fn users_come_back_as_they_were_kept_and_without_any_nothing_is_kept() {
         let mut access = Access::default();
-        access.restore(Slot(5), &mut Metadata::new()).unwrap();
+        access.restore(&mut Metadata::new()).unwrap();
         assert_eq!((access.take_change(), access.entry()), (None, None));
         let version = access.version();
         access
@@ -123,23 +122,23 @@ mod tests {
         assert_eq!(access.entry(), Some(row.clone()));
         let mut meta = vec![row, (b"other".to_vec(), vec![])];
         let mut again = Access::default();
-        again.restore(Slot(9), &mut meta).unwrap();
+        again.restore(&mut meta).unwrap();
         assert_eq!(meta, [(b"other".to_vec(), vec![])]);
-        assert_eq!(again.users(), access.users());
+        assert_eq!(again.users, access.users);
         access
             .execute(&Command::Open.encode(), &mut Vec::new())
             .unwrap();
         let kept = access.take_change().unwrap();
         assert_eq!(kept.value, None, "the row goes");
         let mut damaged = vec![(KEY.to_vec(), vec![9])];
-        assert!(again.restore(Slot(9), &mut damaged).is_err());
+        assert!(again.restore(&mut damaged).is_err());
     }
 
     /// [access-4]
     #[test]
-    fn who_begins_with_nothing_goes_by_no_table_until_it_has_what_a_leader_told() {
+    fn who_begins_goes_by_no_table_until_it_has_what_a_leader_told() {
         let mut access = Access::default();
-        access.restore(Slot::FIRST, &mut Metadata::new()).unwrap();
+        access.restore(&mut Metadata::new()).unwrap();
         assert_eq!(access.users(), None);
         access.look(None, Slot(3));
         assert_eq!(access.users(), None, "nobody leads");
@@ -150,8 +149,8 @@ mod tests {
         assert!(access.users().is_some());
         access.look(None, Slot(8));
         assert!(access.users().is_some(), "once is enough");
-        // It was made empty.
-        access.restore(Slot::FIRST, &mut Metadata::new()).unwrap();
+        // It took in a snapshot.
+        access.restore(&mut Metadata::new()).unwrap();
         assert_eq!(access.users(), None);
     }
 }

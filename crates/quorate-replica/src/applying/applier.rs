@@ -121,7 +121,7 @@ impl<S: StateMachine> Applier<S> {
         let digest = take_digest(applied_to, &mut meta);
         membership.restore(&mut meta)?;
         let mut access = Access::default();
-        access.restore(applied_to, &mut meta)?;
+        access.restore(&mut meta)?;
         let streams = take_streams(&mut meta)?;
         Ok(Self {
             node,
@@ -190,7 +190,7 @@ impl<S: StateMachine> Applier<S> {
     fn restart_at(&mut self, at: Slot, mut meta: Metadata) {
         self.digest = Digest::new(at, take_digest(at, &mut meta));
         let membership = self.membership.restore(&mut meta);
-        let access = membership.and_then(|()| self.access.restore(at, &mut meta));
+        let access = membership.and_then(|()| self.access.restore(&mut meta));
         let streams = access.and_then(|()| take_streams(&mut meta));
         let tables = streams.and_then(|streams| Ok((streams, Sessions::restore(meta)?)));
         match tables {

@@ -4,13 +4,14 @@ use std::io::Read;
 
 use super::file::{Bad, Header, Reader, Summary};
 use crate::{
-    applying::membership,
+    applying::{access, membership},
     group::Group,
     snapshots::{
         header::Header as StreamHeader,
         stream::{Item, Items, Malformed},
     },
 };
+use quorate_access::Users;
 use quorate_core::reconfigure::Eras;
 use quorate_stream::Table;
 
@@ -65,6 +66,9 @@ impl Found {
             Item::Meta(key, value) if *key == membership::KEY => {
                 let group = membership::decode(value);
                 self.group = Some(group.ok_or(Malformed("the group's table makes no sense"))?);
+            }
+            Item::Meta(key, value) if *key == access::KEY => {
+                Users::decode(value).ok_or(Malformed("the users' table makes no sense"))?;
             }
             Item::Meta(key, _) => self.streams += u64::from(Table::is_stream(key)),
             Item::Service(_) => {}

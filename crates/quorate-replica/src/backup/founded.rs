@@ -22,7 +22,7 @@ use super::{
     file::{Bad, Header, Reader},
 };
 use crate::{
-    applying::{applier::DIGEST_KEY, membership::Membership},
+    applying::{access, applier::DIGEST_KEY, membership::Membership},
     group::Group,
     snapshots::{
         Manifest, Note,
@@ -165,8 +165,11 @@ pub fn founded<R: Read, E: From<Bad>>(
         }
         bytes.clear();
         let fed: Result<(), Malformed> = items.feed(&content, |item| {
-            if let Item::Service(_) = item {
-                item.encode(&mut bytes);
+            match item {
+                Item::Service(_) => item.encode(&mut bytes),
+                // Who could do nothing with the old group can do nothing with its data here.
+                Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
+                Item::Meta(..) | Item::Header(_) => {}
             }
             Ok(())
         });

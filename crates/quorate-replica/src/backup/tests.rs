@@ -1,5 +1,6 @@
 //! Backups of bytes that are sound, cut, or flipped.
 
+use quorate_access::{Command, Password, Role, Users};
 use quorate_core::{
     ballot::Era,
     class::Class,
@@ -246,6 +247,43 @@ fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     let nodes: Vec<_> = table.nodes().collect();
     assert_eq!(nodes.len(), 1);
     assert_eq!((nodes[0].0, &*nodes[0].1.peer), (NodeId(9), "here:1"));
+}
+
+/// [access-1] Who could do nothing with the old cluster can do nothing with its data in a new one.
+#[test]
+fn users_come_along_and_nonsense_in_their_place_does_not() {
+    let with_users = |value: &[u8]| {
+        let (mut session, mut users) = (Vec::new(), Vec::new());
+        Item::Meta(b"session", b"of somebody").encode(&mut session);
+        Item::Meta(b"users", value).encode(&mut users);
+        let stream = stream(&items());
+        let at = stream
+            .windows(session.len())
+            .position(|part| part == session);
+        let at = at.unwrap();
+        let stream = [&stream[..at], &users, &stream[at..]].concat();
+        file_of(&header_of(&stream), &stream, 1000).0
+    };
+    let mut users = Users::default();
+    let admin = Command::Set {
+        name: "ann".to_owned(),
+        role: Some(Role::Admin),
+        password: Password::None,
+    };
+    users.execute(&admin.encode()).unwrap();
+    let file = with_users(&users.encode());
+    let group = NewGroup::of(&checked(&file).unwrap(), 99, "here:1").unwrap();
+    let (_, stream) = restored(&file, &group);
+    let mut found = None;
+    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+        if let Item::Meta(b"users", value) = item {
+            found = Users::decode(value);
+        }
+        Ok(())
+    });
+    fed.unwrap();
+    assert_eq!(found, Some(users));
+    assert!(checked(&with_users(b"nonsense")).is_err());
 }
 
 /// Two that are made of one backup, and the old one, have sessions of different names.

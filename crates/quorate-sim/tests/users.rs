@@ -1,0 +1,138 @@
+//! Who may do what: every node goes by the same table, and none by an older one than it went by before, whatever is killed
+//! ([access-2], [access-4]).
+
+use quorate_access::{Command, Password, Role, Users, name::DEFAULT};
+use quorate_core::record::Class;
+use quorate_replica::group::asking::{Answer, Ask};
+use quorate_sim::{check::Violation, dice::Dice, faults::Settings, resp::Reply, world::World};
+
+type Outcome = Result<(), Violation>;
+
+fn set(name: &str, role: Role) -> Ask {
+    Ask::Users(Command::Set {
+        name: name.to_owned(),
+        role: Some(role),
+        password: Password::None,
+    })
+}
+
+/// The table that a node goes by, if it does.
+fn users(world: &World, node: usize) -> Option<&Users> {
+    world.nodes[node].running.as_ref()?.replica().users()
+}
+
+/// What each node went by at most, and whether all of them have it.
+#[derive(Default)]
+struct Seen([usize; 3]);
+
+impl Seen {
+    /// Users are only added, so a smaller table is an older one.
+    fn look(&mut self, world: &World) {
+        for node in 0..3 {
+            let Some(users) = users(world, node) else {
+                continue;
+            };
+            let count = users.iter().count();
+            assert!(
+                count >= self.0[node],
+                "seed {}: node {node} goes by {count} users, and went by {} before",
+                world.settings.seed,
+                self.0[node]
+            );
+            self.0[node] = count;
+        }
+    }
+
+    /// Goes on until every node goes by so many users; looks at each step.
+    fn until(&mut self, world: &mut World, count: usize) -> Outcome {
+        let deadline = world.now.plus_ms(60_000);
+        loop {
+            self.look(world);
+            let has = |node| users(world, node).is_some_and(|users| users.iter().count() == count);
+            if (0..3).all(has) {
+                return Ok(());
+            }
+            assert!(
+                world.now < deadline,
+                "seed {}: {:?}",
+                world.settings.seed,
+                self.0
+            );
+            world.step()?;
+        }
+    }
+}
+
+#[test]
+fn no_node_goes_by_an_older_table_than_before() -> Outcome {
+    for seed in 0..40 {
+        let mut world = World::elected(Settings::calm(seed, 3, Class::Durable))?;
+        let mut dice = Dice::new(seed);
+        let mut seen = Seen::default();
+        let leader = world.wait_for_leader()?;
+        assert_eq!(
+            world.ask_group(leader, set("ops", Role::Admin))?,
+            Ok(Answer::Done)
+        );
+        // Those of the run have said nothing.
+        assert_eq!(
+            world.ask_group(leader, set(DEFAULT, Role::Writer))?,
+            Ok(Answer::Done)
+        );
+        seen.until(&mut world, 2)?;
+        for round in 0..6 {
+            let victim = dice.index(3);
+            world.kill_now(victim);
+            if dice.chance(1, 2) {
+                let other = (victim + 1) % 3;
+                world.run_until("somebody leads", |world| {
+                    world.leader().is_some_and(|leader| leader != victim)
+                })?;
+                let leader = world.leader().unwrap_or(other);
+                let reply = world.ask(leader, &format!("SET k{round} {round}"))?;
+                assert_eq!(reply, Reply::Simple("OK".into()));
+            }
+            world.start_now(victim);
+            let seen_steps = dice.below(200);
+            for _ in 0..seen_steps {
+                seen.look(&world);
+                world.step()?;
+            }
+            world.run_until("somebody leads", |world| world.leader().is_some())?;
+            let leader = world.wait_for_leader()?;
+            let name = format!("u{round}");
+            // Nobody may have heard of it; asked again, it is the same.
+            while world.ask_group(leader, set(&name, Role::Reader))?.is_err() {
+                seen.look(&world);
+            }
+            seen.until(&mut world, 3 + round)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refusals are the same on all nodes, and change nothing anywhere.
+#[test]
+fn what_is_refused_is_refused_by_the_log() -> Outcome {
+    let mut world = World::elected(Settings::calm(7, 3, Class::Durable))?;
+    let leader = world.wait_for_leader()?;
+    let refused = world
+        .ask_group(leader, set("bob", Role::Reader))?
+        .unwrap_err();
+    assert_eq!(refused.code, "last_admin");
+    // A follower asks the leader.
+    let follower = (leader + 1) % 3;
+    assert_eq!(
+        world.ask_group(follower, set("ann", Role::Admin))?,
+        Ok(Answer::Done)
+    );
+    let reply = world.ask(follower, "SET k v")?;
+    assert!(
+        matches!(&reply, Reply::Error(text) if text.starts_with("NOAUTH")),
+        "{reply:?}"
+    );
+    let open = Ask::Users(Command::Open);
+    assert_eq!(world.ask_group(leader, open)?, Ok(Answer::Done));
+    assert_eq!(world.ask(leader, "SET k v")?, Reply::Simple("OK".into()));
+    world.settle()
+}
