@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use quorate_access::{Role, Who};
 use quorate_core::slot::Slot;
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tags},
@@ -69,6 +70,8 @@ enum Ended {
 /// One client.
 #[derive(Debug, Default)]
 struct Connection {
+    /// Who the client proved to be.
+    who: Who,
     /// Commands without a sent reply, oldest first.
     open: VecDeque<Option<Ended>>,
     /// The number of the oldest of them.
@@ -154,6 +157,10 @@ fn take_commands(
     requests: &mut dyn Requests,
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
+    // [access-2] All that there is to ask for changes the log.
+    let users = requests.users();
+    let role = users.and_then(|users| users.role(&client.who, None));
+    let may = role >= Some(Role::Writer);
     let mut used = 0;
     while client.takes_input() {
         match frames::find(&input[used..], bytes_max) {
@@ -169,7 +176,10 @@ fn take_commands(
             }
             Found::Frame(command) => {
                 let tag = tags.give((id, client.next_number()));
-                let taken = requests.write(tag, command);
+                let taken = match may {
+                    true => requests.write(tag, command),
+                    false => Err(Failure::Unavailable),
+                };
                 if taken.is_err() {
                     tags.take(tag);
                 }
@@ -190,8 +200,12 @@ fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<Connecti
 }
 
 impl Front for FrameFront {
-    fn opened(&mut self, connection: ConnectionId, _: Endpoints, _: &mut dyn Requests) {
-        self.connections.insert(connection, Connection::default());
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
+        let client = Connection {
+            who: ends.who,
+            ..Connection::default()
+        };
+        self.connections.insert(connection, client);
     }
 
     fn received(

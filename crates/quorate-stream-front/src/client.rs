@@ -1,7 +1,7 @@
 //! A connection, of whichever protocol its door speaks.
 
 use quorate_replica::{
-    front::{ConnectionId, Door},
+    front::{ConnectionId, Door, Endpoints},
     stream_front::{StreamEvent, StreamTag},
 };
 
@@ -19,10 +19,10 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    pub(crate) fn open(id: ConnectionId, door: Door, cx: &mut Cx<'_>) -> Self {
-        match door {
-            Door::StreamsRaw => Self::Raw(Box::new(Raw::open(id, cx))),
-            Door::Streams | Door::Commands => Self::Framed(Connection::new(id)),
+    pub(crate) fn open(id: ConnectionId, ends: Endpoints, cx: &mut Cx<'_>) -> Self {
+        match ends.door {
+            Door::StreamsRaw => Self::Raw(Box::new(Raw::open(id, ends.who, cx))),
+            Door::Streams | Door::Commands => Self::Framed(Connection::new(id, ends.who)),
         }
     }
 

@@ -5,6 +5,7 @@
 mod events;
 mod input;
 
+use quorate_access::Who;
 use quorate_core::value::StreamName;
 use quorate_replica::{front::ConnectionId, stream_front::StreamTag};
 use quorate_stream::Name;
@@ -33,6 +34,8 @@ const IDLE_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
+    /// Who the client proved to be; small, for there are many connections.
+    who: Box<Who>,
     state: State,
     output: Vec<u8>,
     /// Bytes of a frame of data that are still to come.
@@ -92,9 +95,10 @@ struct Writing {
 }
 
 impl Connection {
-    pub(crate) const fn new(id: ConnectionId) -> Self {
+    pub(crate) fn new(id: ConnectionId, who: Who) -> Self {
         Self {
             id,
+            who: Box::new(who),
             state: State::Strange,
             output: Vec::new(),
             data_left: 0,

@@ -79,7 +79,7 @@ impl Front for StreamFront {
             shared: &mut self.shared,
             requests,
         };
-        let mut client = Client::open(connection, ends.door, &mut cx);
+        let mut client = Client::open(connection, ends, &mut cx);
         client.settle(&mut self.shared);
         self.connections.insert(connection, client);
     }

@@ -9,6 +9,7 @@
 //! fronts behind one node.
 #![forbid(unsafe_code)]
 
+mod access;
 mod client;
 mod connection;
 mod doors;

@@ -4,6 +4,7 @@
 //! The stream is made when the client connects, and closed for good when it closes its half. Nothing but
 //! counts can be said here: what goes wrong is the reason of a reset.
 
+use quorate_access::{Role, Who};
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::{ConnectionId, Failure},
@@ -11,7 +12,10 @@ use quorate_replica::{
 };
 use quorate_stream::{Denied, Done, How, Name, Writer};
 
-use crate::shared::{Cx, Owner, Shared};
+use crate::{
+    access,
+    shared::{Cx, Owner, Shared},
+};
 
 /// Most counts that wait to be sent to one client.
 const COUNTS_MAX: usize = 16;
@@ -20,6 +24,7 @@ const COUNTS_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Raw {
     id: ConnectionId,
+    who: Who,
     step: Step,
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
@@ -48,9 +53,10 @@ enum Step {
 }
 
 impl Raw {
-    pub(crate) fn open(id: ConnectionId, cx: &mut Cx<'_>) -> Self {
+    pub(crate) fn open(id: ConnectionId, who: Who, cx: &mut Cx<'_>) -> Self {
         let mut raw = Self {
             id,
+            who,
             step: Step::Over,
             output: Vec::new(),
             durable: 0,
@@ -64,6 +70,10 @@ impl Raw {
 
     /// Makes a stream of the first name that is free as far as this node knows.
     fn create(&mut self, cx: &mut Cx<'_>) {
+        if let Err(refusal) = access::check(&self.who, Role::Writer, cx.requests) {
+            self.step = Step::Broken(refusal.detail().to_owned());
+            return;
+        }
         self.step = match self.order(cx) {
             Ok(tag) => Step::Opening(tag),
             Err(failure) => failed("open a stream", failure),
@@ -85,6 +95,13 @@ impl Raw {
 
     /// Gives how many bytes were used: as many as there is room for.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        if let Step::Writing { piece, .. } = self.step
+            && let Err(refusal) = access::check(&self.who, Role::Writer, cx.requests)
+        {
+            cx.abandon(piece);
+            self.step = Step::Broken(refusal.detail().to_owned());
+            return bytes.len();
+        }
         match &mut self.step {
             Step::Opening(_) => 0,
             Step::Writing { piece, full } => {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use quorate_access::{Role, Who};
 use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::Nowhere};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
@@ -48,6 +49,21 @@ impl Refusal {
         )
     }
 
+    pub(crate) fn forbidden(who: &Who, needs: Role) -> Self {
+        let who = match who {
+            Who::Client(name) => format!("{name}, by its certificate,"),
+            _ => "who has not proved to be a user".to_owned(),
+        };
+        Self {
+            detail: format!("{who} may not do what a {needs} may").into(),
+            ..Self::of(
+                Code::Forbidden,
+                "",
+                "an admin says who may: `quorate user set NAME --role ROLE`",
+            )
+        }
+    }
+
     pub(crate) const fn replaced() -> Self {
         Self::of(
             Code::Unknown,
@@ -71,6 +87,11 @@ impl Refusal {
             detail: format!("the stream ends at position {end}").into(),
             ..Self::of(Code::BehindEnd, "", "choose a position up to there")
         }
+    }
+
+    /// What happened, for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
     }
 
     pub(crate) fn answer(&self) -> Answer<'_> {

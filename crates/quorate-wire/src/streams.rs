@@ -283,6 +283,8 @@ pub enum Code {
     BehindEnd = 17,
     /// What was asked for is forgotten; the stream starts at `position`.
     Trimmed = 18,
+    /// The client may not do this: it has no role for it.
+    Forbidden = 19,
     /// The node is busy; not done.
     Busy = 30,
     /// No leader was found in time; not done.
@@ -297,7 +299,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Malformed,
         Self::Version,
         Self::OutOfOrder,
@@ -311,6 +313,7 @@ impl Code {
         Self::TooManyPieces,
         Self::BehindEnd,
         Self::Trimmed,
+        Self::Forbidden,
         Self::Busy,
         Self::NoQuorum,
         Self::Stopping,
@@ -350,6 +353,7 @@ impl fmt::Display for Code {
             Self::TooManyPieces => "too-many-pieces",
             Self::BehindEnd => "behind-end",
             Self::Trimmed => "trimmed",
+            Self::Forbidden => "forbidden",
             Self::Busy => "busy",
             Self::NoQuorum => "no-quorum",
             Self::Stopping => "stopping",

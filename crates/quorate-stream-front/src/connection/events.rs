@@ -1,5 +1,6 @@
 //! What the replica says.
 
+use quorate_access::Role;
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::Failure,
@@ -10,6 +11,7 @@ use quorate_wire::streams::{self as wire, Answer, BYTES_MAX};
 
 use super::{Asked, Connection, LIST_BYTES_SOFT, State, Writing};
 use crate::{
+    access,
     reading::{Next, Step},
     refusal::Refusal,
     shared::{Cx, Owner},
@@ -205,6 +207,9 @@ impl Connection {
     }
 
     fn go_on(&mut self, cx: &mut Cx<'_>) {
+        if let Err(refusal) = access::check(&self.who, Role::Reader, cx.requests) {
+            return self.refuse(refusal);
+        }
         let room = self.room(cx.shared);
         let State::Reading(reading) = &mut self.state else {
             return;

@@ -1,5 +1,6 @@
 //! What a client says.
 
+use quorate_access::Role;
 use quorate_replica::stream_front::StreamTag;
 use quorate_stream::{BadName, How, Name, Retention, Writer};
 use quorate_wire::streams::{
@@ -8,6 +9,7 @@ use quorate_wire::streams::{
 
 use super::{Asked, Connection, State};
 use crate::{
+    access,
     reading::Reading,
     refusal::Refusal,
     shared::{Cx, Owner},
@@ -77,6 +79,12 @@ impl Connection {
 
     /// The next bytes of the frame of data.
     fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        if matches!(self.state, State::Writing(_))
+            && let Err(refusal) = access::check(&self.who, Role::Writer, cx.requests)
+        {
+            self.end(refusal, cx);
+            return bytes.len();
+        }
         let taken = match &mut self.state {
             State::Writing(writing) => {
                 let piece = writing.piece;
@@ -149,6 +157,7 @@ impl Connection {
     }
 
     fn begin(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
+        access::check(&self.who, needs(&ask), cx.requests)?;
         let owner = Owner::Connection(self.id);
         let look = |cx: &mut Cx<'_>| cx.ask(owner, |streams, tag| streams.look(tag));
         let (tag, asked): (StreamTag, Asked) = match ask {
@@ -202,6 +211,19 @@ impl Connection {
         };
         self.state = State::Asked(tag, asked);
         Ok(())
+    }
+}
+
+/// The role that may ask for this.
+const fn needs(ask: &Ask<'_>) -> Role {
+    match ask {
+        Ask::Stat { .. } | Ask::List { .. } | Ask::Read { .. } | Ask::Hello { .. } => Role::Reader,
+        Ask::Open { .. }
+        | Ask::Data(_)
+        | Ask::Close { .. }
+        | Ask::Trim { .. }
+        | Ask::Remove { .. }
+        | Ask::Retain { .. } => Role::Writer,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+mod access;
 mod check;
 mod doors;
 mod hostile;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use quorate_access::Who;
 use quorate_replica::front::{ConnectionId, Door, Endpoints, Front};
 use quorate_stream_front::StreamFront;
 use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answer};
@@ -61,10 +62,16 @@ impl<F: Front> Node<F> {
 
     /// A client connects at this door.
     pub(crate) fn at(&mut self, door: Door) -> ConnectionId {
+        self.at_as(door, Who::Nobody)
+    }
+
+    /// The same, with a certificate.
+    pub(crate) fn at_as(&mut self, door: Door, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
         let ends = Endpoints {
             door,
+            who,
             ..Endpoints::default()
         };
         let socket = Socket {

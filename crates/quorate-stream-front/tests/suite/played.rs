@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use quorate_access::Users;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
@@ -88,6 +89,8 @@ pub(crate) struct Played {
     /// There are no streams at all.
     pub(crate) none: bool,
     pub(crate) leader: Option<String>,
+    /// Who may do what, if that is known.
+    pub(crate) users: Option<Users>,
     pub(crate) forgotten: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
 }
@@ -107,6 +110,7 @@ impl Default for Played {
             refuse: None,
             none: false,
             leader: None,
+            users: Some(Users::NONE),
             forgotten: Vec::new(),
             abandoned: Vec::new(),
         }
@@ -481,6 +485,10 @@ impl Requests for Played {
             notices: Vec::new(),
             peers: Vec::new(),
         }
+    }
+
+    fn users(&self) -> Option<&Users> {
+        self.users.as_ref()
     }
 
     fn wall_ms(&self) -> u64 {

@@ -1,0 +1,165 @@
+//! What clients may do: by their certificates, and as long as they may.
+
+use quorate_access::{Command, Password, Role, Users, Who};
+use quorate_replica::front::{ConnectionId, Door};
+use quorate_stream_front::StreamFront;
+use quorate_wire::streams::{Ask, How, VERSION};
+
+use crate::node::Node;
+
+fn set(node: &mut Node<StreamFront>, name: &str, role: Role) {
+    let command = Command::Set {
+        name: name.to_owned(),
+        role: Some(role),
+        password: Password::None,
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&command.encode()).unwrap();
+}
+
+fn client(node: &mut Node<StreamFront>, name: &str) -> ConnectionId {
+    let id = node.at_as(Door::Streams, Who::Client(name.to_owned()));
+    node.say(id, Ask::Hello { version: VERSION });
+    assert!(node.hear(id)[0].starts_with("Welcome"));
+    id
+}
+
+fn open(name: &str) -> Ask<'_> {
+    Ask::Open {
+        how: How::Create,
+        writer: 1,
+        name,
+    }
+}
+
+const READ: Ask<'_> = Ask::Read {
+    from: 0,
+    to: u64::MAX,
+    follow: true,
+    name: "s",
+};
+
+fn guarded() -> Node<StreamFront> {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    for (name, role) in [
+        ("ann", Role::Admin),
+        ("bob", Role::Reader),
+        ("web", Role::Writer),
+    ] {
+        set(&mut node, name, role);
+    }
+    node
+}
+
+/// [access-1]
+#[test]
+fn readers_read_and_only_writers_change_anything() {
+    let mut node = guarded();
+    let asks = || {
+        [
+            (Role::Reader, Ask::Stat { name: "s" }),
+            (Role::Reader, Ask::List { after: "" }),
+            (Role::Writer, open("t")),
+            (
+                Role::Writer,
+                Ask::Trim {
+                    before: 0,
+                    name: "s",
+                },
+            ),
+            (Role::Writer, Ask::Remove { name: "s" }),
+        ]
+    };
+    for (who, role) in [
+        ("eve", None),
+        ("bob", Some(Role::Reader)),
+        ("web", Some(Role::Writer)),
+    ] {
+        for (needs, ask) in asks() {
+            let id = client(&mut node, who);
+            node.say(id, ask);
+            node.settle();
+            let heard = node.hear(id);
+            let refused = heard[0].starts_with("error forbidden");
+            assert_eq!(refused, role < Some(needs), "{who}: {heard:?}");
+        }
+    }
+    // A connection that was refused goes on, and what it may do it does.
+    let id = client(&mut node, "bob");
+    node.say(id, open("u"));
+    node.say(id, Ask::List { after: "" });
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+    assert!(heard.len() > 1, "{heard:?}");
+}
+
+/// [access-2]
+#[test]
+fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
+    let mut node = guarded();
+    let writer = client(&mut node, "web");
+    node.say(writer, open("t"));
+    node.settle();
+    assert_eq!(node.hear(writer), ["Opened { position: 0 }"]);
+    node.say(writer, Ask::Data(b"abc"));
+    set(&mut node, "web", Role::Reader);
+    node.say(writer, Ask::Data(b"def"));
+    node.settle();
+    let heard = node.hear(writer);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+    assert_eq!(node.played.abandoned.len(), 1, "its piece is left");
+    let ann = client(&mut node, "ann");
+    node.say(ann, Ask::Stat { name: "t" });
+    node.settle();
+    let heard = node.hear(ann);
+    assert!(
+        heard[0].starts_with("t [0, 3) "),
+        "what was sent before stays, and no more: {heard:?}"
+    );
+
+    let mut node = guarded();
+    let reader = client(&mut node, "bob");
+    let gone = Command::Remove {
+        name: "bob".to_owned(),
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&gone.encode()).unwrap();
+    node.say(reader, READ);
+    node.settle();
+    let heard = node.hear(reader);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+}
+
+#[test]
+fn the_raw_port_is_for_writers() {
+    let mut node = guarded();
+    for who in [Who::Nobody, Who::Client("bob".to_owned())] {
+        let id = node.at_as(Door::StreamsRaw, who);
+        node.settle();
+        let why = node.resets.pop().expect("it is reset");
+        assert!(why.contains("may not do what a writer may"), "{why}");
+        let _ = id;
+    }
+    node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.settle();
+    assert_eq!(node.resets, [""; 0]);
+}
+
+/// [access-4]
+#[test]
+fn a_node_that_does_not_know_who_may_do_what_sends_clients_elsewhere() {
+    let mut node = guarded();
+    node.played.users = None;
+    let id = client(&mut node, "ann");
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[0].starts_with("error unavailable"), "{heard:?}");
+    node.played.users = Some(Users::NONE);
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[0].starts_with("s [0, 3) "), "{heard:?}");
+}
