@@ -8,12 +8,17 @@ use std::{
     time::Duration,
 };
 
+use base64ct::{Base64, Encoding as _};
 use quorate_tls::{BadFiles, ClientFiles, ClientTrust};
 use serde::de::DeserializeOwned;
 use ureq::{
     Agent, Body,
     config::{Config, ConfigBuilder},
-    http::{Request, Uri, header::CONTENT_TYPE},
+    http::{
+        HeaderValue, Request, Uri,
+        header::{AUTHORIZATION, CONTENT_TYPE},
+        request::Builder,
+    },
     tls::{ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsProvider, parse_pem},
     typestate::AgentScope,
 };
@@ -60,6 +65,23 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
         .build();
     let _ = TLS.set(config);
     Ok(())
+}
+
+/// Name and password of this process, as HTTP has them.
+static LOGIN: OnceLock<HeaderValue> = OnceLock::new();
+
+/// From now on nodes are asked with this name and password. Once in a process; `false`: no header can have them.
+pub fn use_login(name: &str, password: &str) -> bool {
+    let text = format!(
+        "Basic {}",
+        Base64::encode_string(format!("{name}:{password}").as_bytes())
+    );
+    let Ok(mut value) = HeaderValue::from_str(&text) else {
+        return false;
+    };
+    value.set_sensitive(true);
+    let _ = LOGIN.set(value);
+    !name.contains(':')
 }
 
 /// Why there is no answer.
@@ -168,7 +190,7 @@ impl Refusal {
 
 /// `GET path`.
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
-    let request = Request::get(uri(address, path)?).body(());
+    let request = asked(Request::get(uri(address, path)?)).body(());
     answer(agent(wait).run(request.map_err(bad(address))?)?)
 }
 
@@ -182,7 +204,7 @@ pub fn stream(
     let config = builder()
         .timeout_connect(Some(wait))
         .timeout_recv_response(Some(wait));
-    let request = Request::get(uri(address, path)?).body(());
+    let request = asked(Request::get(uri(address, path)?)).body(());
     let response = config
         .build()
         .new_agent()
@@ -195,9 +217,18 @@ pub fn stream(
 
 /// `POST path` with a JSON body.
 pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Response, Error> {
-    let request = Request::post(uri(address, path)?).header(CONTENT_TYPE, "application/json");
+    let request = asked(Request::post(uri(address, path)?));
+    let request = request.header(CONTENT_TYPE, "application/json");
     let request = request.body(body).map_err(bad(address))?;
     answer(agent(wait).run(request)?)
+}
+
+/// With name and password, if there are any.
+fn asked(request: Builder) -> Builder {
+    match LOGIN.get() {
+        Some(login) => request.header(AUTHORIZATION, login),
+        None => request,
+    }
 }
 
 fn uri(address: &str, path: &str) -> Result<Uri, Error> {

@@ -17,4 +17,5 @@ pub mod reaching;
 pub mod server;
 pub mod tuning;
 pub mod units;
+pub mod users;
 pub mod view;

@@ -12,6 +12,9 @@ const WAIT: Duration = Duration::from_secs(3);
 /// Nodes that are asked at most; a hostile members list must not start a flood.
 pub(crate) const NODES_MAX: usize = 64;
 
+/// A node that refuses for these reasons is there, and so is what to do.
+const REFUSED: [&str; 3] = ["not_proved", "no_role", "forbidden"];
+
 /// No node answered; the reason of each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
@@ -92,6 +95,9 @@ pub(crate) fn ask(node: Option<u32>, address: &str, wait: Duration) -> Answer {
             error: refusal.message,
             progress: refusal.progress.map(|progress| *progress),
         },
+        Err(refusal) if REFUSED.contains(&&*refusal.code) => {
+            failed(format!("{address}: {}; {}", refusal.message, refusal.hint))
+        }
         Err(refusal) => failed(format!("{address}: {}", refusal.message)),
     }
 }

@@ -4,6 +4,8 @@
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
 
+mod access;
+mod audit;
 mod backup;
 mod browser;
 mod connections;
@@ -21,6 +23,7 @@ use std::{
     fmt::Write as _,
     io,
     net::{SocketAddr, TcpListener},
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -30,20 +33,21 @@ use std::{
 };
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::{DefaultBodyLimit, Request, State},
     http::{
         StatusCode,
         header::{CONTENT_TYPE, ORIGIN},
     },
-    middleware::{Next, from_fn},
+    middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use quorate_core::{effect::Role, node_id::NodeId, slot::Slot};
+use quorate_access::Role;
+use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
 use quorate_net::Handle;
-use quorate_replica::{Probed, status::Status, tuner::Setting};
+use quorate_replica::{Probed, group::asking::Ask, status::Status, tuner::Setting};
 use quorate_tls::{Protection, Trust};
 
 use crate::{
@@ -51,9 +55,12 @@ use crate::{
     joining::{JoinAnswer, JoinRequest},
     members::{Asked, MembersRequest, MembersView},
     tuning::{HoldRequest, TuningView},
+    users::{UsersRequest, UsersView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
+use access::{Asker, Checks, check, guard};
+use audit::Audit;
 use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
 use start::Start;
@@ -64,6 +71,7 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
+const UNKNOWN_USERS: &str = "this node does not know yet who may do what";
 /// Longest time that batch and window are held: the client that asked may be gone.
 const HOLD_MS_MAX: u64 = 600_000;
 
@@ -87,6 +95,8 @@ pub struct Admin {
     protection: Protection,
     audience: Audience,
     acts: Acts,
+    checks: Checks,
+    audit: Audit,
 }
 
 impl Admin {
@@ -119,6 +129,8 @@ impl Admin {
             ears: reaching::Ears::default(),
             audience: Audience::default(),
             acts: Acts::default(),
+            checks: Checks::default(),
+            audit: Audit::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -179,6 +191,19 @@ impl Admin {
 
     fn acts(&self) -> &Acts {
         &self.acts
+    }
+
+    fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// What operators do is written down in this folder.
+    pub fn keep_audit_in(&self, folder: &Path) {
+        self.audit.keep_in(folder);
     }
 
     fn set(&self, phase: Phase) {
@@ -321,11 +346,14 @@ fn router(admin: Admin) -> Router {
         .route("/backup", get(backup::backup))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
+        .route("/users", get(users).post(change_users))
+        .route("/audit", get(audit::audit))
         .route("/doctor/multicast", post(reaching::listen))
         .route("/doctor/multicast/send", post(reaching::send))
         .route("/doctor/multicast/heard", post(reaching::heard))
         .merge(dashboard::routes());
     nothing_else(pages, PAGES)
+        .layer(from_fn_with_state(admin.clone(), guard))
         .layer(from_fn(only_own_pages))
         .with_state(admin)
 }
@@ -361,8 +389,8 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     Err(Failure::foreign_page())
 }
 
-const PAGES: &str = "GET / /events /health /ready /status /metrics /members /backup /tuning, \
-                     POST /members /join /transfer /snapshot /tuning /act /doctor/multicast";
+const PAGES: &str = "GET / /events /health /ready /status /metrics /members /backup /tuning /users \
+                     /audit, POST /members /join /transfer /snapshot /tuning /users /act /doctor/multicast";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -392,7 +420,7 @@ fn not_ready(status: &Status, why: &str) -> Failure {
 /// Why this node cannot serve linearizable requests now, as far as it knows without trying.
 fn obstacle(status: &Status) -> Option<String> {
     // A learner serves by asking its leader, although it says that it does not vote; unless it was removed.
-    if (status.role != Role::Learner || status.removed)
+    if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
     {
         return Some(error.clone());
@@ -439,11 +467,22 @@ async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failur
     Ok(Json(MembersView::new(&members, &status)))
 }
 
+/// Who leads, if several could, is an operator's affair, and so is looking at what would be done; who belongs to the group is an
+/// admin's.
+fn members_need(request: &MembersRequest) -> Role {
+    match request.clone().ask() {
+        Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
+        Ok((_, false)) | Err(_) => Role::Admin,
+    }
+}
+
 /// As for `transfer`, no page in a browser can send this unasked.
 async fn change_members(
     State(admin): State<Admin>,
+    Extension(asker): Extension<Asker>,
     Body(request): Body<MembersRequest>,
 ) -> Result<Json<Asked>, Failure> {
+    check(&asker, members_need(&request))?;
     let (ask, dry_run) = request.ask().map_err(|why| Failure::request(&why))?;
     let outcome = admin
         .ask(move |handle, _| handle.group(ask, dry_run))
@@ -484,6 +523,44 @@ async fn join(
         admin.ask(move |handle, _| joining::join(handle, &request, trust.as_ref()))
     };
     joined.await?.map(Json)
+}
+
+async fn users(State(admin): State<Admin>) -> Result<Json<UsersView>, Failure> {
+    let users = admin.ask(|handle, _| handle.users()).await?;
+    match users.map_err(Failure::unanswered)? {
+        Some(users) => Ok(Json(UsersView::new(&users))),
+        None => Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
+    }
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn change_users(
+    State(admin): State<Admin>,
+    Body(request): Body<UsersRequest>,
+) -> Result<Json<UsersView>, Failure> {
+    let certified = admin.protection.trust().is_some();
+    let changed = admin.ask(move |handle, _| {
+        let command = request.command().map_err(|why| Failure::request(&why))?;
+        let users = handle.users().map_err(Failure::unanswered)?;
+        let users = users.ok_or_else(|| Failure::unavailable("unknown_users", UNKNOWN_USERS))?;
+        if let Ok(after) = users.after(command.clone())
+            && !certified
+            && !after.is_open()
+            && !after.has_admin_with_password()
+        {
+            return Err(Failure::new(
+                StatusCode::CONFLICT,
+                "no_way_in",
+                "nobody could change users any more: this node asks for no certificates, and no admin has a password",
+                "give an admin a password: `quorate user set NAME --role admin --password-file FILE`",
+            ));
+        }
+        let done = handle.group(Ask::Users(command), false);
+        done.map_err(Failure::group)?;
+        let users = handle.users().map_err(Failure::unanswered)?;
+        Ok(UsersView::new(&users.unwrap_or_default()))
+    });
+    changed.await?.map(Json)
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
@@ -686,7 +763,7 @@ mod tests {
         Status {
             cluster: 1,
             member: Member::first(1),
-            role: Role::Follower,
+            role: effect::Role::Follower,
             leader: leader.map(NodeId),
             era: Era(0),
             plan: None,
@@ -740,7 +817,7 @@ mod tests {
         let learner = |leader| {
             let error = Some("votes are forgotten");
             Status {
-                role: Role::Learner,
+                role: effect::Role::Learner,
                 ..status(leader, true, error)
             }
         };

@@ -1,6 +1,7 @@
 //! The `quorate` binary: one file per subcommand.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod backup;
 mod bench;
 mod cert;
@@ -17,6 +18,7 @@ mod member;
 mod memory;
 mod output;
 mod p4;
+mod password;
 mod plane_keys;
 mod recover;
 mod restore;
@@ -32,8 +34,15 @@ mod stream;
 mod sync;
 mod transfer;
 mod tune;
+mod user;
 
-use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::OnceLock};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::OnceLock,
+};
 
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
@@ -54,6 +63,12 @@ struct Cli {
     /// A folder with certificate, key and authority, as 'quorate cert client' makes it: nodes are asked by TLS
     #[arg(long, global = true, env = "QUORATE_TLS", value_name = "DIR")]
     tls: Option<String>,
+    /// Ask nodes as this user, by password: where no certificate says who you are
+    #[arg(long, global = true, env = "QUORATE_LOGIN", value_name = "NAME")]
+    login: Option<String>,
+    /// The file with that user's password (`-`: standard input) [without one, it is asked for]
+    #[arg(long, global = true, env = "QUORATE_LOGIN_FILE", value_name = "FILE")]
+    login_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,6 +113,11 @@ enum Command {
     /// Make certificates: authorities, nodes, clients
     #[command(subcommand)]
     Cert(cert::CertCommand),
+    /// Who may do what: users, roles, passwords
+    #[command(subcommand)]
+    User(user::UserCommand),
+    /// What operators did
+    Audit(audit::AuditArgs),
     /// A script that completes commands and flags in a shell
     Completions(manual::CompletionsArgs),
     /// Manual pages
@@ -119,6 +139,7 @@ fn main() -> ExitCode {
     let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
     let outcome = logging::start(wanted.as_deref())
         .and_then(|()| prove(cli.tls.as_deref().map(Path::new), &cli.command))
+        .and_then(|()| log_in(cli.login.as_deref(), cli.login_file.as_deref()))
         .and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
     outcome
@@ -137,6 +158,25 @@ fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
     quorate_admin::client::use_certificate(&files)?;
     let _ = CERTIFICATE.set(ClientTrust::load(&files)?);
     Ok(())
+}
+
+/// Nodes are asked with this name and password, if there are any.
+fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
+    let Some(name) = name else {
+        return match file {
+            Some(_) => {
+                Err(Problem::usage("--login-file without --login").hint("say whose password it is"))
+            }
+            None => Ok(()),
+        };
+    };
+    let password = password::read(file, &format!("password of {name}"))?;
+    match quorate_admin::client::use_login(name, &password) {
+        true => Ok(()),
+        false => Err(Problem::usage(format_args!(
+            "--login {name}: no user has such a name"
+        ))),
+    }
 }
 
 /// What `--tls` named.
@@ -199,6 +239,8 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Sim(args) => sim::run(&args, output),
         Command::Bench(command) => bench::run(&command),
         Command::Cert(command) => cert::run(&command, output),
+        Command::User(command) => user::run(&command, output),
+        Command::Audit(args) => audit::run(&args, output),
         Command::Completions(args) => manual::completions(&args, Cli::command(), output),
         Command::Man(args) => manual::man(&args, Cli::command(), output),
     }

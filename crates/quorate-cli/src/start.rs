@@ -5,12 +5,13 @@ use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     path::Path,
     process,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use quorate::{
-    Descriptors, Folder, NodeId, Opening, Protection, Settling, Starter, StateMachine, Trust,
-    raise_descriptor_limit,
+    Descriptors, Folder, NodeId, Opening, Passwords, Protection, Settling, Starter, StateMachine,
+    Trust, raise_descriptor_limit,
 };
 use quorate_admin::{
     client,
@@ -26,7 +27,7 @@ use quorate_kv::{
         memory::MemoryStore,
     },
 };
-use quorate_net::{BindReason, Listeners, Reactor, plane::KeyFile};
+use quorate_net::{BindReason, Listeners, Reactor, Wake, plane::KeyFile};
 use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
 use quorate_stream_front::{Doors, StreamFront};
@@ -142,6 +143,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let node = identity.founding().node;
     check_name(&known.protection, node)?;
     answering.is(node);
+    admin.keep_audit_in(identity.home().path());
     admin.is(node);
     announce.is(node);
     answering.belongs_to(identity.founding().cluster);
@@ -170,7 +172,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     if store == Store::None {
         let class = node.identity.founding().class.name();
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), class);
-        return node.run(NoState, front);
+        return node.run(NoState, front, None);
     }
     node.admin.starting("opening the store");
     node.manager.does("opening the store");
@@ -188,7 +190,10 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         started_ms: unix_ms(),
         memory: memory::read,
     });
-    node.run(service, front)
+    let passwords =
+        Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))?;
+    let wake = Arc::clone(passwords.wake());
+    node.run(service, front.with_checker(Box::new(passwords)), Some(wake))
 }
 
 /// Binds the address for byte streams. Where nobody asked for one and another process has the default, this
@@ -285,7 +290,12 @@ struct Starting {
 
 impl Starting {
     /// Until it is told to stop.
-    fn run<S: StateMachine, F: Front>(mut self, service: S, front: F) -> Result<Exit, Problem> {
+    fn run<S: StateMachine, F: Front>(
+        mut self,
+        service: S,
+        front: F,
+        wake: Option<Arc<Wake>>,
+    ) -> Result<Exit, Problem> {
         let (admin, manager) = (&self.admin, &self.manager);
         let announce = &mut self.announce;
         admin.starting("opening the log");
@@ -325,6 +335,10 @@ impl Starting {
         let (node, joins) = (host.identity().founding().node, host.identity().joins());
         end_on_panic();
         drop(self.answering);
+        let host = match wake {
+            Some(wake) => host.woken_by(wake),
+            None => host,
+        };
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         self.admin.running(handle.clone(), self.store.name());

@@ -130,7 +130,7 @@ impl View {
 }
 
 /// A Unix time in seconds as ISO 8601 has it.
-fn moment(seconds: u64) -> String {
+pub(crate) fn moment(seconds: u64) -> String {
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let day = date(seconds);
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
@@ -196,6 +196,7 @@ const fn word(code: Code) -> &'static str {
         Code::TooManyPieces => "too_many_pieces",
         Code::BehindEnd => "behind_end",
         Code::Trimmed => "trimmed",
+        Code::Forbidden => "forbidden",
         Code::Busy => "busy",
         Code::NoQuorum => "no_quorum",
         Code::Stopping => "stopping",

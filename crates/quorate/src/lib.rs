@@ -16,6 +16,7 @@ mod folder;
 mod journal;
 mod local;
 mod node;
+mod passwords;
 mod settings;
 
 pub use descriptors::{Descriptors, raise_descriptor_limit};
@@ -23,6 +24,7 @@ pub use embedded::{Builder, Embedded, NotDone};
 pub use error::{Error, STOPPED};
 pub use folder::{Folder, Settling, random};
 pub use node::{Opening, Starter, open};
+pub use passwords::Passwords;
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_net::{device::Kind as Device, plane::Wanted as Place};
 pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};

@@ -7,18 +7,20 @@
 use std::{
     collections::BTreeMap,
     io,
+    net::SocketAddr,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use super::pieces::Lasting;
+use super::{access::Caller, pieces::Lasting};
 use axum::Router;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use quorate_access::Who;
 use quorate_tls::Trust;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -62,11 +64,11 @@ pub(super) async fn serve(
     let places = Places::default();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 let place = places.take(limits.connections_max);
                 let id = place.id;
                 let (router, trust) = (router.clone(), trust.clone());
-                let task = tokio::spawn(receive(stream, router, trust, limits, place));
+                let task = tokio::spawn(receive(stream, from, router, trust, limits, place));
                 places.started(id, task.abort_handle());
             }
             Err(error) => {
@@ -80,17 +82,22 @@ pub(super) async fn serve(
 /// Who has to prove who it is does so first, in the time that a request may take to begin.
 async fn receive(
     stream: TcpStream,
+    from: SocketAddr,
     router: Router,
     trust: Option<Trust>,
     limits: Limits,
     place: Place,
 ) {
     let Some(trust) = trust else {
-        return serve_one(stream, router, limits, place).await;
+        let who = Who::Nobody;
+        return serve_one(stream, Caller { who, from }, router, limits, place).await;
     };
     let acceptor = TlsAcceptor::from(trust.clients_config());
     match timeout(limits.head_wait, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve_one(stream, router, limits, place).await,
+        Ok(Ok(stream)) => {
+            let who = trust.who(stream.get_ref().1.peer_certificates());
+            serve_one(stream, Caller { who, from }, router, limits, place).await;
+        }
         Ok(Err(error)) => tracing::debug!(%error, "an operator did not prove who it is"),
         Err(_) => tracing::debug!("an operator did not prove who it is in time"),
     }
@@ -98,12 +105,14 @@ async fn receive(
 
 async fn serve_one(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    caller: Caller,
     router: Router,
     limits: Limits,
     place: Place,
 ) {
     let router = TowerToHyperService::new(router);
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller.clone());
         let busy = place.busy();
         let answer = hyper::service::Service::call(&router, request);
         async move {

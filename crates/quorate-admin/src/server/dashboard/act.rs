@@ -1,23 +1,28 @@
 //! `POST /act`: what a button of the page asks for, done here or handed on to the node that is to do it.
 //!
 //! A page may only speak to the node that it came from, and what changes the group is for its leader. What is handed on
-//! is one of a few questions that this node understands itself, and the other node decides as if anybody else had asked.
+//! is one of a few questions that this node understands itself; whether the one who asks may is decided here, by roles that
+//! are the same there.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     extract::State,
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
+use quorate_access::Role;
 use quorate_core::node_id::NodeId;
 use serde::Deserialize;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::super::{
-    Admin, change_members,
+    Admin,
+    access::{Asker, check},
+    change_members,
     failure::{Body, Failure},
-    snapshot, transfer,
+    members_need, snapshot, transfer,
 };
 use crate::{
     client,
@@ -64,15 +69,24 @@ enum Act {
 /// The answer is that of the page for programs.
 pub(super) async fn act(
     State(admin): State<Admin>,
+    Extension(asker): Extension<Asker>,
     Body(request): Body<ActRequest>,
 ) -> Result<Response, Failure> {
+    // Another node would see this one's certificate, which may do everything.
+    let needs = match &request.act {
+        Act::Transfer(_) | Act::Snapshot(_) => Role::Operator,
+        Act::Members(asked) => members_need(asked),
+    };
+    check(&asker, needs)?;
     if admin.node() != Some(NodeId(request.node)) {
         return hand_on(&admin, request).await;
     }
     let admin = State(admin);
     Ok(match request.act {
         Act::Transfer(asked) => transfer(admin, Body(asked)).await?.into_response(),
-        Act::Members(asked) => change_members(admin, Body(asked)).await?.into_response(),
+        Act::Members(asked) => change_members(admin, Extension(asker), Body(asked))
+            .await?
+            .into_response(),
         Act::Snapshot(asked) => snapshot(admin, Body(asked)).await?.into_response(),
     })
 }

@@ -39,12 +39,12 @@ const field = (label, control) => make("label", {}, label, control);
 // Each: title, what it does, how it is confirmed; `look` shows more before, `run` does it and says what came of it.
 const ACTIONS = {
   lead: (node, now) => ({
-    title: `Make node ${node} lead`, confirm: "Hand over",
+    title: `Make node ${node} lead`, role: "operator", confirm: "Hand over",
     what: `Node ${now().leader} hands its leadership to node ${node} as soon as that is level. There is no election; clients see latency, and no errors.`,
     run: async () => `Node ${(await ask(now().leader, { transfer: { to: node } })).leader} leads.`,
   }),
   drain: (node, now) => ({
-    title: `Drain node ${node}`, confirm: "Drain",
+    title: `Drain node ${node}`, role: "operator", confirm: "Drain",
     what: `Leadership moves off node ${node} and does not return by itself; then it can be stopped for maintenance. It goes on voting and serving until you stop it. While it is down there is one spare less.`,
     look: async () => {
       const was = await priority(node);
@@ -59,7 +59,7 @@ const ACTIONS = {
     },
   }),
   snapshot: (node, now) => ({
-    title: `Snapshot of node ${node}`, confirm: "Take it",
+    title: `Snapshot of node ${node}`, role: "operator", confirm: "Take it",
     what: `Node ${node} writes its state to its disk, and then needs the log below that no more. It serves meanwhile. Others are not touched.`,
     run: async () => {
       const at = now().nodes.find(other => other.node === node)?.view?.applied ?? 0;
@@ -74,7 +74,7 @@ const ACTIONS = {
     },
   }),
   remove: (node, now) => ({
-    title: `Remove node ${node}`, confirm: `Remove node ${node}`, isDanger: true,
+    title: `Remove node ${node}`, role: "admin", confirm: `Remove node ${node}`, isDanger: true,
     what: `Node ${node} leaves for good: its vote first, then it. If it leads, it hands over before. Its id is never used again, and its folder cannot come back. These steps would be taken:`,
     look: async () => steps(await wish(now(), { remove: node, dry_run: true })),
     run: async () => planned(await wish(now(), { remove: node })),
@@ -83,7 +83,7 @@ const ACTIONS = {
     const peer = make("input", { id: "d-peer", required: "", placeholder: "10.0.0.4:7451", maxlength: "200" });
     const as = make("select", { id: "d-as" }, make("option", {}, "voter"), make("option", {}, "learner"), make("option", {}, "auxiliary"));
     return {
-      title: "Add a node", confirm: "Keep an id for it", fields: [field("Its peer address", peer), field("As", as)],
+      title: "Add a node", role: "admin", confirm: "Keep an id for it", fields: [field("Its peer address", peer), field("As", as)],
       what: "An id is kept for a node that you then start there. It catches up without a vote, and gets its vote when it is level.",
       run: async () => {
         const { node } = await wish(now(), { add: { peer: peer.value, as: as.value } });
@@ -93,7 +93,7 @@ const ACTIONS = {
     };
   },
   backup: (_, now) => ({
-    title: "Back up", confirm: "Download",
+    title: "Back up", role: "operator", confirm: "Download",
     what: `Node ${now().here} writes what it has applied to a file, which your browser keeps: everything that clients stored, unencrypted. It serves meanwhile. Another node's backup is on that node's page. quorate restore makes a new cluster of it.`,
     run: async () => {
       const link = make("a", { href: "/backup", download: "quorate.backup" });
@@ -104,7 +104,7 @@ const ACTIONS = {
     },
   }),
   cancel: (_, now) => ({
-    title: "Cancel the plan", confirm: "Cancel the plan", isDanger: true,
+    title: "Cancel the plan", role: "admin", confirm: "Cancel the plan", isDanger: true,
     what: `What was done of it stays, the rest is not done: ${now().teller?.view?.plan?.what ?? "no plan"}.`,
     run: async () => planned(await wish(now(), { cancel: true })),
   }),
@@ -124,7 +124,7 @@ export async function open(name, node, now) {
   const action = ACTIONS[name](node, now);
   const tell = (words, is) => { mark(result, "is", is); text(result, words); };
   text($("d-title"), action.title);
-  text($("d-what"), action.what);
+  text($("d-what"), `${action.what} Where there are users, this takes the role ${action.role}.`);
   text(confirm, action.confirm);
   text($("d-cancel"), "Cancel");
   mark(confirm, "kind", action.isDanger ? "danger" : null);

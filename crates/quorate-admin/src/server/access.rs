@@ -1,0 +1,296 @@
+//! Who asks, and whether they may: before any page of the admin address is served.
+//!
+//! A certificate says who somebody is, or name and password (HTTP's Basic, which browsers ask for). What may be done is in
+//! the users' table of the log. Actions are written down, whether they were done or refused ([`super::audit`]).
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes, to_bytes},
+    extract::{Request, State},
+    http::{
+        HeaderMap, HeaderValue, Method, StatusCode,
+        header::{AUTHORIZATION, WWW_AUTHENTICATE},
+    },
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use base64ct::{Base64, Encoding as _};
+use quorate_access::{Role, Users, Who, password, users::NOBODYS};
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use super::{Admin, BODY_BYTES_MAX, Phase, failure::Failure};
+
+/// Passwords that are checked at a time; more are told to come again.
+const CHECKED_MAX: usize = 2;
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    /// Who it proved to be when it connected.
+    pub(super) who: Who,
+    pub(super) from: SocketAddr,
+}
+
+/// Who asks for one thing, and what they may do.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) name: String,
+    /// `certificate`, `password` or `nothing`.
+    pub(super) by: &'static str,
+    pub(super) role: Option<Role>,
+}
+
+/// Passwords under check.
+#[derive(Clone, Debug)]
+pub(super) struct Checks(Arc<Semaphore>);
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(CHECKED_MAX)))
+    }
+}
+
+/// The least role that may ask for this; `None`: whoever was let in.
+fn needs(method: &Method, path: &str) -> Option<Role> {
+    match (method.as_str(), path) {
+        // Whoever looks after processes asks this, and learns one word.
+        ("GET" | "HEAD", "/health" | "/ready") => None,
+        ("GET" | "HEAD", "/users" | "/audit") => Some(Role::Admin),
+        // All data.
+        ("GET" | "HEAD", "/backup") => Some(Role::Operator),
+        ("GET" | "HEAD", _) => Some(Role::Reader),
+        // Of members, and of what the page asks for, an operator may ask some: those say which ([`check`]).
+        (_, "/transfer" | "/snapshot" | "/tuning" | "/act" | "/members") => Some(Role::Operator),
+        (_, path) if path.starts_with("/doctor/") => Some(Role::Operator),
+        // Joining, users, and whatever comes.
+        _ => Some(Role::Admin),
+    }
+}
+
+/// Whether it is written down that somebody asked.
+fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
+    (needs >= Some(Role::Operator) && !method.is_safe()) || path == "/backup"
+}
+
+/// Whether this role, beyond that of the page, is there.
+pub(super) fn check(asker: &Asker, needs: Role) -> Result<(), Failure> {
+    match asker.role {
+        Some(role) if role >= needs => Ok(()),
+        _ => Err(forbidden(asker, needs)),
+    }
+}
+
+/// Lets through who may.
+pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let needs = needs(&method, &path);
+    let Some(role) = needs else {
+        return next.run(request).await;
+    };
+    let caller = request.extensions().get::<Caller>().cloned();
+    let asker = match ask_who(&admin, caller.as_ref(), request.headers()).await {
+        Ok(asker) => asker,
+        Err(failure) => return failure.into_response(),
+    };
+    let action = is_action(needs, &method, &path);
+    let (request, body) = match take_body(request, action).await {
+        Ok(taken) => taken,
+        Err(failure) => return failure.into_response(),
+    };
+    let may = asker.role >= needs;
+    let response = if may {
+        let mut request = request;
+        request.extensions_mut().insert(asker.clone());
+        next.run(request).await
+    } else {
+        refuse(&asker, role)
+    };
+    if action {
+        let from = caller.map_or_else(String::new, |caller| caller.from.to_string());
+        let what = format!("{method} {path}");
+        admin
+            .audit()
+            .write(
+                &admin,
+                &asker,
+                from,
+                what,
+                &body,
+                response.status().as_u16(),
+                may,
+            )
+            .await;
+    }
+    response
+}
+
+/// The body of an action, to be written down; it is short, or refused.
+async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), Failure> {
+    if !action {
+        return Ok((request, Bytes::new()));
+    }
+    let (head, body) = request.into_parts();
+    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
+        Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_large",
+            "the body is too large, or broke off",
+            "no request needs that much",
+        )
+    })?;
+    Ok((Request::from_parts(head, Body::from(bytes.clone())), bytes))
+}
+
+fn refuse(asker: &Asker, needs: Role) -> Response {
+    let mut response = forbidden(asker, needs).into_response();
+    if asker.role.is_none() {
+        // A browser asks for name and password.
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        let basic = HeaderValue::from_static("Basic realm=\"quorate\", charset=\"UTF-8\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, basic);
+    }
+    response
+}
+
+fn forbidden(asker: &Asker, needs: Role) -> Failure {
+    let Asker { name, role, .. } = asker;
+    let (code, what) = match role {
+        Some(role) => (
+            "forbidden",
+            format!("{name} is a {role}, and this takes the role {needs}"),
+        ),
+        None if asker.by == "nothing" => (
+            "not_proved",
+            "nobody without a role may ask this, and nothing says who asks".to_owned(),
+        ),
+        None => ("no_role", format!("{name} has no role")),
+    };
+    let hint = "use --tls with the certificate of a user, or --login NAME with a password; `quorate user list` shows who \
+                may do what";
+    Failure::new(StatusCode::FORBIDDEN, code, &what, hint)
+}
+
+/// Who asks, by password or else by certificate, and what they may do now.
+async fn ask_who(
+    admin: &Admin,
+    caller: Option<&Caller>,
+    headers: &HeaderMap,
+) -> Result<Asker, Failure> {
+    let who = caller.map_or(Who::Nobody, |caller| caller.who.clone());
+    let (name, by) = match &who {
+        Who::Node(node) => (format!("node {node}"), "certificate"),
+        Who::Client(name) => (name.clone(), "certificate"),
+        Who::Nobody | Who::Unnamed => ("-".to_owned(), "nothing"),
+    };
+    let certified = |role| Asker { name, by, role };
+    if let Who::Node(_) = who {
+        return Ok(certified(Some(Role::Admin)));
+    }
+    let users = match known_users(admin).await? {
+        Some(users) => users,
+        // [access-4] Looking is for everybody who was let in, or nobody could help a node that has no leader.
+        None => return Ok(certified(Some(Role::Reader))),
+    };
+    let Some((name, password)) = login(headers) else {
+        return Ok(certified(users.role(&who, None)));
+    };
+    if users.is_open() {
+        return Ok(certified(Some(Role::Admin)));
+    }
+    let _place = admin.checks().0.try_acquire().map_err(|_| {
+        Failure::unavailable("busy", "too many passwords are being checked already")
+    })?;
+    let user = users.get(&name);
+    let hash = user.and_then(|user| user.hash.clone());
+    let known = hash.is_some();
+    let hash = hash.unwrap_or_else(|| NOBODYS.into());
+    let fits = spawn_blocking(move || password::fits(&hash, &password)).await;
+    let fits = known && fits.unwrap_or(false);
+    Ok(Asker {
+        role: user.filter(|_| fits).map(|user| user.role),
+        // What somebody types as a name may be a password.
+        name: if known { name } else { "-".to_owned() },
+        by: "password",
+    })
+}
+
+/// The table, if the node knows it. While it starts it does not.
+async fn known_users(admin: &Admin) -> Result<Option<Users>, Failure> {
+    if matches!(&*admin.lock(), Phase::Starting(_)) {
+        return Ok(None);
+    }
+    let users = admin.ask(|handle, _| handle.users()).await?;
+    users.map_err(Failure::unanswered)
+}
+
+/// Name and password, if the request has them.
+fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, text) = value.split_once(' ')?;
+    let bytes = scheme
+        .eq_ignore_ascii_case("basic")
+        .then(|| Base64::decode_vec(text.trim()).ok())??;
+    let colon = bytes.iter().position(|&byte| byte == b':')?;
+    let name = std::str::from_utf8(&bytes[..colon]).ok()?;
+    Some((name.to_owned(), bytes[colon + 1..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page that is new needs an admin until somebody says otherwise.
+    #[test]
+    fn what_changes_something_takes_an_operator_at_least() {
+        let get = |path| needs(&Method::GET, path);
+        let post = |path| needs(&Method::POST, path);
+        for path in ["/health", "/ready"] {
+            assert_eq!(get(path), None);
+        }
+        for path in [
+            "/", "/status", "/metrics", "/members", "/tuning", "/events", "/page/x",
+        ] {
+            assert_eq!(get(path), Some(Role::Reader), "{path}");
+        }
+        for path in [
+            "/transfer",
+            "/snapshot",
+            "/tuning",
+            "/act",
+            "/members",
+            "/doctor/multicast/send",
+        ] {
+            assert_eq!(post(path), Some(Role::Operator), "{path}");
+        }
+        assert_eq!(get("/backup"), Some(Role::Operator));
+        for path in ["/join", "/users", "/health", "/anything"] {
+            assert_eq!(post(path), Some(Role::Admin), "{path}");
+        }
+        for path in ["/users", "/audit"] {
+            assert_eq!(get(path), Some(Role::Admin), "{path}");
+        }
+        assert_eq!(needs(&Method::DELETE, "/status"), Some(Role::Admin));
+    }
+
+    #[test]
+    fn name_and_password_are_read_as_http_has_them() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());
+            login(&headers)
+        };
+        let expected = Some(("ann".to_owned(), b"a:b".to_vec()));
+        assert_eq!(read("Basic YW5uOmE6Yg=="), expected);
+        assert_eq!(read("basic YW5uOmE6Yg=="), expected);
+        for bad in [
+            "Basic",
+            "Basic !!!",
+            "Basic YW5u",
+            "Bearer YW5uOmE6Yg==",
+            "Basic /zp4",
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

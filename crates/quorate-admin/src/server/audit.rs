@@ -1,0 +1,281 @@
+//! What operators did, and what somebody tried: one line of JSON each in a file of the node's folder.
+//!
+//! The file is bounded: a full one becomes the one before. Refused attempts are written down at most once a second, so that
+//! whoever tries much cannot push out what was done.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{Json, extract::State};
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+
+use super::{Admin, access::Asker, failure::Failure};
+use crate::users::AuditRecord;
+
+/// The file, and the one before it.
+const NAME: &str = "audit.jsonl";
+const BEFORE: &str = "audit.1.jsonl";
+/// A file is full at this size.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Between two records of refused attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What is shown of the end of the file.
+const SHOWN_BYTES: u64 = 1 << 20;
+const SHOWN_MAX: usize = 500;
+
+/// The log of actions. Copies write to the same file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Audit(Arc<Mutex<Book>>);
+
+#[derive(Debug, Default)]
+struct Book {
+    /// `None`: the node has no folder yet.
+    folder: Option<PathBuf>,
+    /// When an attempt was refused and written down.
+    refused: Option<Instant>,
+    untold: u64,
+}
+
+impl Audit {
+    /// The node's folder.
+    pub(super) fn keep_in(&self, folder: &Path) {
+        self.book().folder = Some(folder.to_owned());
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes down what was asked and what came of it. A disk that is full keeps nobody from acting: the node says so.
+    #[expect(clippy::too_many_arguments, reason = "a record has that many parts")]
+    pub(super) async fn write(
+        &self,
+        admin: &Admin,
+        asker: &Asker,
+        from: String,
+        action: String,
+        body: &[u8],
+        status: u16,
+        may: bool,
+    ) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let at_ms = since_1970.map_or(0, |since| since.as_millis());
+        let mut record = AuditRecord {
+            at_ms: u64::try_from(at_ms).unwrap_or(u64::MAX),
+            node: admin.node().map_or(0, |node| node.0),
+            who: asker.name.clone(),
+            by: asker.by.to_owned(),
+            from,
+            action,
+            body: without_secrets(body),
+            status,
+            untold: 0,
+        };
+        let audit = self.clone();
+        let written = spawn_blocking(move || {
+            let mut book = audit.book();
+            if !may && !book.may_write_refusal() {
+                return Ok(());
+            }
+            record.untold = std::mem::take(&mut book.untold);
+            let AuditRecord {
+                who,
+                action,
+                from,
+                status,
+                untold,
+                ..
+            } = &record;
+            tracing::info!(who, action, from, status, untold, "an operator asked");
+            book.append(&record)
+        });
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!(%error, "an action could not be written to the audit log");
+        }
+    }
+}
+
+impl Book {
+    fn may_write_refusal(&mut self) -> bool {
+        let now = Instant::now();
+        let soon = self
+            .refused
+            .is_some_and(|at| now.duration_since(at) < PAUSE);
+        if soon {
+            self.untold += 1;
+        } else {
+            self.refused = Some(now);
+        }
+        !soon
+    }
+
+    fn append(&self, record: &AuditRecord) -> io::Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let path = folder.join(NAME);
+        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        if file.metadata()?.len() >= FILE_BYTES_MAX {
+            fs::rename(&path, folder.join(BEFORE))?;
+            file = OpenOptions::new().create(true).append(true).open(&path)?;
+        }
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        file.write_all(&line)?;
+        file.sync_data()
+    }
+
+    /// The last records, the oldest first. A line that broke off, or is none of ours, is passed over.
+    fn read(&self) -> io::Result<Vec<AuditRecord>> {
+        let Some(folder) = &self.folder else {
+            return Ok(Vec::new());
+        };
+        let mut records = Vec::new();
+        for name in [BEFORE, NAME] {
+            let text = match tail(&folder.join(name)) {
+                Ok(text) => text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            records.extend(
+                text.lines()
+                    .filter_map(|line| serde_json::from_str(line).ok()),
+            );
+        }
+        let surplus = records.len().saturating_sub(SHOWN_MAX);
+        records.drain(..surplus);
+        Ok(records)
+    }
+}
+
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A body as it may be written down.
+fn without_secrets(body: &[u8]) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
+    match serde_json::from_slice::<Value>(body) {
+        Ok(mut json) => {
+            hide(&mut json);
+            json.to_string()
+        }
+        // It may hold anything.
+        Err(_) => format!("{} bytes that are no JSON", body.len()),
+    }
+}
+
+fn hide(json: &mut Value) {
+    match json {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if name == "password" {
+                    *value = Value::from("…");
+                } else {
+                    hide(value);
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(hide),
+        _ => {}
+    }
+}
+
+/// `GET /audit`
+pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
+    let audit = admin.audit().clone();
+    let read = spawn_blocking(move || audit.book().read()).await;
+    match read {
+        Ok(Ok(records)) => Ok(Json(records)),
+        Ok(Err(error)) => Err(Failure::unavailable(
+            "io",
+            &format!("read the audit log: {error}"),
+        )),
+        Err(_) => Err(Failure::unavailable(
+            "failed",
+            "the audit log could not be read",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(at_ms: u64) -> AuditRecord {
+        AuditRecord {
+            at_ms,
+            node: 1,
+            who: "ann".to_owned(),
+            by: "certificate".to_owned(),
+            from: "10.0.0.9:5000".to_owned(),
+            action: "POST /transfer".to_owned(),
+            body: String::new(),
+            status: 200,
+            untold: 0,
+        }
+    }
+
+    #[test]
+    fn records_come_back_in_order_and_the_files_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = Book {
+            folder: Some(folder.path().to_owned()),
+            ..Book::default()
+        };
+        assert_eq!(book.read().unwrap(), []);
+        book.append(&record(1)).unwrap();
+        // A crash may leave half a line, and anything may stand there.
+        let path = folder.path().join(NAME);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"at_ms\":\n\xff\n").unwrap();
+        book.append(&record(2)).unwrap();
+        assert_eq!(book.read().unwrap(), [record(1), record(2)]);
+        file.set_len(FILE_BYTES_MAX).unwrap();
+        book.append(&record(3)).unwrap();
+        assert!(fs::metadata(&path).unwrap().len() < 1000);
+        assert_eq!(book.read().unwrap().last(), Some(&record(3)));
+        for at in 4..1000 {
+            book.append(&record(at)).unwrap();
+        }
+        assert_eq!(book.read().unwrap().len(), SHOWN_MAX);
+        file.set_len(FILE_BYTES_MAX).unwrap();
+        book.append(&record(1000)).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn who_tries_much_is_told_of_once() {
+        let mut book = Book::default();
+        assert!(book.may_write_refusal());
+        for _ in 0..50 {
+            assert!(!book.may_write_refusal());
+        }
+        assert_eq!(book.untold, 50);
+        book.refused = Instant::now().checked_sub(PAUSE);
+        assert!(book.may_write_refusal());
+    }
+
+    #[test]
+    fn passwords_are_not_written_down() {
+        let body =
+            br#"{"set":{"name":"ann","password":"sesame","more":[{"password":{"x":"sesame"}}]}}"#;
+        let text = without_secrets(body);
+        assert!(text.contains("ann") && !text.contains("sesame"), "{text}");
+        assert_eq!(without_secrets(b"sesame"), "6 bytes that are no JSON");
+        assert_eq!(without_secrets(b""), "");
+    }
+}

@@ -1,0 +1,142 @@
+//! `quorate audit`: what operators did, at all nodes, in order.
+
+use std::time::Duration;
+
+use clap::Args;
+use quorate_admin::{
+    client,
+    look::look,
+    users::AuditRecord,
+    view::{Answer, ClusterView},
+};
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem, progress},
+    status::DEFAULT_ADMIN,
+    stream::moment,
+};
+
+/// A node has so long to answer.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Each node writes down what it was asked, in audit.jsonl of its folder: the last of it is shown."
+)]
+pub(crate) struct AuditArgs {
+    /// Admin addresses of nodes; the other members are found if one is given
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    admin: Vec<String>,
+    /// Show so many of the last actions
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    last: u32,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
+    let cluster = look(&args.admin)?;
+    let mut records = Vec::new();
+    let mut missing = 0;
+    for address in addresses(&cluster, &args.admin) {
+        match asked(&address) {
+            Ok(more) => records.extend(more),
+            Err(problem) if problem.code == "forbidden" => return Err(problem),
+            Err(problem) => {
+                missing += 1;
+                progress(&format!("not asked: {problem}"));
+            }
+        }
+    }
+    records.sort_by_key(|record| record.at_ms);
+    let surplus = records.len().saturating_sub(args.last as usize);
+    records.drain(..surplus);
+    output.result(&records, || shown(&records));
+    Ok(match missing {
+        0 => Exit::Done,
+        _ => Exit::Unreachable,
+    })
+}
+
+/// Of all members, as far as they are known.
+fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    let members = views.flat_map(|view| &view.members);
+    let mut all: Vec<String> = members
+        .filter_map(|member| member.admin.clone())
+        .chain(given.iter().cloned())
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn asked(address: &str) -> Result<Vec<AuditRecord>, Problem> {
+    let response = client::get(address, "/audit", WAIT);
+    let response = response.map_err(|error| Problem::unreachable(address, error))?;
+    response.json().map_err(|refusal| {
+        let (exit, code) = match response.status {
+            401 | 403 => (Exit::Failed, "forbidden"),
+            _ => (Exit::Unreachable, "unavailable"),
+        };
+        Problem::new(exit, code, refusal.message).hint(refusal.hint)
+    })
+}
+
+fn shown(records: &[AuditRecord]) -> String {
+    if records.is_empty() {
+        return "nothing was asked of these nodes".to_owned();
+    }
+    let mut text = String::new();
+    for record in records {
+        let AuditRecord {
+            at_ms,
+            node,
+            who,
+            by,
+            from,
+            action,
+            body,
+            status,
+            untold,
+        } = record;
+        let done = if *status < 400 { "done" } else { "REFUSED" };
+        text += &format!(
+            "{}  node {node}  {done} {status}  {who} (by {by}, {from})  {action}",
+            moment(at_ms / 1000)
+        );
+        if !body.is_empty() {
+            text += &format!("  {body}");
+        }
+        if *untold > 0 {
+            text += &format!("  (and {untold} more attempts)");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_is_a_line() {
+        let record = AuditRecord {
+            at_ms: 1_700_000_000_123,
+            node: 2,
+            who: "ann".to_owned(),
+            by: "certificate".to_owned(),
+            from: "10.0.0.9:5000".to_owned(),
+            action: "POST /transfer".to_owned(),
+            body: "{\"to\":3}".to_owned(),
+            status: 403,
+            untold: 4,
+        };
+        let expected = "2023-11-14T22:13:20Z  node 2  REFUSED 403  ann (by certificate, 10.0.0.9:5000)  POST /transfer  {\"to\":3}  \
+                        (and 4 more attempts)\n";
+        assert_eq!(shown(&[record]), expected);
+        assert_eq!(shown(&[]), "nothing was asked of these nodes");
+    }
+}

@@ -1,0 +1,104 @@
+//! Passwords come from a file, from standard input, or from who sits at the terminal, and never from the command line, which
+//! others on the machine can read.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _},
+    path::Path,
+};
+
+use quorate_access::password::PASSWORD_BYTES_MAX;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+use crate::output::{Exit, Problem};
+
+/// The password in this file, `-` being standard input; without one, asked at the terminal as `what`.
+pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
+    let text = match file {
+        Some(path) if path == Path::new("-") => limited(io::stdin().lock()),
+        Some(path) => fs::File::open(path).and_then(limited),
+        None if io::stdin().is_terminal() => prompt(what),
+        None => {
+            let hint = "give it in a file, or `-` for standard input";
+            return Err(
+                Problem::usage(format_args!("{what}: nobody can be asked here")).hint(hint),
+            );
+        }
+    };
+    let text = text.map_err(|error| {
+        let from = file.map_or("the terminal".to_owned(), |path| path.display().to_string());
+        Problem::new(
+            Exit::Usage,
+            "password",
+            format_args!("{what}, from {from}: {error}"),
+        )
+    })?;
+    // A file made by an editor ends with a line end.
+    let text = text.trim_end_matches(['\n', '\r']);
+    match text.len() {
+        1..=PASSWORD_BYTES_MAX => Ok(text.to_owned()),
+        0 => Err(Problem::new(
+            Exit::Usage,
+            "password",
+            format_args!("{what}: it is empty"),
+        )),
+        _ => {
+            let what = format_args!("{what}: it is longer than {PASSWORD_BYTES_MAX} bytes");
+            Err(Problem::new(Exit::Usage, "password", what))
+        }
+    }
+}
+
+/// No more than can be one.
+fn limited(from: impl io::Read) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(PASSWORD_BYTES_MAX as u64 + 3)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Asks without showing what is typed.
+fn prompt(what: &str) -> io::Result<String> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut quiet = before.clone();
+    quiet.local_modes.remove(LocalModes::ECHO);
+    eprint!("{what}: ");
+    io::stderr().flush()?;
+    tcsetattr(&stdin, OptionalActions::Flush, &quiet)?;
+    let mut line = String::new();
+    let typed = stdin.lock().read_line(&mut line);
+    tcsetattr(&stdin, OptionalActions::Flush, &before)?;
+    eprintln!();
+    typed.map(|_| line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        let written = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read(Some(&path), "password").map_err(|problem| problem.message)
+        };
+        for text in ["open sesame", "open sesame\n", "open sesame\r\n"] {
+            assert_eq!(written(text), Ok("open sesame".to_owned()));
+        }
+        let longest = "x".repeat(PASSWORD_BYTES_MAX);
+        assert_eq!(written(&format!("{longest}\n")), Ok(longest.clone()));
+        for (text, why) in [
+            ("", "empty"),
+            ("\n", "empty"),
+            (&*format!("{longest}x"), "longer"),
+        ] {
+            let problem = written(text).unwrap_err();
+            assert!(problem.contains(why), "{problem}");
+        }
+        let missing = read(Some(&folder.path().join("none")), "password").unwrap_err();
+        assert!(missing.message.contains("none"), "{}", missing.message);
+    }
+}

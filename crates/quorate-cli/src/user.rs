@@ -1,0 +1,218 @@
+//! `quorate user`: who may do what.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use quorate_admin::{
+    client,
+    members::UNKNOWN_OUTCOME,
+    users::{SetUser, UsersRequest, UsersView},
+};
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem},
+    password,
+    status::DEFAULT_ADMIN,
+};
+
+/// Longer than the node itself waits.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// What is to be done.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Show who may do what
+    List(ListArgs),
+    /// Make a user, or change what one may do
+    Set(SetArgs),
+    /// Remove a user
+    Remove(RemoveArgs),
+    /// Remove all users: everybody who is let in may do everything again
+    Open(OpenArgs),
+}
+
+/// Whom to ask.
+#[derive(Args, Clone, Debug)]
+struct Asked {
+    /// Admin addresses of nodes: the first that answers does it
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    admin: Vec<String>,
+}
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+quorate user set ann --role admin --password-file ann.txt      the first user is an admin; from then on roles count
+quorate user set web --role writer                             let in by the certificate that `quorate cert client web` makes
+quorate user set default --role reader                         everybody who has not said who they are
+
+Each role may do everything that the one before may: reader (read data, look at the cluster), writer (change data), operator
+(transfer, snapshots, backups, FLUSHALL), admin (members, users, audit log). docs/operate/users.md has the list.")]
+pub(crate) struct SetArgs {
+    /// Small letters, digits and dashes, as in certificates; `default` stands for those who have not said who they are
+    name: String,
+    /// What they may do: reader, writer, operator or admin [a new user needs one]
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
+    /// Let them in by the password in this file, too (`-`: standard input)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ask_password", "no_password"])]
+    password_file: Option<PathBuf>,
+    /// Let them in by a password that is asked for now
+    #[arg(long, conflicts_with = "no_password")]
+    ask_password: bool,
+    /// Let them in by their certificate alone
+    #[arg(long)]
+    no_password: bool,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RemoveArgs {
+    /// Who
+    name: String,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OpenArgs {
+    /// Say that everybody may do everything
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &UserCommand, output: Output) -> Result<Exit, Problem> {
+    let (asked, request) = match command {
+        UserCommand::List(ListArgs { asked }) => (asked, None),
+        UserCommand::Set(set) => (&set.asked, Some(UsersRequest::Set(set.request()?))),
+        UserCommand::Remove(RemoveArgs { name, asked }) => {
+            let name = name.clone();
+            (asked, Some(UsersRequest::Remove { name }))
+        }
+        UserCommand::Open(OpenArgs { yes: false, .. }) => {
+            let what = "this lets everybody who is let in do everything";
+            return Err(Problem::usage(what).hint("say --yes if that is what you want"));
+        }
+        UserCommand::Open(OpenArgs { asked, .. }) => (asked, Some(UsersRequest::Open {})),
+    };
+    let view = ask(&asked.admin, request.as_ref())?;
+    output.result(&view, || shown(&view));
+    Ok(Exit::Done)
+}
+
+impl SetArgs {
+    fn request(&self) -> Result<SetUser, Problem> {
+        let wants = self.password_file.is_some() || self.ask_password;
+        let password = wants.then(|| {
+            password::read(
+                self.password_file.as_deref(),
+                &format!("password of {}", self.name),
+            )
+        });
+        Ok(SetUser {
+            name: self.name.clone(),
+            role: self.role.clone(),
+            password: password.transpose()?,
+            no_password: self.no_password,
+        })
+    }
+}
+
+/// The first node that answers does it. What may have been done is asked of no other: it is said.
+fn ask(addresses: &[String], request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
+    let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
+    let mut unreached = None;
+    for address in addresses {
+        let response = match &body {
+            Some(body) => client::post(address, "/users", body, WAIT),
+            None => client::get(address, "/users", WAIT),
+        };
+        let response = match response {
+            Ok(response) => response,
+            Err(error) => {
+                unreached = unreached.or(Some(Problem::unreachable(address, error)));
+                continue;
+            }
+        };
+        return response.json().map_err(|refusal| {
+            let (exit, code) = match (response.status, &*refusal.code) {
+                (_, UNKNOWN_OUTCOME) => (Exit::Unreachable, "unknown_outcome"),
+                (401 | 403, _) => (Exit::Failed, "forbidden"),
+                (500.., _) => (Exit::Unreachable, "unavailable"),
+                _ => (Exit::Failed, "refused"),
+            };
+            Problem::new(exit, code, refusal.message).hint(refusal.hint)
+        });
+    }
+    Err(unreached.unwrap_or_else(|| Problem::usage("no --admin address")))
+}
+
+fn shown(view: &UsersView) -> String {
+    if view.open {
+        return "no users: everybody who is let in may do everything; the first user is to be an admin\n\
+                next: quorate user set NAME --role admin --ask-password"
+            .to_owned();
+    }
+    let width = view.users.iter().map(|user| user.name.len()).max();
+    let width = width.unwrap_or(0).max("user".len());
+    let mut text = format!("{:width$}  {:8}  let in by\n", "user", "role");
+    for user in &view.users {
+        let by = match (&*user.name, user.password) {
+            ("default", false) => "nothing",
+            (_, true) => "certificate or password",
+            (_, false) => "certificate",
+        };
+        text += &format!("{:width$}  {:8}  {by}\n", user.name, user.role);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::users::UserView;
+
+    use super::*;
+
+    #[test]
+    fn users_are_a_table_and_no_users_say_what_is_next() {
+        let user = |name: &str, role: &str, password| UserView {
+            name: name.to_owned(),
+            role: role.to_owned(),
+            password,
+        };
+        let view = UsersView {
+            open: false,
+            users: vec![
+                user("administrator", "admin", true),
+                user("default", "reader", false),
+                user("web", "writer", false),
+            ],
+        };
+        let expected = "\
+user           role      let in by
+administrator  admin     certificate or password
+default        reader    nothing
+web            writer    certificate
+";
+        assert_eq!(shown(&view), expected);
+        let open = UsersView {
+            open: true,
+            users: Vec::new(),
+        };
+        assert!(shown(&open).contains("quorate user set NAME --role admin"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Passwords are checked by a thread of their own: each takes some tens of milliseconds, and a turn of the reactor has none.
+
+use std::{
+    fmt, io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+use quorate_access::{Checker, password};
+use quorate_net::{Asked, Asks, Wake, asks};
+
+/// Passwords that wait. More are refused: who guesses holds up others for a few seconds at most.
+const WAITING_MAX: usize = 64;
+
+struct Job {
+    ticket: u64,
+    hash: String,
+    password: Vec<u8>,
+}
+
+/// The reactor's side.
+pub struct Passwords {
+    jobs: SyncSender<Job>,
+    verdicts: Asked<(u64, bool)>,
+    /// Given to the thread, and not judged: while there are none, nothing is looked at.
+    open: usize,
+}
+
+impl fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never what waits.
+        f.write_str("Passwords")
+    }
+}
+
+impl Passwords {
+    /// Starts the thread. It ends when this does.
+    pub fn start() -> io::Result<Self> {
+        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        // A reactor that hangs holds up this thread, and nobody else.
+        let (told, verdicts) = asks(WAITING_MAX)?;
+        thread::Builder::new()
+            .name("passwords".to_owned())
+            .spawn(move || work(&waiting, &told))?;
+        Ok(Self {
+            jobs,
+            verdicts,
+            open: 0,
+        })
+    }
+
+    /// Readable when there may be a verdict.
+    pub fn wake(&self) -> &Arc<Wake> {
+        self.verdicts.wake()
+    }
+}
+
+fn work(waiting: &Receiver<Job>, told: &Asks<(u64, bool)>) {
+    for job in waiting {
+        let fits = password::fits(&job.hash, &job.password);
+        if !told.put((job.ticket, fits)) {
+            return;
+        }
+    }
+}
+
+impl Checker for Passwords {
+    fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool {
+        let job = Job {
+            ticket,
+            hash: hash.to_owned(),
+            password: password.to_vec(),
+        };
+        let taken = self.jobs.try_send(job).is_ok();
+        self.open += usize::from(taken);
+        taken
+    }
+
+    fn verdict(&mut self) -> Option<(u64, bool)> {
+        if self.open == 0 {
+            return None;
+        }
+        self.verdicts.begin();
+        let verdict = self.verdicts.next();
+        self.open -= usize::from(verdict.is_some());
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    fn verdicts_come_with_their_tickets_and_a_full_desk_refuses() {
+        let mut passwords = Passwords::start().unwrap();
+        let hash = password::hash(b"sesame").unwrap();
+        let mut taken = Vec::new();
+        for ticket in 0..200 {
+            let given: &[u8] = if ticket % 2 == 0 { b"sesame" } else { b"guess" };
+            if passwords.check(ticket, &hash, given) {
+                taken.push(ticket);
+            }
+        }
+        assert!(taken.len() < 200, "more than may wait were taken");
+        assert!(taken.len() >= WAITING_MAX);
+        let mut heard = Vec::new();
+        let wake = Arc::clone(passwords.wake());
+        while heard.len() < taken.len() {
+            let mut fds = [PollFd::new(&wake, PollFlags::IN)];
+            poll(&mut fds, None).unwrap();
+            while let Some((ticket, fits)) = passwords.verdict() {
+                assert_eq!(fits, ticket % 2 == 0, "{ticket}");
+                heard.push(ticket);
+            }
+        }
+        assert_eq!(heard, taken);
+        assert!(!format!("{passwords:?}").contains("sesame"));
+    }
+}
