@@ -2,19 +2,24 @@
 
 mod shown;
 
-use std::{net::SocketAddrV4, path::PathBuf};
+use std::{
+    net::SocketAddrV4,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use quorate_admin::{look::look, reaching::COUNT_MAX};
 use quorate_bench::run::launcher;
 use quorate_doctor::{
-    examination::{Wish, examine},
+    examination::{Report, Wish, examine},
+    finding::State,
+    monitoring,
     system::System,
 };
 
 use crate::{
     config::address_argument,
-    output::{Exit, Output, Problem},
+    output::{Exit, Output, Problem, print},
 };
 
 /// The group that is tried where none is named.
@@ -23,11 +28,11 @@ const GROUP: &str = "239.81.84.69:7460";
 /// Flags.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Exits with 0 if tcp works and nothing is failing, else with 1. \
-                        docs/operate/doctor.md says what each finding means."
+    after_help = "Exits with 0 if tcp works and nothing is failing, else with 1; with --check with 0, 1, 2 or 3, as \
+                  monitoring expects. docs/operate/doctor.md says what each finding means."
 )]
 pub(crate) struct DoctorArgs {
-    /// Data folder of a node, or where one is to be: its disk is looked at (a few MiB, removed again; with --check
+    /// Data folder of a node, or where one is to be: its disk is looked at (a few MiB, removed again; with --measure
     /// 600 MiB)
     #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
@@ -49,7 +54,19 @@ pub(crate) struct DoctorArgs {
     count: u32,
     /// Measure what was predicted, on this machine, and say how far off it is; takes some seconds
     #[arg(long)]
+    measure: bool,
+    /// For monitoring: one line, and 0, 1, 2 or 3 for ok, warning, critical and unknown, as Nagios has it; nothing that
+    /// takes long is tried
+    #[arg(long, conflicts_with = "measure")]
     check: bool,
+    /// Findings that --check leaves out
+    #[arg(
+        long,
+        value_name = "NAME[,…]",
+        value_delimiter = ',',
+        requires = "check"
+    )]
+    ignore: Vec<String>,
 }
 
 fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
@@ -64,8 +81,52 @@ fn interface_argument(text: &str) -> Result<String, String> {
         .ok_or_else(|| "not the name of an interface; `ip link` lists them".to_owned())
 }
 
-/// Runs the command.
-pub(crate) fn run(args: &DoctorArgs, output: Output) -> Result<Exit, Problem> {
+impl DoctorArgs {
+    /// Whether it needs a certificate that nodes take.
+    pub(crate) fn asks_nodes(&self) -> bool {
+        !self.admin.is_empty()
+    }
+}
+
+/// Runs the command; `tls` is the folder of certificates that is looked at, too.
+pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
+    match report(args, tls) {
+        Ok(report) if args.check => {
+            let told = monitoring::tell(&report, &args.ignore);
+            output.result(&report, || told.line.clone());
+            Ok(told_exit(told.state))
+        }
+        Ok(report) => {
+            output.result(&report, || shown::human(&report));
+            Ok(match report.healthy {
+                true => Exit::Done,
+                false => Exit::Failed,
+            })
+        }
+        // Monitoring reads one line, and that a cluster does not answer is what it is there for.
+        Err(problem) if args.check => {
+            let state = match problem.exit {
+                Exit::Unreachable => State::Failing,
+                _ => State::Unknown,
+            };
+            match output.json {
+                true => drop(output.problem(&problem)),
+                false => print(&monitoring::line(state, &problem.message).line),
+            }
+            Ok(told_exit(state))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// The numbers of monitoring mean other things than ours, and are the same.
+fn told_exit(state: State) -> Exit {
+    let code = monitoring::code(state);
+    let all = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Unreachable];
+    all[usize::from(code)]
+}
+
+fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
         [] => None,
         admin => Some(look(admin)?),
@@ -74,21 +135,18 @@ pub(crate) fn run(args: &DoctorArgs, output: Output) -> Result<Exit, Problem> {
     let launcher = launcher()?;
     let wish = Wish {
         data: args.data.as_deref(),
+        tls,
         peers: &args.peer,
         cluster: cluster.as_ref().map(|cluster| (cluster, &args.admin[..])),
         group: args.plane_group.unwrap_or(group),
         group_wanted: args.plane_group.is_some(),
         interface: args.interface.as_deref(),
         count: args.count,
-        check: args.check,
+        measure: args.measure,
+        quick: args.check,
         launcher: Some(&launcher),
     };
-    let report = examine(&System::real(), &wish);
-    output.result(&report, || shown::human(&report));
-    Ok(match report.healthy {
-        true => Exit::Done,
-        false => Exit::Failed,
-    })
+    Ok(examine(&System::real(), &wish))
 }
 
 #[cfg(test)]
