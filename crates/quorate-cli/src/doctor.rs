@@ -3,6 +3,7 @@
 mod shown;
 
 use std::{
+    io,
     net::SocketAddrV4,
     path::{Path, PathBuf},
 };
@@ -11,8 +12,9 @@ use clap::Args;
 use quorate_admin::{look::look, reaching::COUNT_MAX};
 use quorate_bench::run::launcher;
 use quorate_doctor::{
+    bundle,
     examination::{Report, Wish, examine},
-    finding::State,
+    finding::{Finding, State},
     monitoring,
     system::System,
 };
@@ -67,6 +69,18 @@ pub(crate) struct DoctorArgs {
         requires = "check"
     )]
     ignore: Vec<String>,
+    /// All of this for helpers from elsewhere, as .tar.gz without secrets: the report, what each node says, logs, what the
+    /// machine says of itself
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    bundle: Option<PathBuf>,
+    /// Logs whose last 8 MiB go into the bundle, beside the journal's
+    #[arg(
+        long,
+        value_name = "FILE[,…]",
+        value_delimiter = ',',
+        requires = "bundle"
+    )]
+    log: Vec<PathBuf>,
 }
 
 fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
@@ -90,6 +104,9 @@ impl DoctorArgs {
 
 /// Runs the command; `tls` is the folder of certificates that is looked at, too.
 pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
+    if let Some(to) = &args.bundle {
+        bundle::is_free(to).map_err(|error| not_made(to, &error))?;
+    }
     match report(args, tls) {
         Ok(report) if args.check => {
             let told = monitoring::tell(&report, &args.ignore);
@@ -126,10 +143,28 @@ fn told_exit(state: State) -> Exit {
     all[usize::from(code)]
 }
 
+fn not_made(to: &Path, error: &io::Error) -> Problem {
+    let shown = to.display();
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let what = format_args!("{shown} is there already, and nothing is written over");
+            Problem::new(Exit::Failed, "exists", what)
+                .hint("name another --bundle FILE, or remove it")
+        }
+        _ => Problem::io(format_args!("make the bundle {shown}"), error)
+            .hint("is there such a folder, may it be written to, and has the disk room?"),
+    }
+}
+
 fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
-        [] => None,
-        admin => Some(look(admin)?),
+        [] => Err("give --admin".to_owned()),
+        admin => match look(admin) {
+            Ok(cluster) => Ok(cluster),
+            // What can be had is wanted most when nobody answers.
+            Err(silent) if args.bundle.is_some() => Err(silent.to_string()),
+            Err(silent) => return Err(silent.into()),
+        },
     };
     let group = GROUP.parse().expect("the usual group is one");
     let launcher = launcher()?;
@@ -137,7 +172,10 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
         data: args.data.as_deref(),
         tls,
         peers: &args.peer,
-        cluster: cluster.as_ref().map(|cluster| (cluster, &args.admin[..])),
+        cluster: cluster
+            .as_ref()
+            .ok()
+            .map(|cluster| (cluster, &args.admin[..])),
         group: args.plane_group.unwrap_or(group),
         group_wanted: args.plane_group.is_some(),
         interface: args.interface.as_deref(),
@@ -146,7 +184,25 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
         quick: args.check,
         launcher: Some(&launcher),
     };
-    Ok(examine(&System::real(), &wish))
+    let system = System::real();
+    let mut report = examine(&system, &wish);
+    if let (Err(why), true) = (&cluster, args.asks_nodes()) {
+        let hint = "is a node running? give its address with --admin";
+        report.add(Finding::failing("nodes", "no node answers", hint).detail(why));
+    }
+    if let Some(to) = &args.bundle {
+        let wish = bundle::Wish {
+            report: serde_json::to_value(&report).expect("results are plain data"),
+            shown: shown::human(&report),
+            cluster: wish
+                .cluster
+                .ok_or_else(|| cluster.as_ref().err().cloned().unwrap_or_default()),
+            logs: &args.log,
+        };
+        let made = bundle::write(to, &system, &wish).map_err(|error| not_made(to, &error))?;
+        report.bundle = Some(made);
+    }
+    Ok(report)
 }
 
 #[cfg(test)]

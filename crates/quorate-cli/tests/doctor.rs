@@ -327,6 +327,84 @@ fn members_hear_each_other() {
     cluster.wait_until_all_serve();
 }
 
+/// What helpers get of a running node: every page of it, and the log that was named; no byte of what was planted.
+#[test]
+fn a_bundle_has_everything_but_secrets() {
+    let cluster = Cluster::start(1, &[]);
+    let admin = cluster.nodes.admin_addresses()[0].clone();
+    let folder = tempfile::tempdir().unwrap();
+    let plane = "0123456789abcdef".repeat(4);
+    let log = folder.path().join("n1.log");
+    let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQplanted\n-----END PRIVATE KEY-----";
+    fs::write(
+        &log,
+        format!("first\n{key}\npassword=planted\n3 {plane}\nlast\n"),
+    )
+    .unwrap();
+    let to = folder.path().join("b.tar.gz");
+    let bundle = to.to_str().unwrap();
+    let arguments = [
+        "doctor",
+        "--admin",
+        &admin,
+        "--count",
+        "1",
+        "--bundle",
+        bundle,
+        "--log",
+        log.to_str().unwrap(),
+        "--json",
+    ];
+    let (_, json) = quorate_json(&arguments);
+    let files = json["bundle"]["files"].as_array().unwrap();
+    let named = |name: &str| files.iter().any(|file| file["file"] == name);
+    for name in [
+        "report.json",
+        "report.txt",
+        "versions.json",
+        "nodes/1/status.json",
+        "nodes/1/metrics.txt",
+        "nodes/1/members.json",
+        "nodes/1/tuning.json",
+        "logs/1-n1.log",
+        "machine/proc/meminfo",
+    ] {
+        assert!(named(name), "{name}: {json}");
+    }
+    let unpacked = std::process::Command::new("tar")
+        .args(["-xzOf", bundle])
+        .output()
+        .unwrap();
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    let text = String::from_utf8(unpacked.stdout).unwrap();
+    for part in ["first\n", "last\n", "quorate_"] {
+        assert!(text.contains(part), "{part}");
+    }
+    for secret in ["planted", "MC4C", &plane] {
+        assert!(!text.contains(secret), "{secret}");
+    }
+    // Nothing is written over, and that is said before anything is looked at.
+    let (code, json) = quorate_json(&arguments);
+    assert_eq!((code, &json["error"]["code"]), (1, &json!("exists")));
+}
+
+/// A bundle is wanted most when no node answers.
+#[test]
+fn a_bundle_is_made_also_when_nobody_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("b.tar.gz");
+    let bundle = to.to_str().unwrap();
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let (code, json) = quorate_json(&["doctor", "--admin", &nobody, "--bundle", bundle, "--json"]);
+    assert_eq!(
+        (code, &finding(&json, "nodes")["state"]),
+        (1, &json!("failing"))
+    );
+    let missing = json["bundle"]["missing"].to_string();
+    assert!(missing.contains("no node answers at"), "{missing}");
+    assert!(to.exists());
+}
+
 #[test]
 fn bad_arguments_are_one_clear_error() {
     for (arguments, said) in [
@@ -345,6 +423,13 @@ fn bad_arguments_are_one_clear_error() {
         (&["doctor", "--peer", "nonsense"], "not HOST:PORT"),
         (&["doctor", "--admin", "nonsense"], "not HOST:PORT"),
         (&["doctor", "--count", "0"], "1..=1000"),
+        (&["doctor", "--check", "--measure"], "cannot be used with"),
+        (
+            &["doctor", "--check", "--bundle", "b"],
+            "cannot be used with",
+        ),
+        (&["doctor", "--ignore", "thp"], "--check"),
+        (&["doctor", "--log", "f"], "--bundle"),
     ] {
         let output = quorate(arguments);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -378,6 +463,8 @@ fn help_says_how_it_exits() {
         "--measure",
         "--check",
         "--ignore",
+        "--bundle",
+        "--log",
         "Exits with 0",
         "docs/operate/doctor.md",
     ] {

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::{
     buffers,
+    bundle::Manifest,
     certificates::{self, Certificate},
     cgroups, clock,
     disk::{self, Room},
@@ -87,6 +88,8 @@ pub struct Report {
     pub trips: Option<Vec<Trip>>,
     /// Predictions beside measurements, if that was asked for.
     pub measured: Option<Vec<Compared>>,
+    /// What went into a bundle, if one was made.
+    pub bundle: Option<Manifest>,
     /// Whether tcp works and nothing is failing.
     pub healthy: bool,
 }
@@ -210,6 +213,15 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         reach,
         trips,
         measured,
+        bundle: None,
+    }
+}
+
+impl Report {
+    /// One more finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+        self.healthy = self.healthy && is_healthy(&self.findings, &self.planes);
     }
 }
 
@@ -271,6 +283,7 @@ pub(crate) mod tests {
             reach: None,
             trips: None,
             measured: None,
+            bundle: None,
             healthy: true,
         }
     }
@@ -306,6 +319,7 @@ pub(crate) mod tests {
         assert_eq!(
             keys(&json),
             [
+                "bundle",
                 "certificates",
                 "figures",
                 "findings",

@@ -5,13 +5,14 @@
 //! [`honesty`], [`certificates`], [`uring`], [`multicast`], [`peers`], [`nodes`]), each of which gives [`finding::Finding`]s; what they read of `/proc` and `/sys` comes through [`system::System`], so that tests can
 //! bring their own. [`plane`] makes verdicts of findings, [`figures`] are the numbers that predictions rest on,
 //! [`predict`] asks the model, [`measure`] compares them, [`reach`] asks members about multicast, [`trips`] are the ways between them,
-//! [`monitoring`] makes one line of all of it, and [`examination`] is
+//! [`monitoring`] makes one line of all of it, [`bundle`] one file without secrets ([`redact`]), and [`examination`] is
 //! all of it in order.
 //!
 //! What is not known is said to be so, with the reason: nothing is guessed.
 #![forbid(unsafe_code)]
 
 pub mod buffers;
+pub mod bundle;
 pub mod certificates;
 pub mod cgroups;
 pub mod clock;
@@ -35,6 +36,7 @@ pub mod peers;
 pub mod plane;
 pub mod predict;
 pub mod reach;
+pub mod redact;
 pub mod rights;
 pub mod system;
 pub mod trips;

@@ -2,6 +2,7 @@
 
 use quorate_admin::tuning::{thousands, time};
 use quorate_doctor::{
+    bundle::Manifest,
     examination::Report,
     figures::Figures,
     finding::{Finding, State},
@@ -42,6 +43,25 @@ pub(super) fn human(report: &Report) -> String {
     }
     if let Some(all) = &report.measured {
         text.push_str(&format!("\n{}", measured(all)));
+    }
+    if let Some(manifest) = &report.bundle {
+        text.push_str(&format!("\n{}", bundle(manifest)));
+    }
+    text
+}
+
+fn bundle(manifest: &Manifest) -> String {
+    let lines: usize = manifest
+        .files
+        .iter()
+        .filter_map(|file| file.redacted_lines)
+        .sum();
+    let mut text = format!(
+        "the bundle has {} files, for its owner alone; of {lines} lines parts were left out. Read it before you send it.\n",
+        manifest.files.len() + 1
+    );
+    for missing in &manifest.missing {
+        text.push_str(&format!("not in it: {}: {}\n", missing.what, missing.why));
     }
     text
 }
