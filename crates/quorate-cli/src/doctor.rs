@@ -96,8 +96,8 @@ fn interface_argument(text: &str) -> Result<String, String> {
 }
 
 impl DoctorArgs {
-    /// Whether it needs a certificate that nodes take.
-    pub(crate) fn asks_nodes(&self) -> bool {
+    /// Whether a cluster is looked at, too.
+    fn asks_nodes(&self) -> bool {
         !self.admin.is_empty()
     }
 }
@@ -159,12 +159,15 @@ fn not_made(to: &Path, error: &io::Error) -> Problem {
 fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
         [] => Err("give --admin".to_owned()),
-        admin => match look(admin) {
-            Ok(cluster) => Ok(cluster),
-            // What can be had is wanted most when nobody answers.
-            Err(silent) if args.bundle.is_some() => Err(silent.to_string()),
-            Err(silent) => return Err(silent.into()),
-        },
+        admin => {
+            let proved = tls.map_or(Ok(()), crate::prove_by);
+            match proved.and_then(|()| Ok(look(admin)?)) {
+                Ok(cluster) => Ok(cluster),
+                // What can be had is wanted most when nobody answers.
+                Err(problem) if args.bundle.is_some() => Err(problem.message),
+                Err(problem) => return Err(problem),
+            }
+        }
     };
     let group = GROUP.parse().expect("the usual group is one");
     let launcher = launcher()?;

@@ -128,16 +128,17 @@ fn main() -> ExitCode {
 }
 
 /// Nodes are asked with this certificate, if there is one. A node that is to be started reads its own, a demo's nodes have
-/// none, and a doctor who asks nobody says itself what is wrong with it.
+/// none, and a doctor says himself what is wrong with it.
 fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
-    let without = match command {
-        Command::Start(_) | Command::Demo(_) => true,
-        Command::Doctor(args) => !args.asks_nodes(),
-        _ => false,
-    };
-    let Some(folder) = tls.filter(|_| !without) else {
-        return Ok(());
-    };
+    let without = matches!(
+        command,
+        Command::Start(_) | Command::Demo(_) | Command::Doctor(_)
+    );
+    tls.filter(|_| !without).map_or(Ok(()), prove_by)
+}
+
+/// Nodes are asked with the certificate in this folder.
+pub(crate) fn prove_by(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files)?;
     let _ = CERTIFICATE.set(ClientTrust::load(&files)?);

@@ -221,6 +221,12 @@ fn certificates_are_looked_at() {
         "{text}"
     );
     assert_eq!(output.status.code(), Some(2));
+    // Nobody can be asked with such a certificate.
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let output = quorate(&["doctor", "--check", "--tls", &own, "--admin", &nobody]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("QUORATE UNKNOWN - "), "{text}");
+    assert_eq!(output.status.code(), Some(3));
 }
 
 /// Prediction and measurement stand side by side, and the error follows from both.

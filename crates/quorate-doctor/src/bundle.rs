@@ -164,7 +164,6 @@ pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest
     archive.into_inner()?.finish()?.flush()?;
     part.as_file().sync_all()?;
     part.persist_noclobber(to).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()?;
     Ok(manifest)
 }
 

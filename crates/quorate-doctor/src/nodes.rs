@@ -1,8 +1,12 @@
-//! What the nodes of a running cluster should have in common and do not: versions, and settings.
+//! What the nodes of a running cluster should have in common and do not: versions, and settings; and whether each has
+//! room for what its log may become.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_admin::view::{Answer, ClusterView, NodeView};
+use quorate_admin::{
+    units::{bytes, span},
+    view::{Answer, ClusterView, NodeView},
+};
 
 use crate::finding::Finding;
 
@@ -11,11 +15,14 @@ const NAMED_MAX: usize = 8;
 /// Characters of a value that are shown: it comes from elsewhere.
 const VALUE_MAX: usize = 60;
 
-/// Versions, then settings.
+/// A disk that is full within so many seconds is somebody's work today.
+const SOON_S: u64 = 24 * 3600;
+
+/// Versions, settings, room.
 pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
     let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
     let silent = cluster.nodes.len() - views.len();
-    let found = [versions(&views), settings(&views)];
+    let found = [versions(&views), settings(&views), room(&views)];
     found
         .into_iter()
         .map(|finding| match silent {
@@ -135,6 +142,43 @@ fn settings(views: &[&NodeView]) -> Finding {
     }
 }
 
+/// Whether logs have room to grow to the size above which they are not kept for others.
+fn room(views: &[&NodeView]) -> Finding {
+    let name = "room of nodes";
+    let hint = "make room on those machines, or lower --log-max";
+    let mut trouble = Vec::new();
+    let mut known = 0;
+    for view in views {
+        let Some(free) = view.disk.free_bytes else {
+            continue;
+        };
+        known += 1;
+        let most = view.settings.get("log-max");
+        let most = most.and_then(|text| text.parse::<u64>().ok());
+        let grows = most.map_or(0, |most| most.saturating_sub(view.log_bytes));
+        match view.disk.full_in_seconds {
+            Some(seconds) if seconds < SOON_S => {
+                trouble.push(format!("node {} is full in {}", view.node, span(seconds)));
+            }
+            _ if free < grows => trouble.push(format!(
+                "node {}: {} free, and its log may grow by {}",
+                view.node,
+                bytes(free),
+                bytes(grows)
+            )),
+            _ => (),
+        }
+    }
+    if !trouble.is_empty() {
+        trouble.truncate(NAMED_MAX);
+        return Finding::warning(name, trouble.join("; "), hint);
+    }
+    match known {
+        0 => Finding::unknown(name, "no node says how much is free", "df, on each"),
+        _ => Finding::ok(name, format!("{known} nodes have room for their logs")),
+    }
+}
+
 fn list(nodes: &BTreeSet<u32>) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(" ")
@@ -172,7 +216,7 @@ pub(crate) mod tests {
         };
         let cluster = ClusterView::new(vec![view(1), view(2), view(3)]);
         let found = examine(&cluster);
-        let [versions, settings] = &found[..] else {
+        let [versions, settings, _] = &found[..] else {
             panic!("{found:?}")
         };
         [versions, settings].map(|finding| (finding.state, finding.what.clone()))
@@ -219,6 +263,30 @@ pub(crate) mod tests {
         assert_eq!(settings.0, State::Ok);
         let [_, settings] = examined(|view| view.settings.clear());
         assert_eq!(settings.0, State::Unknown);
+    }
+
+    #[test]
+    fn a_log_has_room_to_grow_or_it_is_said_whose_has_none() {
+        let of = |free, full, log_max: &str| {
+            let mut view = view(7);
+            view.disk.free_bytes = free;
+            view.disk.full_in_seconds = full;
+            view.log_bytes = 1 << 30;
+            let setting = ("log-max".to_owned(), log_max.to_owned());
+            view.settings = [setting].into();
+            let found = room(&[&view]);
+            (found.state, found.what)
+        };
+        let (max, gib) = ("8589934592", 1u64 << 30);
+        assert_eq!(of(Some(7 * gib), None, max).0, State::Ok);
+        let (state, what) = of(Some(5 * gib), None, max);
+        assert_eq!(state, State::Warning);
+        assert_eq!(what, "node 7: 5 GiB free, and its log may grow by 7 GiB");
+        assert_eq!(of(Some(5 * gib), None, "much").0, State::Ok);
+        let (state, what) = of(Some(99 * gib), Some(7200), max);
+        assert_eq!((state, &*what), (State::Warning, "node 7 is full in 2 h"));
+        assert_eq!(of(Some(99 * gib), Some(SOON_S), max).0, State::Ok);
+        assert_eq!(of(None, None, max).0, State::Unknown);
     }
 
     #[test]

@@ -89,8 +89,8 @@ pub fn json(document: &Json) -> Json {
         Json::Object(all) => {
             let entries = all.iter().map(|(name, value)| {
                 let kept = match (value, word(name)) {
-                    (Json::String(_) | Json::Number(_), Some(_)) => Json::from(GONE),
-                    _ => json(value),
+                    (Json::Null | Json::Bool(_), _) | (_, None) => json(value),
+                    (_, Some(_)) => Json::from(GONE),
                 };
                 (name.clone(), kept)
             });
@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn documents_and_variables() {
         let document =
-            serde_json::json!({"a": ["password=x"], "token": "x", "n": 1, "tokens": {"b": "c"}});
-        let expected = serde_json::json!({"a": ["password [redacted]"], "token": GONE, "n": 1, "tokens": {"b": "c"}});
+            serde_json::json!({"a": ["password=x"], "token": "x", "n": 1, "tokens": ["b"]});
+        let expected = serde_json::json!({"a": ["password [redacted]"], "token": GONE, "n": 1, "tokens": GONE});
         assert_eq!(json(&document), expected);
         assert_eq!(value("QUORATE_PLANE_KEY", "/a"), GONE);
         assert_eq!(value("QUORATE_DATA", "/var/n1"), "/var/n1");
