@@ -20,12 +20,13 @@ mod turn;
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     fmt::Write as _,
     io,
     net::{SocketAddr, TcpListener},
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -93,6 +94,8 @@ pub struct Admin {
     backups: Turn,
     ears: reaching::Ears,
     protection: Protection,
+    /// What the node was started with; once in a process.
+    settings: Arc<OnceLock<BTreeMap<String, String>>>,
     audience: Audience,
     acts: Acts,
     checks: Checks,
@@ -122,6 +125,7 @@ impl Admin {
         let phase = Phase::Starting(Start::new("starting"));
         let admin = Self {
             protection,
+            settings: Arc::default(),
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
@@ -148,6 +152,11 @@ impl Admin {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What the node was started with, of what nodes should have in common: it is shown, and holds no secrets.
+    pub fn started_with(&self, settings: BTreeMap<String, String>) {
+        let _ = self.settings.set(settings);
     }
 
     /// The node has this id.
@@ -234,6 +243,7 @@ impl Admin {
     fn view(&self, status: &Status, store: &'static str) -> NodeView {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
+        view.settings = self.settings.get().cloned().unwrap_or_default();
         let warnings = view
             .certificates
             .iter()

@@ -93,6 +93,9 @@ pub struct NodeView {
     /// When its certificates end; empty if it has none.
     #[serde(default)]
     pub certificates: Vec<CertificateView>,
+    /// What it was started with of what nodes should have in common; empty if it does not say.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
     /// The members of the configuration.
     pub members: Vec<MemberView>,
 }
@@ -596,6 +599,7 @@ impl NodeView {
             choices: status.choices.clone(),
             device: status.device.as_ref().map(DeviceView::new),
             certificates: Vec::new(),
+            settings: BTreeMap::new(),
             members: status
                 .peers
                 .iter()
@@ -812,6 +816,7 @@ pub(crate) mod tests {
         // One more within is more than the macro's recursion takes.
         expected["device"] = serde_json::Value::Null;
         expected["certificates"] = serde_json::json!([]);
+        expected["settings"] = serde_json::json!({});
         expected["quorum"] = "majority".into();
         expected["traffic"] =
             serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000});

@@ -52,6 +52,11 @@ impl Latencies {
         us(self.0.max())
     }
 
+    /// How many took no longer than so many microseconds.
+    pub fn count_to_us(&self, us: u64) -> u64 {
+        self.0.count_between(0, us.saturating_mul(1000))
+    }
+
     /// The mean, in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1000.0

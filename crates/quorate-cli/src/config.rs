@@ -4,6 +4,7 @@ mod hostname;
 mod layers;
 mod plane;
 mod settings;
+mod told;
 mod trust;
 mod tuning;
 
@@ -72,6 +73,8 @@ pub(crate) struct StartConfig {
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
     pub(crate) engine: Want,
+    /// What others may know of all that.
+    pub(crate) told: BTreeMap<String, String>,
 }
 
 impl StartConfig {
@@ -201,6 +204,7 @@ impl StartConfig {
             transfer_limit: layers.optional("transfer-limit", TRANSFER_LIMIT, parse_transfer)?,
             tuning: tuning::resolve(&layers)?,
             engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
+            told: told::told(&layers),
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
         config.check()?;

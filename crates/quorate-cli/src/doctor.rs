@@ -2,19 +2,26 @@
 
 mod shown;
 
-use std::{net::SocketAddrV4, path::PathBuf};
+use std::{
+    io,
+    net::SocketAddrV4,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use quorate_admin::{look::look, reaching::COUNT_MAX};
 use quorate_bench::run::launcher;
 use quorate_doctor::{
-    examination::{Wish, examine},
+    bundle,
+    examination::{Report, Wish, examine},
+    finding::{Finding, State},
+    monitoring,
     system::System,
 };
 
 use crate::{
     config::address_argument,
-    output::{Exit, Output, Problem},
+    output::{Exit, Output, Problem, print},
 };
 
 /// The group that is tried where none is named.
@@ -23,11 +30,11 @@ const GROUP: &str = "239.81.84.69:7460";
 /// Flags.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Exits with 0 if tcp works and nothing is failing, else with 1. \
-                        docs/operate/doctor.md says what each finding means."
+    after_help = "Exits with 0 if tcp works and nothing is failing, else with 1; with --check with 0, 1, 2 or 3, as \
+                  monitoring expects. docs/operate/doctor.md says what each finding means."
 )]
 pub(crate) struct DoctorArgs {
-    /// Data folder of a node, or where one is to be: its disk is looked at (a few MiB, removed again; with --check
+    /// Data folder of a node, or where one is to be: its disk is looked at (a few MiB, removed again; with --measure
     /// 600 MiB)
     #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
@@ -49,7 +56,31 @@ pub(crate) struct DoctorArgs {
     count: u32,
     /// Measure what was predicted, on this machine, and say how far off it is; takes some seconds
     #[arg(long)]
+    measure: bool,
+    /// For monitoring: one line, and 0, 1, 2 or 3 for ok, warning, critical and unknown, as Nagios has it; nothing that
+    /// takes long is tried
+    #[arg(long, conflicts_with = "measure")]
     check: bool,
+    /// Findings that --check leaves out
+    #[arg(
+        long,
+        value_name = "NAME[,…]",
+        value_delimiter = ',',
+        requires = "check"
+    )]
+    ignore: Vec<String>,
+    /// All of this for helpers from elsewhere, as .tar.gz without secrets: the report, what each node says, logs, what the
+    /// machine says of itself
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    bundle: Option<PathBuf>,
+    /// Logs whose last 8 MiB go into the bundle, beside the journal's
+    #[arg(
+        long,
+        value_name = "FILE[,…]",
+        value_delimiter = ',',
+        requires = "bundle"
+    )]
+    log: Vec<PathBuf>,
 }
 
 fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
@@ -64,31 +95,117 @@ fn interface_argument(text: &str) -> Result<String, String> {
         .ok_or_else(|| "not the name of an interface; `ip link` lists them".to_owned())
 }
 
-/// Runs the command.
-pub(crate) fn run(args: &DoctorArgs, output: Output) -> Result<Exit, Problem> {
+impl DoctorArgs {
+    /// Whether a cluster is looked at, too.
+    fn asks_nodes(&self) -> bool {
+        !self.admin.is_empty()
+    }
+}
+
+/// Runs the command; `tls` is the folder of certificates that is looked at, too.
+pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
+    if let Some(to) = &args.bundle {
+        bundle::is_free(to).map_err(|error| not_made(to, &error))?;
+    }
+    match report(args, tls) {
+        Ok(report) if args.check => {
+            let told = monitoring::tell(&report, &args.ignore);
+            output.result(&report, || told.line.clone());
+            Ok(told_exit(told.state))
+        }
+        Ok(report) => {
+            output.result(&report, || shown::human(&report));
+            Ok(match report.healthy {
+                true => Exit::Done,
+                false => Exit::Failed,
+            })
+        }
+        // Monitoring reads one line, and that a cluster does not answer is what it is there for.
+        Err(problem) if args.check => {
+            let state = match problem.exit {
+                Exit::Unreachable => State::Failing,
+                _ => State::Unknown,
+            };
+            match output.json {
+                true => drop(output.problem(&problem)),
+                false => print(&monitoring::line(state, &problem.message).line),
+            }
+            Ok(told_exit(state))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// The numbers of monitoring mean other things than ours, and are the same.
+fn told_exit(state: State) -> Exit {
+    let code = monitoring::code(state);
+    let all = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Unreachable];
+    all[usize::from(code)]
+}
+
+fn not_made(to: &Path, error: &io::Error) -> Problem {
+    let shown = to.display();
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let what = format_args!("{shown} is there already, and nothing is written over");
+            Problem::new(Exit::Failed, "exists", what)
+                .hint("name another --bundle FILE, or remove it")
+        }
+        _ => Problem::io(format_args!("make the bundle {shown}"), error)
+            .hint("is there such a folder, may it be written to, and has the disk room?"),
+    }
+}
+
+fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
-        [] => None,
-        admin => Some(look(admin)?),
+        [] => Err("give --admin".to_owned()),
+        admin => {
+            let proved = tls.map_or(Ok(()), crate::prove_by);
+            match proved.and_then(|()| Ok(look(admin)?)) {
+                Ok(cluster) => Ok(cluster),
+                // What can be had is wanted most when nobody answers.
+                Err(problem) if args.bundle.is_some() => Err(problem.message),
+                Err(problem) => return Err(problem),
+            }
+        }
     };
     let group = GROUP.parse().expect("the usual group is one");
     let launcher = launcher()?;
     let wish = Wish {
         data: args.data.as_deref(),
+        tls,
         peers: &args.peer,
-        cluster: cluster.as_ref().map(|cluster| (cluster, &args.admin[..])),
+        cluster: cluster
+            .as_ref()
+            .ok()
+            .map(|cluster| (cluster, &args.admin[..])),
         group: args.plane_group.unwrap_or(group),
         group_wanted: args.plane_group.is_some(),
         interface: args.interface.as_deref(),
         count: args.count,
-        check: args.check,
+        measure: args.measure,
+        quick: args.check,
         launcher: Some(&launcher),
     };
-    let report = examine(&System::real(), &wish);
-    output.result(&report, || shown::human(&report));
-    Ok(match report.healthy {
-        true => Exit::Done,
-        false => Exit::Failed,
-    })
+    let system = System::real();
+    let mut report = examine(&system, &wish);
+    if let (Err(why), true) = (&cluster, args.asks_nodes()) {
+        let hint = "is a node running? give its address with --admin";
+        report.add(Finding::failing("nodes", "no node answers", hint).detail(why));
+    }
+    if let Some(to) = &args.bundle {
+        let wish = bundle::Wish {
+            report: serde_json::to_value(&report).expect("results are plain data"),
+            shown: shown::human(&report),
+            cluster: wish
+                .cluster
+                .ok_or_else(|| cluster.as_ref().err().cloned().unwrap_or_default()),
+            logs: &args.log,
+        };
+        let made = bundle::write(to, &system, &wish).map_err(|error| not_made(to, &error))?;
+        report.bundle = Some(made);
+    }
+    Ok(report)
 }
 
 #[cfg(test)]

@@ -137,23 +137,29 @@ fn main() -> ExitCode {
     }
     let wanted = env::var_os(logging::VARIABLE);
     let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
+    let tls = cli.tls.as_deref().map(Path::new);
     let outcome = logging::start(wanted.as_deref())
-        .and_then(|()| prove(cli.tls.as_deref().map(Path::new), &cli.command))
+        .and_then(|()| prove(tls, &cli.command))
         .and_then(|()| log_in(cli.login.as_deref(), cli.login_file.as_deref()))
-        .and_then(|()| run(cli.command, output));
+        .and_then(|()| run(cli.command, tls, output));
     signals::yield_to_interrupt();
     outcome
         .unwrap_or_else(|problem| output.problem(&problem))
         .into()
 }
 
-/// Nodes are asked with this certificate, if there is one. A node that is to be started reads its own, and a demo's
-/// nodes have none.
+/// Nodes are asked with this certificate, if there is one. A node that is to be started reads its own, a demo's nodes have
+/// none, and a doctor says himself what is wrong with it.
 fn prove(tls: Option<&Path>, command: &Command) -> Result<(), Problem> {
-    let without = matches!(command, Command::Start(_) | Command::Demo(_));
-    let Some(folder) = tls.filter(|_| !without) else {
-        return Ok(());
-    };
+    let without = matches!(
+        command,
+        Command::Start(_) | Command::Demo(_) | Command::Doctor(_)
+    );
+    tls.filter(|_| !without).map_or(Ok(()), prove_by)
+}
+
+/// Nodes are asked with the certificate in this folder.
+pub(crate) fn prove_by(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files)?;
     let _ = CERTIFICATE.set(ClientTrust::load(&files)?);
@@ -220,13 +226,13 @@ fn arguments(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
     all
 }
 
-fn run(command: Command, output: Output) -> Result<Exit, Problem> {
+fn run(command: Command, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
     match command {
         Command::Start(args) => start::run(&args),
         Command::P4(args) => p4::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
-        Command::Doctor(args) => doctor::run(&args, output),
+        Command::Doctor(args) => doctor::run(&args, tls, output),
         Command::Member(command) => member::run(&command, output),
         Command::Stream(command) => stream::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),

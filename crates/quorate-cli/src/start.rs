@@ -94,6 +94,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             Problem::new(Exit::Usage, "device", refused).hint(hint)
         })?;
     let admin = Admin::start(&config.admin, folder.node(), protection).map_err(admin_failed)?;
+    admin.started_with(config.told.clone());
     bind_streams(&mut listeners, stream)?;
     if let Some(raw) = raw {
         let bound = listeners.bind_raw_streams(raw);

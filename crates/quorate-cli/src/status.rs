@@ -289,6 +289,7 @@ mod tests {
             notices: Vec::new(),
             progress: None,
             certificates: Vec::new(),
+            settings: std::collections::BTreeMap::new(),
             members: vec![member(1, None), member(2, Some(7))],
         }
     }

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::Output,
     sync::OnceLock,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use common::{NodeProcess, PATIENCE, program, quorate, wait_for};
@@ -220,6 +220,15 @@ fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result
     }
 }
 
+/// A copy of the authorities, to make more certificates with.
+fn authorities() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
+        fs::copy(certs().join(file), folder.path().join(file)).unwrap();
+    }
+    folder
+}
+
 #[test]
 fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let cluster = Cluster::start(1, &["--store", "memory", "--stream-raw", "127.0.0.1:0"]);
@@ -321,6 +330,22 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
             attempts += 1;
         }
     }
+    // One that was of the cluster, and has ended: with the second in which it was made.
+    let late = authorities();
+    authority::client(late.path(), "late", 0, false).unwrap();
+    authority::node(late.path(), 2, &["127.0.0.1".to_owned()], 0, false).unwrap();
+    let made = SystemTime::now();
+    wait_for("it to end", || {
+        (made.elapsed().ok()? > Duration::from_millis(1100)).then_some(())
+    });
+    let client = as_client(&late.path().join("client-late"));
+    for door in &doors[1..] {
+        shakes_hands(door, client()).unwrap_err();
+        attempts += 1;
+    }
+    let node = Trust::load(Files::in_folder(&late.path().join("node-2"))).unwrap();
+    shakes_hands(doors[0], node.peer_out(Some(1))).unwrap_err();
+    attempts += 1;
     // A client of the cluster is no peer.
     let client = as_client(&certs().join("client-ann"));
     shakes_hands(doors[0], client()).unwrap_err();
@@ -349,7 +374,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     assert!(attempts >= 40, "{attempts}");
     let refused = cluster.refused(1);
     // The admin server counts none of its own.
-    let expected = attempts - 1 - 9 - 4;
+    let expected = attempts - 1 - 9 - 4 - 1;
     assert!(refused >= expected, "{refused} of {expected} were counted");
     // It serves on, and lost nothing.
     assert_eq!(
@@ -365,6 +390,125 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
             !log.contains(secret) && !log.contains("PRIVATE KEY"),
             "{log}"
         );
+    }
+}
+
+/// [access-1] One name in the certificate, one role at every door; and a button of the page, which another node does, is no
+/// way around that.
+#[test]
+fn a_certificate_is_a_user_with_a_role_at_every_door() {
+    let cluster = Cluster::start(3, &["--store", "memory", "--stream-raw", "127.0.0.1:0"]);
+    let people = authorities();
+    for name in ["web", "eye", "eve"] {
+        authority::client(people.path(), name, 90, false).unwrap();
+    }
+    let folder = |name: &str| match name {
+        "ann" => certs().join("client-ann"),
+        name => people.path().join(format!("client-{name}")),
+    };
+    let admin = cluster.nodes.admin_addresses().join(",");
+    let run = |who: &str, words: &[&str]| {
+        let own = folder(who);
+        let mut all = words.to_vec();
+        all.extend(["--tls", own.to_str().unwrap()]);
+        quorate(&all)
+    };
+    for (name, role) in [("ann", "admin"), ("web", "writer"), ("eye", "reader")] {
+        let set = run(
+            "ann",
+            &["user", "set", name, "--role", role, "--admin", &admin],
+        );
+        assert!(set.status.success(), "{}", text(&set));
+    }
+    let client = |who: &str, node: u32| {
+        let options = Options {
+            deadline: PATIENCE,
+            tls: Some(ClientTrust::load(&ClientFiles::in_folder(&folder(who))).unwrap()),
+            ..Options::default()
+        };
+        Client::new(&[cluster.node(node).ready.client.clone()], options)
+    };
+    for node in 1..=3 {
+        let mut web = client("web", node);
+        wait_for("the writer to be known", || {
+            web.run(&[b"SET", b"k", b"v"]).ok()
+        });
+        let refused = web.run(&[b"FLUSHALL"]).unwrap_err().to_string();
+        assert!(refused.contains("NOPERM User web "), "{refused}");
+        let mut eye = client("eye", node);
+        assert_eq!(
+            eye.ask(&[b"GET", b"k"]).unwrap(),
+            Reply::Bulk(b"v".to_vec())
+        );
+        for who in ["eye", "eve"] {
+            let refused = client(who, node)
+                .ask(&[b"SET", b"k", b"w"])
+                .unwrap_err()
+                .to_string();
+            assert!(refused.contains("NOPERM"), "{who}: {refused}");
+        }
+    }
+    // Byte streams.
+    let file = cluster.nodes.folder().join("file");
+    fs::write(&file, b"abc").unwrap();
+    let file = file.to_str().unwrap();
+    let stream = &cluster.node(2).ready.stream;
+    for (who, done) in [("eye", false), ("eve", false), ("web", true)] {
+        let put = run(
+            who,
+            &["stream", "put", file, "--name", "notes", "--stream", stream],
+        );
+        assert_eq!(put.status.success(), done, "{who}: {}", text(&put));
+    }
+    for (who, done) in [("eve", false), ("eye", true)] {
+        let cat = run(who, &["stream", "cat", "notes", "--stream", stream]);
+        assert_eq!(cat.status.success(), done, "{who}: {}", text(&cat));
+    }
+    // The admin address: as a command, and as a button.
+    for (who, words, done) in [
+        ("eye", &["status"][..], true),
+        ("eve", &["status"], false),
+        ("web", &["transfer"], false),
+        ("ann", &["member", "add", "--peer", "127.0.0.1:1"], true),
+        ("web", &["user", "list"], false),
+    ] {
+        let output = run(who, &[words, &["--admin", &admin]].concat());
+        assert_eq!(
+            output.status.success(),
+            done,
+            "{who} {words:?}: {}",
+            text(&output)
+        );
+    }
+    let one = &cluster.node(1).ready.admin;
+    for (who, status) in [("eye", 403), ("web", 403), ("ann", 200)] {
+        let body = r#"{"node":2,"act":{"snapshot":{}}}"#;
+        let trust = ClientTrust::load(&ClientFiles::in_folder(&folder(who))).unwrap();
+        let socket = TcpStream::connect(one).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stream = Stream::new(socket, Some(trust.session("127.0.0.1").unwrap()));
+        stream.handshake_within(PATIENCE).unwrap();
+        let request = format!(
+            "POST /act HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        (&stream).write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = (&stream).read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.0 {status} ")),
+            "{who}: {answer}"
+        );
+    }
+    let audit = run("ann", &["audit", "--admin", &admin]);
+    let audit = text(&audit);
+    for line in [
+        "REFUSED 403  web (by certificate",
+        "done 200  ann (by certificate",
+        "done 200  node 1 (by certificate",
+    ] {
+        assert!(audit.contains(line), "{line}: {audit}");
     }
 }
 

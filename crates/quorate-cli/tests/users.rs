@@ -189,7 +189,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         (Some("ops"), &["snapshot"], true),
         (
             Some("ops"),
-            &["member", "reserve", "--peer", "127.0.0.1:1"],
+            &["member", "add", "--peer", "127.0.0.1:1"],
             false,
         ),
         (Some("ops"), &["audit"], false),

@@ -12,12 +12,18 @@ use quorate_testbed::machine::Machine;
 use serde::Serialize;
 
 use crate::{
-    buffers, check,
-    check::Checked,
-    clock, disk,
+    buffers,
+    bundle::Manifest,
+    certificates::{self, Certificate},
+    cgroups, clock,
+    disk::{self, Room},
     figures::Figures,
+    files,
     finding::{Finding, State},
-    interfaces, kernel, load, multicast, peers,
+    flushes::Flushes,
+    interfaces, kernel, load,
+    measure::{self, Compared},
+    memory, multicast, nodes, peers,
     plane::{Plane, Verdict},
     predict::{Predicted, Where, predict},
     reach::{self, Reach},
@@ -37,6 +43,8 @@ const NODES: u32 = 3;
 pub struct Wish<'a> {
     /// The data folder of a node.
     pub data: Option<&'a Path>,
+    /// A folder of certificates.
+    pub tls: Option<&'a Path>,
     /// Addresses at which peers listen.
     pub peers: &'a [String],
     /// A running cluster, and the admin addresses by which it was found.
@@ -50,7 +58,9 @@ pub struct Wish<'a> {
     /// Datagrams of each member.
     pub count: u32,
     /// Whether predictions are compared with what is measured.
-    pub check: bool,
+    pub measure: bool,
+    /// Only what is known within a few seconds: no bare programs run, and members send nothing.
+    pub quick: bool,
     /// How bare programs are started.
     pub launcher: Option<&'a Launcher>,
 }
@@ -66,12 +76,20 @@ pub struct Report {
     pub planes: Vec<Verdict>,
     /// What predictions rest on.
     pub figures: Figures,
+    /// How long flushes took, if a data folder was looked at.
+    pub flushes: Option<Flushes>,
+    /// How much room that folder has.
+    pub room: Option<Room>,
+    /// Those of a folder, and those that running nodes show.
+    pub certificates: Vec<Certificate>,
     /// Who hears whom, if members were asked.
     pub reach: Option<Reach>,
     /// How members reach each other, if they were asked.
     pub trips: Option<Vec<Trip>>,
     /// Predictions beside measurements, if that was asked for.
-    pub check: Option<Vec<Checked>>,
+    pub measured: Option<Vec<Compared>>,
+    /// What went into a bundle, if one was made.
+    pub bundle: Option<Manifest>,
     /// Whether tcp works and nothing is failing.
     pub healthy: bool,
 }
@@ -91,9 +109,13 @@ pub struct MachineView {
 pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let rights = Rights::now();
     let machine = Machine::now();
+    let launcher = wish.launcher.filter(|_| !wish.quick);
     let mut findings = kernel::examine(system, rights.forces_buffers());
     findings.push(load::examine(system, machine.cpus));
     findings.extend(rights.examine());
+    findings.extend(files::examine(system));
+    findings.extend(cgroups::examine(system));
+    findings.extend(memory::examine(system));
     findings.extend(interfaces::examine(system, wish.interface));
     findings.push(interfaces::datagrams());
     findings.push(buffers::examine());
@@ -102,11 +124,26 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     findings.push(multicast::examine(wish.group, wish.interface));
 
     let mut figures = Figures::default();
-    figures.round_trips(wish.launcher);
-    findings.extend(figures.loopback(wish.launcher));
+    figures.round_trips(launcher);
+    findings.extend(figures.loopback(launcher));
     let disk = wish.data.map(|data| disk::examine(system, data));
-    figures.flush(disk.is_some(), disk.as_ref().and_then(|disk| disk.flush_us));
+    let flushes = disk.as_ref().and_then(|disk| disk.flushes.clone());
+    figures.flush(
+        disk.is_some(),
+        flushes.as_ref().map(|flushes| flushes.quietest_us),
+    );
     findings.extend(disk.iter().flat_map(|disk| disk.findings.clone()));
+    let shown = wish
+        .cluster
+        .map(|(cluster, _)| certificates::of_nodes(cluster));
+    let mut certificates = Vec::new();
+    for examined in [wish.tls.map(certificates::of_folder), shown]
+        .into_iter()
+        .flatten()
+    {
+        findings.extend(examined.findings);
+        certificates.extend(examined.certificates);
+    }
     let dialled = peers::dial(wish.peers);
     figures.peers(&dialled);
     findings.extend(peers::examine(&dialled));
@@ -116,7 +153,14 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     figures.members(trips.as_deref());
     findings.extend(trips.iter().map(|trips| trips::judge(trips)));
 
-    let reach = wish.cluster.map(|(cluster, given)| {
+    findings.extend(
+        wish.cluster
+            .iter()
+            .flat_map(|(cluster, _)| nodes::examine(cluster)),
+    );
+
+    let asked = wish.cluster.filter(|_| !wish.quick);
+    let reach = asked.map(|(cluster, given)| {
         let (members, problems) = reach::members(cluster, given);
         let wish = reach::Wish {
             group: wish.group,
@@ -127,7 +171,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     });
     findings.extend(reach.iter().map(|reach| reach.judge(wish.group_wanted)));
 
-    let nodes = nodes(wish);
+    let nodes = count(wish);
     let planes: Vec<Verdict> = Plane::ALL
         .into_iter()
         .map(|plane| {
@@ -138,13 +182,13 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         })
         .collect();
     let scratch = disk.as_ref().and_then(|disk| disk.scratch.as_ref());
-    let check = wish.check.then(|| {
+    let measured = wish.measure.then(|| {
         let scratch = scratch.map(tempfile::TempDir::path);
-        let mut all = check::check(wish.launcher, scratch, &figures);
+        let mut all = measure::beside(launcher, scratch, &figures);
         // Of a cluster that runs: what its leader expected of the setting in force, and what came.
         if let Some(trips) = &trips {
             let plane = trips::usual(trips).unwrap_or(Plane::Tcp);
-            all.extend(check::of_leader(plane, &tuning));
+            all.extend(measure::of_leader(plane, &tuning));
         }
         all
     });
@@ -163,9 +207,21 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         findings,
         planes,
         figures,
+        flushes,
+        room: disk.as_ref().and_then(|disk| disk.room),
+        certificates,
         reach,
         trips,
-        check,
+        measured,
+        bundle: None,
+    }
+}
+
+impl Report {
+    /// One more finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+        self.healthy = self.healthy && is_healthy(&self.findings, &self.planes);
     }
 }
 
@@ -179,11 +235,11 @@ fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
 }
 
 /// As many as there are, or would be.
-fn nodes(wish: &Wish<'_>) -> u32 {
-    let count = |count: usize| u32::try_from(count).unwrap_or(NODES);
+fn count(wish: &Wish<'_>) -> u32 {
+    let small = |count: usize| u32::try_from(count).unwrap_or(NODES);
     match wish.cluster {
-        Some((cluster, _)) if cluster.nodes.len() > 1 => count(cluster.nodes.len()),
-        _ if !wish.peers.is_empty() => count(wish.peers.len() + 1),
+        Some((cluster, _)) if cluster.nodes.len() > 1 => small(cluster.nodes.len()),
+        _ if !wish.peers.is_empty() => small(wish.peers.len() + 1),
         _ => NODES,
     }
 }
@@ -207,19 +263,43 @@ fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Of a machine that nobody looked at.
+    pub(crate) fn report() -> Report {
+        Report {
+            machine: MachineView {
+                kernel: "Linux".to_owned(),
+                cpus: 1,
+                cpu_model: "none".to_owned(),
+            },
+            findings: Vec::new(),
+            planes: Vec::new(),
+            figures: Figures::default(),
+            flushes: None,
+            room: None,
+            certificates: Vec::new(),
+            reach: None,
+            trips: None,
+            measured: None,
+            bundle: None,
+            healthy: true,
+        }
+    }
 
     fn wish() -> Wish<'static> {
         Wish {
             data: None,
+            tls: None,
             peers: &[],
             cluster: None,
             group: SocketAddrV4::new([239, 81, 84, 73].into(), 7460),
             group_wanted: false,
             interface: None,
             count: 5,
-            check: false,
+            measure: false,
+            quick: false,
             launcher: None,
         }
     }
@@ -239,7 +319,18 @@ mod tests {
         assert_eq!(
             keys(&json),
             [
-                "check", "figures", "findings", "healthy", "machine", "planes", "reach", "trips"
+                "bundle",
+                "certificates",
+                "figures",
+                "findings",
+                "flushes",
+                "healthy",
+                "machine",
+                "measured",
+                "planes",
+                "reach",
+                "room",
+                "trips"
             ]
         );
         assert_eq!(keys(&json["machine"]), ["cpu_model", "cpus", "kernel"]);
@@ -258,7 +349,7 @@ mod tests {
         assert_eq!(keys(&json["planes"][0]["predicted"]), predicted);
         assert_eq!(keys(&json["figures"][0]), ["name", "source", "value_us"]);
         assert_eq!(
-            (&json["reach"], &json["check"]),
+            (&json["reach"], &json["measured"]),
             (&serde_json::Value::Null, &serde_json::Value::Null)
         );
         assert_eq!(json["planes"].as_array().unwrap().len(), Plane::ALL.len());
@@ -299,9 +390,9 @@ mod tests {
     #[test]
     fn a_group_is_as_large_as_it_was_described() {
         let peers = ["a:1", "b:1", "c:1", "d:1"].map(str::to_owned);
-        assert_eq!(nodes(&wish()), 3);
+        assert_eq!(count(&wish()), 3);
         assert_eq!(
-            nodes(&Wish {
+            count(&Wish {
                 peers: &peers,
                 ..wish()
             }),

@@ -27,7 +27,7 @@ pub fn examine(system: &System, cpus: usize) -> Finding {
     }
     let hint = "what is measured below is what other work leaves: look again when it is over";
     Finding::warning(name, what, hint)
-        .detail("a flush or a message may wait for a processor for milliseconds, so predictions and checks differ")
+        .detail("a flush or a message may wait for a processor for milliseconds, so predictions and measurements differ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Whom a node trusts now, and who it is: read from files, and read again while it runs.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use quorate_access::Who;
 use rustls::{
@@ -299,6 +302,15 @@ impl InForce {
             clients_in,
         })
     }
+}
+
+/// When each certificate of a file ends, in seconds since 1970.
+pub fn expiries(path: &Path) -> Result<Vec<i64>, BadFiles> {
+    let all = files::certificates(path)?;
+    let ends = all
+        .iter()
+        .map(|certificate| ends(certificate).map_err(|error| BadFiles::contents(path, error)));
+    ends.collect()
 }
 
 /// When a certificate of our own files ends, in seconds since 1970.

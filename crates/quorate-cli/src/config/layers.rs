@@ -89,6 +89,11 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
+    /// As it was given, or by default.
+    pub(super) fn text(&self, name: &'static str) -> Option<String> {
+        self.find(name).map(|given| given.text)
+    }
+
     pub(super) fn optional<T>(
         &self,
         name: &'static str,

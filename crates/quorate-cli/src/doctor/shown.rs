@@ -2,10 +2,12 @@
 
 use quorate_admin::tuning::{thousands, time};
 use quorate_doctor::{
-    check::Checked,
+    bundle::Manifest,
     examination::Report,
     figures::Figures,
     finding::{Finding, State},
+    flushes::Flushes,
+    measure::Compared,
     plane::Verdict,
     reach::Reach,
     trips::Trip,
@@ -36,8 +38,30 @@ pub(super) fn human(report: &Report) -> String {
     }
     text.push_str(&format!("\n{}", planes(&report.planes)));
     text.push_str(&format!("\n{}", figures(&report.figures)));
-    if let Some(check) = &report.check {
-        text.push_str(&format!("\n{}", checked(check)));
+    if let Some(flushes) = &report.flushes {
+        text.push_str(&format!("\n{}", histogram(flushes)));
+    }
+    if let Some(all) = &report.measured {
+        text.push_str(&format!("\n{}", measured(all)));
+    }
+    if let Some(manifest) = &report.bundle {
+        text.push_str(&format!("\n{}", bundle(manifest)));
+    }
+    text
+}
+
+fn bundle(manifest: &Manifest) -> String {
+    let lines: usize = manifest
+        .files
+        .iter()
+        .filter_map(|file| file.redacted_lines)
+        .sum();
+    let mut text = format!(
+        "the bundle has {} files, for its owner alone; of {lines} lines parts were left out. Read it before you send it.\n",
+        manifest.files.len() + 1
+    );
+    for missing in &manifest.missing {
+        text.push_str(&format!("not in it: {}: {}\n", missing.what, missing.why));
     }
     text
 }
@@ -179,7 +203,37 @@ fn figures(all: &Figures) -> String {
     format!("what that rests on:\n{}", table(&rows))
 }
 
-fn checked(all: &[Checked]) -> String {
+/// A bar for each range of times, longest for the most.
+fn histogram(flushes: &Flushes) -> String {
+    const WIDTH: u64 = 40;
+    let most = flushes.histogram.iter().map(|bar| bar.count).max();
+    let most = most.unwrap_or_default().max(1);
+    let rows: Vec<Vec<String>> = flushes
+        .histogram
+        .iter()
+        .map(|bar| {
+            let width = (bar.count * WIDTH).div_ceil(most);
+            let drawn = "#".repeat(usize::try_from(width).unwrap_or_default());
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            let to = time(bar.to_us as f64 / 1e6);
+            vec![format!("to {to}"), bar.count.to_string(), drawn]
+        })
+        .collect();
+    let [p50, p90, p99, max] = [
+        flushes.p50_us,
+        flushes.p90_us,
+        flushes.p99_us,
+        flushes.max_us,
+    ]
+    .map(|us| time(us / 1e6));
+    format!(
+        "{} flushes: half within {p50}, 90 % {p90}, 99 % {p99}, all {max}\n{}",
+        flushes.count,
+        table(&rows)
+    )
+}
+
+fn measured(all: &[Compared]) -> String {
     let head = ["plane", "", "predicted", "measured", "error"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut notes = String::new();
@@ -210,6 +264,7 @@ fn checked(all: &[Checked]) -> String {
 #[cfg(test)]
 mod tests {
     use quorate_doctor::{
+        flushes::Bar,
         plane::Plane,
         predict::Predicted,
         reach::{Placed, Row},
@@ -227,6 +282,29 @@ mod tests {
             findings(&all),
             "finding   state\nkernel    ok       Linux 6.1\nrmem_max  warning  small\n    why\n    hint: do this\n"
         );
+    }
+
+    #[test]
+    fn flushes_are_bars() {
+        let bar = |to_us, count| Bar { to_us, count };
+        let flushes = Flushes {
+            count: 81,
+            p50_us: 500.0,
+            p90_us: 900.0,
+            p99_us: 1500.0,
+            max_us: 1900.0,
+            histogram: vec![bar(512, 80), bar(1024, 0), bar(2048, 1)],
+            ..Flushes::default()
+        };
+        let text = histogram(&flushes);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("81 flushes: half within "), "{text}");
+        assert!(
+            lines[1].ends_with(&format!("80  {}", "#".repeat(40))),
+            "{text}"
+        );
+        assert!(lines[2].ends_with("  0"), "{text}");
+        assert!(lines[3].ends_with("1   #"), "{text}");
     }
 
     #[test]

@@ -62,6 +62,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         quorum: "majority".to_owned(),
         progress: None,
         certificates: Vec::new(),
+        settings: std::collections::BTreeMap::new(),
         members: Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! The check: the bare commit is measured on this machine, and stands beside what the model expected of it.
+//! Measuring what was predicted: the bare commit is measured on this machine, and stands beside what the model expected of it.
 
 use std::{io, path::Path, time::Duration};
 
@@ -25,7 +25,7 @@ const NODES: u32 = 3;
 
 /// A number of the model beside what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Checked {
+pub struct Compared {
     /// Of which plane.
     pub plane: Plane,
     /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or `throughput of the leader`
@@ -43,7 +43,7 @@ pub struct Checked {
     pub why: String,
 }
 
-impl Checked {
+impl Compared {
     fn new(
         (plane, what, unit): (Plane, &'static str, &'static str),
         predicted: Result<f64, String>,
@@ -77,11 +77,11 @@ fn tenths(value: f64) -> f64 {
 }
 
 /// Measures; `scratch` is where the disk is, if commands are to be flushed.
-pub fn check(
+pub fn beside(
     launcher: Option<&Launcher>,
     scratch: Option<&Path>,
     figures: &Figures,
-) -> Vec<Checked> {
+) -> Vec<Compared> {
     let mut all = Vec::new();
     for (plane, over) in [(Plane::Tcp, Over::Tcp), (Plane::Udp, Over::Udp)] {
         let predicted = predict(plane, NODES, Where::Here, figures);
@@ -94,13 +94,13 @@ pub fn check(
             Ok((latency, throughput)) => (Ok(latency), Ok(throughput)),
             Err(why) => (Err(why.clone()), Err(why)),
         };
-        all.push(Checked::new(
+        all.push(Compared::new(
             (plane, "latency", "us"),
             of(predicted.latency_us),
             latency,
         ));
         let throughput = (throughput, of(predicted.throughput_per_s));
-        all.push(Checked::new(
+        all.push(Compared::new(
             (plane, "throughput", "per_s"),
             throughput.1,
             throughput.0,
@@ -110,7 +110,7 @@ pub fn check(
 }
 
 /// What the leader of a running cluster expects of the setting in force, beside what it measures: by this plane.
-pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Checked; 2] {
+pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView {
             batch_bytes,
@@ -131,7 +131,7 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Checked;
         let predicted = both.as_ref().map(|both| both.0).map_err(Clone::clone);
         // The reason is the same, and is said once.
         let measured = both.map(|both| both.1).or(Err(String::new()));
-        Checked::new((plane, what, unit), predicted, measured)
+        Compared::new((plane, what, unit), predicted, measured)
     };
     [
         of("latency of the leader", "us", |(point, measured)| {
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn an_error_is_a_share_of_what_was_measured() {
         let of =
-            |predicted, measured| Checked::new((Plane::Tcp, "latency", "us"), predicted, measured);
+            |predicted, measured| Compared::new((Plane::Tcp, "latency", "us"), predicted, measured);
         assert_eq!(of(Ok(110.0), Ok(100.0)).error_percent, Some(10.0));
         assert_eq!(of(Ok(50.0), Ok(100.0)).error_percent, Some(-50.0));
         assert_eq!(of(Ok(50.0), Ok(0.0)).error_percent, None);
@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn without_a_program_nothing_is_measured_and_it_says_so() {
-        let all = check(None, None, &Figures::default());
+        let all = beside(None, None, &Figures::default());
         assert_eq!(all.len(), 4);
-        for checked in all {
+        for compared in all {
             assert!(
-                checked.measured.is_none() && checked.why.contains("no bare program"),
-                "{checked:?}"
+                compared.measured.is_none() && compared.why.contains("no bare program"),
+                "{compared:?}"
             );
         }
     }

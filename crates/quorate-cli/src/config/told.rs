@@ -1,0 +1,97 @@
+//! What a node tells others of how it was started: what nodes should have in common. No addresses, folders or files,
+//! and nothing secret: of what protects it, whether it is there.
+
+use std::collections::BTreeMap;
+
+use super::{
+    layers::Layers,
+    settings::{CONFIG, LOG_SEGMENT, SETTINGS},
+};
+
+/// Each node has its own, or it counts at the first start alone and is in the log since.
+const OWN: [&str; 21] = [
+    "data",
+    "node",
+    "cluster",
+    "join",
+    "as",
+    "auxiliary",
+    "quorum",
+    "client",
+    "peer",
+    "admin",
+    "stream",
+    "stream-raw",
+    "client-socket",
+    "plane-interface",
+    "plane-speed",
+    "durability",
+    "store",
+    "tls-server-cert",
+    "tls-server-key",
+    CONFIG,
+    LOG_SEGMENT,
+];
+/// Whether they are given is all that is said.
+const GIVEN: [&str; 6] = [
+    "tls",
+    "tls-cert",
+    "tls-key",
+    "tls-ca",
+    "tls-client-ca",
+    "plane-key",
+];
+
+/// Of all layers.
+pub(super) fn told(layers: &Layers<'_>) -> BTreeMap<String, String> {
+    let shared = SETTINGS.iter().filter(|one| !OWN.contains(&one.name));
+    let told = shared.filter_map(|setting| {
+        let text = layers.text(setting.name)?;
+        let value = match &*text {
+            _ if GIVEN.contains(&setting.name) => "given",
+            "true" => "on",
+            "false" => "off",
+            // What comes after that is a command or a folder.
+            text if setting.name == "device" => text.split(':').next().unwrap_or_default(),
+            text => text,
+        };
+        Some((setting.name.to_owned(), value.to_owned()))
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::resolve;
+
+    #[test]
+    fn what_nodes_share_is_told_and_nothing_of_what_protects_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().to_str().unwrap();
+        let flags = [
+            "--data",
+            at,
+            "--tls",
+            at,
+            "--plane-key",
+            "/secret/key",
+            "--device",
+            "process:cat /secret/x",
+        ];
+        let variables = [("QUORATE_READS", "lease"), ("QUORATE_CLIENT", "h:1")];
+        let told = resolve(&flags, &variables).unwrap().told;
+        let of = |name: &str| told.get(name).map(String::as_str);
+        assert_eq!(
+            (of("reads"), of("election-ms")),
+            (Some("lease"), Some("100-200"))
+        );
+        assert_eq!((of("tls"), of("plane-key")), (Some("given"), Some("given")));
+        assert_eq!(of("device"), Some("process"));
+        assert_eq!(
+            (of("data"), of("client"), of("thrifty")),
+            (None, None, None)
+        );
+        let all = format!("{told:?}");
+        assert!(!all.contains("secret") && !all.contains(at), "{all}");
+    }
+}

@@ -1,0 +1,303 @@
+//! Takes secrets out of text that goes to strangers: private keys, keys of planes, passwords, tokens. What looks like one
+//! goes as well: a line too few is better than a secret too many.
+
+use serde_json::Value as Json;
+
+/// What stands in its place.
+const GONE: &str = "[redacted]";
+/// After one of these, whatever their case, the rest of a line goes.
+const WORDS: [&str; 25] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "requirepass",
+    "masterauth",
+    "secret",
+    "token",
+    "apikey",
+    "api_key",
+    "api-key",
+    "api key",
+    "access_key",
+    "access-key",
+    "private_key",
+    "private-key",
+    "plane_key",
+    "plane-key",
+    "credential",
+    "authorization",
+    "proxy-auth",
+    "bearer ",
+    "basic ",
+    "cookie",
+    "pwd=",
+    "auth ",
+];
+/// Digits of a key of a plane.
+const HEX_LEAST: usize = 64;
+/// Letters and digits in a row that a person would not write.
+const RUN_LEAST: usize = 40;
+/// Lines of a private key that never ends.
+const BLOCK_LINES_MAX: usize = 1024;
+/// Of names of variables, also those that say it more briefly.
+const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
+
+/// A text, and how many lines of it lost something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redacted {
+    /// What is left.
+    pub text: String,
+    /// How many lines.
+    pub lines: usize,
+}
+
+/// Takes them out of lines.
+pub fn text(text: &str) -> Redacted {
+    let mut all = Redacted::default();
+    let mut state = Lines::default();
+    // The beginning may be missing: then what is before an end is a key.
+    let lines: Vec<&str> = text.lines().collect();
+    let cut = lines.iter().position(|line| is_end(line));
+    let begins = lines.iter().position(|line| is_begin(line));
+    let headless = match (begins, cut) {
+        (None, Some(end)) => Some(end),
+        (Some(begin), Some(end)) if end < begin => Some(end),
+        _ => None,
+    };
+    for (at, line) in lines.iter().enumerate() {
+        let in_head = headless.is_some_and(|end| at <= end && end - at <= BLOCK_LINES_MAX);
+        let kept = match in_head {
+            true => Some(GONE.to_owned()),
+            false => state.line(line),
+        };
+        let Some(kept) = kept else {
+            all.lines += 1;
+            continue;
+        };
+        all.lines += usize::from(kept != *line);
+        all.text.push_str(&kept);
+        all.text.push('\n');
+    }
+    all
+}
+
+/// Takes them out of the texts of a document, and the values of keys that say that they are secret.
+pub fn json(document: &Json) -> Json {
+    match document {
+        Json::String(one) => Json::String(text(one).text.trim_end_matches('\n').to_owned()),
+        Json::Array(all) => all.iter().map(json).collect(),
+        Json::Object(all) => {
+            let entries = all.iter().map(|(name, value)| {
+                let kept = match (value, word(name)) {
+                    (Json::Null | Json::Bool(_), _) | (_, None) => json(value),
+                    (_, Some(_)) => Json::from(GONE),
+                };
+                (name.clone(), kept)
+            });
+            entries.collect()
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => document.clone(),
+    }
+}
+
+/// The value of a variable or setting of this name.
+pub fn value(name: &str, value: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    match word(name).is_some() || NAMES.iter().any(|part| lower.contains(part)) {
+        true => GONE.to_owned(),
+        false => text(value).text.trim_end_matches('\n').to_owned(),
+    }
+}
+
+fn is_begin(line: &str) -> bool {
+    line.contains("-----BEGIN") && line.contains("PRIVATE KEY")
+}
+
+fn is_end(line: &str) -> bool {
+    line.contains("-----END") && line.contains("PRIVATE KEY")
+}
+
+/// Where the first of the words ends.
+fn word(line: &str) -> Option<usize> {
+    let lower = line.to_ascii_lowercase();
+    let ends = WORDS
+        .iter()
+        .filter_map(|word| Some(lower.find(word)? + word.len()));
+    ends.min()
+}
+
+/// What the lines before tell of the next one.
+#[derive(Debug, Default)]
+struct Lines {
+    /// Lines of a private key so far.
+    block: Option<usize>,
+    /// The line before ended where a secret was to come.
+    hangs: bool,
+}
+
+impl Lines {
+    /// What is left of a line; nothing if it is within a private key.
+    fn line(&mut self, line: &str) -> Option<String> {
+        if let Some(count) = self.block {
+            self.block = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);
+            return None;
+        }
+        if is_begin(line) {
+            // One that is written in a single line ends there.
+            self.block = (!is_end(line)).then_some(0);
+            let begin = line.find("-----BEGIN").unwrap_or_default();
+            return Some(format!("{}{GONE}", words(&before_word(&line[..begin]).0)));
+        }
+        if std::mem::take(&mut self.hangs) && !line.trim().is_empty() {
+            return Some(GONE.to_owned());
+        }
+        let (kept, rest) = before_word(line);
+        let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '|' | '>');
+        self.hangs = rest.is_some_and(|rest| rest.chars().all(bare));
+        Some(words(&kept))
+    }
+}
+
+/// A line up to a word that announces a secret, and what came after it.
+fn before_word(line: &str) -> (String, Option<&str>) {
+    match word(line) {
+        Some(end) => (
+            format!("{} {GONE}", line[..end].trim_end()),
+            Some(&line[end..]),
+        ),
+        None => (line.to_owned(), None),
+    }
+}
+
+/// Without words that look like keys, and without who is named before the host of an address.
+fn words(line: &str) -> String {
+    let mut kept = String::new();
+    let mut run = String::new();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-');
+    let flush = |kept: &mut String, run: &mut String| {
+        kept.push_str(if looks_secret(run) { GONE } else { run });
+        run.clear();
+    };
+    for c in without_users(line).chars() {
+        if is_part(c) {
+            run.push(c);
+        } else {
+            flush(&mut kept, &mut run);
+            kept.push(c);
+        }
+    }
+    flush(&mut kept, &mut run);
+    kept
+}
+
+/// `redis://ann:word@host` is `redis://[redacted]@host`.
+fn without_users(line: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find("://") {
+        let (head, tail) = rest.split_at(at + 3);
+        kept.push_str(head);
+        let end = tail.find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\''));
+        let (authority, after) = tail.split_at(end.unwrap_or(tail.len()));
+        match authority.rsplit_once('@') {
+            Some((_, host)) => kept.push_str(&format!("{GONE}@{host}")),
+            None => kept.push_str(authority),
+        }
+        rest = after;
+    }
+    kept + rest
+}
+
+fn looks_secret(run: &str) -> bool {
+    let hex = run
+        .split(|c: char| !c.is_ascii_hexdigit())
+        .any(|part| part.len() >= HEX_LEAST);
+    let has = |test: fn(&char) -> bool| run.chars().any(|c| test(&c));
+    let mixed =
+        has(char::is_ascii_lowercase) && has(char::is_ascii_uppercase) && has(char::is_ascii_digit);
+    // The first part of a web token says so.
+    let web = run.starts_with("eyJ") && run.len() > 16;
+    hex || web || (run.len() >= RUN_LEAST && mixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(lines: &str) -> String {
+        text(lines).text
+    }
+
+    #[test]
+    fn private_keys_go_wherever_they_stand() {
+        let key =
+            "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIabc\nZZ==\n-----END EC PRIVATE KEY-----";
+        assert_eq!(of(&format!("a\n{key}\nb")), "a\n[redacted]\nb\n");
+        // As a journal writes it, each line with its beginning.
+        let lines: Vec<String> = key
+            .lines()
+            .map(|line| format!("host q[1]: {line}"))
+            .collect();
+        assert_eq!(
+            of(&format!("{}\nb", lines.join("\n"))),
+            "host q[1]: [redacted]\nb\n"
+        );
+        // In one line, without its beginning, without its end.
+        assert_eq!(
+            of(&format!("{}\nb", key.replace('\n', "\\n"))),
+            "[redacted]\nb\n"
+        );
+        let (_, tail) = key.split_once('\n').unwrap();
+        let kept = of(&format!("{tail}\nb"));
+        assert!(
+            !kept.contains("MHc") && !kept.contains("ZZ") && kept.ends_with("b\n"),
+            "{kept}"
+        );
+        assert_eq!(of("x\n-----BEGIN PRIVATE KEY-----\nabc"), "x\n[redacted]\n");
+    }
+
+    #[test]
+    fn what_comes_after_a_word_for_a_secret_goes() {
+        for line in [
+            "login password=hunter2 x",
+            "PASSWORD: hunter2",
+            "{\"apiKey\":\"hunter2\"}",
+            "the token is hunter2",
+            "Authorization: Bearer hunter2",
+            "AUTH hunter2",
+            "--plane-key hunter2",
+            "connect redis://ann:hunter2@h:6379/0",
+            "password:\n  hunter2",
+        ] {
+            let kept = of(line);
+            assert!(kept.contains(GONE) && !kept.contains("hunter2"), "{kept}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_key_goes_and_the_rest_stays() {
+        let plane = "7 00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF";
+        assert_eq!(of(plane), "7 [redacted]\n");
+        assert!(!of("x MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7 y").contains("MII"));
+        assert_eq!(of("eyJhbGciOiJIUzI1NiJ9.c"), "[redacted].c\n");
+        for line in [
+            "cluster 00112233445566778899aabbccddeeff: node 1 leads",
+            "2026-01-02T03:04:05.678901Z  INFO quorate_net: connected peer=10.0.0.2:7451",
+            "https://10.0.0.1:7452/status",
+            "# HELP quorate_certificate_ends_unix_seconds When a certificate ends.",
+        ] {
+            assert_eq!(of(line), format!("{line}\n"));
+        }
+        assert_eq!(text("a\npassword=x\nb").lines, 1);
+    }
+
+    #[test]
+    fn documents_and_variables() {
+        let document =
+            serde_json::json!({"a": ["password=x"], "token": "x", "n": 1, "tokens": ["b"]});
+        let expected = serde_json::json!({"a": ["password [redacted]"], "token": GONE, "n": 1, "tokens": GONE});
+        assert_eq!(json(&document), expected);
+        assert_eq!(value("QUORATE_PLANE_KEY", "/a"), GONE);
+        assert_eq!(value("QUORATE_DATA", "/var/n1"), "/var/n1");
+    }
+}
