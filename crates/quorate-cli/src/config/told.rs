@@ -68,13 +68,17 @@ mod tests {
     fn what_nodes_share_is_told_and_nothing_of_what_protects_them() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().to_str().unwrap();
+        let keys = folder.path().join("secret");
+        std::fs::write(&keys, format!("1 {}\n", "5e".repeat(32))).unwrap();
         let flags = [
             "--data",
             at,
             "--tls",
             at,
+            "--plane",
+            "udp",
             "--plane-key",
-            "/secret/key",
+            keys.to_str().unwrap(),
             "--device",
             "process:cat /secret/x",
         ];
@@ -92,6 +96,9 @@ mod tests {
             (None, None, None)
         );
         let all = format!("{told:?}");
-        assert!(!all.contains("secret") && !all.contains(at), "{all}");
+        assert!(
+            !all.contains("secret") && !all.contains("5e5e") && !all.contains(at),
+            "{all}"
+        );
     }
 }
