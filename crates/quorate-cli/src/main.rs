@@ -30,6 +30,7 @@ mod stop;
 mod stop_races;
 mod stream;
 mod sync;
+mod top;
 mod transfer;
 mod tune;
 
@@ -67,6 +68,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// What every node says
     Status(status::StatusArgs),
+    /// The cluster on the whole screen of a terminal, with its links, elections and tuning
+    Top(top::TopArgs),
     /// What this machine can carry, and what to do where it cannot
     Doctor(doctor::DoctorArgs),
     /// Who belongs to the cluster: add, remove, replace
@@ -186,6 +189,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::P4(args) => p4::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
+        Command::Top(args) => top::run(&args, output),
         Command::Doctor(args) => doctor::run(&args, output),
         Command::Member(command) => member::run(&command, output),
         Command::Stream(command) => stream::run(&command, output),
