@@ -10,7 +10,7 @@ use crate::{
 /// One node has this long to answer.
 const WAIT: Duration = Duration::from_secs(3);
 /// Nodes that are asked at most; a hostile members list must not start a flood.
-pub(crate) const NODES_MAX: usize = 64;
+pub const NODES_MAX: usize = 64;
 
 /// A node that refuses for these reasons is there, and so is what to do.
 const REFUSED: [&str; 3] = ["not_proved", "no_role", "forbidden"];
@@ -79,7 +79,7 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
 }
 
 /// Asks one node, which has `wait` to answer; `node` is who it should be.
-pub(crate) fn ask(node: Option<u32>, address: &str, wait: Duration) -> Answer {
+pub fn ask(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {
         Ok(response) => response,

@@ -32,6 +32,7 @@ mod stop;
 mod stop_races;
 mod stream;
 mod sync;
+mod top;
 mod transfer;
 mod tune;
 mod user;
@@ -82,6 +83,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// What every node says
     Status(status::StatusArgs),
+    /// The cluster on the whole screen of a terminal, with its links, elections and tuning
+    Top(top::TopArgs),
     /// What this machine can carry, and what to do where it cannot
     Doctor(doctor::DoctorArgs),
     /// Who belongs to the cluster: add, remove, replace
@@ -232,6 +235,7 @@ fn run(command: Command, tls: Option<&Path>, output: Output) -> Result<Exit, Pro
         Command::P4(args) => p4::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
+        Command::Top(args) => top::run(&args, output),
         Command::Doctor(args) => doctor::run(&args, tls, output),
         Command::Member(command) => member::run(&command, output),
         Command::Stream(command) => stream::run(&command, output),

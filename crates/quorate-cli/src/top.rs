@@ -1,0 +1,164 @@
+//! `quorate top`: the cluster on the whole screen of a terminal, as the page for people shows it.
+
+mod app;
+mod cluster;
+#[cfg(test)]
+mod fixtures;
+mod gather;
+mod health;
+mod history;
+mod keys;
+mod places;
+mod screen;
+mod terminal;
+mod text;
+
+use std::{
+    env,
+    io::{self, IsTerminal as _},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use ratatui::crossterm::event;
+
+use self::{
+    app::{App, Then},
+    gather::News,
+    screen::Paint,
+    terminal::Screen,
+};
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem},
+    signals,
+    status::DEFAULT_ADMIN,
+};
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "? shows the keys; q ends. It needs a terminal: for programs there is 'quorate status --watch --json'."
+)]
+pub(crate) struct TopArgs {
+    /// Admin addresses; the other members are found
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    admin: Vec<String>,
+    /// Seconds between two looks
+    #[arg(long, env = "QUORATE_EVERY", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    every: u64,
+}
+
+/// News, keys and signals are noticed within this time.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// What was said a moment ago grows old by itself.
+const OLDER: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
+    check_terminal(output)?;
+    let every = Duration::from_secs(args.every);
+    let is_ended = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&is_ended);
+    signals::on_first_then_end(
+        move || end.store(true, Ordering::SeqCst),
+        terminal::give_back,
+    )?;
+    let news = gather::start(&args.admin, every);
+    let news = news.map_err(|error| Problem::io("start a thread", &error))?;
+    let failed = |error: io::Error| Problem::io("the terminal", &error);
+    let mut screen = Screen::take().map_err(failed)?;
+    let exit = watch(&mut screen, &news, &is_ended, App::new(every)).map_err(failed);
+    let is_lost = screen.is_lost();
+    drop(screen);
+    match is_lost {
+        // What panicked has said it, on the terminal that was given back.
+        true => Err(Problem::new(
+            Exit::Failed,
+            "internal",
+            "a part of this has failed",
+        )),
+        false => exit,
+    }
+}
+
+/// There is one document of nothing that goes on, and pictures are for people.
+fn check_terminal(output: Output) -> Result<(), Problem> {
+    let needs = "'quorate top' draws on a terminal";
+    let no_terminal = |why: &str| {
+        Problem::new(Exit::Usage, "no_terminal", format_args!("{needs}, {why}")).hint(
+            "'quorate status --watch' draws lines anywhere; with --json it is one document a look",
+        )
+    };
+    if output.json {
+        return Err(no_terminal("and has no JSON"));
+    }
+    if !io::stdout().is_terminal() {
+        return Err(no_terminal("and standard output is none"));
+    }
+    if env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        return Err(no_terminal("and TERM=dumb cannot be drawn on"));
+    }
+    Ok(())
+}
+
+/// Goes on until somebody ends it.
+fn watch(
+    screen: &mut Screen,
+    news: &Receiver<News>,
+    is_ended: &AtomicBool,
+    mut app: App,
+) -> io::Result<Exit> {
+    // https://no-color.org
+    let colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let paint = Paint { colours };
+    let (mut drawn, mut looked) = (None::<Instant>, Instant::now());
+    let mut is_new = true;
+    loop {
+        let now = Instant::now();
+        while let Ok(news) = news.try_recv() {
+            app.take(news, now);
+            is_new = true;
+        }
+        if now.duration_since(looked) >= app.every {
+            app.look(now);
+            (looked, is_new) = (now, true);
+        }
+        if is_new || drawn.is_none_or(|drawn| now.duration_since(drawn) >= OLDER) {
+            let mut scroll_max = 0;
+            let draw = |frame: &mut ratatui::Frame<'_>| {
+                scroll_max = screen::draw(frame, &app, now, paint);
+            };
+            screen.terminal.draw(draw)?;
+            app.scroll_max = scroll_max;
+            (drawn, is_new) = (Some(now), false);
+        }
+        let is_key = event::poll(PATIENCE);
+        if screen.is_lost() {
+            return Ok(Exit::Failed);
+        }
+        if is_ended.load(Ordering::SeqCst) {
+            return Ok(Exit::Interrupted);
+        }
+        if !is_key? {
+            continue;
+        }
+        let event = event::read()?;
+        is_new = true;
+        let Some(wish) = keys::wish(&event) else {
+            continue;
+        };
+        match app.wish(wish, Instant::now()) {
+            Then::GoOn => {}
+            Then::Quit => return Ok(Exit::Done),
+            Then::Interrupt => return Ok(Exit::Interrupted),
+            Then::Suspend => screen.suspend()?,
+            Then::Redraw => screen.forget()?,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! What is shown, and what keys change of that.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    cluster::{Cluster, Now},
+    gather::News,
+    history::{History, state},
+};
+
+/// What fills the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Overview,
+    Members,
+    Links,
+    Elections,
+    Tuning,
+}
+
+impl View {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Overview,
+        Self::Members,
+        Self::Links,
+        Self::Elections,
+        Self::Tuning,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Members => "Members",
+            Self::Links => "Links",
+            Self::Elections => "Elections",
+            Self::Tuning => "Tuning",
+        }
+    }
+
+    const fn place(self) -> usize {
+        self as usize
+    }
+
+    fn next(self, steps: usize) -> Self {
+        Self::ALL[(self.place() + steps) % Self::ALL.len()]
+    }
+}
+
+/// Who is listed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Node,
+    Trouble,
+    Behind,
+    Commands,
+    DiskFull,
+}
+
+impl Sort {
+    const ALL: [Self; 5] = [
+        Self::Node,
+        Self::Trouble,
+        Self::Behind,
+        Self::Commands,
+        Self::DiskFull,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Node => "id",
+            Self::Trouble => "trouble",
+            Self::Behind => "most behind",
+            Self::Commands => "commands",
+            Self::DiskFull => "disk full soonest",
+        }
+    }
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Show(View),
+    NextView,
+    LastView,
+    /// So many lines down; up if negative.
+    Move(isize),
+    First,
+    Last,
+    Details,
+    Pause,
+    Sort,
+    Help,
+    /// Out of the help, or out of here.
+    Back,
+    Quit,
+    Interrupt,
+    Suspend,
+    Redraw,
+}
+
+/// What a wish means for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    Quit,
+    Interrupt,
+    Suspend,
+    Redraw,
+}
+
+/// The cluster with what was seen of it.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) cluster: Cluster,
+    pub(super) history: History,
+}
+
+/// Everything behind the screen.
+#[derive(Clone, Debug)]
+pub(super) struct App {
+    live: Watched,
+    /// What is shown instead while it is paused, and since when.
+    paused: Option<(Instant, Watched)>,
+    pub(super) every: Duration,
+    pub(super) view: View,
+    pub(super) sort: Sort,
+    pub(super) is_help: bool,
+    /// The node that is selected.
+    pub(super) selected: Option<u32>,
+    /// Lines above those that are shown, where lines are moved.
+    pub(super) scrolled: usize,
+    /// As far as lines may be moved; known when they are drawn.
+    pub(super) scroll_max: usize,
+}
+
+impl App {
+    pub(super) fn new(every: Duration) -> Self {
+        Self {
+            live: Watched {
+                cluster: Cluster::new(every),
+                history: History::default(),
+            },
+            paused: None,
+            every,
+            view: View::Overview,
+            sort: Sort::Node,
+            is_help: false,
+            selected: None,
+            scrolled: 0,
+            scroll_max: 0,
+        }
+    }
+
+    pub(super) fn take(&mut self, news: News, at: Instant) {
+        self.live.cluster.take(news, at);
+    }
+
+    /// Once in a while: what changed is remembered.
+    pub(super) fn look(&mut self, at: Instant) {
+        self.live.history.look(&self.live.cluster.read(at));
+    }
+
+    /// What is shown, and as of when.
+    pub(super) fn shown(&self, at: Instant) -> (&Watched, Instant) {
+        match &self.paused {
+            Some((since, watched)) => (watched, *since),
+            None => (&self.live, at),
+        }
+    }
+
+    pub(super) fn paused_since(&self) -> Option<Instant> {
+        self.paused.as_ref().map(|(since, _)| *since)
+    }
+
+    /// Nodes in the order that is asked for.
+    pub(super) fn order(&self, now: &Now<'_>, history: &History) -> Vec<u32> {
+        let mut nodes: Vec<_> = now.nodes.iter().collect();
+        let rate = |node: u32| history.rates.get(&node).map_or(-1.0, |rate| rate.commands);
+        let view = |node: u32| now.node(node).and_then(|node| node.view);
+        match self.sort {
+            Sort::Node => {}
+            Sort::Trouble => nodes.sort_by_key(|node| match state(node) {
+                "no answer" | "not heard" => 0,
+                "error" => 1,
+                "starting" => 2,
+                "not level" => 3,
+                _ => 4,
+            }),
+            // Of whom it is not known is the first to be looked at.
+            Sort::Behind => nodes.sort_by_key(|node| {
+                let leads = Some(node.node) == now.leader;
+                std::cmp::Reverse(match now.lag(node.node) {
+                    Some(lag) => lag,
+                    None if leads => 0,
+                    None => u64::MAX,
+                })
+            }),
+            Sort::Commands => nodes.sort_by(|a, b| rate(b.node).total_cmp(&rate(a.node))),
+            Sort::DiskFull => nodes.sort_by_key(|node| {
+                let full = view(node.node).and_then(|view| view.disk.full_in_seconds);
+                full.unwrap_or(u64::MAX)
+            }),
+        }
+        nodes.iter().map(|node| node.node).collect()
+    }
+
+    /// Who is selected: the first, if nobody was or who was is gone.
+    pub(super) fn selected(&self, order: &[u32]) -> Option<u32> {
+        let is_there = |node: &u32| order.contains(node);
+        self.selected
+            .filter(is_there)
+            .or_else(|| order.first().copied())
+    }
+
+    /// What a key asks for is done, as far as it is the screen's.
+    pub(super) fn wish(&mut self, wish: Wish, at: Instant) -> Then {
+        match wish {
+            Wish::Quit => return Then::Quit,
+            Wish::Interrupt => return Then::Interrupt,
+            Wish::Suspend => return Then::Suspend,
+            Wish::Redraw => return Then::Redraw,
+            Wish::Back if !self.is_help => return Then::Quit,
+            Wish::Back => self.is_help = false,
+            Wish::Help => self.is_help = !self.is_help,
+            Wish::Show(view) => self.show(view),
+            Wish::NextView => self.show(self.view.next(1)),
+            Wish::LastView => self.show(self.view.next(View::ALL.len() - 1)),
+            Wish::Details => self.show(View::Members),
+            Wish::Move(lines) => self.go(at, lines),
+            Wish::First => self.go(at, isize::MIN / 2),
+            Wish::Last => self.go(at, isize::MAX / 2),
+            Wish::Pause => {
+                self.paused = match self.paused.take() {
+                    Some(_) => None,
+                    None => Some((at, self.live.clone())),
+                }
+            }
+            Wish::Sort => {
+                let place = Sort::ALL.iter().position(|sort| *sort == self.sort);
+                self.sort = Sort::ALL[(place.unwrap_or(0) + 1) % Sort::ALL.len()];
+            }
+        }
+        Then::GoOn
+    }
+
+    fn show(&mut self, view: View) {
+        (self.view, self.is_help, self.scrolled) = (view, false, 0);
+    }
+
+    /// Whether up and down select a node; else they move lines.
+    fn selects(&self) -> bool {
+        !self.is_help && matches!(self.view, View::Overview | View::Members)
+    }
+
+    fn go(&mut self, at: Instant, lines: isize) {
+        if !self.selects() {
+            let to = self.scrolled.min(self.scroll_max);
+            self.scrolled = to.saturating_add_signed(lines).min(self.scroll_max);
+            return;
+        }
+        let (watched, at) = self.shown(at);
+        let order = self.order(&watched.cluster.read(at), &watched.history);
+        let Some(selected) = self.selected(&order) else {
+            return;
+        };
+        let place = order.iter().position(|node| *node == selected).unwrap_or(0);
+        let to = place.saturating_add_signed(lines).min(order.len() - 1);
+        self.selected = Some(order[to]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::view::Answer;
+
+    use super::{super::fixtures, *};
+
+    pub(super) fn app(at: Instant) -> App {
+        let mut app = App::new(Duration::from_secs(1));
+        app.live.cluster = fixtures::cluster(at, |mut view| {
+            view.disk.full_in_seconds = Some(u64::from(100 - view.node));
+            Some(view)
+        });
+        app
+    }
+
+    fn order(app: &App, at: Instant) -> Vec<u32> {
+        let (watched, at) = app.shown(at);
+        app.order(&watched.cluster.read(at), &watched.history)
+    }
+
+    #[test]
+    fn views_are_a_ring_and_have_numbers() {
+        let at = Instant::now();
+        let mut app = app(at);
+        let mut seen = Vec::new();
+        for _ in View::ALL {
+            seen.push(app.view);
+            app.wish(Wish::NextView, at);
+        }
+        assert_eq!((&seen[..], app.view), (&View::ALL[..], View::Overview));
+        app.wish(Wish::LastView, at);
+        assert_eq!(app.view, View::Tuning);
+        app.wish(Wish::Show(View::Links), at);
+        assert_eq!(app.view, View::Links);
+    }
+
+    #[test]
+    fn who_is_selected_stays_so_in_any_order() {
+        let at = Instant::now();
+        let mut app = app(at);
+        assert_eq!(app.selected(&order(&app, at)), Some(1));
+        app.wish(Wish::Move(1), at);
+        assert_eq!(app.selected, Some(2));
+        let mut orders = vec![order(&app, at)];
+        for _ in 0..4 {
+            app.wish(Wish::Sort, at);
+            orders.push(order(&app, at));
+        }
+        let expected = [[1, 2, 3], [1, 2, 3], [3, 1, 2], [1, 2, 3], [3, 2, 1]];
+        assert_eq!(orders, expected);
+        assert_eq!(app.selected, Some(2));
+        app.wish(Wish::Move(1), at);
+        assert_eq!(app.selected, Some(1));
+        app.wish(Wish::First, at);
+        app.wish(Wish::Move(-1), at);
+        assert_eq!(app.selected, Some(3));
+        app.wish(Wish::Last, at);
+        assert_eq!(app.selected, Some(1));
+    }
+
+    #[test]
+    fn a_pause_keeps_what_was_seen_and_the_watch_goes_on() {
+        let at = Instant::now();
+        let mut app = app(at);
+        app.wish(Wish::Pause, at);
+        let later = at + Duration::from_secs(60);
+        let mut view = fixtures::view(1);
+        view.applied = 12_345;
+        let answer = Answer::Node(Box::new(view));
+        app.take(News::Answer("admin:1".to_owned(), answer), later);
+        let applied = |app: &App| {
+            let (watched, at) = app.shown(later);
+            let now = watched.cluster.read(at);
+            let node = now.node(1).unwrap();
+            (node.view.unwrap().applied, node.is_stale)
+        };
+        assert_eq!(applied(&app), (8900, false));
+        app.wish(Wish::Pause, later);
+        assert_eq!(applied(&app), (12_345, false));
+    }
+
+    #[test]
+    fn lines_are_moved_as_far_as_there_are_any() {
+        let at = Instant::now();
+        let mut app = app(at);
+        app.wish(Wish::Show(View::Tuning), at);
+        app.scroll_max = 3;
+        for (lines, expected) in [(1, 1), (10, 3), (-1, 2), (-10, 0)] {
+            app.wish(Wish::Move(lines), at);
+            assert_eq!(app.scrolled, expected);
+        }
+        app.wish(Wish::Last, at);
+        assert_eq!(app.scrolled, 3);
+    }
+
+    #[test]
+    fn escape_leaves_the_help_first() {
+        let at = Instant::now();
+        let mut app = app(at);
+        app.wish(Wish::Help, at);
+        assert!(app.is_help);
+        assert_eq!(app.wish(Wish::Back, at), Then::GoOn);
+        assert_eq!(app.wish(Wish::Back, at), Then::Quit);
+        assert_eq!(app.wish(Wish::Interrupt, at), Then::Interrupt);
+    }
+}

@@ -1,0 +1,333 @@
+//! What was heard of a cluster, and what it amounts to now: who leads, who is there, and how old what they said is.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    look::NODES_MAX,
+    tuning::TuningView,
+    view::{Answer, MemberView, NodeView, ProgressView},
+};
+
+use super::{
+    gather::{News, WAIT},
+    text::{clean, cleaned},
+};
+
+/// Of one node.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    /// What it said last, and when.
+    said: Option<(Instant, Box<NodeView>)>,
+    /// Why there is nothing newer.
+    trouble: Option<String>,
+    /// It is there, and does not run yet.
+    is_starting: bool,
+    progress: Option<ProgressView>,
+}
+
+/// Of all of them; every text is harmless, and all is bounded.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    nodes: BTreeMap<u32, Heard>,
+    /// Addresses where nobody is known, and why they do not answer.
+    strangers: BTreeMap<String, String>,
+    tuning: Option<(u32, Box<TuningView>)>,
+    /// What is older than this may not be so any more.
+    stale_after: Duration,
+}
+
+/// A node, as far as it was heard of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node<'a> {
+    pub(super) node: u32,
+    /// What it said last.
+    pub(super) view: Option<&'a NodeView>,
+    /// Since it said that.
+    pub(super) age: Option<Duration>,
+    pub(super) is_stale: bool,
+    pub(super) is_starting: bool,
+    pub(super) trouble: Option<&'a str>,
+    pub(super) progress: Option<&'a ProgressView>,
+}
+
+impl<'a> Node<'a> {
+    /// What it says of itself, if that is new enough to be so.
+    pub(super) fn fresh(&self) -> Option<&'a NodeView> {
+        self.view.filter(|_| !self.is_stale)
+    }
+}
+
+/// The cluster at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Now<'a> {
+    pub(super) at: Instant,
+    /// In order of ids.
+    pub(super) nodes: Vec<Node<'a>>,
+    /// Whom the highest ballot names.
+    pub(super) leader: Option<u32>,
+    /// What that one says, if it answers.
+    pub(super) leading: Option<&'a NodeView>,
+    /// What the one says that knows most of the others.
+    pub(super) teller: Option<&'a NodeView>,
+    pub(super) members: &'a [MemberView],
+    pub(super) tuning: Option<&'a TuningView>,
+    /// Addresses of nobody, and why.
+    pub(super) strangers: &'a BTreeMap<String, String>,
+}
+
+impl Cluster {
+    /// Of which nothing was heard; everybody is asked every so often.
+    pub(super) fn new(every: Duration) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            strangers: BTreeMap::new(),
+            tuning: None,
+            stale_after: every + WAIT,
+        }
+    }
+
+    /// What came in at this moment.
+    pub(super) fn take(&mut self, news: News, at: Instant) {
+        let (address, answer) = match news {
+            News::Tuning(node, view) => {
+                self.tuning = cleaned(&*view).map(|view| (node, Box::new(view)));
+                return;
+            }
+            News::Answer(address, answer) => (address, answer),
+        };
+        let Some(node) = answer.node() else {
+            if let Answer::Starting { error, .. } | Answer::Unreachable { error, .. } = answer
+                && self.strangers.len() < NODES_MAX
+            {
+                self.strangers.insert(clean(&address), clean(&error));
+            }
+            return;
+        };
+        self.strangers.remove(&clean(&address));
+        self.make_room(node);
+        let heard = self.nodes.entry(node).or_default();
+        (heard.is_starting, heard.progress, heard.trouble) = (false, None, None);
+        match answer {
+            Answer::Node(view) => match cleaned(&*view) {
+                Some(view) => heard.said = Some((at, Box::new(view))),
+                None => heard.trouble = Some("its status makes no sense".to_owned()),
+            },
+            Answer::Starting {
+                error, progress, ..
+            } => {
+                heard.is_starting = true;
+                heard.progress = progress.and_then(|progress| cleaned(&progress));
+                heard.trouble = Some(clean(&error));
+            }
+            Answer::Unreachable { error, .. } => heard.trouble = Some(clean(&error)),
+        }
+    }
+
+    /// Whoever was not heard of for longest is forgotten if there are too many.
+    fn make_room(&mut self, for_node: u32) {
+        if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
+            return;
+        }
+        let said = |heard: &Heard| heard.said.as_ref().map(|(at, _)| *at);
+        let oldest = self.nodes.iter().min_by_key(|(_, heard)| said(heard));
+        if let Some(oldest) = oldest.map(|(node, _)| *node) {
+            self.nodes.remove(&oldest);
+        }
+    }
+
+    /// What it amounts to at this moment.
+    pub(super) fn read(&self, at: Instant) -> Now<'_> {
+        let mut nodes: BTreeMap<u32, Node<'_>> = self
+            .nodes
+            .iter()
+            .map(|(node, heard)| (*node, self.node(*node, heard, at)))
+            .collect();
+        let fresh = || nodes.values().filter_map(Node::fresh);
+        // A leader that fell may still believe in itself.
+        let claims = fresh().filter_map(|view| Some((view.ballot, view.leader?)));
+        let leader = claims.max().map(|(_, leader)| leader);
+        let leading = fresh().find(|view| Some(view.node) == leader);
+        let known = fresh().max_by_key(|view| (!view.removed, view.applied));
+        let last = || {
+            let views = nodes
+                .values()
+                .filter_map(|node| Some((node.age?, node.view?)));
+            views.min_by_key(|(age, _)| *age).map(|(_, view)| view)
+        };
+        let teller = leading.or(known).or_else(last);
+        let members = teller.map_or(&[][..], |view| &view.members);
+        // Who left, and is silent, is nobody's business any more.
+        let is_member = |node: &u32| members.iter().any(|member| member.node == *node);
+        if !members.is_empty() {
+            nodes.retain(|id, node| !node.is_stale || node.is_starting || is_member(id));
+        }
+        for member in members {
+            let unheard = Node {
+                node: member.node,
+                view: None,
+                age: None,
+                is_stale: true,
+                is_starting: false,
+                trouble: None,
+                progress: None,
+            };
+            nodes.entry(member.node).or_insert(unheard);
+        }
+        let tuning = self.tuning.as_ref();
+        Now {
+            at,
+            nodes: nodes.into_values().collect(),
+            leader,
+            leading,
+            teller,
+            members,
+            tuning: tuning
+                .filter(|(node, _)| Some(*node) == leader)
+                .map(|(_, view)| &**view),
+            strangers: &self.strangers,
+        }
+    }
+
+    fn node<'a>(&self, node: u32, heard: &'a Heard, at: Instant) -> Node<'a> {
+        let said = heard.said.as_ref();
+        let age = said.map(|(said, _)| at.saturating_duration_since(*said));
+        let is_stale = heard.is_starting || age.is_none_or(|age| age > self.stale_after);
+        let view = said.map(|(_, view)| &**view);
+        let own = view.and_then(|view| view.progress.as_ref());
+        Node {
+            node,
+            view,
+            age,
+            is_stale,
+            is_starting: heard.is_starting,
+            trouble: heard.trouble.as_deref(),
+            progress: heard.progress.as_ref().or(own.filter(|_| !is_stale)),
+        }
+    }
+}
+
+impl<'a> Now<'a> {
+    pub(super) fn node(&self, id: u32) -> Option<&Node<'a>> {
+        self.nodes.iter().find(|node| node.node == id)
+    }
+
+    /// As its leader sees it, or else whoever knows most.
+    pub(super) fn member(&self, id: u32) -> Option<&'a MemberView> {
+        self.members.iter().find(|member| member.node == id)
+    }
+
+    /// Slots that it is behind, as its leader knows.
+    pub(super) fn lag(&self, id: u32) -> Option<u64> {
+        let mut members = self.leading?.members.iter();
+        members.find(|member| member.node == id)?.lag
+    }
+
+    /// Whether nobody answers, though somebody did or was asked.
+    pub(super) fn is_silent(&self) -> bool {
+        let is_there = |node: &Node<'_>| !node.is_stale || node.is_starting;
+        !self.nodes.iter().any(is_there)
+    }
+
+    /// Since anybody said anything.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        self.nodes.iter().filter_map(|node| node.age).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixtures, *};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn who_is_silent_is_stale_after_a_while_and_what_it_said_keeps_its_age() {
+        let at = Instant::now();
+        let mut cluster = fixtures::cluster(at, Some);
+        let later = at + 3 * SECOND;
+        fixtures::hear(&mut cluster, later, |view| (view.node != 3).then_some(view));
+        let now = cluster.read(later);
+        // It may have answered once more: refused once is not gone.
+        assert!(!now.node(3).unwrap().is_stale);
+        let last = later + SECOND;
+        let now = cluster.read(last);
+        let node = now.node(3).unwrap();
+        assert!(node.is_stale && node.view.is_some());
+        assert_eq!(node.age, Some(4 * SECOND));
+        assert_eq!(node.trouble, Some("no node answers at admin:3: refused"));
+        assert!(!now.node(1).unwrap().is_stale && !now.is_silent());
+        assert!(cluster.read(last + 60 * SECOND).is_silent());
+    }
+
+    #[test]
+    fn a_fallen_leader_that_believes_in_itself_is_not_believed() {
+        let at = Instant::now();
+        let cluster = fixtures::cluster(at, |mut view| {
+            if view.node != 1 {
+                view.leader = Some(2);
+                view.ballot.round += 1;
+            }
+            Some(view)
+        });
+        let now = cluster.read(at);
+        assert_eq!(now.leader, Some(2));
+        assert_eq!(now.leading.map(|view| view.node), Some(2));
+        // What the one before chose is not what is in force.
+        assert!(now.tuning.is_none());
+    }
+
+    #[test]
+    fn members_of_whom_nothing_was_heard_are_there_and_who_left_is_not() {
+        let at = Instant::now();
+        let mut cluster = Cluster::new(SECOND);
+        let mut view = fixtures::view(1);
+        view.members.retain(|member| member.node != 2);
+        let gone = Answer::Unreachable {
+            node: Some(2),
+            error: "refused".to_owned(),
+        };
+        cluster.take(News::Answer("admin:2".to_owned(), gone), at);
+        cluster.take(
+            News::Answer("h".to_owned(), Answer::Node(Box::new(view))),
+            at,
+        );
+        let now = cluster.read(at);
+        let nodes: Vec<u32> = now.nodes.iter().map(|node| node.node).collect();
+        assert_eq!(nodes, [1, 3]);
+        assert!(now.node(3).unwrap().is_stale);
+    }
+
+    #[test]
+    fn an_address_of_nobody_is_named_until_somebody_is_there() {
+        let at = Instant::now();
+        let mut cluster = Cluster::new(SECOND);
+        let gone = Answer::Unreachable {
+            node: None,
+            error: "refused\x1b[2J".to_owned(),
+        };
+        cluster.take(News::Answer("h:9".to_owned(), gone), at);
+        let now = cluster.read(at);
+        assert!(now.is_silent());
+        assert_eq!(now.strangers["h:9"], "refused\u{fffd}[2J");
+        let answer = Answer::Node(Box::new(fixtures::view(1)));
+        cluster.take(News::Answer("h:9".to_owned(), answer), at);
+        assert!(cluster.read(at).strangers.is_empty());
+    }
+
+    #[test]
+    fn a_host_of_nodes_takes_bounded_room() {
+        let at = Instant::now();
+        let mut cluster = Cluster::new(SECOND);
+        for node in 1..1000 {
+            let mut view = fixtures::view(1);
+            view.node = node;
+            let answer = Answer::Node(Box::new(view));
+            cluster.take(News::Answer("h".to_owned(), answer), at + SECOND * node);
+        }
+        assert_eq!(cluster.nodes.len(), NODES_MAX);
+        assert!(cluster.nodes.contains_key(&999));
+    }
+}

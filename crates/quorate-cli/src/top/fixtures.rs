@@ -1,0 +1,151 @@
+//! What nodes say in the tests of `quorate top`.
+
+use std::time::{Duration, Instant};
+
+use quorate_admin::{
+    tuning::TuningView,
+    view::{
+        Answer, BallotView, DiskView, MemberView, NodeView, PlaneView, ReignView, SnapshotView,
+        StreamsView, TrafficView,
+    },
+};
+use serde_json::json;
+
+use super::{cluster::Cluster, gather::News};
+
+/// Node 1 leads three voters, and all is well.
+pub(super) fn view(node: u32) -> NodeView {
+    let ballot = BallotView {
+        era: 0,
+        round: 3,
+        node: 1,
+    };
+    NodeView {
+        cluster: "794452eab31f9c12c68b63f40562eb29".to_owned(),
+        node,
+        role: if node == 1 { "leader" } else { "follower" }.to_owned(),
+        leader: Some(1),
+        era: 0,
+        quorum: "majority".to_owned(),
+        plan: None,
+        removed: false,
+        ballot,
+        decided: 9000,
+        applied: 8900,
+        durable: 8950,
+        durability: "durable".to_owned(),
+        store: "lsm".to_owned(),
+        log_bytes: 128 << 20,
+        log_start: 500,
+        snapshot: Some(SnapshotView {
+            slot: 700,
+            bytes: 5 << 20,
+        }),
+        snapshot_taking: None,
+        disk: DiskView {
+            free_bytes: Some(40 << 30),
+            log_bytes_per_second: Some(1 << 20),
+            full_in_seconds: Some(40 << 10),
+        },
+        streams: StreamsView::default(),
+        traffic: TrafficView {
+            applied: 1000,
+            answered: 500,
+            answered_us: 500_000,
+        },
+        reigns: vec![
+            ReignView {
+                leader: Some(2),
+                ballot: BallotView {
+                    round: 2,
+                    node: 2,
+                    ..ballot
+                },
+                ago_ms: 90_000,
+            },
+            ReignView {
+                leader: None,
+                ballot: BallotView {
+                    round: 2,
+                    node: 2,
+                    ..ballot
+                },
+                ago_ms: 61_000,
+            },
+            ReignView {
+                leader: Some(1),
+                ballot,
+                ago_ms: 60_000,
+            },
+        ],
+        version: "0.1.0".to_owned(),
+        error: None,
+        progress: None,
+        notices: Vec::new(),
+        ring: Vec::new(),
+        choices: Vec::new(),
+        device: None,
+        certificates: Vec::new(),
+        members: (1..=3).map(|other| member(node, other)).collect(),
+    }
+}
+
+fn member(from: u32, node: u32) -> MemberView {
+    MemberView {
+        node,
+        peer: Some(format!("peer:{node}")),
+        client: Some(format!("client:{node}")),
+        admin: Some(format!("admin:{node}")),
+        stream: None,
+        role: if node == 1 { "leader" } else { "follower" }.to_owned(),
+        weight: 1,
+        connected: true,
+        lag: (from == 1 && node != 1).then_some(u64::from(node - 2) * 40),
+        payload_bytes_sent: 0,
+        engaged: None,
+        plane: (from != node).then(|| PlaneView {
+            way: "udp".to_owned(),
+            frames: None,
+            rtt_us: Some(u64::from(from * 100 + node)),
+            why: None,
+        }),
+    }
+}
+
+pub(super) fn tuning() -> TuningView {
+    serde_json::from_value(json!({
+        "parameters": [
+            {"name": "sync_time", "unit": "ns", "value": 1_250_000.0, "error": 50_000.0, "confidence": 0.9},
+        ],
+        "grid": [], "bottleneck": "the disk",
+        "chosen": {"batch_bytes": 65536, "window": 4}, "held": false,
+        "measured": {"throughput": 12_000.0, "latency_us": 850.0},
+        "reason": "64 KiB x 4 is the least latency at this load.",
+    }))
+    .unwrap()
+}
+
+/// A cluster that was asked at this moment; `change` may change what a node says, or take it away.
+pub(super) fn cluster(at: Instant, change: impl Fn(NodeView) -> Option<NodeView>) -> Cluster {
+    let mut cluster = Cluster::new(Duration::from_secs(1));
+    hear(&mut cluster, at, change);
+    cluster
+}
+
+pub(super) fn hear(
+    cluster: &mut Cluster,
+    at: Instant,
+    change: impl Fn(NodeView) -> Option<NodeView>,
+) {
+    for node in 1..=3 {
+        let answer = match change(view(node)) {
+            Some(view) => Answer::Node(Box::new(view)),
+            None => Answer::Unreachable {
+                node: Some(node),
+                error: format!("no node answers at admin:{node}: refused"),
+            },
+        };
+        cluster.take(News::Answer(format!("admin:{node}"), answer), at);
+    }
+    cluster.take(News::Tuning(1, Box::new(tuning())), at);
+}

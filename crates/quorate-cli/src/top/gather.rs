@@ -1,0 +1,99 @@
+//! Looks again and again, beside the screen: a node that does not answer holds up neither the keys nor the others.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{client, look::ask, tuning::TuningView, view::Answer};
+
+use super::places::{Place, Places};
+
+/// A node has so long to answer.
+pub(super) const WAIT: Duration = Duration::from_millis(2500);
+
+/// What was heard.
+pub(super) enum News {
+    /// Of asking this address.
+    Answer(String, Answer),
+    /// How this leader batches, and why.
+    Tuning(u32, Box<TuningView>),
+}
+
+enum Heard {
+    Answer(String, Answer),
+    Tuning(Option<(u32, Box<TuningView>)>),
+}
+
+/// Asks everybody now, and every so often, until nobody listens any more.
+pub(super) fn start(given: &[String], every: Duration) -> std::io::Result<Receiver<News>> {
+    let (news, listens) = channel();
+    let places = Places::new(given);
+    thread::Builder::new()
+        .name("gather".to_owned())
+        .spawn(move || gather(places, every, &news))?;
+    Ok(listens)
+}
+
+fn gather(mut places: Places, every: Duration, news: &Sender<News>) {
+    let (heard, hears) = channel();
+    let mut is_tuning_asked = false;
+    loop {
+        let until = Instant::now() + every;
+        ask_all(places.to_ask(false), &heard);
+        if let Some((leader, address)) = places.leader().filter(|_| !is_tuning_asked) {
+            is_tuning_asked = ask_tuning(leader, address.to_owned(), heard.clone());
+        }
+        loop {
+            match hears.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Heard::Answer(address, answer)) => {
+                    let answer = places.heard(&address, answer);
+                    if news.send(News::Answer(address, answer)).is_err() {
+                        return;
+                    }
+                    ask_all(places.to_ask(true), &heard);
+                }
+                Ok(Heard::Tuning(said)) => {
+                    is_tuning_asked = false;
+                    let said = said.map(|(node, view)| News::Tuning(node, view));
+                    if said.is_some_and(|said| news.send(said).is_err()) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    }
+}
+
+fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
+    for place in places {
+        let (node, address) = (place.expected(), place.address.clone());
+        let tell = heard.clone();
+        let asking = thread::Builder::new()
+            .name("ask".to_owned())
+            .spawn(move || {
+                let answer = ask(node, &address, WAIT);
+                // Who is not listened to any more needs no answer.
+                let _ = tell.send(Heard::Answer(address, answer));
+            });
+        if let Err(error) = asking {
+            let error = format!("no thread to ask {}: {error}", place.address);
+            let answer = Answer::Unreachable { node, error };
+            let _ = heard.send(Heard::Answer(place.address, answer));
+        }
+    }
+}
+
+/// Whether an answer will come.
+fn ask_tuning(leader: u32, address: String, heard: Sender<Heard>) -> bool {
+    let asking = thread::Builder::new()
+        .name("ask".to_owned())
+        .spawn(move || {
+            let said = client::get(&address, "/tuning", WAIT).ok();
+            let view = said.and_then(|response| response.json::<TuningView>().ok());
+            let _ = heard.send(Heard::Tuning(view.map(|view| (leader, Box::new(view)))));
+        });
+    asking.is_ok()
+}

@@ -1,0 +1,366 @@
+//! Whether there is a quorum, how many failures it bears, and what to do. The page for people at the admin address
+//! judges the same way and says the same (`health.js`).
+
+use quorate_admin::{units::span, view::MemberView};
+
+use super::cluster::{Node, Now};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Is {
+    Good,
+    Note,
+    Wait,
+    Bad,
+}
+
+/// What is said above everything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Banner {
+    pub(super) is: Is,
+    pub(super) title: String,
+    pub(super) what: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Unknown,
+    Lost,
+    /// Some are gone, and it bears no further failure.
+    Edge,
+    /// All are there, and it bears none.
+    Small,
+    Spare,
+}
+
+/// Who may vote now.
+#[derive(Clone, Debug)]
+pub(super) struct Standing<'a> {
+    pub(super) voters: Vec<&'a MemberView>,
+    pub(super) alive: Vec<&'a MemberView>,
+    gone: Vec<&'a MemberView>,
+    need: u64,
+    has: u64,
+    pub(super) level: Level,
+}
+
+/// Weights that an election and a write need, by the rule in force.
+fn rule(text: &str, all: u64) -> (u64, u64) {
+    let flexible = text.strip_prefix("flexible:");
+    let parts = flexible.and_then(|parts| parts.split_once(','));
+    let read = parts.and_then(|(elect, write)| Some((elect.parse().ok()?, write.parse().ok()?)));
+    let majority = all / 2 + 1;
+    read.unwrap_or((majority, majority))
+}
+
+fn weigh(members: &[&MemberView]) -> u64 {
+    members.iter().map(|member| u64::from(member.weight)).sum()
+}
+
+/// Members that the leader reaches, or, without one, that answer.
+pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
+    let lives = |member: &MemberView| {
+        let node = now.node(member.node);
+        let fresh = node.and_then(Node::fresh);
+        if fresh.is_some_and(|view| view.role == "learner") {
+            return false;
+        }
+        if Some(member.node) == now.leader {
+            return true;
+        }
+        match now.leading {
+            Some(_) => member.connected && !node.is_some_and(|node| node.is_starting),
+            None => fresh.is_some(),
+        }
+    };
+    let voters: Vec<_> = now
+        .members
+        .iter()
+        .filter(|member| member.weight > 0)
+        .collect();
+    let (alive, gone): (Vec<_>, Vec<_>) = voters.iter().partition(|member| lives(member));
+    let quorum = now.teller.map_or("", |view| &view.quorum);
+    let (elect, write) = rule(quorum, weigh(&voters));
+    let (need, has) = (elect.max(write), weigh(&alive));
+    let heaviest = alive.iter().map(|member| u64::from(member.weight)).max();
+    let worst = has - heaviest.unwrap_or(0);
+    let level = match () {
+        () if voters.is_empty() => Level::Unknown,
+        () if has < write || (now.leader.is_none() && has < elect) => Level::Lost,
+        () if worst >= need => Level::Spare,
+        () if gone.is_empty() => Level::Small,
+        () => Level::Edge,
+    };
+    Standing {
+        voters,
+        alive,
+        gone,
+        need,
+        has,
+        level,
+    }
+}
+
+fn named(members: &[&MemberView]) -> String {
+    let ids: Vec<_> = members
+        .iter()
+        .map(|member| member.node.to_string())
+        .collect();
+    match &ids[..] {
+        [] => "the others".to_owned(),
+        [only] => format!("node {only}"),
+        [first @ .., last] => format!("nodes {} and {last}", first.join(", ")),
+    }
+}
+
+/// What has to be said, the worst first.
+pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
+    if now.is_silent() {
+        return vec![silent(now)];
+    }
+    let standing = standing(now);
+    let mut all: Vec<Banner> = quorum(now, &standing).into_iter().collect();
+    if standing.level != Level::Lost && now.leader.is_none() {
+        all.push(Banner {
+            is: Is::Wait,
+            title: "Nobody leads at the moment.".to_owned(),
+            what: "Writes wait. An election takes less than a second as a rule; if this stays, look at the network between the nodes.".to_owned(),
+        });
+    }
+    let fresh = || now.nodes.iter().filter_map(Node::fresh);
+    let clusters = fresh().map(|view| &view.cluster);
+    if let Some(other) = fresh()
+        .map(|view| &view.cluster)
+        .find(|cluster| clusters.clone().next() != Some(cluster))
+    {
+        all.push(Banner {
+            is: Is::Bad,
+            title: "Nodes of two clusters answer.".to_owned(),
+            what: format!("One is {other}. Give addresses of one cluster with --admin."),
+        });
+    }
+    all.extend(fresh().filter_map(|view| {
+        Some(Banner {
+            is: Is::Bad,
+            title: format!("Node {}: {}", view.node, view.error.as_ref()?),
+            what: "docs/operate.md says what to do for each error.".to_owned(),
+        })
+    }));
+    all
+}
+
+fn silent(now: &Now<'_>) -> Banner {
+    let age = now.silent_for().map_or_else(String::new, |age| {
+        format!("Everything below is {} old. ", span(age.as_secs()))
+    });
+    let troubles = now.nodes.iter().filter_map(|node| node.trouble);
+    let strangers = now.strangers.values().map(String::as_str);
+    let reasons: Vec<_> = troubles.chain(strangers).collect();
+    let (is, title) = match (reasons.is_empty(), now.nodes.is_empty()) {
+        (true, true) => (Is::Wait, "No answer yet."),
+        _ => (Is::Bad, "No node answers."),
+    };
+    Banner {
+        is,
+        title: title.to_owned(),
+        what: format!(
+            "{age}They are asked again and again. {}",
+            reasons.join("; ")
+        ),
+    }
+}
+
+fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
+    let Standing {
+        voters,
+        alive,
+        gone,
+        need,
+        has,
+        level,
+    } = standing;
+    let trouble = |member: &&MemberView| now.node(member.node)?.trouble;
+    let reasons: Vec<_> = gone.iter().filter_map(trouble).collect();
+    let why = match reasons.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", reasons.join("; ")),
+    };
+    let others = named(gone);
+    let (is, title, what) = match level {
+        Level::Unknown | Level::Spare => return None,
+        Level::Lost => (
+            Is::Bad,
+            format!("No quorum: votes of {has} are there, {need} are needed. Nothing is written."),
+            format!(
+                "Start {others} again{why}. Nothing that was acknowledged is lost while their folders exist. Only if they are gone for good: quorate recover, docs/operate/lost-majority.md."
+            ),
+        ),
+        Level::Edge => (
+            Is::Wait,
+            format!(
+                "One failure away from standstill: {} of {} voters are there.",
+                alive.len(),
+                voters.len()
+            ),
+            format!(
+                "Start {others} again{why}, or replace it: quorate member replace. Until then stop nobody else."
+            ),
+        ),
+        Level::Small => (
+            Is::Note,
+            match voters.len() {
+                1 => "A cluster of one bears no failure.".to_owned(),
+                count => format!("These {count} voters bear no failure."),
+            },
+            "Add nodes: three voters bear one failure, five bear two.".to_owned(),
+        ),
+    };
+    Some(Banner { is, title, what })
+}
+
+/// The same in two words.
+pub(super) fn pill(now: &Now<'_>) -> (Is, &'static str) {
+    if now.is_silent() {
+        return match now.nodes.is_empty() && now.strangers.is_empty() {
+            true => (Is::Wait, "connecting"),
+            false => (Is::Bad, "no answer: old"),
+        };
+    }
+    match standing(now).level {
+        Level::Lost => (Is::Bad, "no quorum"),
+        _ if now.leader.is_none() => (Is::Wait, "no leader"),
+        Level::Edge => (Is::Wait, "no spare"),
+        Level::Unknown | Level::Small | Level::Spare => (Is::Good, "serves"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use quorate_admin::view::NodeView;
+
+    use super::{super::fixtures::cluster, *};
+
+    /// What is said if nodes say this, or do not answer.
+    fn check(
+        change: impl Fn(NodeView) -> Option<NodeView>,
+        expected: (Is, &'static str),
+        titles: &[&str],
+    ) -> Vec<Banner> {
+        let at = Instant::now();
+        let cluster = cluster(at, change);
+        let now = cluster.read(at);
+        let all = banners(&now);
+        let said: Vec<_> = all.iter().map(|banner| &*banner.title).collect();
+        assert_eq!((pill(&now), &said[..]), (expected, titles));
+        all
+    }
+
+    /// Nodes that neither answer nor are connected.
+    fn without(gone: &'static [u32]) -> impl Fn(NodeView) -> Option<NodeView> {
+        move |mut view| {
+            for member in &mut view.members {
+                member.connected = !gone.contains(&member.node);
+            }
+            if gone.contains(&1) {
+                view.leader = None;
+                view.role = "candidate".to_owned();
+            }
+            (!gone.contains(&view.node)).then_some(view)
+        }
+    }
+
+    #[test]
+    fn three_of_three_bear_a_failure() {
+        check(Some, (Is::Good, "serves"), &[]);
+    }
+
+    #[test]
+    fn two_of_three_are_one_failure_away() {
+        let title = "One failure away from standstill: 2 of 3 voters are there.";
+        let banner = check(without(&[3]), (Is::Wait, "no spare"), &[title]).swap_remove(0);
+        assert_eq!(
+            banner.what,
+            "Start node 3 again (no node answers at admin:3: refused), or replace it: quorate member replace. Until then stop nobody else."
+        );
+        let nobody = "Nobody leads at the moment.";
+        check(without(&[1]), (Is::Wait, "no leader"), &[title, nobody]);
+    }
+
+    #[test]
+    fn one_of_three_writes_nothing() {
+        let title = "No quorum: votes of 1 are there, 2 are needed. Nothing is written.";
+        let banner = check(without(&[1, 3]), (Is::Bad, "no quorum"), &[title]).swap_remove(0);
+        assert!(
+            banner.what.starts_with("Start nodes 1 and 3 again ("),
+            "{}",
+            banner.what
+        );
+        assert!(banner.what.contains("docs/operate/lost-majority.md"));
+    }
+
+    /// A leader goes on with the weights that writes need, though no election would succeed.
+    #[test]
+    fn the_rule_in_force_and_weights_count() {
+        let flexible = |mut view: NodeView| {
+            view.quorum = "flexible:3,1".to_owned();
+            without(&[2, 3])(view)
+        };
+        let edge = "One failure away from standstill: 1 of 3 voters are there.";
+        check(flexible, (Is::Wait, "no spare"), &[edge]);
+        let heavy = |mut view: NodeView| {
+            view.members[0].weight = 5;
+            Some(view)
+        };
+        check(
+            heavy,
+            (Is::Good, "serves"),
+            &["These 3 voters bear no failure."],
+        );
+        assert_eq!(rule("flexible:x", 5), (3, 3));
+    }
+
+    #[test]
+    fn who_has_forgotten_its_votes_does_not_vote_and_errors_are_said() {
+        let forgot = |mut view: NodeView| {
+            if view.node == 3 {
+                view.role = "learner".to_owned();
+                view.error = Some("it has forgotten votes".to_owned());
+            }
+            Some(view)
+        };
+        let edge = "One failure away from standstill: 2 of 3 voters are there.";
+        let error = "Node 3: it has forgotten votes";
+        check(forgot, (Is::Wait, "no spare"), &[edge, error]);
+    }
+
+    #[test]
+    fn nodes_of_two_clusters_are_told_apart() {
+        let other = |mut view: NodeView| {
+            if view.node == 3 {
+                view.cluster = "cd".to_owned();
+            }
+            Some(view)
+        };
+        check(
+            other,
+            (Is::Good, "serves"),
+            &["Nodes of two clusters answer."],
+        );
+    }
+
+    /// That nobody answers here does not mean that there is no quorum.
+    #[test]
+    fn nobody_who_answers_is_no_verdict_on_the_quorum() {
+        let at = Instant::now();
+        let cluster = cluster(at, Some);
+        let later = at + Duration::from_secs(75);
+        let now = cluster.read(later);
+        assert_eq!(pill(&now), (Is::Bad, "no answer: old"));
+        let all = banners(&now);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].title, "No node answers.");
+        assert!(all[0].what.starts_with("Everything below is 75 s old."));
+    }
+}

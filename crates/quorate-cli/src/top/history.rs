@@ -1,0 +1,435 @@
+//! What became of a cluster while it was watched: throughput and latency, what each node does a second, and what
+//! happened.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use quorate_admin::view::{NodeView, TrafficView};
+
+use super::{
+    cluster::{Node, Now},
+    health::{Level, standing},
+};
+
+/// Looks that are remembered.
+pub(super) const SAMPLES_MAX: usize = 600;
+/// Events that are remembered.
+pub(super) const EVENTS_MAX: usize = 200;
+/// Two answers that are nearer say nothing of a rate.
+const NEAR: Duration = Duration::from_millis(200);
+
+/// One look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// Commands per second, if that is known.
+    pub(super) commands: Option<f64>,
+    /// Mean time to an answer, if anybody was answered.
+    pub(super) latency_us: Option<f64>,
+    /// Somebody else leads than at the look before.
+    pub(super) changed: bool,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) at: Instant,
+    pub(super) is_bad: bool,
+    pub(super) what: String,
+}
+
+/// What is remembered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    /// The oldest first.
+    pub(super) samples: VecDeque<Sample>,
+    /// The oldest first.
+    pub(super) events: VecDeque<Event>,
+    /// What each node does a second.
+    pub(super) rates: BTreeMap<u32, Rates>,
+    before: BTreeMap<u32, Counters>,
+    seen: Option<Seen>,
+}
+
+/// Of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    /// Commands executed.
+    pub(super) commands: f64,
+    /// Bytes of values that the leader sends it; unknown of the leader itself.
+    pub(super) sent_bytes: Option<f64>,
+}
+
+/// What only grows, as long as the same process says it.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    at: Instant,
+    traffic: TrafficView,
+    /// By the node that led, to this one.
+    sent: Option<(u32, u64)>,
+}
+
+/// What events are changes of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    leader: Option<u32>,
+    level: Level,
+    plan: Option<(u64, String)>,
+    nodes: BTreeMap<u32, SeenNode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenNode {
+    state: &'static str,
+    version: Option<String>,
+    error: Option<String>,
+}
+
+/// In one word, which is shown too.
+pub(super) fn state(node: &Node<'_>) -> &'static str {
+    match node.fresh() {
+        None if node.is_starting => "starting",
+        None if node.view.is_none() && node.trouble.is_none() => "not heard",
+        None => "no answer",
+        Some(view) if view.removed => "removed",
+        Some(view) if view.error.is_some() => "error",
+        Some(_) if node.progress.is_some() => "not level",
+        Some(_) => "serves",
+    }
+}
+
+impl History {
+    /// The next look.
+    pub(super) fn look(&mut self, now: &Now<'_>) {
+        self.sample(now);
+        self.watch(now);
+    }
+
+    fn sample(&mut self, now: &Now<'_>) {
+        let (mut commands, mut answered, mut took) = (None, 0, 0);
+        let mut is_known = false;
+        let mut next = BTreeMap::new();
+        let mut rates = BTreeMap::new();
+        for node in &now.nodes {
+            let (Some(view), Some(age)) = (node.fresh(), node.age) else {
+                continue;
+            };
+            let counters = Counters::of(view, now, now.at.checked_sub(age).unwrap_or(now.at));
+            let Some(before) = self.before.get(&node.node) else {
+                next.insert(node.node, counters);
+                continue;
+            };
+            let passed = counters.at.saturating_duration_since(before.at);
+            if passed < NEAR {
+                // Whose answer was late is counted with the next look.
+                next.insert(node.node, *before);
+                rates.extend(self.rates.get(&node.node).map(|rate| (node.node, *rate)));
+                continue;
+            }
+            next.insert(node.node, counters);
+            let Some(since) = counters.since(before) else {
+                continue;
+            };
+            is_known = true;
+            answered += since.answered;
+            took += since.answered_us;
+            let rate = since.applied as f64 / passed.as_secs_f64();
+            let sent_bytes = since.sent.map(|bytes| bytes as f64 / passed.as_secs_f64());
+            let rate = Rates {
+                commands: rate,
+                sent_bytes,
+            };
+            rates.insert(node.node, rate);
+            if Some(node.node) == now.leader {
+                commands = Some(rate.commands);
+            }
+        }
+        (self.before, self.rates) = (next, rates);
+        let last = self.samples.back().copied();
+        let carried = match (now.leader, now.leading) {
+            (None, _) => is_known.then_some(0.0),
+            (Some(_), None) => None,
+            (Some(_), Some(_)) => last.and_then(|last| last.commands),
+        };
+        let was = self.seen.as_ref().map(|seen| seen.leader);
+        self.samples.push_back(Sample {
+            commands: commands.or(carried),
+            latency_us: (answered > 0).then(|| took as f64 / answered as f64),
+            changed: was.is_some_and(|was| was != now.leader),
+        });
+        if self.samples.len() > SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+    }
+
+    fn watch(&mut self, now: &Now<'_>) {
+        let seen = Seen::of(now);
+        let Some(was) = self.seen.replace(seen.clone()) else {
+            return;
+        };
+        let mut told = Vec::new();
+        let mut tell = |is_bad: bool, what: String| told.push((is_bad, what));
+        if was.leader != seen.leader {
+            match seen.leader {
+                Some(leader) => tell(false, format!("node {leader} leads")),
+                None => tell(true, "nobody leads".to_owned()),
+            }
+        }
+        if was.level != seen.level {
+            match seen.level {
+                Level::Lost => tell(true, "there is no quorum".to_owned()),
+                Level::Edge => tell(true, "one failure away from standstill".to_owned()),
+                Level::Spare => tell(false, "the cluster bears a failure".to_owned()),
+                Level::Small | Level::Unknown => {}
+            }
+        }
+        if was.plan != seen.plan {
+            match &seen.plan {
+                Some((id, what)) => tell(false, format!("plan {id}: {what}")),
+                None => tell(false, "the plan has ended".to_owned()),
+            }
+        }
+        for (node, is) in &seen.nodes {
+            let Some(was) = was.nodes.get(node) else {
+                tell(false, format!("node {node} is there: {}", is.state));
+                continue;
+            };
+            if was.error != is.error
+                && let Some(error) = &is.error
+            {
+                tell(true, format!("node {node}: {error}"));
+            } else if was.state != is.state {
+                let is_bad = matches!(is.state, "no answer" | "error");
+                tell(is_bad, format!("node {node}: {}", is.state));
+            }
+            if let (Some(was), Some(is)) = (&was.version, &is.version)
+                && was != is
+            {
+                tell(false, format!("node {node} has version {is}, had {was}"));
+            }
+        }
+        for node in was
+            .nodes
+            .keys()
+            .filter(|node| !seen.nodes.contains_key(node))
+        {
+            tell(false, format!("node {node} belongs to the cluster no more"));
+        }
+        for (is_bad, what) in told {
+            self.events.push_back(Event {
+                at: now.at,
+                is_bad,
+                what,
+            });
+        }
+        let surplus = self.events.len().saturating_sub(EVENTS_MAX);
+        self.events.drain(..surplus);
+    }
+}
+
+/// What was added.
+struct Since {
+    applied: u64,
+    answered: u64,
+    answered_us: u64,
+    sent: Option<u64>,
+}
+
+impl Counters {
+    fn of(view: &NodeView, now: &Now<'_>, at: Instant) -> Self {
+        let leading = now.leading.filter(|leading| leading.node != view.node);
+        let sent = leading.and_then(|leading| {
+            let mut members = leading.members.iter();
+            let member = members.find(|member| member.node == view.node)?;
+            Some((leading.node, member.payload_bytes_sent))
+        });
+        Self {
+            at,
+            traffic: view.traffic,
+            sent,
+        }
+    }
+
+    /// Nothing if these are another process's: counters that went back.
+    fn since(&self, before: &Self) -> Option<Since> {
+        let (is, was) = (self.traffic, before.traffic);
+        let sent = self.sent.zip(before.sent);
+        let sent = sent.filter(|((by, _), (then, _))| by == then);
+        Some(Since {
+            applied: is.applied.checked_sub(was.applied)?,
+            answered: is.answered.checked_sub(was.answered)?,
+            answered_us: is.answered_us.checked_sub(was.answered_us)?,
+            sent: sent.and_then(|((_, is), (_, was))| is.checked_sub(was)),
+        })
+    }
+}
+
+impl Seen {
+    fn of(now: &Now<'_>) -> Self {
+        let plan = now.teller.and_then(|view| view.plan.as_ref());
+        let nodes = now.nodes.iter().map(|node| {
+            let fresh = node.fresh();
+            let seen = SeenNode {
+                state: state(node),
+                version: node.view.map(|view| view.version.clone()),
+                error: fresh.and_then(|view| view.error.clone()),
+            };
+            (node.node, seen)
+        });
+        Self {
+            leader: now.leader,
+            // Who hears nobody knows nothing of the quorum.
+            level: match now.is_silent() {
+                true => Level::Unknown,
+                false => standing(now).level,
+            },
+            plan: plan.map(|plan| (plan.id, plan.what.clone())),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            cluster::Cluster,
+            fixtures::{self, hear},
+        },
+        *,
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Looks at these moments, each with what nodes say then.
+    struct Watched {
+        began: Instant,
+        cluster: Cluster,
+        history: History,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            let began = Instant::now();
+            let cluster = fixtures::cluster(began, Some);
+            let mut history = History::default();
+            history.look(&cluster.read(began));
+            Self {
+                began,
+                cluster,
+                history,
+            }
+        }
+
+        fn look(&mut self, second: u32, change: impl Fn(NodeView) -> Option<NodeView>) -> Sample {
+            let at = self.began + SECOND * second;
+            hear(&mut self.cluster, at, change);
+            self.history.look(&self.cluster.read(at));
+            *self.history.samples.back().unwrap()
+        }
+
+        fn events(&self) -> Vec<&str> {
+            let events = self.history.events.iter();
+            events.map(|event| &*event.what).collect()
+        }
+    }
+
+    fn busy(commands: u64) -> impl Fn(NodeView) -> Option<NodeView> {
+        move |mut view| {
+            view.traffic.applied += commands;
+            view.traffic.answered += commands / 2;
+            view.traffic.answered_us += commands * 100;
+            for member in &mut view.members {
+                member.payload_bytes_sent += commands * 64;
+            }
+            Some(view)
+        }
+    }
+
+    #[test]
+    fn rates_are_what_was_added_between_two_looks() {
+        let mut watched = Watched::new();
+        assert_eq!(watched.history.samples[0].commands, None);
+        let sample = watched.look(2, busy(400));
+        assert_eq!(
+            (sample.commands, sample.latency_us),
+            (Some(200.0), Some(200.0))
+        );
+        let rates = &watched.history.rates;
+        assert_eq!(
+            (rates[&2].commands, rates[&2].sent_bytes),
+            (200.0, Some(12_800.0))
+        );
+        assert_eq!(rates[&1].sent_bytes, None);
+        // Nobody was answered: nothing is known of the latency.
+        let sample = watched.look(3, busy(400));
+        assert_eq!((sample.commands, sample.latency_us), (Some(0.0), None));
+    }
+
+    #[test]
+    fn a_process_that_is_another_one_and_a_late_answer_say_nothing() {
+        let mut watched = Watched::new();
+        watched.look(1, busy(400));
+        // The same answers again: what was known stays.
+        let at = watched.began + SECOND + NEAR / 2;
+        watched.history.look(&watched.cluster.read(at));
+        assert_eq!(
+            watched.history.samples.back().unwrap().commands,
+            Some(400.0)
+        );
+        assert_eq!(watched.history.rates[&3].commands, 400.0);
+        watched.look(2, |mut view| {
+            view.traffic = TrafficView::default();
+            Some(view)
+        });
+        assert!(watched.history.rates.is_empty());
+    }
+
+    #[test]
+    fn what_happens_is_told_once() {
+        let mut watched = Watched::new();
+        watched.look(1, Some);
+        assert_eq!(watched.events(), [""; 0]);
+        let cut = |mut view: NodeView| {
+            view.members[2].connected = false;
+            (view.node != 3).then_some(view)
+        };
+        for second in 2..8 {
+            watched.look(second, cut);
+        }
+        let expected = ["one failure away from standstill", "node 3: no answer"];
+        assert_eq!(watched.events(), expected);
+        watched.look(8, |mut view| {
+            (view.leader, view.ballot.round) = (Some(2), 4);
+            view.version = "0.2.0".to_owned();
+            Some(view)
+        });
+        assert!(watched.history.samples.back().unwrap().changed);
+        assert_eq!(
+            watched.events()[2..],
+            [
+                "node 2 leads",
+                "the cluster bears a failure",
+                "node 1 has version 0.2.0, had 0.1.0",
+                "node 2 has version 0.2.0, had 0.1.0",
+                "node 3: serves",
+                "node 3 has version 0.2.0, had 0.1.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut watched = Watched::new();
+        for second in 1..1500 {
+            watched.look(second, |mut view| {
+                (view.leader, view.ballot.round) = (Some(1 + second % 3), u64::from(second));
+                Some(view)
+            });
+        }
+        let history = &watched.history;
+        assert_eq!(history.samples.len(), SAMPLES_MAX);
+        assert_eq!(history.events.len(), EVENTS_MAX);
+    }
+}

@@ -1,0 +1,204 @@
+//! Whom to ask: the addresses that were given, and the members that those nodes name.
+
+use std::collections::BTreeSet;
+
+use quorate_admin::{
+    look::NODES_MAX,
+    view::{Answer, BallotView, NodeView},
+};
+
+/// Somebody to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: String,
+    /// Who answers there, as far as is known.
+    pub(super) node: Option<u32>,
+    /// By whoever started this; else a node named it.
+    is_given: bool,
+    /// The answer has not come yet.
+    is_asked: bool,
+    /// It is asked for the first time.
+    is_new: bool,
+}
+
+impl Place {
+    fn new(address: &str, node: Option<u32>, is_given: bool) -> Self {
+        Self {
+            address: address.to_owned(),
+            node,
+            is_given,
+            is_asked: false,
+            is_new: true,
+        }
+    }
+
+    /// Who has to answer there; at a given address it may be anybody.
+    pub(super) fn expected(&self) -> Option<u32> {
+        self.node.filter(|_| !self.is_given)
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    all: Vec<Place>,
+    /// Of the configuration that the named places are of.
+    era: u64,
+    /// Whom the highest ballot names.
+    leader: Option<(BallotView, u32)>,
+}
+
+impl Places {
+    pub(super) fn new(given: &[String]) -> Self {
+        let mut seen = BTreeSet::new();
+        let given = given.iter().filter(|address| seen.insert(*address));
+        let all = given.take(NODES_MAX);
+        Self {
+            all: all.map(|address| Place::new(address, None, true)).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Everybody who owes no answer, or of those only who were never asked; they owe one from now on.
+    pub(super) fn to_ask(&mut self, new_only: bool) -> Vec<Place> {
+        let mut asked = Vec::new();
+        for place in &mut self.all {
+            if !place.is_asked && (place.is_new || !new_only) {
+                (place.is_asked, place.is_new) = (true, false);
+                asked.push(place.clone());
+            }
+        }
+        asked
+    }
+
+    /// What was answered there, with the name of the node that is known to be there.
+    pub(super) fn heard(&mut self, address: &str, mut answer: Answer) -> Answer {
+        let place = self.all.iter_mut().find(|place| place.address == address);
+        if let Some(place) = place {
+            place.is_asked = false;
+            match &mut answer {
+                Answer::Node(view) => place.node = Some(view.node),
+                Answer::Starting { node, .. } | Answer::Unreachable { node, .. } => {
+                    *node = node.or(place.node);
+                    place.node = *node;
+                }
+            }
+        }
+        if let Some(view) = answer.view() {
+            self.learn(view);
+        }
+        answer
+    }
+
+    fn learn(&mut self, view: &NodeView) {
+        let claim = view.leader.map(|leader| (view.ballot, leader));
+        self.leader = self.leader.max(claim);
+        if view.removed || view.members.is_empty() || view.era < self.era {
+            return;
+        }
+        self.era = view.era;
+        let members = &view.members[..view.members.len().min(NODES_MAX)];
+        let given: BTreeSet<u32> = self
+            .all
+            .iter()
+            .filter(|place| place.is_given)
+            .filter_map(|place| place.node)
+            .collect();
+        // Who was given needs no second place, who is no member any more none, and who moved another one.
+        let is_named = |place: &Place| {
+            members.iter().any(|member| {
+                Some(member.node) == place.node && member.admin.as_ref() == Some(&place.address)
+            })
+        };
+        self.all.retain(|place| {
+            place.is_given
+                || (is_named(place) && !place.node.is_some_and(|node| given.contains(&node)))
+        });
+        for member in members {
+            let Some(admin) = &member.admin else { continue };
+            let is_known =
+                |place: &Place| place.node == Some(member.node) || place.address == *admin;
+            if self.all.len() < 2 * NODES_MAX && !self.all.iter().any(is_known) {
+                self.all.push(Place::new(admin, Some(member.node), false));
+            }
+        }
+    }
+
+    /// Who leads, and where it is asked.
+    pub(super) fn leader(&self) -> Option<(u32, &str)> {
+        let (_, leader) = self.leader?;
+        let place = self.all.iter().find(|place| place.node == Some(leader))?;
+        Some((leader, &place.address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixtures::view, *};
+
+    fn addresses(places: &[Place]) -> Vec<&str> {
+        places.iter().map(|place| &*place.address).collect()
+    }
+
+    fn says(node: u32) -> Answer {
+        Answer::Node(Box::new(view(node)))
+    }
+
+    #[test]
+    fn one_address_leads_to_all_members() {
+        let mut places = Places::new(&["h:1".to_owned(), "h:1".to_owned()]);
+        assert_eq!(addresses(&places.to_ask(false)), ["h:1"]);
+        // Nobody is asked twice at the same time.
+        assert_eq!(addresses(&places.to_ask(false)), [""; 0]);
+        places.heard("h:1", says(1));
+        assert_eq!(addresses(&places.to_ask(true)), ["admin:2", "admin:3"]);
+        assert_eq!(addresses(&places.to_ask(false)), ["h:1"]);
+        assert_eq!(places.leader(), Some((1, "h:1")));
+    }
+
+    #[test]
+    fn a_node_has_one_place_and_a_given_one_is_preferred() {
+        let mut places = Places::new(&["h:1".to_owned(), "h:2".to_owned()]);
+        places.to_ask(false);
+        places.heard("h:1", says(1));
+        assert_eq!(addresses(&places.to_ask(true)), ["admin:2", "admin:3"]);
+        places.heard("h:2", says(2));
+        places.heard("admin:3", says(3));
+        assert_eq!(addresses(&places.to_ask(false)), ["h:1", "h:2", "admin:3"]);
+    }
+
+    #[test]
+    fn who_does_not_answer_keeps_its_name_and_who_left_is_asked_no_more() {
+        let mut places = Places::new(&["h:1".to_owned()]);
+        places.to_ask(false);
+        places.heard("h:1", says(1));
+        let error = "refused".to_owned();
+        let silent = places.heard("h:1", Answer::Unreachable { node: None, error });
+        assert_eq!(silent.node(), Some(1));
+        let mut later = view(2);
+        later.era += 1;
+        later.members.retain(|member| member.node != 3);
+        places.heard("admin:2", Answer::Node(Box::new(later)));
+        assert_eq!(addresses(&places.to_ask(false)), ["h:1", "admin:2"]);
+        // Who still believes in the era before changes nothing.
+        places.heard("admin:3", says(3));
+        assert_eq!(places.all.len(), 2);
+    }
+
+    #[test]
+    fn a_hostile_list_of_members_starts_no_flood() {
+        let mut places = Places::new(&["h:1".to_owned()]);
+        let mut many = view(1);
+        let member = many.members[1].clone();
+        many.members = (1..100_000)
+            .map(|node| {
+                let mut member = member.clone();
+                member.node = node;
+                member.admin = Some(format!("admin:{node}"));
+                member
+            })
+            .collect();
+        places.heard("h:1", Answer::Node(Box::new(many)));
+        assert!(places.all.len() <= 2 * NODES_MAX);
+    }
+}

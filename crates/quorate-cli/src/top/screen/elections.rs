@@ -1,0 +1,113 @@
+//! Who led, and what happened: a strip of the last changes, a list of them, and what was seen since this runs.
+
+use std::time::Duration;
+
+use quorate_admin::{units::span, view::ReignView};
+use ratatui::text::Line;
+
+use super::{
+    super::{cluster::Now, health::Is, history::History},
+    Canvas,
+    overview::since,
+    paint::{mark, plain},
+    parts::{ballot, marked},
+};
+
+/// Changes of leadership that are listed.
+const LISTED: usize = 12;
+
+pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
+    let paint = canvas.paint;
+    let mut lines = Vec::new();
+    let teller = now
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node.view?, node.age?)))
+        .find(|(view, _)| Some(view.node) == now.teller.map(|teller| teller.node));
+    if let Some((view, age)) = teller.filter(|(view, _)| !view.reigns.is_empty()) {
+        let title = format!("Who led, as node {} saw it", view.node);
+        lines.push(paint.heading(&title));
+        let reigns: Vec<_> = view
+            .reigns
+            .iter()
+            .map(|reign| (*reign, Duration::from_millis(reign.ago_ms) + age))
+            .collect();
+        lines.push(Line::styled(strip(&reigns, canvas.cells), paint.data()));
+        let ago = span(reigns[0].1.as_secs());
+        let ends = canvas.cells.saturating_sub(ago.len() + 4 + 3);
+        let scale = format!("{ago} ago{}now", " ".repeat(ends));
+        lines.push(Line::styled(scale, paint.dim()));
+        for (reign, ago) in reigns.iter().rev().take(LISTED) {
+            let (is, words) = match reign.leader {
+                Some(leader) => (
+                    Is::Good,
+                    format!("node {leader} leads, ballot {}", ballot(reign.ballot)),
+                ),
+                None => (Is::Bad, "nobody leads".to_owned()),
+            };
+            let words = format!("{:>8} ago  {words}", span(ago.as_secs()));
+            lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
+        }
+        lines.push(plain(""));
+    }
+    lines.push(paint.heading("Seen since this runs"));
+    if history.events.is_empty() {
+        lines.push(Line::styled("nothing has happened", paint.dim()));
+    }
+    for event in history.events.iter().rev() {
+        let is = if event.is_bad { Is::Bad } else { Is::Note };
+        let words = format!("{:>8} ago  {}", since(now.at, event.at), event.what);
+        lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
+    }
+    lines
+}
+
+/// A leader's number where its time begins, and a line for as long as it led; × where nobody did. The last minutes
+/// count: time is one unit less for each time that it is as long ago.
+fn strip(reigns: &[(ReignView, Duration)], cells: usize) -> String {
+    let far = |ago: Duration| ago.as_secs_f64().ln_1p();
+    let oldest = far(reigns[0].1).max(1.0);
+    let place = |ago: Duration| {
+        let at = (1.0 - far(ago) / oldest) * cells as f64;
+        (at.max(0.0) as usize).min(cells.saturating_sub(1))
+    };
+    let mut strip = vec![' '; cells];
+    for (at, (reign, ago)) in reigns.iter().enumerate() {
+        let from = place(*ago);
+        let to = reigns.get(at + 1).map_or(cells, |(_, ago)| place(*ago));
+        let fill = if reign.leader.is_some() { '─' } else { '×' };
+        let to = to.max(from + 1).min(cells);
+        strip[from..to].fill(fill);
+        let name = reign
+            .leader
+            .map_or_else(String::new, |leader| leader.to_string());
+        if name.len() <= to - from {
+            for (cell, c) in strip[from..].iter_mut().zip(name.chars()) {
+                *cell = c;
+            }
+        }
+    }
+    strip.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::super::fixtures, *};
+
+    #[test]
+    fn a_strip_shows_who_led_for_how_long() {
+        let view = fixtures::view(1);
+        let reigns: Vec<_> = view
+            .reigns
+            .iter()
+            .map(|reign| (*reign, Duration::from_millis(reign.ago_ms)))
+            .collect();
+        let strip = strip(&reigns, 40);
+        assert_eq!(strip.chars().count(), 40);
+        assert!(strip.starts_with("2──"), "{strip}");
+        assert!(strip.contains("1────"), "{strip}");
+        // Where two begin in the same cell, the later one is seen.
+        assert!(super::strip(&reigns, 1).chars().count() == 1);
+        assert_eq!(super::strip(&reigns, 0), "");
+    }
+}

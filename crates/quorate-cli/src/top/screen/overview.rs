@@ -1,0 +1,237 @@
+//! Everything at a glance.
+
+use std::time::Instant;
+
+use quorate_admin::view::NodeView;
+use ratatui::text::Line;
+
+use super::{
+    super::{
+        app::App,
+        cluster::{Node, Now},
+        health::Is,
+        history::History,
+    },
+    Canvas, elections, members,
+    paint::{mark, plain},
+    parts::{chart, field, marked, micros, rate},
+};
+
+/// From this width on there are two columns.
+const WIDE: usize = 160;
+
+pub(super) fn lines(
+    app: &App,
+    now: &Now<'_>,
+    history: &History,
+    canvas: Canvas,
+) -> Vec<Line<'static>> {
+    if canvas.cells >= WIDE {
+        let left = canvas.of(canvas.cells * 5 / 9);
+        let right = canvas.of(canvas.cells - left.cells - 3);
+        let told = told(app, now, history, left);
+        let mut seen = pulse(history, right, (canvas.high / 5).clamp(3, 10));
+        seen.push(plain(""));
+        seen.extend(chosen(now, right));
+        seen.push(plain(""));
+        seen.extend(elections::lines(now, history, right));
+        return beside(told, seen, left.cells);
+    }
+    let mut lines = told(app, now, history, canvas);
+    let mut rest = Vec::new();
+    rest.extend(chosen(now, canvas));
+    rest.push(plain(""));
+    rest.extend(elections::lines(now, history, canvas));
+    // What room is left makes the charts higher.
+    let room = canvas.high.saturating_sub(lines.len() + 4 + 4);
+    lines.push(plain(""));
+    lines.extend(pulse(history, canvas, (room / 4).clamp(1, 6)));
+    lines.push(plain(""));
+    lines.extend(rest);
+    lines
+}
+
+/// The members, and what is said of them.
+fn told(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
+    let mut lines = members::table(app, now, history, canvas);
+    let notes = notes(now, canvas);
+    if !notes.is_empty() {
+        lines.push(plain(""));
+        lines.extend(notes);
+    }
+    lines
+}
+
+/// Two columns as one.
+fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, cells: usize) -> Vec<Line<'static>> {
+    let count = left.len().max(right.len());
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    (0..count)
+        .map(|_| {
+            let line = left.next().unwrap_or_default();
+            let style = line.style;
+            let rest = cells.saturating_sub(line.width());
+            let spans = line.spans.into_iter().map(|span| span.patch_style(style));
+            let mut line = Line::from(spans.collect::<Vec<_>>());
+            line.push_span(" ".repeat(rest) + " │ ");
+            line.spans.extend(right.next().unwrap_or_default().spans);
+            line
+        })
+        .collect()
+}
+
+/// Throughput and latency.
+fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
+    let samples = &history.samples;
+    let commands: Vec<_> = samples.iter().map(|sample| sample.commands).collect();
+    let latency: Vec<_> = samples.iter().map(|sample| sample.latency_us).collect();
+    let mut lines = Vec::new();
+    for (name, values, shown) in [
+        ("commands/s", commands, rate as fn(f64) -> String),
+        ("latency", latency, micros),
+    ] {
+        let seen = &values[values.len().saturating_sub(canvas.cells)..];
+        let known = || seen.iter().flatten().copied();
+        let most = known().fold(0.0, f64::max);
+        let least = known().fold(most, f64::min);
+        let words = match (values.last(), known().next()) {
+            (_, None) => "not known yet".to_owned(),
+            (Some(Some(now)), _) => {
+                format!(
+                    "{}, between {} and {}",
+                    shown(*now),
+                    shown(least),
+                    shown(most)
+                )
+            }
+            _ => format!(
+                "not known now, was between {} and {}",
+                shown(least),
+                shown(most)
+            ),
+        };
+        if high > 1 {
+            lines.extend(field(name, &words, canvas.cells, canvas.paint));
+            lines.extend(chart(&values, canvas.cells, high, canvas.paint.data()));
+        } else {
+            // One line has the last value and the curve.
+            let last = values
+                .last()
+                .copied()
+                .flatten()
+                .map_or("–".to_owned(), shown);
+            let head = format!("{name:<11}{last:>8} ");
+            let curve = chart(
+                &values,
+                canvas.cells.saturating_sub(head.chars().count()),
+                1,
+                canvas.paint.data(),
+            );
+            let mut line = plain(head);
+            line.spans.extend(curve.into_iter().flat_map(|curve| {
+                let style = curve.style;
+                curve
+                    .spans
+                    .into_iter()
+                    .map(move |span| span.patch_style(style))
+            }));
+            lines.push(line);
+        }
+    }
+    if samples.iter().any(|sample| sample.changed) && high > 1 {
+        let shown = samples.len().min(canvas.cells);
+        let marks = samples.iter().skip(samples.len() - shown);
+        let marks: String = marks
+            .map(|sample| if sample.changed { '▲' } else { ' ' })
+            .collect();
+        let line = " ".repeat(canvas.cells - shown) + &marks;
+        lines.push(plain(line));
+        lines.push(Line::styled("▲ leadership changed", canvas.paint.dim()));
+    }
+    lines
+}
+
+/// How the leader batches.
+fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
+    let said = match now.tuning {
+        Some(tuning) => format!("{}: {}", tuning.chosen.shown(), tuning.reason),
+        None => "the leader has not said it".to_owned(),
+    };
+    field("batches", &said, canvas.cells, canvas.paint)
+}
+
+/// What is wrong or under way: the plan, transfers, troubles, notices, certificates, devices.
+pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
+    let mut said: Vec<(Is, String)> = Vec::new();
+    if let Some(plan) = now.teller.and_then(|view| view.plan.as_ref()) {
+        let waits = plan.waits.as_ref();
+        let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
+        said.push((Is::Wait, format!("plan {}: {}{waits}", plan.id, plan.what)));
+    }
+    for node in &now.nodes {
+        said.extend(
+            of_node(node)
+                .into_iter()
+                .map(|(is, what)| (is, format!("node {}: {what}", node.node))),
+        );
+    }
+    for (address, why) in now.strangers {
+        let why = match why.contains(&**address) {
+            true => why.clone(),
+            false => format!("{address}: {why}"),
+        };
+        said.push((Is::Bad, why));
+    }
+    said.into_iter()
+        .flat_map(|(is, what)| marked(mark(is), &what, canvas.cells, canvas.paint.is(is)))
+        .collect()
+}
+
+/// The same of one node, without its name.
+pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
+    let mut said = Vec::new();
+    if let Some(progress) = node.progress {
+        said.push((Is::Wait, progress.to_string()));
+    } else if let Some(trouble) = node.trouble {
+        let is = if node.is_starting { Is::Wait } else { Is::Bad };
+        said.push((is, trouble.to_owned()));
+    }
+    let Some(view) = node.fresh() else {
+        return said;
+    };
+    said.extend(of_view(view));
+    said
+}
+
+fn of_view(view: &NodeView) -> Vec<(Is, String)> {
+    let mut said: Vec<(Is, String)> = Vec::new();
+    said.extend(view.error.iter().map(|error| (Is::Bad, error.clone())));
+    if let Some(taking) = view.snapshot_taking {
+        let so_far = quorate_admin::units::bytes(taking.bytes);
+        let what = format!("taking a snapshot at slot {}: {so_far} so far", taking.slot);
+        said.push((Is::Note, what));
+    }
+    let warnings = view.certificates.iter().filter_map(|certificate| {
+        let is = if certificate.days_left < 0 {
+            Is::Bad
+        } else {
+            Is::Wait
+        };
+        Some((is, certificate.warning()?))
+    });
+    let warnings: Vec<_> = warnings.collect();
+    let is_new = |notice: &&String| !warnings.iter().any(|(_, warning)| warning == *notice);
+    let notices = view.notices.iter().filter(is_new);
+    said.extend(notices.map(|notice| (Is::Wait, notice.clone())));
+    said.extend(warnings);
+    said.extend(view.device.iter().map(|device| {
+        let is = if device.used { Is::Note } else { Is::Wait };
+        (is, device.to_string())
+    }));
+    said
+}
+
+/// How long ago that was.
+pub(super) fn since(at: Instant, then: Instant) -> String {
+    quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
+}

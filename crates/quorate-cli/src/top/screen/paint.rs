@@ -1,0 +1,68 @@
+//! How things look: colours where they are wanted, and never colours alone.
+
+use ratatui::{
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+};
+
+use super::super::health::Is;
+
+/// Whether there are colours.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Paint {
+    pub(in super::super) colours: bool,
+}
+
+impl Paint {
+    fn colour(self, colour: Color) -> Style {
+        match self.colours {
+            true => Style::new().fg(colour),
+            false => Style::new(),
+        }
+    }
+
+    pub(super) fn is(self, is: Is) -> Style {
+        match is {
+            Is::Good => self.colour(Color::Green),
+            Is::Note => self.colour(Color::Cyan),
+            Is::Wait => self.colour(Color::Yellow),
+            Is::Bad => self.colour(Color::Red).add_modifier(Modifier::BOLD),
+        }
+    }
+
+    pub(super) fn data(self) -> Style {
+        self.colour(Color::Cyan)
+    }
+
+    pub(super) fn dim(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    pub(super) fn bold(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn chosen(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// What comes below it is one thing.
+    pub(super) fn heading(self, text: &str) -> Line<'static> {
+        Line::styled(text.to_owned(), self.bold())
+    }
+}
+
+/// Says without a colour what the colour says.
+pub(super) const fn mark(is: Is) -> &'static str {
+    match is {
+        Is::Good => "●",
+        Is::Note => "○",
+        Is::Wait => "◐",
+        Is::Bad => "✕",
+    }
+}
+
+/// A line without a style.
+pub(super) fn plain(text: impl Into<String>) -> Line<'static> {
+    Line::from(Span::raw(text.into()))
+}

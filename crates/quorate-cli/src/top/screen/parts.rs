@@ -1,0 +1,241 @@
+//! What views are made of: tables that fit, charts, numbers for people.
+
+use quorate_admin::view::BallotView;
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{
+    super::text::{padded, width, wrapped},
+    paint::{Paint, plain},
+};
+
+/// A column.
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    /// Numbers are at the right.
+    pub(super) at_right: bool,
+    /// Where there is no room, the highest go first; 0 stays.
+    pub(super) rank: u8,
+    /// Cells at most.
+    pub(super) widest: usize,
+}
+
+/// A row: its cells, and how they look.
+pub(super) struct Row {
+    pub(super) cells: Vec<(String, Style)>,
+    pub(super) is_chosen: bool,
+}
+
+/// The head and the rows, in as many columns as there is room for.
+pub(super) fn table(
+    columns: &[Column],
+    rows: &[Row],
+    cells: usize,
+    paint: Paint,
+) -> Vec<Line<'static>> {
+    const GAP: usize = 2;
+    let widths: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| {
+            let said = rows.iter().map(|row| width(&row.cells[at].0));
+            let said = said.max().unwrap_or(0);
+            // Nobody needs a column in which nothing is said.
+            match said {
+                0 => 0,
+                said => said.max(width(column.name)).min(column.widest),
+            }
+        })
+        .collect();
+    let mut kept: Vec<usize> = (0..columns.len()).filter(|at| widths[*at] > 0).collect();
+    let total = |kept: &[usize]| kept.iter().map(|at| widths[*at] + GAP).sum::<usize>();
+    while total(&kept) > cells + GAP {
+        let last = kept.iter().max_by_key(|at| (columns[**at].rank, **at));
+        match last.copied().filter(|at| columns[*at].rank > 0) {
+            Some(last) => kept.retain(|at| *at != last),
+            None => break,
+        }
+    }
+    let line = |texts: &dyn Fn(usize) -> (String, Style), chosen: bool| {
+        let mut spans = Vec::new();
+        for (nth, at) in kept.iter().enumerate() {
+            let (text, style) = texts(*at);
+            let text = padded(&text, widths[*at], columns[*at].at_right);
+            let gap = if nth > 0 {
+                " ".repeat(GAP)
+            } else {
+                String::new()
+            };
+            spans.push(Span::raw(gap));
+            spans.push(Span::styled(text, style));
+        }
+        let line = Line::from(spans);
+        if chosen {
+            line.style(paint.chosen())
+        } else {
+            line
+        }
+    };
+    let head = line(&|at| (columns[at].name.to_owned(), paint.bold()), false);
+    let rows = rows
+        .iter()
+        .map(|row| line(&|at| row.cells[at].clone(), row.is_chosen));
+    std::iter::once(head).chain(rows).collect()
+}
+
+/// Columns of blocks, the newest at the right; where nothing is known there is nothing.
+pub(super) fn chart(
+    values: &[Option<f64>],
+    cells: usize,
+    high: usize,
+    style: Style,
+) -> Vec<Line<'static>> {
+    const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = &values[values.len().saturating_sub(cells)..];
+    let most = shown.iter().flatten().copied().fold(0.0, f64::max);
+    let filled = |value: &Option<f64>| match value {
+        None => 0,
+        // What is known is seen, though it is nothing.
+        Some(_) if most <= 0.0 => 1,
+        Some(value) => ((value / most * (high * 8) as f64).round() as usize).max(1),
+    };
+    let filled: Vec<usize> = shown.iter().map(filled).collect();
+    (0..high)
+        .rev()
+        .map(|row| {
+            let empty = " ".repeat(cells - shown.len());
+            let blocks = filled
+                .iter()
+                .map(|filled| EIGHTHS[filled.saturating_sub(row * 8).min(8)]);
+            Line::styled(empty + &blocks.collect::<String>(), style)
+        })
+        .collect()
+}
+
+/// `name  what`, with what is too long on lines of its own, below its beginning.
+pub(super) fn field(name: &str, what: &str, cells: usize, paint: Paint) -> Vec<Line<'static>> {
+    const NAME: usize = 11;
+    let lines = wrapped(what, cells.saturating_sub(NAME).max(1));
+    let lines = lines.into_iter().enumerate();
+    lines
+        .map(|(at, text)| {
+            let name = if at == 0 { name } else { "" };
+            let name = Span::styled(padded(name, NAME, false), paint.dim());
+            Line::from(vec![name, Span::raw(text)])
+        })
+        .collect()
+}
+
+/// A text on as many lines as it takes.
+pub(super) fn paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
+    wrapped(text, cells).into_iter().map(plain).collect()
+}
+
+/// The same after a mark, which shows how bad it is.
+pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
+    let lines = wrapped(text, cells.saturating_sub(2).max(1));
+    let lines = lines.into_iter().enumerate();
+    lines
+        .map(|(at, text)| {
+            let mark = if at == 0 { mark } else { " " };
+            Line::from(vec![
+                Span::styled(format!("{mark} "), style),
+                Span::raw(text),
+            ])
+        })
+        .collect()
+}
+
+/// `12.3 k`: what a second brings.
+pub(super) fn rate(value: f64) -> String {
+    match value {
+        v if v >= 1e7 => format!("{:.0} M", v / 1e6),
+        v if v >= 1e6 => format!("{:.1} M", v / 1e6),
+        v if v >= 1e4 => format!("{:.0} k", v / 1e3),
+        v if v >= 1e3 => format!("{:.1} k", v / 1e3),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// A time that is short.
+pub(super) fn micros(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} µs"),
+        us if us < 1e4 => format!("{:.1} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+pub(super) fn ballot(ballot: BallotView) -> String {
+    format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAINT: Paint = Paint { colours: false };
+
+    fn column(name: &'static str, rank: u8) -> Column {
+        Column {
+            name,
+            at_right: rank > 0,
+            rank,
+            widest: 6,
+        }
+    }
+
+    fn texts(lines: &[Line<'_>]) -> Vec<String> {
+        lines.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn columns_of_less_use_go_where_there_is_no_room() {
+        let columns = [
+            column("node", 0),
+            column("slots", 2),
+            column("log", 1),
+            column("no", 1),
+        ];
+        let row = |cells: [&str; 4]| Row {
+            cells: cells.map(|cell| (cell.to_owned(), Style::new())).to_vec(),
+            is_chosen: false,
+        };
+        let rows = [row(["1", "12345678", "7", ""]), row(["2", "1", "8", ""])];
+        let table = |cells| texts(&table(&columns, &rows, cells, PAINT));
+        assert_eq!(
+            table(17),
+            [
+                "node   slots  log",
+                "1     12345…    7",
+                "2          1    8"
+            ]
+        );
+        assert_eq!(table(16), ["node  log", "1       7", "2       8"]);
+        assert_eq!(table(3), ["node", "1   ", "2   "]);
+    }
+
+    #[test]
+    fn a_chart_ends_with_what_is_new_and_shows_gaps() {
+        let values = [Some(9.0), Some(1.0), None, Some(2.0), Some(4.0)];
+        let style = Style::new();
+        assert_eq!(texts(&chart(&values, 4, 1, style)), ["▂ ▄█"]);
+        assert_eq!(
+            texts(&chart(&values[1..], 6, 2, style)),
+            ["     █", "  ▄ ██"]
+        );
+        assert_eq!(texts(&chart(&[Some(0.0)], 2, 1, style)), [" ▁"]);
+        assert_eq!(texts(&chart(&[], 2, 1, style)), ["  "]);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let rates = [0.4, 999.0, 1234.0, 12_345.0, 1_234_567.0, 5e7].map(rate);
+        assert_eq!(rates, ["0", "999", "1.2 k", "12 k", "1.2 M", "50 M"]);
+        let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(micros);
+        assert_eq!(times, ["12 µs", "1.2 ms", "45 ms", "2.5 s"]);
+    }
+}

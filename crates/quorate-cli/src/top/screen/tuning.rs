@@ -1,0 +1,68 @@
+//! What the leader chose by itself, and why.
+
+use ratatui::text::Line;
+
+use super::{
+    super::cluster::Now,
+    Canvas,
+    paint::plain,
+    parts::{field, micros, paragraph, rate},
+};
+
+pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
+    let (cells, paint) = (canvas.cells, canvas.paint);
+    let mut lines = vec![paint.heading("How the leader batches")];
+    match now.tuning {
+        None => lines.push(plain("The leader has not said it.")),
+        Some(tuning) => {
+            let mut say = |name: &str, what: &str| lines.extend(field(name, what, cells, paint));
+            let held = if tuning.held {
+                ", held from outside"
+            } else {
+                ""
+            };
+            say("in force", &format!("{}{held}", tuning.chosen.shown()));
+            say("why", &tuning.reason);
+            if let Some(measured) = tuning.measured {
+                let what = format!(
+                    "{} commands/s at {}",
+                    rate(measured.throughput),
+                    micros(measured.latency_us)
+                );
+                say("measured", &what);
+            }
+            if let Some(predicted) = tuning.predicted(tuning.chosen) {
+                say("predicted", &format!("{} commands/s", rate(predicted)));
+            }
+            if let Some(limit) = &tuning.bottleneck {
+                say("limit", limit);
+            }
+        }
+    }
+    let leading = now.leading;
+    let ring = leading.map_or(&[][..], |view| &view.ring);
+    let ring: Vec<_> = ring.iter().map(u32::to_string).collect();
+    let choices = leading.map_or(&[][..], |view| &view.choices);
+    if !ring.is_empty() || !choices.is_empty() {
+        lines.push(plain(""));
+        lines.push(paint.heading("What else it chose"));
+        if !ring.is_empty() {
+            let ring = format!("votes come by a ring: {}", ring.join(" → "));
+            lines.extend(paragraph(&ring, cells));
+        }
+        lines.extend(choices.iter().flat_map(|choice| paragraph(choice, cells)));
+    }
+    if let Some(tuning) = now.tuning.filter(|tuning| !tuning.parameters.is_empty()) {
+        lines.push(plain(""));
+        lines.push(paint.heading("What it has estimated"));
+        let name = |name: &str| name.replace('_', " ");
+        let names = tuning.parameters.iter();
+        let widest = names.map(|parameter| parameter.name.chars().count()).max();
+        let wide = widest.unwrap_or(0).min(cells / 2);
+        lines.extend(tuning.parameters.iter().map(|parameter| {
+            let name = super::super::text::padded(&name(&parameter.name), wide + 2, false);
+            plain(name + &parameter.shown())
+        }));
+    }
+    lines
+}

@@ -1,0 +1,168 @@
+//! Text from nodes, made harmless, and cut to the cells that there are.
+
+use ratatui::text::Span;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// Characters of one text of a node that are kept; no honest one is longer.
+const CHARS_MAX: usize = 600;
+/// Elements of one list of a node that are kept.
+const LIST_MAX: usize = 256;
+
+/// A document of a node without anything that a terminal would obey, and of bounded size.
+pub(super) fn cleaned<T: Serialize + DeserializeOwned>(document: &T) -> Option<T> {
+    let mut value = serde_json::to_value(document).ok()?;
+    clean_all(&mut value);
+    serde_json::from_value(value).ok()
+}
+
+fn clean_all(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = clean(text),
+        Value::Array(list) => {
+            list.truncate(LIST_MAX);
+            list.iter_mut().for_each(clean_all);
+        }
+        Value::Object(fields) => fields.values_mut().for_each(clean_all),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// White space is a space, what a terminal would obey is a replacement character, and what has no width is left out:
+/// it turns text around, or piles up on one cell.
+pub(super) fn clean(text: &str) -> String {
+    let shown = |c: char| match c {
+        c if c.is_whitespace() => Some(' '),
+        c if c.is_control() => Some('\u{fffd}'),
+        c => (width(c.encode_utf8(&mut [0; 4])) > 0).then_some(c),
+    };
+    let mut clean: String = text.chars().take(CHARS_MAX).filter_map(shown).collect();
+    if text.chars().nth(CHARS_MAX).is_some() {
+        clean.push('…');
+    }
+    clean
+}
+
+/// Cells that a text takes.
+pub(super) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// The beginning of a text that is too wide, with a sign that more follows.
+pub(super) fn cut(text: &str, cells: usize) -> String {
+    if width(text) <= cells {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for c in text.chars() {
+        kept.push(c);
+        if width(&kept) + 1 > cells {
+            kept.pop();
+            break;
+        }
+    }
+    if cells > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+/// A text of exactly this width, at the left or at the right of it.
+pub(super) fn padded(text: &str, cells: usize, at_right: bool) -> String {
+    let text = cut(text, cells);
+    let rest = " ".repeat(cells - width(&text).min(cells));
+    match at_right {
+        true => rest + &text,
+        false => text + &rest,
+    }
+}
+
+/// Lines of at most this width, broken between words where that is possible.
+pub(super) fn wrapped(text: &str, cells: usize) -> Vec<String> {
+    let cells = cells.max(1);
+    let mut lines = vec![String::new()];
+    let mut line_is = 0;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let mut word = word.to_owned();
+        let room = cells - line_is;
+        if line_is > 0 && width(&word) < room {
+            lines[0].push(' ');
+            lines[0].push_str(&word);
+            line_is += 1 + width(&word);
+            continue;
+        }
+        if line_is > 0 {
+            lines.insert(0, String::new());
+        }
+        while width(&word) > cells {
+            let mut at = word.len();
+            for (next, c) in word.char_indices() {
+                if next > 0 && width(&word[..next + c.len_utf8()]) > cells {
+                    at = next;
+                    break;
+                }
+            }
+            if at == word.len() {
+                break;
+            }
+            let rest = word.split_off(at);
+            lines[0] = word;
+            lines.insert(0, String::new());
+            word = rest;
+        }
+        line_is = width(&word);
+        lines[0] = word;
+    }
+    lines.reverse();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_would_obey_is_kept() {
+        let hostile = "a\x1b[2J\x07b\r\nc\u{9b}31md\u{202e}e\u{200b}\u{301}f\u{7f}\u{2028}";
+        let text = clean(hostile);
+        assert_eq!(text, "a\u{fffd}[2J\u{fffd}b  c\u{fffd}31mdef\u{fffd} ");
+        assert!(!text.chars().any(char::is_control));
+        let long = clean(&"x".repeat(1 << 20));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (601, true));
+    }
+
+    #[test]
+    fn whole_documents_are_cleaned() {
+        let document = (
+            vec!["\x1b]0;t\x07".to_owned(); 1000],
+            Some("\n".to_owned()),
+            7,
+        );
+        let (list, text, number) = cleaned(&document).unwrap();
+        assert_eq!((list.len(), text.as_deref(), number), (256, Some(" "), 7));
+        assert_eq!(list[0], "\u{fffd}]0;t\u{fffd}");
+    }
+
+    #[test]
+    fn a_text_takes_the_cells_that_it_is_given() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        assert_eq!((cut("abcd", 1), cut("abcd", 0)), ("…".into(), "".into()));
+        // A wide character does not fit into the one cell before the sign.
+        assert_eq!(cut("漢字漢", 4), "漢…");
+        for cells in 0..8 {
+            assert!(width(&cut("漢a字b漢", cells)) <= cells);
+            assert_eq!(width(&padded("漢a字b漢", cells, cells % 2 == 0)), cells);
+        }
+        assert_eq!(padded("ab", 4, true), "  ab");
+    }
+
+    #[test]
+    fn words_are_kept_together_where_that_is_possible() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("one  two", 7), ["one two"]);
+        assert_eq!(wrapped("a 123456789 b", 4), ["a", "1234", "5678", "9 b"]);
+        assert_eq!(wrapped("漢字", 1), ["漢", "字"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
+}
