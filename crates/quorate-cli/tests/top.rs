@@ -219,7 +219,7 @@ fn a_cluster_is_watched_while_a_node_dies() {
     top.sees(&["One failure away from standstill: 2 of 3 voters are there."]);
     top.sees(&["✕", &asked.to_string(), "stale, ", " old"]);
     top.press("4");
-    top.sees(&["✕", &format!("ago  node {asked}: no answer")]);
+    top.sees(&["✕", &format!("ago node {asked}: no answer")]);
     top.press("2");
     top.sees(&["addresses", "admin 127.0.0.1:"]);
     top.press("3");
@@ -274,7 +274,9 @@ fn without_a_terminal_there_is_an_error_with_a_hint() {
     let hint = json["error"]["hint"].as_str().unwrap();
     assert!(hint.contains("--json"), "{hint}");
     for every in ["0", "61", "x"] {
-        let output = Command::new(program()).args(["top", "--every", every]).output();
+        let output = Command::new(program())
+            .args(["top", "--every", every])
+            .output();
         assert_eq!(output.unwrap().status.code(), Some(2), "{every}");
     }
 }
