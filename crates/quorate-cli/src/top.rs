@@ -76,14 +76,13 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     let exit = watch(&mut screen, &news, &is_ended, App::new(every)).map_err(failed);
     let is_lost = screen.is_lost();
     drop(screen);
-    match is_lost {
+    match exit {
         // What panicked has said it, on the terminal that was given back.
-        true => Err(Problem::new(
-            Exit::Failed,
-            "internal",
-            "a part of this has failed",
-        )),
-        false => exit,
+        Ok(_) if is_lost => {
+            let what = "a part of 'quorate top' has failed";
+            Err(Problem::new(Exit::Failed, "internal", what))
+        }
+        exit => exit,
     }
 }
 

@@ -219,7 +219,7 @@ fn a_cluster_is_watched_while_a_node_dies() {
     top.sees(&["One failure away from standstill: 2 of 3 voters are there."]);
     top.sees(&["✕", &asked.to_string(), "stale, ", " old"]);
     top.press("4");
-    top.sees(&["✕", &format!("ago  node {asked}: no answer")]);
+    top.sees(&["✕", &format!("ago node {asked}: no answer")]);
     top.press("2");
     top.sees(&["addresses", "admin 127.0.0.1:"]);
     top.press("3");

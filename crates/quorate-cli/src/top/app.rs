@@ -275,7 +275,7 @@ mod tests {
 
     use super::{super::fixtures, *};
 
-    pub(super) fn app(at: Instant) -> App {
+    fn app(at: Instant) -> App {
         let mut app = App::new(Duration::from_secs(1));
         app.live.cluster = fixtures::cluster(at, |mut view| {
             view.disk.full_in_seconds = Some(u64::from(100 - view.node));

@@ -100,7 +100,7 @@ fn member(from: u32, node: u32) -> MemberView {
         role: if node == 1 { "leader" } else { "follower" }.to_owned(),
         weight: 1,
         connected: true,
-        lag: (from == 1 && node != 1).then_some(u64::from(node - 2) * 40),
+        lag: (from == 1 && node != 1).then_some(u64::from(node.saturating_sub(2)) * 40),
         payload_bytes_sent: 0,
         engaged: None,
         plane: (from != node).then(|| PlaneView {

@@ -41,7 +41,7 @@ fn gather(mut places: Places, every: Duration, news: &Sender<News>) {
     let mut is_tuning_asked = false;
     loop {
         let until = Instant::now() + every;
-        ask_all(places.to_ask(false), &heard);
+        ask_all(places.take_due(false), &heard);
         if let Some((leader, address)) = places.leader().filter(|_| !is_tuning_asked) {
             is_tuning_asked = ask_tuning(leader, address.to_owned(), heard.clone());
         }
@@ -52,7 +52,7 @@ fn gather(mut places: Places, every: Duration, news: &Sender<News>) {
                     if news.send(News::Answer(address, answer)).is_err() {
                         return;
                     }
-                    ask_all(places.to_ask(true), &heard);
+                    ask_all(places.take_due(true), &heard);
                 }
                 Ok(Heard::Tuning(said)) => {
                     is_tuning_asked = false;

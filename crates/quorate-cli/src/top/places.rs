@@ -60,7 +60,7 @@ impl Places {
     }
 
     /// Everybody who owes no answer, or of those only who were never asked; they owe one from now on.
-    pub(super) fn to_ask(&mut self, new_only: bool) -> Vec<Place> {
+    pub(super) fn take_due(&mut self, new_only: bool) -> Vec<Place> {
         let mut asked = Vec::new();
         for place in &mut self.all {
             if !place.is_asked && (place.is_new || !new_only) {
@@ -147,30 +147,33 @@ mod tests {
     #[test]
     fn one_address_leads_to_all_members() {
         let mut places = Places::new(&["h:1".to_owned(), "h:1".to_owned()]);
-        assert_eq!(addresses(&places.to_ask(false)), ["h:1"]);
+        assert_eq!(addresses(&places.take_due(false)), ["h:1"]);
         // Nobody is asked twice at the same time.
-        assert_eq!(addresses(&places.to_ask(false)), [""; 0]);
+        assert_eq!(addresses(&places.take_due(false)), [""; 0]);
         places.heard("h:1", says(1));
-        assert_eq!(addresses(&places.to_ask(true)), ["admin:2", "admin:3"]);
-        assert_eq!(addresses(&places.to_ask(false)), ["h:1"]);
+        assert_eq!(addresses(&places.take_due(true)), ["admin:2", "admin:3"]);
+        assert_eq!(addresses(&places.take_due(false)), ["h:1"]);
         assert_eq!(places.leader(), Some((1, "h:1")));
     }
 
     #[test]
     fn a_node_has_one_place_and_a_given_one_is_preferred() {
         let mut places = Places::new(&["h:1".to_owned(), "h:2".to_owned()]);
-        places.to_ask(false);
+        places.take_due(false);
         places.heard("h:1", says(1));
-        assert_eq!(addresses(&places.to_ask(true)), ["admin:2", "admin:3"]);
+        assert_eq!(addresses(&places.take_due(true)), ["admin:2", "admin:3"]);
         places.heard("h:2", says(2));
         places.heard("admin:3", says(3));
-        assert_eq!(addresses(&places.to_ask(false)), ["h:1", "h:2", "admin:3"]);
+        assert_eq!(
+            addresses(&places.take_due(false)),
+            ["h:1", "h:2", "admin:3"]
+        );
     }
 
     #[test]
     fn who_does_not_answer_keeps_its_name_and_who_left_is_asked_no_more() {
         let mut places = Places::new(&["h:1".to_owned()]);
-        places.to_ask(false);
+        places.take_due(false);
         places.heard("h:1", says(1));
         let error = "refused".to_owned();
         let silent = places.heard("h:1", Answer::Unreachable { node: None, error });
@@ -179,7 +182,7 @@ mod tests {
         later.era += 1;
         later.members.retain(|member| member.node != 3);
         places.heard("admin:2", Answer::Node(Box::new(later)));
-        assert_eq!(addresses(&places.to_ask(false)), ["h:1", "admin:2"]);
+        assert_eq!(addresses(&places.take_due(false)), ["h:1", "admin:2"]);
         // Who still believes in the era before changes nothing.
         places.heard("admin:3", says(3));
         assert_eq!(places.all.len(), 2);

@@ -45,7 +45,7 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
                 ),
                 None => (Is::Bad, "nobody leads".to_owned()),
             };
-            let words = format!("{:>8} ago  {words}", span(ago.as_secs()));
+            let words = format!("{} ago {words}", span(ago.as_secs()));
             lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
         }
         lines.push(plain(""));
@@ -56,7 +56,7 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
     }
     for event in history.events.iter().rev() {
         let is = if event.is_bad { Is::Bad } else { Is::Note };
-        let words = format!("{:>8} ago  {}", since(now.at, event.at), event.what);
+        let words = format!("{} ago {}", since(now.at, event.at), event.what);
         lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
     }
     lines

@@ -353,9 +353,9 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     screen.wish(Wish::Show(View::Elections));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["Who led, as node 1 saw it"]);
-    assert_line(&lines, &["● ", "60 s ago  node 1 leads, ballot 0.3.1"]);
-    assert_line(&lines, &["✕ ", "61 s ago  nobody leads"]);
-    assert_line(&lines, &["○ ", "0 s ago  plan 88: remove node 3"]);
+    assert_line(&lines, &["● ", "60 s ago node 1 leads, ballot 0.3.1"]);
+    assert_line(&lines, &["✕ ", "61 s ago nobody leads"]);
+    assert_line(&lines, &["○ ", "0 s ago plan 88: remove node 3"]);
     screen.wish(Wish::Show(View::Tuning));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["in force", "64 KiB x 4"]);
