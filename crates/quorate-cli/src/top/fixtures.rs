@@ -47,6 +47,7 @@ pub(super) fn view(node: u32) -> NodeView {
             log_bytes_per_second: Some(1 << 20),
             full_in_seconds: Some(40 << 10),
         },
+        settings: std::collections::BTreeMap::new(),
         streams: StreamsView::default(),
         traffic: TrafficView {
             applied: 1000,
