@@ -189,9 +189,9 @@ impl<S: StateMachine> Applying<S> {
         self.applier.access()
     }
 
-    /// [access-4] What is known to be decided while there is a leader.
-    pub(crate) fn look_at_access(&mut self, decided_to: Option<Slot>) {
-        self.applier.look_at_access(decided_to);
+    /// [access-4] The table is as fresh as a read that was just confirmed.
+    pub(crate) fn know_access(&mut self) {
+        self.applier.know_access();
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {

@@ -108,7 +108,7 @@ pub enum Completion<'a> {
 }
 
 /// Where there are no users, everybody may do everything.
-static NOBODY: Users = Users::NONE;
+pub(crate) static NOBODY: Users = Users::NONE;
 
 /// What a front can ask for. All calls return at once.
 pub trait Requests {

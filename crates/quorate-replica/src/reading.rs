@@ -28,6 +28,8 @@ pub(crate) struct Reading {
     reads: Reads,
     bounded: Bounded,
     probe: Probe,
+    /// The read that shows that users are known ([access-4]).
+    of_access: Probe,
     /// Linearizable reads of a leader go by its lease where it has one ([read-4]).
     leases: bool,
     /// By how much this node's clock may be slow, in parts per million.
@@ -54,6 +56,7 @@ impl Reading {
             leases,
             drift_ppm: drift_ppm.min(1_000_000),
             probe: Probe::new(patience_ms),
+            of_access: Probe::of_access(patience_ms),
             timeout_ms,
             patience_ms,
             waiting_max: limits.waiting_requests,
@@ -119,10 +122,27 @@ impl Reading {
         self.probe.next_question(now)
     }
 
+    /// The same for the read that shows that users are known.
+    pub(crate) fn next_access_question(&mut self, now: Time) -> Option<ReadToken> {
+        self.of_access.next_question(now)
+    }
+
+    /// [access-4] Whether a read that began after the last call of `true`, and one is under way from here on, has found
+    /// everything that it has to show applied.
+    pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
+        self.of_access.settle(now, applied_to);
+        let shown = self.of_access.take() == Some(Probed::Served);
+        if !shown {
+            self.of_access.begin(now, None);
+        }
+        shown
+    }
+
     /// The answer to a question: reads may run once everything below `slot` is applied. Says whether
     /// clients' reads waited for it.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
+        self.of_access.confirmed(token, slot);
         let asked_at = self.reads.confirmed(token, slot);
         if let Some(asked_at) = asked_at {
             self.is_fresh(asked_at, slot);
@@ -138,6 +158,7 @@ impl Reading {
     /// The other answer: the question is asked again, not at once.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         self.probe.failed(now, token);
+        self.of_access.failed(now, token);
         self.reads.failed(token, now.plus_ms(RETRY_MS));
     }
 
@@ -196,6 +217,6 @@ impl Reading {
 
     /// When the probe has.
     pub(crate) fn probe_at(&self) -> Option<Time> {
-        self.probe.wake_at()
+        earliest([self.probe.wake_at(), self.of_access.wake_at()])
     }
 }

@@ -167,7 +167,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.turn_device(now);
         // A group of one in memory has decided what it just proposed.
         self.apply(now, wall_ms, front);
-        self.look_at_access();
         self.release_reads_within(now);
         self.reading.settle_probe(now, self.applying.applied_to());
         self.help_peers(now, plane);
@@ -176,14 +175,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.advance_stop(now);
     }
 
-    /// [access-4] What a leader has given out may be decided; what it told to be decided is.
-    fn look_at_access(&mut self) {
-        let node = self.protocol.node();
-        let given = node.leading().map(|leading| leading.tally.next());
-        let told = node
-            .leader()
-            .map(|_| node.known_to().max(given.unwrap_or(Slot::FIRST)));
-        self.applying.look_at_access(told);
+    /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read shows whether it has
+    /// applied everything that it may have gone by before.
+    fn look_at_access(&mut self, now: Time) {
+        if !self.applying.access().is_wanted() || self.takes_requests().is_err() {
+            return;
+        }
+        if self.reading.shows_access(now, self.applying.applied_to()) {
+            self.applying.know_access();
+        }
     }
 
     /// Starts writing what was appended. Called after the plane's buffers were flushed.
@@ -567,6 +567,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.release_reads();
         }
         if let Some(token) = self.reading.next_probe_question(now) {
+            self.step(now, Input::Read(token), plane);
+        }
+        self.look_at_access(now);
+        if let Some(token) = self.reading.next_access_question(now) {
             self.step(now, Input::Read(token), plane);
         }
     }

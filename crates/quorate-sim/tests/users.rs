@@ -82,6 +82,15 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
         seen.until(&mut world, 2)?;
         for round in 0..6 {
             let victim = dice.index(3);
+            if dice.chance(1, 3) {
+                // Nobody is left who knows what is decided: a new leader finds out again.
+                (0..3).for_each(|node| world.kill_now(node));
+                (0..3).for_each(|node| world.start_now(node));
+                for _ in 0..dice.below(400) {
+                    seen.look(&world);
+                    world.step()?;
+                }
+            }
             world.kill_now(victim);
             if dice.chance(1, 2) {
                 let other = (victim + 1) % 3;

@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 /// [access-2] Whether the client may do what takes this role, as things stand. Until that is known ([access-4]) it is told to
 /// ask elsewhere, or later.
 pub(crate) fn check(who: &Who, needs: Role, requests: &dyn Requests) -> Result<(), Refusal> {
-    let users = requests.users().ok_or(Failure::Unavailable)?;
+    let users = requests.users().ok_or(Failure::NoQuorum)?;
     match users.role(who, None) {
         Some(role) if role >= needs => Ok(()),
         _ => Err(Refusal::forbidden(who, needs)),

@@ -17,12 +17,20 @@ use axum::{
 };
 use base64ct::{Base64, Encoding as _};
 use quorate_access::{Role, Users, Who, password, users::NOBODYS};
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::{
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{Duration, Instant, sleep},
+};
 
-use super::{Admin, BODY_BYTES_MAX, Phase, failure::Failure};
+use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 
 /// Passwords that are checked at a time; more are told to come again.
 const CHECKED_MAX: usize = 2;
+
+/// So long an action waits until it is known who may do what, and is looked for it so often.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
@@ -89,7 +97,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         return next.run(request).await;
     };
     let caller = request.extensions().get::<Caller>().cloned();
-    let asker = match ask_who(&admin, caller.as_ref(), request.headers()).await {
+    let asker = match ask_who(&admin, caller.as_ref(), request.headers(), role).await {
         Ok(asker) => asker,
         Err(failure) => return failure.into_response(),
     };
@@ -176,6 +184,7 @@ async fn ask_who(
     admin: &Admin,
     caller: Option<&Caller>,
     headers: &HeaderMap,
+    needs: Role,
 ) -> Result<Asker, Failure> {
     let who = caller.map_or(Who::Nobody, |caller| caller.who.clone());
     let (name, by) = match &who {
@@ -191,10 +200,11 @@ async fn ask_who(
         // There is nothing yet that could be changed: every page says so, or what it is waiting for.
         return Ok(certified(Some(Role::Admin)));
     }
-    let users = match known_users(admin).await? {
+    let users = match known_users(admin, needs).await? {
         Some(users) => users,
         // [access-4] Looking is for everybody who was let in, or nobody could help a node that has no leader.
-        None => return Ok(certified(Some(Role::Reader))),
+        None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
+        None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };
     let Some((name, password)) = login(headers) else {
         return Ok(certified(users.role(&who, None)));
@@ -219,10 +229,17 @@ async fn ask_who(
     })
 }
 
-/// The table, if the node knows it.
-async fn known_users(admin: &Admin) -> Result<Option<Users>, Failure> {
-    let users = admin.ask(|handle, _| handle.users()).await?;
-    users.map_err(Failure::unanswered)
+/// The table, if the node knows it; who wants to change something waits for that as for a leader.
+async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let users = admin.ask(|handle, _| handle.users()).await?;
+        let users = users.map_err(Failure::unanswered)?;
+        if users.is_some() || needs == Role::Reader || Instant::now() >= until {
+            return Ok(users);
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 /// Name and password, if the request has them.

@@ -1,8 +1,9 @@
 //! The users as they are behind the slots that were applied ([access-2]): kept beside the service's state, and part of every
 //! snapshot ([snap-1]).
 
+use std::cell::Cell;
+
 use quorate_access::{Command, Reply, Users, command::encode_reply};
-use quorate_core::slot::Slot;
 
 use crate::{
     applying::sessions::Unreadable,
@@ -22,8 +23,8 @@ pub(crate) struct Access {
     unsaved: bool,
     /// [access-4] The table is no older than what this node went by before it was started.
     known: bool,
-    /// What is decided, as the first leader told that this node heard of.
-    told: Option<Slot>,
+    /// Somebody asked who may do what, and it was not known.
+    wanted: Cell<bool>,
 }
 
 impl Access {
@@ -37,21 +38,26 @@ impl Access {
         };
         self.version += 1;
         self.unsaved = false;
-        (self.known, self.told) = (false, None);
+        self.known = false;
         Ok(())
     }
 
-    /// [access-4] Who begins, or begins anew, goes by no table until it has applied what was decided when it heard of a
-    /// leader. `decided_to`: what is known to be decided, here or elsewhere, while there is a leader.
-    pub(crate) fn look(&mut self, decided_to: Option<Slot>, applied_to: Slot) {
-        if let Some(decided_to) = decided_to.filter(|_| !self.known) {
-            let told = *self.told.get_or_insert(decided_to);
-            self.known = applied_to >= told;
-        }
+    /// [access-4] Who begins, or begins anew, goes by no table until a linearizable read has shown that it has everything.
+    pub(crate) fn know(&mut self) {
+        self.known = true;
+        self.wanted.set(false);
+    }
+
+    /// Whether somebody waits for that.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.known && self.wanted.get()
     }
 
     /// The users, if this node may go by them.
     pub(crate) fn users(&self) -> Option<&Users> {
+        if !self.known {
+            self.wanted.set(true);
+        }
         self.known.then_some(&self.users)
     }
 
@@ -136,19 +142,14 @@ mod tests {
 
     /// [access-4]
     #[test]
-    fn who_begins_goes_by_no_table_until_it_has_what_a_leader_told() {
+    fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
+        assert!(!access.is_wanted(), "nobody asked");
         assert_eq!(access.users(), None);
-        access.look(None, Slot(3));
-        assert_eq!(access.users(), None, "nobody leads");
-        access.look(Some(Slot(8)), Slot(3));
-        assert_eq!(access.users(), None, "it is behind");
-        // What is decided since is nothing that it went by before.
-        access.look(Some(Slot(900)), Slot(8));
-        assert!(access.users().is_some());
-        access.look(None, Slot(8));
-        assert!(access.users().is_some(), "once is enough");
+        assert!(access.is_wanted());
+        access.know();
+        assert!(access.users().is_some() && !access.is_wanted());
         // It took in a snapshot.
         access.restore(&mut Metadata::new()).unwrap();
         assert_eq!(access.users(), None);

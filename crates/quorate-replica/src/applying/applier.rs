@@ -254,9 +254,9 @@ impl<S: StateMachine> Applier<S> {
         &self.access
     }
 
-    /// [access-4] What is known to be decided while there is a leader.
-    pub(crate) fn look_at_access(&mut self, decided_to: Option<Slot>) {
-        self.access.look(decided_to, self.applied_to);
+    /// [access-4] The table is as fresh as a read that was just confirmed.
+    pub(crate) fn know_access(&mut self) {
+        self.access.know();
     }
 
     /// The digest of everything that was applied.

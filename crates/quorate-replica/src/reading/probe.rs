@@ -73,11 +73,20 @@ enum Stage {
 impl Probe {
     /// A question takes `round_ms` at most, as long as everybody is there.
     pub(crate) fn new(round_ms: u64) -> Self {
+        Self::numbered_from(FIRST_TOKEN, round_ms)
+    }
+
+    /// The same for this node itself, which wants to know whether it has what it had ([access-4]).
+    pub(crate) fn of_access(round_ms: u64) -> Self {
+        Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
+    }
+
+    fn numbered_from(first: u64, round_ms: u64) -> Self {
         Self {
             patience_ms: round_ms.clamp(*PATIENCE_MS.start(), *PATIENCE_MS.end()),
             stage: Stage::Idle,
             deadline: Time(0),
-            last_token: FIRST_TOKEN,
+            last_token: first,
             ended: None,
         }
     }

@@ -6,7 +6,7 @@ use quorate_disk::Disk;
 
 use super::Replica;
 use crate::{
-    front::{Failure, Requests, Sequenced, Tag},
+    front::{Failure, NOBODY, Requests, Sequenced, Tag},
     proposing::gather::Waiter,
     reading::evidence::Evidence,
     service::StateMachine,
@@ -155,11 +155,16 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
+        // [aux-1] Nothing is executed here, and nothing answered, whoever asks: a client is told so at once.
+        if self.replica.protocol.node().is_auxiliary() {
+            return Some(&NOBODY);
+        }
         self.replica.users()
     }
 
     fn users_version(&self) -> u64 {
-        self.replica.applying.access().version()
+        let version = self.replica.applying.access().version();
+        version << 1 | u64::from(self.replica.protocol.node().is_auxiliary())
     }
 
     fn wall_ms(&self) -> u64 {

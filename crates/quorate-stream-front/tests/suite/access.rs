@@ -156,7 +156,7 @@ fn a_node_that_does_not_know_who_may_do_what_sends_clients_elsewhere() {
     node.say(id, Ask::Stat { name: "s" });
     node.settle();
     let heard = node.hear(id);
-    assert!(heard[0].starts_with("error unavailable"), "{heard:?}");
+    assert!(heard[0].starts_with("error no-quorum"), "{heard:?}");
     node.played.users = Some(Users::NONE);
     node.say(id, Ask::Stat { name: "s" });
     node.settle();
