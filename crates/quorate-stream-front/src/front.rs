@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     client::Client,
+    patience::Patience,
     shared::{Cx, Owner, Shared},
 };
 
@@ -18,6 +19,7 @@ use crate::{
 pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,
     shared: Shared,
+    patience: Patience,
     /// For connections that are gone already.
     nowhere: Vec<u8>,
 }
@@ -75,6 +77,9 @@ impl StreamFront {
 
 impl Front for StreamFront {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+        if self.patience.is_needed(requests) {
+            return self.patience.wait(connection, ends);
+        }
         let mut cx = Cx {
             shared: &mut self.shared,
             requests,
@@ -90,12 +95,17 @@ impl Front for StreamFront {
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
+        if self.patience.has(connection) {
+            return 0;
+        }
         self.with(connection, requests, |client, cx| client.receive(bytes, cx))
             .unwrap_or(bytes.len())
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.with(connection, requests, Client::half_closed);
+        if !self.patience.end(connection) {
+            self.with(connection, requests, Client::half_closed);
+        }
     }
 
     fn ready(&self, connection: ConnectionId) -> bool {
@@ -168,7 +178,7 @@ impl Front for StreamFront {
 
     fn closing(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.is_none_or(Client::closing)
+        client.map_or(!self.patience.has(connection), Client::closing)
     }
 
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
@@ -176,6 +186,7 @@ impl Front for StreamFront {
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.patience.leave(connection);
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
@@ -189,7 +200,7 @@ impl Front for StreamFront {
 
     fn is_busy(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.is_some_and(Client::is_busy)
+        client.map_or(self.patience.has(connection), Client::is_busy)
     }
 
     fn open_requests(&self) -> usize {
@@ -197,10 +208,16 @@ impl Front for StreamFront {
     }
 
     fn connections(&self) -> usize {
-        self.connections.len()
+        self.connections.len() + self.patience.count()
     }
 
     fn poll(&mut self, requests: &mut dyn Requests) {
+        for (connection, waiting) in self.patience.take(requests) {
+            self.opened(connection, waiting.ends, requests);
+            if waiting.ended {
+                self.half_closed(connection, requests);
+            }
+        }
         for connection in std::mem::take(&mut self.shared.hungry) {
             self.with(connection, requests, Client::feed);
         }

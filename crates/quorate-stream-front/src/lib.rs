@@ -14,6 +14,7 @@ mod client;
 mod connection;
 mod doors;
 mod front;
+mod patience;
 mod raw;
 mod reading;
 mod refusal;

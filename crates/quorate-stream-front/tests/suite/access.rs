@@ -1,7 +1,7 @@
 //! What clients may do: by their certificates, and as long as they may.
 
-use quorate_access::{Command, Password, Role, Users, Who};
-use quorate_replica::front::{ConnectionId, Door};
+use quorate_access::{Command, Password, Role, Who};
+use quorate_replica::front::{ConnectionId, Door, Front as _};
 use quorate_stream_front::StreamFront;
 use quorate_wire::streams::{Ask, How, VERSION};
 
@@ -147,19 +147,39 @@ fn the_raw_port_is_for_writers() {
     assert_eq!(node.resets, [""; 0]);
 }
 
-/// [access-4]
+/// [access-4] Whoever comes before it is known who may do what waits, with all that was said, and not for ever.
 #[test]
-fn a_node_that_does_not_know_who_may_do_what_sends_clients_elsewhere() {
+fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
+    let mut node = guarded();
+    let known = node.played.users.take();
+    let framed = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
+    node.say(framed, Ask::Hello { version: VERSION });
+    node.say(framed, Ask::Stat { name: "s" });
+    let raw = node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.settle();
+    assert_eq!(node.hear(framed), [""; 0]);
+    assert!(node.front.is_busy(framed) && !node.front.closing(framed));
+    assert!(!node.front.ready(framed) && !node.front.closing(raw));
+    node.played.users = known;
+    node.settle();
+    let heard = node.hear(framed);
+    assert!(
+        heard[0].starts_with("Welcome") && heard[1].starts_with("s [0, 3) "),
+        "{heard:?}"
+    );
+    assert_eq!(node.resets, [""; 0]);
+
     let mut node = guarded();
     node.played.users = None;
-    let id = client(&mut node, "ann");
+    let id = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
+    node.say(id, Ask::Hello { version: VERSION });
     node.say(id, Ask::Stat { name: "s" });
+    node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.settle();
+    node.played.wall_ms += 5_000;
     node.settle();
     let heard = node.hear(id);
-    assert!(heard[0].starts_with("error no-quorum"), "{heard:?}");
-    node.played.users = Some(Users::NONE);
-    node.say(id, Ask::Stat { name: "s" });
-    node.settle();
-    let heard = node.hear(id);
-    assert!(heard[0].starts_with("s [0, 3) "), "{heard:?}");
+    assert!(heard[1].starts_with("error no-quorum"), "{heard:?}");
+    let why = node.resets.pop().expect("it is reset");
+    assert!(why.contains("no leader was found in time"), "{why}");
 }

@@ -91,6 +91,7 @@ pub(crate) struct Played {
     pub(crate) leader: Option<String>,
     /// Who may do what, if that is known.
     pub(crate) users: Option<Users>,
+    pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
 }
@@ -111,6 +112,7 @@ impl Default for Played {
             none: false,
             leader: None,
             users: Some(Users::NONE),
+            wall_ms: 1_000,
             forgotten: Vec::new(),
             abandoned: Vec::new(),
         }
@@ -492,7 +494,7 @@ impl Requests for Played {
     }
 
     fn wall_ms(&self) -> u64 {
-        1_000
+        self.wall_ms
     }
 
     fn command_bytes_max(&self) -> usize {

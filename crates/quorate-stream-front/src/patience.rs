@@ -1,0 +1,70 @@
+//! Who came before this node knew who may do what ([access-4]): they wait for that as for a leader, and their bytes with them.
+
+use std::collections::BTreeMap;
+
+use quorate_replica::front::{ConnectionId, Endpoints, Requests};
+
+/// So long they wait after the first of them came.
+const PATIENCE_MS: u64 = 5_000;
+
+/// Connections that nobody has looked at yet.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    waiting: BTreeMap<ConnectionId, Waiting>,
+    /// Unix time in milliseconds.
+    until_ms: Option<u64>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) ends: Endpoints,
+    /// The client has sent its last byte.
+    pub(crate) ended: bool,
+}
+
+impl Patience {
+    /// Whether a connection that comes now is to wait.
+    pub(crate) fn is_needed(&mut self, requests: &dyn Requests) -> bool {
+        requests.users().is_none() && !self.is_over(requests)
+    }
+
+    fn is_over(&mut self, requests: &dyn Requests) -> bool {
+        let now_ms = requests.wall_ms();
+        now_ms >= *self.until_ms.get_or_insert(now_ms + PATIENCE_MS)
+    }
+
+    pub(crate) fn wait(&mut self, connection: ConnectionId, ends: Endpoints) {
+        let ended = false;
+        self.waiting.insert(connection, Waiting { ends, ended });
+    }
+
+    pub(crate) fn has(&self, connection: ConnectionId) -> bool {
+        self.waiting.contains_key(&connection)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The client has sent its last byte; `false`: it does not wait here.
+    pub(crate) fn end(&mut self, connection: ConnectionId) -> bool {
+        let waiting = self.waiting.get_mut(&connection);
+        waiting.map(|waiting| waiting.ended = true).is_some()
+    }
+
+    pub(crate) fn leave(&mut self, connection: ConnectionId) {
+        self.waiting.remove(&connection);
+    }
+
+    /// Those that need not wait any more.
+    pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
+        let done =
+            !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));
+        if done {
+            std::mem::take(&mut self.waiting)
+        } else {
+            BTreeMap::new()
+        }
+    }
+}
