@@ -61,16 +61,28 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     told_removed: bool,
     /// The identity lags behind what was decided; when to write it.
     write_at: Option<Time>,
+    /// The folder knows that there were users.
+    had_users: bool,
+    /// When to write that down, if it could not be.
+    note_users_at: Time,
 }
+
+/// The small file that says that there were users.
+const USERS: &str = "users";
 
 impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
     /// Joins the parts of a node that was booted.
     pub(crate) fn new(
-        replica: Replica<H::Disk, S>,
+        mut replica: Replica<H::Disk, S>,
         front: F,
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
+        // [access-4] What cannot be read may be there.
+        let had_users = !matches!(identity.home().read(USERS), Ok(None));
+        if !had_users {
+            replica.never_had_users();
+        }
         let own = identity.member();
         let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
         Self {
@@ -84,6 +96,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             told: false,
             told_removed: false,
             write_at: None,
+            had_users,
+            note_users_at: Time(0),
         }
     }
 
@@ -136,6 +150,22 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
 
     /// Writes down what outlives this process of what was decided about this node. A full disk may have room
     /// later.
+    /// [access-4] From the first user on, this node goes by no table after a restart before it knows that it is no older one.
+    fn note_users(&mut self, now: Time) {
+        if self.had_users || now < self.note_users_at || !self.replica.has_users() {
+            return;
+        }
+        match self.identity.home_mut().replace(USERS, b"1\n") {
+            Ok(()) => self.had_users = true,
+            Err(error) => {
+                self.note_users_at = now.plus_ms(WRITE_RETRY_MS);
+                self.listener.notice(&format!(
+                    "that there are users cannot be written down: {error}"
+                ));
+            }
+        }
+    }
+
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
         if self.write_at.is_none_or(|at| now < at) {
             return Ok(());
@@ -353,6 +383,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
             self.listener
                 .notice(&format!("the identity cannot be written: {error}"));
         }
+        self.note_users(now);
         self.listener.end_turn(now);
         let eager = self.front.is_eager().then_some(now);
         wake_at.into_iter().chain(self.write_at).chain(eager).min()
