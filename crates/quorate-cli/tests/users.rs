@@ -267,7 +267,10 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     files(cluster.nodes.folder(), &mut all);
     assert!(all.iter().any(|path| path.ends_with("audit.jsonl")));
     for path in all.iter().filter(|path| **path != cluster.secret) {
-        let bytes = fs::read(path).unwrap();
+        // Nodes run: what was listed may be gone.
+        let Ok(bytes) = fs::read(path) else {
+            continue;
+        };
         let found = bytes
             .windows(SECRET.len())
             .any(|window| window == SECRET.as_bytes());
