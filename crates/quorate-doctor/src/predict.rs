@@ -1,6 +1,6 @@
 //! What the model expects of a plane: the analytical model of `quorate-tuner`, with the figures of this machine.
 //!
-//! It is asked about the bare commit that [`crate::check`] can measure: a leader takes commands of 64 bytes from a
+//! It is asked about the bare commit that [`crate::measure`] can measure: a leader takes commands of 64 bytes from a
 //! client beside it, sends them to all followers, writes and flushes as they do, and answers when all have; one batch
 //! at a time. That is what a protocol has to come near, not what a node reaches.
 
