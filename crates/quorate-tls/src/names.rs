@@ -6,12 +6,12 @@
 
 use std::fmt;
 
+use quorate_access::Name;
+
 /// The end of every name. `.internal` is set aside for private use.
 const SUFFIX: &str = ".quorate.internal";
 const CLIENT: &str = ".client";
 const NODE: &str = "node-";
-/// A label of a DNS name is no longer.
-const LABEL_MAX: usize = 63;
 
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +70,10 @@ impl ClientName {
     }
 }
 
-/// Whether this can be the name of a cluster or of a client: small letters, digits and dashes, as DNS has it.
+/// Whether this can be the name of a cluster or of a client: small letters, digits and dashes, as DNS has it. Users have the
+/// same names.
 pub fn is_label(text: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=LABEL_MAX).contains(&text.len())
-        && text.bytes().all(fine)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    Name::new(text).is_some()
 }
 
 #[cfg(test)]
