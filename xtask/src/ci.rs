@@ -16,7 +16,8 @@ const STEPS: &[&[&str]] = &[
         "-D",
         "warnings",
     ],
-    &["test", "--workspace"],
+    // Everything that fails is told at once, not one crate at a time.
+    &["test", "--workspace", "--no-fail-fast"],
     &["doc", "--workspace", "--no-deps", "--quiet"],
     &["demo", "--seconds", "6"],
     &["xtask", "clients"],

@@ -12,9 +12,13 @@ use serde_json::Value as Json;
 /// Short, but long enough that something is measured on a busy machine.
 const SHORT: [&str; 6] = ["--duration", "200ms", "--warmup", "50ms", "--repeat", "2"];
 
-fn bench(arguments: &[&str]) -> (i32, Json) {
+fn bench_once(arguments: &[&str]) -> (i32, Json) {
     let all: Vec<&str> = [&["bench"], arguments, &SHORT, &["--json"]].concat();
     quorate_json(&all)
+}
+
+fn bench(arguments: &[&str]) -> (i32, Json) {
+    common::once_answered(|| bench_once(arguments))
 }
 
 fn of_system<'a>(document: &'a Json, system: &str) -> Vec<&'a Json> {
@@ -25,16 +29,19 @@ fn of_system<'a>(document: &'a Json, system: &str) -> Vec<&'a Json> {
 #[test]
 fn the_log_service_is_measured_beside_a_bare_program() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = std::process::Command::new(program());
-    let output = command
-        .env("TMPDIR", folder.path())
-        .args(["bench", "log", "--outstanding", "8", "--connections", "2"])
-        .args(SHORT)
-        .arg("--json")
-        .output()
-        .unwrap();
-    let document: Json = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(output.status.success(), "{document}");
+    let (code, document) = common::once_answered(|| {
+        let mut command = std::process::Command::new(program());
+        let output = command
+            .env("TMPDIR", folder.path())
+            .args(["bench", "log", "--outstanding", "8", "--connections", "2"])
+            .args(SHORT)
+            .arg("--json")
+            .output()
+            .unwrap();
+        let document = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), document)
+    });
+    assert_eq!(code, 0, "{document}");
     assert_eq!(
         fs::read_dir(folder.path()).unwrap().count(),
         0,
@@ -307,7 +314,7 @@ fn a_service_that_answers_with_errors_gives_no_result() {
 /// The maximum lends them its window: otherwise the columns of one series could not be compared.
 #[test]
 fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
-    let (_, document) = bench(&["log", "--connections", "4"]);
+    let (_, document) = bench_once(&["log", "--connections", "4"]);
     let rows = of_system(&document, "quorate");
     assert_eq!(rows.len(), 8, "{document}");
     let (closed, open) = rows.split_at(5);
@@ -660,7 +667,8 @@ fn the_probe_finds_every_ceiling() {
         "1",
         "--json",
     ];
-    let (code, document) = quorate_json(&[&arguments[..], &["--disk-flush-ms", "1"]].concat());
+    let arguments = [&arguments[..], &["--disk-flush-ms", "1"]].concat();
+    let (code, document) = common::once_answered(|| quorate_json(&arguments));
     assert_eq!(code, 0, "{document}");
     let ceilings = document["ceilings"].as_array().unwrap();
     assert_eq!(
@@ -705,7 +713,8 @@ fn a_writer_may_have_a_cpu_of_its_own() {
 fn the_probe_finds_the_ceiling_of_byte_streams() {
     let arguments = ["bench", "probe", "--stream", "--disk-flush-ms", "20"];
     let time = ["--duration", "250ms", "--repeat", "1", "--json"];
-    let (code, document) = quorate_json(&[&arguments[..], &time].concat());
+    let arguments = [&arguments[..], &time].concat();
+    let (code, document) = common::once_answered(|| quorate_json(&arguments));
     assert_eq!(code, 0, "{document}");
     let rows = of_system(&document, "bare program");
     let kinds: Vec<_> = rows
