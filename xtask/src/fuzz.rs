@@ -9,7 +9,7 @@ use std::{fs, path::PathBuf, process::Command};
 use crate::shell::{Failed, cargo_with, has, root, run};
 
 /// The targets, and the test that does the same: name, package, part of the test's name.
-const TARGETS: [(&str, &str, &str); 17] = [
+const TARGETS: [(&str, &str, &str); 18] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
     (
@@ -31,6 +31,7 @@ const TARGETS: [(&str, &str, &str); 17] = [
     ("devices", "quorate-conformance", "no_events_of_a_stream"),
     ("values", "quorate-capi", "no_bytes_of_a_program_or"),
     ("libpaxos", "quorate-capi", "no_bytes_of_a_program_of"),
+    ("users", "quorate-access", "no_bytes_of_a_table"),
 ];
 /// How long each runs unless told otherwise.
 const SECONDS: u64 = 60;

@@ -1,0 +1,63 @@
+//! What must hold for any bytes that a snapshot or the log holds of users.
+
+use quorate_access::{Command, Role, Users, Who, command};
+
+/// The first byte says how long the table is that is read first, in units of this many bytes; commands follow, each behind
+/// a byte with its length.
+pub(crate) const UNIT: usize = 4;
+
+/// A table from a snapshot, and commands of the log behind it.
+pub(crate) fn check(bytes: &[u8]) {
+    let Some((&units, rest)) = bytes.split_first() else {
+        return;
+    };
+    let (table, commands) = rest.split_at(rest.len().min(usize::from(units) * UNIT));
+    // Padded up to a whole unit.
+    let end = table
+        .iter()
+        .rposition(|byte| *byte != PAD)
+        .map_or(0, |last| last + 1);
+    let mut users = Users::default();
+    if let Some(read) = Users::decode(&table[..end]) {
+        // [snap-1] Equal tables, equal bytes.
+        assert_eq!(read.encode(), &table[..end]);
+        users = read;
+    }
+    let _ = command::decode_reply(&bytes[..bytes.len().min(2)]);
+    execute(&mut users, commands);
+}
+
+/// No table and no name ends with it.
+pub(crate) const PAD: u8 = 0xff;
+
+fn execute(users: &mut Users, mut commands: &[u8]) {
+    while let Some((&length, rest)) = commands.split_first() {
+        let (bytes, rest) = rest.split_at(rest.len().min(usize::from(length)));
+        commands = rest;
+        let before = users.encode();
+        if let Some(command) = Command::decode(bytes) {
+            assert_eq!(command.encode(), bytes);
+        }
+        match users.execute(bytes) {
+            Ok(()) => can_be_changed(users),
+            // [access-3] What is refused has changed nothing.
+            Err(denied) => {
+                assert_eq!(users.encode(), before);
+                assert!(!denied.to_string().is_empty());
+            }
+        }
+        assert_eq!(Users::decode(&users.encode()).as_ref(), Some(&*users));
+    }
+}
+
+/// [access-3] Everybody may change an open table; in any other there is somebody who may.
+fn can_be_changed(users: &Users) {
+    let admin = |(name, _): (&quorate_access::Name, &quorate_access::User)| {
+        let by_certificate = users.role(&Who::Client(name.to_string()), None);
+        let by_password = users.role(&Who::Nobody, Some(name.as_str()));
+        by_certificate.max(by_password) == Some(Role::Admin)
+    };
+    assert!(users.is_open() || users.iter().any(admin));
+    // [access-1] Nobody is a node by a name.
+    assert!(users.is_open() || users.role(&Who::Nobody, Some("")).is_none());
+}
