@@ -2,10 +2,14 @@
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
+
+use quorate_tls::session::{Session, Taken};
+
+use crate::door::Door;
 
 /// A connection is made in this time, or not at all.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -20,6 +24,8 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Connection {
     socket: TcpStream,
+    /// Between what is here and what the network sees.
+    session: Option<Box<Session>>,
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
@@ -29,12 +35,13 @@ pub struct Connection {
 
 impl Connection {
     /// Connects; waits for that.
-    pub fn dial(address: SocketAddr) -> io::Result<Self> {
-        let socket = TcpStream::connect_timeout(&address, CONNECT_WAIT)?;
-        socket.set_nodelay(true)?;
+    pub fn dial(door: &Door) -> io::Result<Self> {
+        let stream = door.connect(CONNECT_WAIT)?;
+        let (socket, session) = stream.into_parts().expect("there is one");
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
+            session: session.map(Box::new),
             output: Vec::new(),
             sent: 0,
             input: Vec::new(),
@@ -60,22 +67,39 @@ impl Connection {
 
     /// Sends what the socket takes.
     pub fn send(&mut self) -> io::Result<()> {
-        self.blocked = false;
-        while self.sent < self.output.len() {
-            match self.socket.write(&self.output[self.sent..]) {
+        self.blocked = match self.advance() {
+            Ok(()) => false,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => true,
+            Err(error) => return Err(error),
+        };
+        if !self.blocked {
+            self.output.clear();
+            self.sent = 0;
+        }
+        Ok(())
+    }
+
+    /// `WouldBlock`: the socket took no more.
+    fn advance(&mut self) -> io::Result<()> {
+        loop {
+            let rest = &self.output[self.sent..];
+            let moved = match &mut self.session {
+                None if rest.is_empty() => return Ok(()),
+                None => self.socket.write(rest),
+                Some(session) => match session.flush(&mut self.socket) {
+                    Ok(false) => return Err(ErrorKind::WouldBlock.into()),
+                    Ok(true) if rest.is_empty() => return Ok(()),
+                    Ok(true) => Ok(session.seal(rest)),
+                    Err(error) => Err(error),
+                },
+            };
+            match moved {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.blocked = true;
-                    return Ok(());
-                }
                 Err(error) => return Err(error),
             }
         }
-        self.output.clear();
-        self.sent = 0;
-        Ok(())
     }
 
     /// Reads what is there, once. Level-triggered readiness tells if there is more.
@@ -83,24 +107,26 @@ impl Connection {
         if self.input.len() - self.used > INPUT_BYTES_MAX {
             return Err(io::Error::new(ErrorKind::InvalidData, "a very long reply"));
         }
-        match self.socket.read(&mut scratch.0) {
-            Ok(0) => Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the system closed the connection",
-            )),
-            Ok(count) => {
-                self.input.drain(..self.used);
-                self.used = 0;
-                self.input.extend_from_slice(&scratch.0[..count]);
-                Ok(())
-            }
+        let count = match self.socket.read(&mut scratch.0) {
+            Ok(0) => return Err(closed()),
+            Ok(count) => count,
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
-                Ok(())
+                return Ok(());
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        self.input.drain(..self.used);
+        self.used = 0;
+        match &mut self.session {
+            None => self.input.extend_from_slice(&scratch.0[..count]),
+            Some(session) => {
+                session.room().extend_from_slice(&scratch.0[..count]);
+                open(session, &mut scratch.0, &mut self.input)?;
+            }
         }
+        Ok(())
     }
 
     /// What came and was not taken.
@@ -112,6 +138,31 @@ impl Connection {
     pub fn take(&mut self, bytes: usize) {
         self.used += bytes;
     }
+}
+
+/// Appends all that the session has for `input`: nothing tells that there is more of it.
+fn open(session: &mut Session, scratch: &mut [u8], input: &mut Vec<u8>) -> io::Result<()> {
+    let before = input.len();
+    loop {
+        match session.take(scratch) {
+            Taken::Some(count) => input.extend_from_slice(&scratch[..count]),
+            Taken::NeedsMore => return Ok(()),
+            // The socket says so again.
+            Taken::Ended if input.len() > before => return Ok(()),
+            Taken::Ended => return Err(closed()),
+            Taken::Failed => {
+                let why = session.failure().unwrap_or("the session is over");
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    format!("TLS: {why}"),
+                ));
+            }
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(ErrorKind::UnexpectedEof, "the system closed the connection")
 }
 
 impl AsFd for Connection {

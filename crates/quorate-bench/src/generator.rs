@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     num::NonZeroU64,
     os::fd::OwnedFd,
     sync::{
@@ -18,6 +17,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::{
     connection::{Connection, Scratch},
+    door::Door,
     load::{Load, Plan},
     protocol::Protocol,
     samples::Samples,
@@ -62,14 +62,14 @@ impl Shared {
 }
 
 impl Running {
-    /// Connects to the addresses in turn, and starts. The time begins when all connections stand.
+    /// Connects to the doors in turn, and starts. The time begins when all connections stand.
     pub fn start<P: Protocol + Send + 'static>(
         plan: Plan,
-        addresses: Vec<SocketAddr>,
+        doors: Vec<Door>,
         protocol: P,
     ) -> io::Result<Self> {
         Self::spawn(move |shared| {
-            let generator = Generator::connect(plan, &addresses, protocol)?;
+            let generator = Generator::connect(plan, &doors, protocol)?;
             generator.run(plan, shared)
         })
     }
@@ -138,12 +138,15 @@ struct Generator<P> {
 }
 
 impl<P: Protocol> Generator<P> {
-    fn connect(plan: Plan, addresses: &[SocketAddr], protocol: P) -> io::Result<Self> {
+    fn connect(plan: Plan, doors: &[Door], protocol: P) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut connections = Vec::new();
-        for (index, address) in (0..plan.connections_used()).zip(addresses.iter().cycle()) {
-            let connection = Connection::dial(*address).map_err(|error| {
-                io::Error::new(error.kind(), format!("connect to {address}: {error}"))
+        for (index, door) in (0..plan.connections_used()).zip(doors.iter().cycle()) {
+            let connection = Connection::dial(door).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("connect to {}: {error}", door.address()),
+                )
             })?;
             epoll::add(&epoll, &connection, token(index), EventFlags::IN)?;
             connections.push(Some(connection));

@@ -2,7 +2,7 @@
 //!
 //! `quorate bench` is the way to use it; docs/bench.md tells how. Reading order: [`schedule`] and
 //! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
-//! and [`generator`] (the same over sockets), [`stream`] (the same for byte streams), [`quorate_testbed::usage`] and [`environment`] (what it
+//! and [`generator`] (the same over sockets, through a [`door`]), [`stream`] (the same for byte streams), [`quorate_testbed::usage`] and [`environment`] (what it
 //! cost, and where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
 //! it: [`probe`] (what the machine can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
@@ -13,6 +13,7 @@
 
 pub mod connection;
 pub mod device;
+pub mod door;
 pub mod echo;
 pub mod emulated;
 pub mod environment;

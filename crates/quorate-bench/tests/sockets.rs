@@ -51,7 +51,7 @@ fn run(address: SocketAddr, offer: Offer, connections: u32) -> Samples {
         measure: SECOND / 4,
         patience: 10 * SECOND,
     };
-    let running = Running::start(plan, vec![address], Resp::new(8, 100, 0)).unwrap();
+    let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
     assert!(running.started().is_some());
     running.finish().unwrap()
 }
@@ -111,7 +111,7 @@ fn nobody_there_is_an_error_with_the_address() {
         measure: SECOND,
         patience: SECOND,
     };
-    let running = Running::start(plan, vec![address], Resp::new(8, 100, 0)).unwrap();
+    let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
     assert!(running.started().is_none());
     let error = running.finish().unwrap_err().to_string();
     assert!(error.contains(&address.to_string()), "{error}");

@@ -696,7 +696,7 @@ fn the_probe_finds_every_ceiling() {
 #[test]
 fn a_writer_may_have_a_cpu_of_its_own() {
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let (code, document) = bench(&["stream", "--pin", "--rate", "1000000", "--nodes", "1"]);
+    let (code, document) = bench_once(&["stream", "--pin", "--rate", "1000000", "--nodes", "1"]);
     if cpus == 1 {
         assert_eq!(code, 2, "{document}");
         return;

@@ -115,9 +115,7 @@ pub(crate) fn secured(
     tls: Option<&ClientTrust>,
     wait: Duration,
 ) -> io::Result<Stream> {
-    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let session = tls.map(|tls| tls.session(host)).transpose();
+    let session = tls.map(|tls| tls.session_at(name)).transpose();
     let stream = Stream::new(socket, session.map_err(io::Error::other)?);
     if tls.is_some() {
         stream.handshake_within(wait.max(WAIT_MIN))?;

@@ -38,6 +38,16 @@ impl Stream {
         }))
     }
 
+    /// Socket and session, for who does not want to wait; `None` while there are copies.
+    pub fn into_parts(self) -> Option<(TcpStream, Option<Session>)> {
+        let Shared {
+            socket, session, ..
+        } = Arc::into_inner(self.0)?;
+        let inner =
+            |session: Mutex<Session>| session.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Some((socket, session.map(inner)))
+    }
+
     /// The socket, for its time-outs.
     pub fn socket(&self) -> &TcpStream {
         &self.0.socket

@@ -206,6 +206,12 @@ impl ClientTrust {
         Ok(Session::client(self.0.clone(), name, String::new()))
     }
 
+    /// The same where `place` is HOST:PORT, an address of version 6 in brackets.
+    pub fn session_at(&self, place: &str) -> Result<Session, String> {
+        let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+        self.session(host.trim_start_matches('[').trim_end_matches(']'))
+    }
+
     /// For a library that makes connections itself.
     pub fn config(&self) -> Arc<ClientConfig> {
         self.0.clone()

@@ -131,7 +131,7 @@ impl<'a> Experiment<'a> {
                 Asked::KvMemory | Asked::KvLsm | Asked::Streams | Asked::Bare => Service::Kv,
             },
             cluster: Some(cluster),
-            addresses: Vec::new(),
+            doors: Vec::new(),
             connected: None,
             time: self.wish.time.usual(),
             environment: Environment::now(),

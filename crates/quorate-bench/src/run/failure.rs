@@ -185,7 +185,7 @@ fn repetition(
     };
     let all = || cluster.cloned().unwrap_or_default();
     let left = killed.map_or_else(all, |node| all().without(node));
-    let running = bench.start(bench.plan(setting), setting, vec![survivor.client])?;
+    let running = bench.start(bench.plan(setting), setting, vec![survivor.client.into()])?;
     let Some(started) = running.started() else {
         return Err(unreachable(running.finish().err()));
     };

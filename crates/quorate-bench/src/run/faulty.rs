@@ -119,7 +119,11 @@ fn repetition(
     let Some(cluster) = &bench.cluster else {
         return Err(Problem::usage("a fault needs nodes that are started here"));
     };
-    let target = cluster.client_of(leader).into_iter().collect();
+    let target = cluster
+        .client_of(leader)
+        .map(Into::into)
+        .into_iter()
+        .collect();
     let running = bench.start(bench.plan(setting), setting, target)?;
     let Some(started) = running.started() else {
         return Err(unreachable(running.finish().err()));

@@ -2,16 +2,16 @@
 
 use std::{
     io::{self, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
 use crate::{
+    door::Door,
     introduction::{self, BYTES_MAX, Introduction, QUESTION, Speaks},
     protocol::Malformed,
 };
 
-use super::{measure::Service, session::resolve};
+use super::measure::Service;
 use crate::problem::Problem;
 
 /// It answers within this time, or nothing is known.
@@ -30,17 +30,17 @@ pub(super) struct Info {
 impl Info {
     /// Asks every node. Somebody else's Redis does not say, and need not. Of a node that cannot be
     /// reached, the load will tell.
-    pub(super) fn ask(service: Service, addresses: &[String]) -> Result<Self, Problem> {
+    pub(super) fn ask(service: Service, doors: &[Door]) -> Result<Self, Problem> {
         let mut all = Vec::new();
-        for address in addresses {
-            let answer = ask(resolve(address)?).unwrap_or(Ok(None));
+        for door in doors {
+            let (address, answer) = (door.name(), ask(door).unwrap_or(Ok(None)));
             let answer = answer.map_err(|malformed| {
                 Problem::usage(format_args!("--connect {address}: {malformed}"))
                     .hint("--connect takes client addresses, which nodes print as client=…")
             })?;
             if let Some(said) = answer {
                 check_service(service, address, said.speaks)?;
-                all.push((address.as_str(), said));
+                all.push((address, said));
             }
         }
         Self::of_all(&all)
@@ -115,11 +115,11 @@ fn agreed(
 }
 
 /// The answer of one node; `None` if it closes the connection instead, or takes too long.
-fn ask(address: SocketAddr) -> io::Result<Result<Option<Introduction>, Malformed>> {
+fn ask(door: &Door) -> io::Result<Result<Option<Introduction>, Malformed>> {
     let until = Instant::now() + WAIT;
-    let mut socket = TcpStream::connect_timeout(&address, WAIT)?;
-    socket.set_write_timeout(Some(WAIT))?;
-    socket.write_all(QUESTION)?;
+    let stream = door.connect(WAIT)?;
+    stream.socket().set_write_timeout(Some(WAIT))?;
+    (&stream).write_all(QUESTION)?;
     let mut answer = Vec::new();
     let mut scratch = vec![0; READ_BYTES];
     while answer.len() <= BYTES_MAX + READ_BYTES {
@@ -127,8 +127,8 @@ fn ask(address: SocketAddr) -> io::Result<Result<Option<Introduction>, Malformed
         if left.is_zero() {
             break;
         }
-        socket.set_read_timeout(Some(left))?;
-        match socket.read(&mut scratch)? {
+        stream.socket().set_read_timeout(Some(left))?;
+        match (&stream).read(&mut scratch)? {
             0 => break,
             count => answer.extend_from_slice(&scratch[..count]),
         }
@@ -142,7 +142,10 @@ fn ask(address: SocketAddr) -> io::Result<Result<Option<Introduction>, Malformed
 
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpListener, thread};
+    use std::{
+        net::{SocketAddr, TcpListener},
+        thread,
+    };
 
     use super::*;
 
@@ -156,9 +159,9 @@ mod tests {
     }
 
     /// Somebody who answers so to the first client.
-    fn answering(bytes: &'static [u8]) -> String {
+    fn answering(bytes: &'static [u8]) -> Door {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
+        let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             let (mut client, _) = listener.accept().unwrap();
             let mut question = [0; QUESTION.len()];
@@ -167,7 +170,7 @@ mod tests {
                 client.write_all(&[*byte]).unwrap();
             }
         });
-        address
+        address.into()
     }
 
     #[test]
@@ -186,8 +189,11 @@ mod tests {
 
     #[test]
     fn who_cannot_be_reached_is_left_to_the_load() {
-        let nobody = "127.0.0.1:1".to_owned();
-        assert_eq!(Info::ask(Service::Log, &[nobody]), Ok(Info::default()));
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert_eq!(
+            Info::ask(Service::Log, &[nobody.into()]),
+            Ok(Info::default())
+        );
     }
 
     #[test]

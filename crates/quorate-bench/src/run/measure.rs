@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    net::SocketAddr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -12,6 +11,7 @@ use quorate_testbed::progress;
 
 use crate::{
     device::{Device, Reading},
+    door::Door,
     environment::Environment,
     generator::Running,
     listener::{self, Place},
@@ -65,7 +65,7 @@ pub(super) struct Bench {
     /// `None` if the nodes are not ours.
     pub(super) cluster: Option<Cluster>,
     /// The nodes to connect to, if they are not ours.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) doors: Vec<Door>,
     /// Their processes on this machine, as far as all of them can be told.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
@@ -77,10 +77,10 @@ pub(super) struct Bench {
 }
 
 /// The processes of this machine that listen there; `None` if one of them cannot be told.
-pub(super) fn processes(addresses: &[SocketAddr]) -> Option<Vec<u32>> {
+pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
-    for address in addresses {
-        match listener::place(*address) {
+    for door in doors {
+        match listener::place(door.address()) {
             Place::Process(id) if !processes.contains(&id) => processes.push(id),
             Place::Process(_) | Place::Elsewhere => {}
             Place::Unknown => return None,
@@ -164,10 +164,14 @@ impl Bench {
     }
 
     /// Clients of our own nodes talk to the leader, as nothing is forwarded then.
-    fn targets(&self, leader: u32) -> Vec<SocketAddr> {
+    fn targets(&self, leader: u32) -> Vec<Door> {
         match &self.cluster {
-            Some(cluster) => cluster.client_of(leader).into_iter().collect(),
-            None => self.addresses.clone(),
+            Some(cluster) => cluster
+                .client_of(leader)
+                .map(Door::from)
+                .into_iter()
+                .collect(),
+            None => self.doors.clone(),
         }
     }
 
@@ -225,11 +229,11 @@ impl Bench {
         &self,
         plan: Plan,
         setting: &Setting,
-        targets: Vec<SocketAddr>,
+        targets: Vec<Door>,
     ) -> Result<Running, Problem> {
         fn start<P: Protocol + Send + 'static>(
             plan: Plan,
-            targets: Vec<SocketAddr>,
+            targets: Vec<Door>,
             protocol: P,
         ) -> Result<Running, Problem> {
             Running::start(plan, targets, protocol)
@@ -340,8 +344,9 @@ pub(super) fn trouble(samples: &Samples) -> String {
 pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
     let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
     let what = format_args!("the load could not be offered: {error}");
-    Problem::new(Kind::Unreachable, "unreachable", what)
-        .hint("is it running? --connect takes client addresses")
+    Problem::new(Kind::Unreachable, "unreachable", what).hint(
+        "is it running? --connect takes client addresses, and nodes with certificates want --tls",
+    )
 }
 
 pub(super) fn nanos(time: Duration) -> u64 {

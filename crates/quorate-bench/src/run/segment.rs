@@ -140,7 +140,7 @@ fn with_nodes(
     let bench = Bench {
         service: Service::Log,
         cluster: Some(cluster),
-        addresses: Vec::new(),
+        doors: Vec::new(),
         connected: None,
         time,
         environment: Environment::now(),

@@ -1,11 +1,13 @@
 //! `quorate bench kv` and `quorate bench log`: one load, or a series that finds the maximum.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use quorate_core::record::Class;
+use quorate_tls::ClientTrust;
 
 use crate::{
     device::{Device, plane_and_device},
+    door::Door,
     emulated::Emulated,
     environment::{Commit, Environment},
     fault::Fault,
@@ -35,6 +37,8 @@ pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 pub struct Load {
     /// Client addresses of a running cluster; without them three nodes are started here.
     pub connect: Vec<String>,
+    /// Whom of them to trust, and who this is, where they ask for that.
+    pub tls: Option<ClientTrust>,
     /// Commands per second, whatever becomes of them; without it a closed loop.
     pub rate: Option<u64>,
     /// Commands outstanding at any time; without either a series of both.
@@ -66,6 +70,13 @@ pub struct Load {
 }
 
 impl Load {
+    /// Where clients connect to a running cluster.
+    fn doors(&self) -> Result<Vec<Door>, Problem> {
+        let tls = self.tls.as_ref();
+        let door = |name: &String| Ok(Door::named(resolve(name)?, name, tls));
+        self.connect.iter().map(door).collect()
+    }
+
     /// Whether it can be measured for so long.
     fn check(&self, time: &Time) -> Result<(), Problem> {
         if let Some(device) = self.device {
@@ -210,6 +221,10 @@ impl Series {
         document.rows.extend(ceilings.into_rows());
         if !self.is_own() {
             document.notes.push(self.info.whose());
+            if self.load.tls.is_some() {
+                let note = "clients and nodes speak TLS; a bare program does not";
+                document.notes.push(note.to_owned());
+            }
         }
         measured
     }
@@ -313,7 +328,7 @@ impl Series {
     ) -> Result<(), Problem> {
         let mut row = bench.row(&self.setting(offer), document)?;
         let mut measured = Ok(());
-        let here = self.is_own() || are_here(&bench.addresses);
+        let here = self.is_own() || are_here(&bench.doors);
         let durable = is_durable(self.durability());
         let segment = segment::found(document, self.receivers());
         if let Some(payload_bits) = segment {
@@ -339,7 +354,7 @@ impl Series {
 
     fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
         let environment = Environment::now();
-        let (cluster, addresses) = if self.is_own() {
+        let (cluster, doors) = if self.is_own() {
             let flush = format!("{}", self.flush_ms());
             let durability = self.durability();
             let mut flags = vec![
@@ -372,14 +387,13 @@ impl Series {
             }
             (Some(cluster), Vec::new())
         } else {
-            let addresses = self.load.connect.iter().map(|address| resolve(address));
-            (None, addresses.collect::<Result<_, _>>()?)
+            (None, self.load.doors()?)
         };
         Ok(Bench {
             service: self.service,
             cluster,
-            connected: processes(&addresses),
-            addresses,
+            connected: processes(&doors),
+            doors,
             time: self.time.clone(),
             environment,
             network: session.network(),
@@ -429,7 +443,7 @@ impl Series {
 
 /// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
-    let info = Info::ask(service, &load.connect)?;
+    let info = Info::ask(service, &load.doors()?)?;
     let durability = load.durability.map(Class::name);
     Info::check("durability", durability, info.durability.as_deref())?;
     Ok(info)
@@ -454,9 +468,9 @@ pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
 }
 
 /// Whether all of them are on this machine, as a bare program is.
-fn are_here(addresses: &[SocketAddr]) -> bool {
-    let loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
-    !addresses.is_empty() && addresses.iter().all(loopback)
+fn are_here(doors: &[Door]) -> bool {
+    let loopback = |door: &Door| door.address().ip().to_canonical().is_loopback();
+    !doors.is_empty() && doors.iter().all(loopback)
 }
 
 /// Whether that class flushes; `None` if it is unknown.
@@ -481,6 +495,8 @@ pub(super) fn share(per_second: f64, percent: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use crate::row::Repetition;
 
     use super::*;
@@ -531,7 +547,11 @@ mod tests {
     fn only_loopback_is_this_machine_for_sure() {
         let here = |texts: &[&str]| {
             let addresses = texts.iter().map(|text| text.parse().unwrap());
-            are_here(&addresses.collect::<Vec<SocketAddr>>())
+            are_here(
+                &addresses
+                    .map(|address: SocketAddr| address.into())
+                    .collect::<Vec<Door>>(),
+            )
         };
         assert!(here(&["127.0.0.1:1", "127.9.9.9:2", "[::1]:3"]));
         assert!(here(&["[::ffff:127.0.0.1]:1"]));

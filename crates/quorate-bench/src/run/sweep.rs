@@ -231,7 +231,7 @@ impl<'a> Sweep<'a> {
             client: SocketAddr,
             protocol: P,
         ) -> io::Result<Samples> {
-            Running::start(plan, vec![client], protocol)?.finish()
+            Running::start(plan, vec![client.into()], protocol)?.finish()
         }
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let plan = Plan {

@@ -152,7 +152,7 @@ impl StreamArgs {
 /// What is asked, of whom.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
-    /// Client addresses of a running cluster; without them three nodes are started here
+    /// Client addresses of a running cluster; without them three nodes are started here, which have no certificates
     #[arg(
         long,
         env = "QUORATE_CONNECT",
@@ -257,6 +257,7 @@ impl LoadArgs {
         let wan = self.wan.map(|wan| Emulated::Wan(wan.profile()));
         Ok(Load {
             connect: self.connect.clone(),
+            tls: crate::certificate(),
             rate: self.rate,
             outstanding: self.outstanding,
             connections: self.connections,
