@@ -17,6 +17,7 @@ mod pieces;
 mod reaching;
 mod start;
 mod turn;
+mod users;
 
 use std::{
     cell::Cell,
@@ -27,7 +28,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::{SystemTime, UNIX_EPOCH},
@@ -56,7 +57,6 @@ use crate::{
     joining::{JoinAnswer, JoinRequest},
     members::{Asked, MembersRequest, MembersView},
     tuning::{HoldRequest, TuningView},
-    users::{UsersRequest, UsersView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
@@ -100,6 +100,8 @@ pub struct Admin {
     acts: Acts,
     checks: Checks,
     audit: Audit,
+    /// Requests refused for want of a role, since the start.
+    refused: Arc<AtomicU64>,
 }
 
 impl Admin {
@@ -135,6 +137,7 @@ impl Admin {
             acts: Acts::default(),
             checks: Checks::default(),
             audit: Audit::default(),
+            refused: Arc::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -281,6 +284,13 @@ impl Admin {
         text
     }
 
+    fn refused_metrics(&self) -> String {
+        let name = "quorate_admin_refused_total";
+        let help = "Requests at the admin address refused for want of a role.";
+        let refused = self.refused.load(Ordering::Relaxed);
+        format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} {refused}\n")
+    }
+
     async fn status(&self) -> Result<(Status, &'static str), Failure> {
         let answer = self.ask(|handle, store| handle.status().map(|status| (status, store)));
         answer.await?.map_err(Failure::unanswered)
@@ -356,7 +366,7 @@ fn router(admin: Admin) -> Router {
         .route("/backup", get(backup::backup))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
-        .route("/users", get(users).post(change_users))
+        .route("/users", get(users::show).post(users::change))
         .route("/audit", get(audit::audit))
         .route("/doctor/multicast", post(reaching::listen))
         .route("/doctor/multicast/send", post(reaching::send))
@@ -466,7 +476,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
         .map_err(Failure::unanswered)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        metrics.text + &admin.certificate_metrics(),
+        metrics.text + &admin.certificate_metrics() + &admin.refused_metrics(),
     )
         .into_response())
 }
@@ -533,44 +543,6 @@ async fn join(
         admin.ask(move |handle, _| joining::join(handle, &request, trust.as_ref()))
     };
     joined.await?.map(Json)
-}
-
-async fn users(State(admin): State<Admin>) -> Result<Json<UsersView>, Failure> {
-    let users = admin.ask(|handle, _| handle.users()).await?;
-    match users.map_err(Failure::unanswered)? {
-        Some(users) => Ok(Json(UsersView::new(&users))),
-        None => Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
-    }
-}
-
-/// As for `transfer`, no page in a browser can send this unasked.
-async fn change_users(
-    State(admin): State<Admin>,
-    Body(request): Body<UsersRequest>,
-) -> Result<Json<UsersView>, Failure> {
-    let certified = admin.protection.trust().is_some();
-    let changed = admin.ask(move |handle, _| {
-        let command = request.command().map_err(|why| Failure::request(&why))?;
-        let users = handle.users().map_err(Failure::unanswered)?;
-        let users = users.ok_or_else(|| Failure::unavailable("unknown_users", UNKNOWN_USERS))?;
-        if let Ok(after) = users.after(command.clone())
-            && !certified
-            && !after.is_open()
-            && !after.has_admin_with_password()
-        {
-            return Err(Failure::new(
-                StatusCode::CONFLICT,
-                "no_way_in",
-                "nobody could change users any more: this node asks for no certificates, and no admin has a password",
-                "give an admin a password: `quorate user set NAME --role admin --password-file FILE`",
-            ));
-        }
-        let done = handle.group(Ask::Users(command), false);
-        done.map_err(Failure::group)?;
-        let users = handle.users().map_err(Failure::unanswered)?;
-        Ok(UsersView::new(&users.unwrap_or_default()))
-    });
-    changed.await?.map(Json)
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {

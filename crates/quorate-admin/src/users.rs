@@ -71,9 +71,17 @@ pub struct SetUser {
     /// No password lets them in from now on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
+    /// Also if it is the first and nodes are away, which would let everybody in for a while when they come back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anyway: bool,
 }
 
 impl UsersRequest {
+    /// Whether nodes that are away do not matter.
+    pub const fn is_wanted_anyway(&self) -> bool {
+        matches!(self, Self::Set(SetUser { anyway: true, .. }))
+    }
+
     /// As a command of the log. Makes the hash of a password, which takes its time.
     pub fn command(self) -> Result<Command, String> {
         Ok(match self {
@@ -84,6 +92,7 @@ impl UsersRequest {
                 role,
                 password,
                 no_password,
+                anyway: _,
             }) => Command::Set {
                 name,
                 role: role.map(|role| role.parse::<Role>()).transpose()?,

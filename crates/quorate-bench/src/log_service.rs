@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_access::{Role, Who};
 use quorate_core::slot::Slot;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tags},
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, Tags},
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
 };
 
@@ -133,6 +133,8 @@ pub struct FrameFront {
     tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
     nowhere: Vec<u8>,
+    /// Commands that were refused for want of a role, since the start.
+    forbidden: u64,
 }
 
 impl FrameFront {
@@ -144,6 +146,7 @@ impl FrameFront {
             tags: Tags::default(),
             dirty: VecDeque::new(),
             nowhere: Vec::new(),
+            forbidden: 0,
         }
     }
 }
@@ -154,6 +157,7 @@ fn take_commands(
     client: &mut Connection,
     input: &[u8],
     tags: &mut Tags<(ConnectionId, u64)>,
+    forbidden: &mut u64,
     requests: &mut dyn Requests,
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
@@ -178,7 +182,10 @@ fn take_commands(
                 let tag = tags.give((id, client.next_number()));
                 let taken = match may {
                     true => requests.write(tag, command),
-                    false => Err(Failure::Unavailable),
+                    false => {
+                        *forbidden += 1;
+                        Err(Failure::Unavailable)
+                    }
                 };
                 if taken.is_err() {
                     tags.take(tag);
@@ -208,6 +215,13 @@ impl Front for FrameFront {
         self.connections.insert(connection, client);
     }
 
+    fn refused(&self) -> Refused {
+        Refused {
+            forbidden: self.forbidden,
+            wrong_passwords: 0,
+        }
+    }
+
     fn received(
         &mut self,
         connection: ConnectionId,
@@ -217,7 +231,8 @@ impl Front for FrameFront {
         let Some(client) = self.connections.get_mut(&connection) else {
             return bytes.len();
         };
-        let used = take_commands(connection, client, bytes, &mut self.tags, requests);
+        let (tags, forbidden) = (&mut self.tags, &mut self.forbidden);
+        let used = take_commands(connection, client, bytes, tags, forbidden, requests);
         client.answer(&self.introduction);
         mark(connection, client, &mut self.dirty);
         used

@@ -71,6 +71,9 @@ pub(crate) struct SetArgs {
     /// Let them in by their certificate alone
     #[arg(long)]
     no_password: bool,
+    /// Make the first user although nodes are away: when they come back they let everybody in until they are level
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     asked: Asked,
 }
@@ -128,6 +131,7 @@ impl SetArgs {
             role: self.role.clone(),
             password: password.transpose()?,
             no_password: self.no_password,
+            anyway: self.yes,
         })
     }
 }

@@ -13,7 +13,10 @@ use std::{
 };
 
 use common::{PATIENCE, program, quorate, wait_for};
-use quorate_testbed::{nodes::Nodes, process};
+use quorate_testbed::{
+    nodes::{Nodes, metrics},
+    process,
+};
 use serde_json::Value as Json;
 
 /// Appears nowhere by chance.
@@ -263,6 +266,19 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         (client.say("SET k w") == "+OK").then_some(())
     });
 
+    // What was refused is counted.
+    let text = metrics(&cluster.nodes.admin_addresses()[0]).unwrap();
+    for name in [
+        "client_forbidden",
+        "client_wrong_passwords",
+        "admin_refused",
+    ] {
+        let begins = format!("quorate_{name}_total ");
+        let mut lines = text.lines();
+        let count = lines.find_map(|line| line.strip_prefix(&begins)?.parse::<u64>().ok());
+        assert!(count > Some(0), "{name}: {count:?}");
+    }
+
     let mut all = Vec::new();
     files(cluster.nodes.folder(), &mut all);
     assert!(all.iter().any(|path| path.ends_with("audit.jsonl")));
@@ -307,4 +323,44 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
         "{}",
         String::from_utf8_lossy(&restored.stdout)
     );
+}
+
+/// [access-4] Who is away would let everybody in for a while after coming back, and nothing there knows better.
+#[test]
+fn the_first_user_is_refused_while_a_node_is_away() {
+    let mut cluster = Guarded::start(&["--store", "memory"]);
+    cluster.nodes.kill(&[3]).unwrap();
+    wait_for("the others to notice", || {
+        let sees = |node| {
+            let members = cluster.nodes.view(node)?.members;
+            members
+                .iter()
+                .any(|peer| peer.node == 3 && !peer.connected)
+                .then_some(())
+        };
+        sees(1).and(sees(2))
+    });
+    let (exit, json) = cluster.set(None, "ann", "admin");
+    assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
+    let message = json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("node 3 is not connected"), "{json}");
+    assert!(json["error"]["hint"].as_str().unwrap().contains("--yes"));
+    let (_, json) = cluster.run(None, &["user", "list"]);
+    assert_eq!(json["open"], true, "nothing has changed");
+
+    let secret = cluster.secret.to_str().unwrap();
+    let words = [
+        "user",
+        "set",
+        "ann",
+        "--role",
+        "admin",
+        "--password-file",
+        secret,
+    ];
+    let (exit, json) = cluster.run(None, &[&words[..], &["--yes"]].concat());
+    assert_eq!(exit, 0, "{json}");
+    // Only the first is asked about.
+    let (exit, json) = cluster.set(Some("ann"), "web", "writer");
+    assert_eq!(exit, 0, "{json}");
 }

@@ -6,22 +6,47 @@ use quorate_core::effect::Role;
 use quorate_disk::Disk;
 use quorate_replica::{
     DeviceStatus, Replica,
+    front::Refused,
     service::StateMachine,
     status::{Activity, Peer, Snapshot, Status},
 };
+
+/// Counters whose field is their name.
+macro_rules! totals {
+    ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
+        let from = $from;
+        $(
+            let name = concat!($prefix, stringify!($field), "_total");
+            head($out, name, $help, "counter");
+            let _ = writeln!($out, "quorate_{name} {}", from.$field);
+        )+
+    }};
+}
 
 /// Appends everything that a replica says about itself.
 pub(crate) fn render<D: Disk, S: StateMachine>(
     replica: &Replica<D, S>,
     status: &Status,
-    clients: (usize, usize),
+    clients: Clients,
     out: &mut String,
 ) {
     gauges(status, clients, out);
     counters(replica, out);
+    totals!(out, "client_", clients.refused, {
+        forbidden: "Requests of clients refused because their role is not enough.",
+        wrong_passwords: "Passwords of clients that did not fit.",
+    });
 }
 
-fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut String) {
+/// What the front says of clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clients {
+    pub(crate) connections: usize,
+    pub(crate) held_bytes: usize,
+    pub(crate) refused: Refused,
+}
+
+fn gauges(status: &Status, clients: Clients, out: &mut String) {
     let voting = !matches!(status.role, Role::Learner);
     gauge(
         out,
@@ -112,12 +137,17 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
     if let Some(free) = disk.free_bytes {
         gauge(out, "disk_free_bytes", "Room that the log has left.", free);
     }
-    gauge(out, "connections", "Client connections.", connections);
+    gauge(
+        out,
+        "connections",
+        "Client connections.",
+        clients.connections,
+    );
     gauge(
         out,
         "client_held_bytes",
         "Memory for replies and requests of clients.",
-        held_bytes,
+        clients.held_bytes,
     );
     head(
         out,
@@ -262,18 +292,6 @@ fn members(status: &Status, out: &mut String) {
         "Whether a change of the members is under way.",
         u8::from(status.plan.is_some()),
     );
-}
-
-/// Counters whose field is their name.
-macro_rules! totals {
-    ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
-        let from = $from;
-        $(
-            let name = concat!($prefix, stringify!($field), "_total");
-            head($out, name, $help, "counter");
-            let _ = writeln!($out, "quorate_{name} {}", from.$field);
-        )+
-    }};
 }
 
 fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
@@ -477,7 +495,7 @@ mod tests {
 
     fn says(status: &Status, expected: [&str; 3]) {
         let mut text = String::new();
-        gauges(status, (0, 0), &mut text);
+        gauges(status, Clients::default(), &mut text);
         for line in expected {
             let line = format!("quorate_{line}");
             assert!(text.lines().any(|other| other == line), "{line}: {text}");

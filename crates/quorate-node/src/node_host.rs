@@ -36,7 +36,7 @@ use crate::{
     },
     identity::{Identity, IdentityError},
     listener::Listener,
-    metrics,
+    metrics::{self, Clients},
 };
 
 /// What could not be written down is tried again after this.
@@ -78,9 +78,9 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
-        // [access-4] What cannot be read may be there.
+        // [access-4] What cannot be read may be there. Who has joined, and has not applied that, knows nothing of before.
         let had_users = !matches!(identity.home().read(USERS), Ok(None));
-        if !had_users {
+        if !had_users && identity.joins().is_none() {
             replica.never_had_users();
         }
         let own = identity.member();
@@ -148,8 +148,6 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         true
     }
 
-    /// Writes down what outlives this process of what was decided about this node. A full disk may have room
-    /// later.
     /// [access-4] From the first user on, this node goes by no table after a restart before it knows that it is no older one.
     fn note_users(&mut self, now: Time) {
         if self.had_users || now < self.note_users_at || !self.replica.has_users() {
@@ -166,6 +164,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
+    /// Writes down what outlives this process of what was decided about this node. A full disk may have room
+    /// later.
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
         if self.write_at.is_none_or(|at| now < at) {
             return Ok(());
@@ -174,7 +174,9 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         let own = self.identity.member().node;
         let configuration = self.replica.node().configuration();
         let votes = configuration.member_of(own).is_some();
-        let joins = self.identity.joins();
+        // [access-4] What it applied before it came to that may be older than the users of the group.
+        let has_joined = self.replica.group().known(own).is_some();
+        let joins = self.identity.joins().filter(|_| has_joined);
         if votes && joins.is_some() || joins == Some(As::Learner) {
             self.identity.mark_joined()?;
         }
@@ -318,7 +320,11 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
     }
 
     fn metrics(&self, out: &mut String) {
-        let clients = (self.front.connections(), self.front.held_bytes());
+        let clients = Clients {
+            connections: self.front.connections(),
+            held_bytes: self.front.held_bytes(),
+            refused: self.front.refused(),
+        };
         metrics::render(&self.replica, &self.status(), clients, out);
     }
 

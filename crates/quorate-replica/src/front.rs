@@ -182,6 +182,15 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
+/// What clients were refused, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Requests of those whose role is not enough ([access-2]).
+    pub forbidden: u64,
+    /// Passwords that did not fit.
+    pub wrong_passwords: u64,
+}
+
 /// A client protocol: connections as state machines.
 pub trait Front {
     /// A client connected.
@@ -240,6 +249,11 @@ pub trait Front {
     /// of them is the front's to know while it works, and the reactor's to enforce between turns.
     fn held_bytes(&self) -> usize {
         0
+    }
+
+    /// What clients were refused since the start.
+    fn refused(&self) -> Refused {
+        Refused::default()
     }
 
     /// Those of one connection.

@@ -459,9 +459,9 @@ impl Node {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub fn join(&mut self, nonce: u64, joined: Joined) -> Result<(), JoiningError> {
+    pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
-        newcomer.finish(&Wanted::default(), As::Voter, joined)?;
+        newcomer.finish(&Wanted::default(), role, joined)?;
         self.joined = true;
         Ok(())
     }

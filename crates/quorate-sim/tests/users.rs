@@ -3,8 +3,13 @@
 
 use quorate_access::{Command, Password, Role, Users, name::DEFAULT};
 use quorate_core::record::Class;
-use quorate_replica::group::asking::{Answer, Ask};
-use quorate_sim::{check::Violation, dice::Dice, faults::Settings, resp::Reply, world::World};
+use quorate_replica::group::{
+    As,
+    asking::{Answer, Ask},
+};
+use quorate_sim::{
+    check::Violation, dice::Dice, faults::Settings, node::id, resp::Reply, world::World,
+};
 
 type Outcome = Result<(), Violation>;
 
@@ -144,4 +149,44 @@ fn what_is_refused_is_refused_by_the_log() -> Outcome {
     assert_eq!(world.ask_group(leader, open)?, Ok(Answer::Done));
     assert_eq!(world.ask(leader, "SET k v")?, Reply::Simple("OK".into()));
     world.settle()
+}
+
+/// [access-4] A node that joins has an empty table, which lets everybody in: it goes by none, and is killed in between.
+#[test]
+fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
+    for seed in 0..20 {
+        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        settings.spares = 1;
+        let mut world = World::elected(settings)?;
+        let mut dice = Dice::new(seed);
+        let leader = world.wait_for_leader()?;
+        // Something about the group that it applies before it comes to the users.
+        assert_eq!(
+            world.ask_group(leader, Ask::Priority(id(0), 1))?,
+            Ok(Answer::Done)
+        );
+        assert_eq!(
+            world.ask_group(leader, set("ops", Role::Admin))?,
+            Ok(Answer::Done)
+        );
+        let join = Ask::Join {
+            nonce: 4,
+            node: None,
+            peer: "n4:1".to_owned(),
+            role: dice.pick(&[As::Voter, As::Learner]),
+        };
+        while world.ask_group(leader, join.clone())?.is_err() {}
+        let (mut kills, deadline) = (0, world.now.plus_ms(60_000));
+        while users(&world, 3).is_none_or(Users::is_open) {
+            assert_eq!(users(&world, 3), None, "seed {seed}: everybody is let in");
+            assert!(world.now < deadline, "seed {seed}");
+            if kills < 3 && dice.chance(1, 30) && world.nodes[3].running.is_some() {
+                world.kill_now(3);
+                world.start_now(3);
+                kills += 1;
+            }
+            world.step()?;
+        }
+    }
+    Ok(())
 }

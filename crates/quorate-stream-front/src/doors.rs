@@ -1,7 +1,7 @@
 //! Two fronts behind one node: each connection goes to the one whose door it came through.
 
 use quorate_replica::{
-    front::{Completion, ConnectionId, Door, Endpoints, Front, Requests, State, Tag},
+    front::{Completion, ConnectionId, Door, Endpoints, Front, Refused, Requests, State, Tag},
     stream_front::StreamEvent,
 };
 use rustc_hash::FxHashSet;
@@ -100,6 +100,14 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
 
     fn held_bytes(&self) -> usize {
         self.commands.held_bytes() + self.streams.held_bytes()
+    }
+
+    fn refused(&self) -> Refused {
+        let (commands, streams) = (self.commands.refused(), self.streams.refused());
+        Refused {
+            forbidden: commands.forbidden + streams.forbidden,
+            wrong_passwords: commands.wrong_passwords + streams.wrong_passwords,
+        }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {

@@ -2,7 +2,7 @@
 
 use quorate_core::value::StreamName;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Front, Requests},
+    front::{Completion, ConnectionId, Endpoints, Front, Refused, Requests},
     stream_front::{StreamEvent, StreamTag},
 };
 use quorate_stream::Done;
@@ -169,6 +169,13 @@ impl Front for StreamFront {
 
     fn held_bytes(&self) -> usize {
         self.shared.held_bytes
+    }
+
+    fn refused(&self) -> Refused {
+        Refused {
+            forbidden: self.shared.forbidden,
+            wrong_passwords: 0,
+        }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {

@@ -12,10 +12,7 @@ use quorate_replica::{
 };
 use quorate_stream::{Denied, Done, How, Name, Writer};
 
-use crate::{
-    access,
-    shared::{Cx, Owner, Shared},
-};
+use crate::shared::{Cx, Owner, Shared};
 
 /// Most counts that wait to be sent to one client.
 const COUNTS_MAX: usize = 16;
@@ -70,7 +67,7 @@ impl Raw {
 
     /// Makes a stream of the first name that is free as far as this node knows.
     fn create(&mut self, cx: &mut Cx<'_>) {
-        if let Err(refusal) = access::check(&self.who, Role::Writer, cx.requests) {
+        if let Err(refusal) = cx.check(&self.who, Role::Writer) {
             self.step = Step::Broken(refusal.detail().to_owned());
             return;
         }
@@ -96,7 +93,7 @@ impl Raw {
     /// Gives how many bytes were used: as many as there is room for.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if let Step::Writing { piece, .. } = self.step
-            && let Err(refusal) = access::check(&self.who, Role::Writer, cx.requests)
+            && let Err(refusal) = cx.check(&self.who, Role::Writer)
         {
             cx.abandon(piece);
             self.step = Step::Broken(refusal.detail().to_owned());

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     waits: usize,
     /// Memory of all connections.
     pub(crate) held_bytes: usize,
+    /// Requests that were refused for want of a role, since the start.
+    pub(crate) forbidden: u64,
 }
 
 impl Shared {

@@ -3,7 +3,10 @@
 //! A certificate says who somebody is, or name and password (HTTP's Basic, which browsers ask for). What may be done is in
 //! the users' table of the log. Actions are written down, whether they were done or refused ([`super::audit`]).
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+};
 
 use axum::{
     body::{Body, Bytes, to_bytes},
@@ -114,6 +117,12 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     } else {
         refuse(&asker, role)
     };
+    if matches!(
+        response.status(),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+    ) {
+        admin.refused.fetch_add(1, Ordering::Relaxed);
+    }
     if action {
         let from = caller.map_or_else(String::new, |caller| caller.from.to_string());
         let what = format!("{method} {path}");

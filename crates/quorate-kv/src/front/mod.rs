@@ -2,7 +2,7 @@
 
 use quorate_access::Checker;
 use quorate_replica::front::{
-    Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag,
+    Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, State, Tag,
 };
 use rustc_hash::FxHashMap;
 
@@ -201,6 +201,13 @@ impl Front for RespFront {
 
     fn held_bytes(&self) -> usize {
         self.shared.held_bytes
+    }
+
+    fn refused(&self) -> Refused {
+        Refused {
+            forbidden: self.shared.forbidden,
+            wrong_passwords: self.shared.wrong_passwords,
+        }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {

@@ -188,7 +188,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
     }
 
-    /// [access-4] This node never went by a table with users in it, as its folder knows. Said once, before the first turn.
+    /// [access-4] This node never went by a table with users in it, as its folder knows, and there was none before it joined.
+    /// Said once, before the first turn.
     pub fn never_had_users(&mut self) {
         self.applying.never_had_users();
     }

@@ -167,12 +167,14 @@ impl World {
             return Ok(());
         };
         let Charter { founded, book, .. } = asked.host.charter();
+        let known = asked.replica().group().known(given);
+        let role = known.map_or(As::Voter, |known| known.role);
         let joined = Joined {
             node: given,
             founded,
             book,
         };
-        if let Err(error) = self.nodes[index].join(index as u64 + 1, joined) {
+        if let Err(error) = self.nodes[index].join(index as u64 + 1, role, joined) {
             // It asks again, and gets the same id.
             self.line(&name(index), "waits", format_args!("{error}"));
             return Ok(());

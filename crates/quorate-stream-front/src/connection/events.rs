@@ -11,7 +11,6 @@ use quorate_wire::streams::{self as wire, Answer, BYTES_MAX};
 
 use super::{Asked, Connection, LIST_BYTES_SOFT, State, Writing};
 use crate::{
-    access,
     reading::{Next, Step},
     refusal::Refusal,
     shared::{Cx, Owner},
@@ -207,7 +206,7 @@ impl Connection {
     }
 
     fn go_on(&mut self, cx: &mut Cx<'_>) {
-        if let Err(refusal) = access::check(&self.who, Role::Reader, cx.requests) {
+        if let Err(refusal) = cx.check(&self.who, Role::Reader) {
             return self.refuse(refusal);
         }
         let room = self.room(cx.shared);

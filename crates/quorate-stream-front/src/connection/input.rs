@@ -9,7 +9,6 @@ use quorate_wire::streams::{
 
 use super::{Asked, Connection, State};
 use crate::{
-    access,
     reading::Reading,
     refusal::Refusal,
     shared::{Cx, Owner},
@@ -80,7 +79,7 @@ impl Connection {
     /// The next bytes of the frame of data.
     fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if matches!(self.state, State::Writing(_))
-            && let Err(refusal) = access::check(&self.who, Role::Writer, cx.requests)
+            && let Err(refusal) = cx.check(&self.who, Role::Writer)
         {
             self.end(refusal, cx);
             return bytes.len();
@@ -157,7 +156,7 @@ impl Connection {
     }
 
     fn begin(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
-        access::check(&self.who, needs(&ask), cx.requests)?;
+        cx.check(&self.who, needs(&ask))?;
         let owner = Owner::Connection(self.id);
         let look = |cx: &mut Cx<'_>| cx.ask(owner, |streams, tag| streams.look(tag));
         let (tag, asked): (StreamTag, Asked) = match ask {

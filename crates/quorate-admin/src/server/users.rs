@@ -1,0 +1,120 @@
+//! Who may do what, shown and changed.
+
+use axum::{Json, extract::State, http::StatusCode};
+use quorate_replica::{group::asking::Ask, status::Peer};
+
+use super::{
+    Admin, UNKNOWN_USERS,
+    failure::{Body, Failure},
+};
+use crate::users::{UsersRequest, UsersView};
+
+pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<UsersView>, Failure> {
+    let users = admin.ask(|handle, _| handle.users()).await?;
+    match users.map_err(Failure::unanswered)? {
+        Some(users) => Ok(Json(UsersView::new(&users))),
+        None => Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
+    }
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+pub(super) async fn change(
+    State(admin): State<Admin>,
+    Body(request): Body<UsersRequest>,
+) -> Result<Json<UsersView>, Failure> {
+    let certified = admin.protection.trust().is_some();
+    let changed = admin.ask(move |handle, _| {
+        let anyway = request.is_wanted_anyway();
+        let command = request.command().map_err(|why| Failure::request(&why))?;
+        let users = handle.users().map_err(Failure::unanswered)?;
+        let users = users.ok_or_else(|| Failure::unavailable("unknown_users", UNKNOWN_USERS))?;
+        if let Ok(after) = users.after(command.clone())
+            && !after.is_open()
+        {
+            if !certified && !after.has_admin_with_password() {
+                return Err(Failure::new(
+                    StatusCode::CONFLICT,
+                    "no_way_in",
+                    "nobody could change users any more: this node asks for no certificates, and no admin has a password",
+                    "give an admin a password: `quorate user set NAME --role admin --password-file FILE`",
+                ));
+            }
+            if users.is_open() && !anyway {
+                let status = handle.status().map_err(Failure::unanswered)?;
+                everybody_is_there(&status.peers)?;
+            }
+        }
+        let done = handle.group(Ask::Users(command), false);
+        done.map_err(Failure::group)?;
+        let users = handle.users().map_err(Failure::unanswered)?;
+        Ok(UsersView::new(&users.unwrap_or_default()))
+    });
+    changed.await?.map(Json)
+}
+
+/// [access-4] A node that is away when the first user is made does not know that there are any when it comes back: until it
+/// has caught up it lets everybody in. An auxiliary lets nobody do anything.
+fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
+    let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;
+    let away = peers.iter().filter(away);
+    let away: Vec<String> = away.map(|peer| peer.member.node.to_string()).collect();
+    if away.is_empty() {
+        return Ok(());
+    }
+    let (noun, verb) = if away.len() == 1 {
+        ("node", "is")
+    } else {
+        ("nodes", "are")
+    };
+    let what = format!(
+        "{noun} {} {verb} not connected, and would let everybody in after coming back, until level with the others",
+        away.join(", ")
+    );
+    Err(Failure::new(
+        StatusCode::CONFLICT,
+        "nodes_away",
+        &what,
+        "make the first user when all nodes are up; remove those that will not come back with `quorate member remove N`; or \
+         say --yes to make it all the same",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::Member;
+    use quorate_replica::status::{Addresses, PeerPlane};
+
+    use super::*;
+
+    fn peer(node: u32, connected: bool, auxiliary: bool) -> Peer {
+        Peer {
+            member: Member::first(node),
+            weight: 1,
+            auxiliary,
+            connected,
+            lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
+            addresses: Addresses::default(),
+            plane: PeerPlane::default(),
+        }
+    }
+
+    #[test]
+    fn who_would_let_everybody_in_is_named() {
+        let (here, away, auxiliary) = (
+            peer(1, true, false),
+            |node| peer(node, false, false),
+            peer(4, false, true),
+        );
+        assert!(everybody_is_there(&[here.clone(), auxiliary.clone()]).is_ok());
+        let why = |peers: &[Peer]| format!("{:?}", everybody_is_there(peers).unwrap_err());
+        let one = why(&[here.clone(), away(2), auxiliary]);
+        assert!(
+            one.contains("nodes_away") && one.contains("node 2 is not"),
+            "{one}"
+        );
+        let both = why(&[here, away(2), away(3)]);
+        assert!(both.contains("nodes 2, 3 are not"), "{both}");
+    }
+}
