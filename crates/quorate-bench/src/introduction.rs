@@ -90,6 +90,8 @@ pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
     match head {
         [_, _, 0, 0] => framed(input),
         [b'$' | b'=' | b'+' | b'-', ..] => resp(input),
+        // An alert: the question was no greeting.
+        [0x15, 3, ..] => Err(Malformed("TLS, which this was not asked to speak")),
         _ => Err(Malformed(
             "neither the Redis protocol nor the frames of the log service",
         )),

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use common::{NodeProcess, PATIENCE, program, quorate, wait_for};
+use common::{NodeProcess, PATIENCE, once_answered, program, quorate, quorate_json, wait_for};
 use quorate_client::{Client, Options, Reply};
 use quorate_core::node_id::{Member, NodeId};
 use quorate_testbed::{nodes::Nodes, process};
@@ -183,6 +183,63 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
         cat.stdout.len(),
         String::from_utf8_lossy(&cat.stderr)
     );
+}
+
+/// Replies longer than a record, too; without a certificate, or with that of others, there is no result.
+#[test]
+fn a_load_is_offered_by_who_belongs_to_the_cluster() {
+    let others = TempDir::new().unwrap();
+    make(others.path(), "orders", 1);
+    for (store, service, values) in [("memory", "kv", "40000"), ("none", "log", "64")] {
+        let cluster = Cluster::start(3, &["--store", store, "--durability", "volatile"]);
+        let connect = cluster.nodes.client_addresses().join(",");
+        let bench = |certificate: Option<&Path>| {
+            let mut words = vec![
+                "bench",
+                service,
+                "--connect",
+                &connect,
+                "--outstanding",
+                "8",
+            ];
+            words.extend([
+                "--value-size",
+                values,
+                "--duration",
+                "200ms",
+                "--warmup",
+                "50ms",
+            ]);
+            words.extend(["--repeat", "2", "--json"]);
+            if service == "kv" {
+                words.extend(["--reads", "50"]);
+            }
+            if let Some(folder) = certificate {
+                words.extend(["--tls", folder.to_str().unwrap()]);
+            }
+            quorate_json(&words)
+        };
+        let (code, document) = once_answered(|| bench(Some(&certs().join("client-ann"))));
+        assert_eq!(code, 0, "{document}");
+        let row = &document["rows"][0];
+        assert_eq!(
+            (&row["valid"], &row["errors"]),
+            (&true.into(), &0.into()),
+            "{row}"
+        );
+        assert_eq!(
+            row["durability"], "volatile",
+            "the nodes said so themselves"
+        );
+        assert!(document["notes"].to_string().contains("TLS"), "{document}");
+        let stranger = others.path().join("client-ann");
+        for certificate in [None, Some(&*stranger)] {
+            let (code, error) = bench(certificate);
+            assert_ne!(code, 0, "{error}");
+            let error = error.to_string();
+            assert!(error.contains("--tls"), "{error}");
+        }
+    }
 }
 
 /// What somebody hears who connects and says this, until the other side ends it.

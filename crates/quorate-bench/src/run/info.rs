@@ -36,7 +36,7 @@ impl Info {
             let (address, answer) = (door.name(), ask(door).unwrap_or(Ok(None)));
             let answer = answer.map_err(|malformed| {
                 Problem::usage(format_args!("--connect {address}: {malformed}"))
-                    .hint("--connect takes client addresses, which nodes print as client=…")
+                    .hint("--connect takes client addresses, which nodes print as client=…; nodes with certificates want --tls")
             })?;
             if let Some(said) = answer {
                 check_service(service, address, said.speaks)?;
