@@ -2,55 +2,36 @@
 //! says in time that one ends.
 
 use std::{
-    io, thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    io,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use quorate::Trust;
 use quorate_admin::certificates::{SOON_DAYS, days_left};
 
-/// How often they are looked at.
-const EVERY: Duration = Duration::from_secs(1);
+use crate::watched;
+
 /// How often it is said that one ends soon.
 const WARN_EVERY_S: i64 = 24 * 3600;
 
 /// From now on, in a thread of its own.
 pub(crate) fn follow(trust: Trust) -> io::Result<()> {
-    let look = move || {
-        let mut told = None;
-        let mut warned_s = None;
-        loop {
-            let now_s = unix_s();
-            if warned_s.is_none_or(|at| now_s - at >= WARN_EVERY_S) {
-                warn(&trust, now_s);
-                warned_s = Some(now_s);
-            }
-            thread::sleep(EVERY);
-            match trust.reload() {
-                Ok(changed) => {
-                    told = None;
-                    if changed {
-                        tracing::info!(
-                            "the certificates have changed: who connects from now on meets the new ones"
-                        );
-                        warned_s = None;
-                    }
-                }
-                // They may be written just now; what stays wrong is said once.
-                Err(error) => {
-                    let error = error.to_string();
-                    if told.as_ref() != Some(&error) {
-                        tracing::error!("{error}; the certificates of before stay in force");
-                        told = Some(error);
-                    }
-                }
-            }
+    let mut warned_s = unix_s();
+    warn(&trust, warned_s);
+    watched::follow("certificates", "certificates", move || {
+        let now_s = unix_s();
+        let changed = trust.reload()?;
+        if changed {
+            tracing::info!(
+                "the certificates have changed: who connects from now on meets the new ones"
+            );
         }
-    };
-    thread::Builder::new()
-        .name("certificates".to_owned())
-        .spawn(look)
-        .map(drop)
+        if changed || now_s - warned_s >= WARN_EVERY_S {
+            warn(&trust, now_s);
+            warned_s = now_s;
+        }
+        Ok::<_, quorate_tls::BadFiles>(())
+    })
 }
 
 fn warn(trust: &Trust, now_s: i64) {

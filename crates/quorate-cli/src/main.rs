@@ -36,6 +36,7 @@ mod top;
 mod transfer;
 mod tune;
 mod user;
+mod watched;
 
 use std::{
     env,

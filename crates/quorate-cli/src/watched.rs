@@ -1,0 +1,28 @@
+//! Files that are read again when they have changed, while the node runs.
+
+use std::{fmt::Display, io, thread, time::Duration};
+
+/// How often they are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Looks from now on, in a thread of this name. What is wrong is said once, and that `what` of before stays in force.
+pub(crate) fn follow<E: Display>(
+    name: &str,
+    what: &'static str,
+    mut look: impl FnMut() -> Result<(), E> + Send + 'static,
+) -> io::Result<()> {
+    let run = move || {
+        let mut told = None;
+        loop {
+            thread::sleep(EVERY);
+            // They may be written just now.
+            let wrong = look().err().map(|error| error.to_string());
+            if let Some(error) = wrong.as_ref().filter(|_| wrong != told) {
+                tracing::error!("{error}; the {what} of before stay in force");
+            }
+            told = wrong;
+        }
+    };
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(run).map(drop)
+}
