@@ -182,6 +182,23 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
+/// [access-4] So long requests wait after the first of them came, until it is known who may do what: as long as for a leader.
+const PATIENCE_MS: u64 = 5_000;
+
+/// How long that is from now on; once in a process.
+#[derive(Debug, Default)]
+pub struct Patience {
+    /// Unix time in milliseconds.
+    until_ms: Option<u64>,
+}
+
+impl Patience {
+    /// Whether nobody waits any more.
+    pub fn is_over(&mut self, now_ms: u64) -> bool {
+        now_ms >= *self.until_ms.get_or_insert(now_ms + PATIENCE_MS)
+    }
+}
+
 /// What clients were refused, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     client::Client,
-    patience::Patience,
+    patient::Patient,
     shared::{Cx, Owner, Shared},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,
     shared: Shared,
-    patience: Patience,
+    patient: Patient,
     /// For connections that are gone already.
     nowhere: Vec<u8>,
 }
@@ -77,8 +77,8 @@ impl StreamFront {
 
 impl Front for StreamFront {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
-        if self.patience.is_needed(requests) {
-            return self.patience.wait(connection, ends);
+        if self.patient.is_needed(requests) {
+            return self.patient.wait(connection, ends);
         }
         let mut cx = Cx {
             shared: &mut self.shared,
@@ -95,7 +95,7 @@ impl Front for StreamFront {
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        if self.patience.has(connection) {
+        if self.patient.has(connection) {
             return 0;
         }
         self.with(connection, requests, |client, cx| client.receive(bytes, cx))
@@ -103,7 +103,7 @@ impl Front for StreamFront {
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        if !self.patience.end(connection) {
+        if !self.patient.end(connection) {
             self.with(connection, requests, Client::half_closed);
         }
     }
@@ -185,7 +185,7 @@ impl Front for StreamFront {
 
     fn closing(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.map_or(!self.patience.has(connection), Client::closing)
+        client.map_or(!self.patient.has(connection), Client::closing)
     }
 
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
@@ -193,7 +193,7 @@ impl Front for StreamFront {
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.patience.leave(connection);
+        self.patient.leave(connection);
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
@@ -207,7 +207,7 @@ impl Front for StreamFront {
 
     fn is_busy(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.map_or(self.patience.has(connection), Client::is_busy)
+        client.map_or(self.patient.has(connection), Client::is_busy)
     }
 
     fn open_requests(&self) -> usize {
@@ -215,11 +215,11 @@ impl Front for StreamFront {
     }
 
     fn connections(&self) -> usize {
-        self.connections.len() + self.patience.count()
+        self.connections.len() + self.patient.count()
     }
 
     fn poll(&mut self, requests: &mut dyn Requests) {
-        for (connection, waiting) in self.patience.take(requests) {
+        for (connection, waiting) in self.patient.take(requests) {
             self.opened(connection, waiting.ends, requests);
             if waiting.ended {
                 self.half_closed(connection, requests);

@@ -14,7 +14,7 @@ mod client;
 mod connection;
 mod doors;
 mod front;
-mod patience;
+mod patient;
 mod raw;
 mod reading;
 mod refusal;

@@ -192,6 +192,19 @@ impl Connection {
         may
     }
 
+    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and that is the end.
+    pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
+        if self.ending || self.subscriptions.is_empty() {
+            return;
+        }
+        if self.login.standing(requests) == Standing::Nothing {
+            shared.forbidden += 1;
+            let text = self.login.refusal(Standing::Nothing, "subscribe");
+            self.refuse(&text, shared);
+            self.end();
+        }
+    }
+
     pub(super) const fn output(&mut self) -> &mut Vec<u8> {
         &mut self.order.output
     }

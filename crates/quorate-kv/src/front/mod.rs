@@ -265,6 +265,12 @@ impl Front for RespFront {
                 client.mark(&mut self.shared);
             }
         }
+        if self.shared.users_changed(requests) {
+            for client in self.connections.values_mut() {
+                client.tell_no_more(&mut self.shared, requests);
+                client.mark(&mut self.shared);
+            }
+        }
     }
 }
 

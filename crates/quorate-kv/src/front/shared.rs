@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quorate_access::Checker;
 use quorate_replica::{
-    front::{ConnectionId, Requests, Tag, Tags},
+    front::{ConnectionId, Patience, Requests, Tag, Tags},
     seldom::Seldom,
 };
 use rustc_hash::FxHashMap;
@@ -18,9 +18,6 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
     scripts::{self, Scripts},
 };
-
-/// So long requests wait after a start until it is known who may do what: about as long as for a leader.
-const PATIENCE_MS: u64 = 5_000;
 
 /// Where the end of a request belongs.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +65,9 @@ pub(super) struct Shared {
     pub(super) forbidden: u64,
     /// Those whose next request waits until this node knows who may do what.
     patient: Vec<ConnectionId>,
-    /// They wait until then, Unix time in milliseconds.
-    patient_until_ms: Option<u64>,
+    patience: Patience,
+    /// The version of the table of users that subscriptions were last judged by.
+    users_version: u64,
 }
 
 /// Passwords that are being checked, and for whom.
@@ -113,8 +111,15 @@ impl Shared {
             wrong_passwords: 0,
             forbidden: 0,
             patient: Vec::new(),
-            patient_until_ms: None,
+            patience: Patience::default(),
+            users_version: 0,
         }
+    }
+
+    /// Whether the users have changed since this was last asked.
+    pub(super) fn users_changed(&mut self, requests: &dyn Requests) -> bool {
+        let version = requests.users_version();
+        std::mem::replace(&mut self.users_version, version) != version
     }
 
     pub(super) fn next_verdict(&mut self) -> Option<(u64, bool)> {
@@ -124,11 +129,7 @@ impl Shared {
     /// [access-4] Whether a request waits, as it would for a leader: this node does not know yet who may do what, and has
     /// not been asked for long.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
-        let until_ms = self.patient_until_ms;
-        now_ms
-            < *self
-                .patient_until_ms
-                .insert(until_ms.unwrap_or(now_ms + PATIENCE_MS))
+        !self.patience.is_over(now_ms)
     }
 
     /// It waits.

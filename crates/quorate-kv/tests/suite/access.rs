@@ -421,3 +421,32 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
+
+/// [access-2] A subscription is a request that goes on: who may read no more is told no more.
+#[test]
+fn a_subscription_ends_with_the_role() {
+    let mut guarded = Guarded::new();
+    let (reader, other) = (guarded.client("reader"), guarded.client("writer"));
+    for client in [reader, other] {
+        assert!(guarded.say(client, "SUBSCRIBE c").contains("subscribe"));
+    }
+    // Another change ends nobody's.
+    guarded.set("eve", Role::Reader, false);
+    guarded.turn();
+    let publisher = guarded.client("ann");
+    assert_eq!(guarded.say(publisher, "PUBLISH c 1"), ":0|");
+    for client in [reader, other] {
+        assert!(guarded.node.take(client).contains("message"));
+    }
+    guarded.change(Command::Remove {
+        name: "reader".to_owned(),
+    });
+    guarded.turn();
+    assert!(guarded.node.take(reader).contains("NOPERM"));
+    assert!(guarded.node.front.closing(reader));
+    assert!(!guarded.node.front.closing(other));
+    assert_eq!(guarded.node.front.refused().forbidden, 1);
+    guarded.node.front.closed(reader, &mut guarded.node.world);
+    assert_eq!(guarded.say(publisher, "PUBLISH c 2"), ":0|");
+    assert!(guarded.node.take(other).contains("message"));
+}

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use quorate_replica::front::{ConnectionId, Endpoints, Requests};
-
-/// So long they wait after the first of them came.
-const PATIENCE_MS: u64 = 5_000;
+use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
 /// Connections that nobody has looked at yet.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct Patient {
     waiting: BTreeMap<ConnectionId, Waiting>,
-    /// Unix time in milliseconds.
-    until_ms: Option<u64>,
+    patience: Patience,
 }
 
 /// One of them.
@@ -23,15 +19,14 @@ pub(crate) struct Waiting {
     pub(crate) ended: bool,
 }
 
-impl Patience {
+impl Patient {
     /// Whether a connection that comes now is to wait.
     pub(crate) fn is_needed(&mut self, requests: &dyn Requests) -> bool {
         requests.users().is_none() && !self.is_over(requests)
     }
 
     fn is_over(&mut self, requests: &dyn Requests) -> bool {
-        let now_ms = requests.wall_ms();
-        now_ms >= *self.until_ms.get_or_insert(now_ms + PATIENCE_MS)
+        self.patience.is_over(requests.wall_ms())
     }
 
     pub(crate) fn wait(&mut self, connection: ConnectionId, ends: Endpoints) {
