@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::shell::{Failed, cargo};
+use crate::shell::{self, Failed, cargo};
 
 /// Each step is a command of README.md or CONTRIBUTING.md, as the words after `cargo`.
 const STEPS: &[&[&str]] = &[
@@ -63,10 +63,15 @@ const STEPS: &[&[&str]] = &[
 
 /// Runs all steps; the first that fails ends it. Edits nothing.
 pub(crate) fn run() -> Result<(), Failed> {
+    // Asked for now: it may be built anew meanwhile.
+    let own = std::env::current_exe()?;
     for step in STEPS {
         println!("== {}", clock());
         // Each is a process of its own, as if somebody had typed it.
-        cargo(step)?;
+        match step {
+            ["xtask", words @ ..] => shell::run(&own, words)?,
+            words => cargo(words)?,
+        }
     }
     println!("== {} done", clock());
     Ok(())

@@ -30,7 +30,7 @@ const TRIALS: [Trial; 8] = [
 
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
     interrupt::clean_up_on_signals()?;
     let nodes = nodes::serving(3, &[])?;
     let ports = nodes.client_ports();

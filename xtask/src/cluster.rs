@@ -58,7 +58,7 @@ const STREAM_ROUNDS: u64 = 100;
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !network::is_inside() {
-        shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+        shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
         if matches!(wish.part, None | Some(Part::Planes | Part::Devices)) {
             Checker::build()?;
         }

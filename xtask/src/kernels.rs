@@ -60,8 +60,8 @@ pub(crate) fn run(count: &str) -> Result<(), Failed> {
         "build",
         "--release",
         "--quiet",
-        "--package",
-        "quorate-conformance",
+        "--bin",
+        "conformance",
     ])?;
     let folder = target().join("offload/kernels");
     fs::create_dir_all(&folder)?;

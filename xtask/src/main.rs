@@ -130,7 +130,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
 
 /// Without a seed it goes on until something is found.
 fn sim(seed: &[&str]) -> Result<(), Failed> {
-    cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+    cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
     let program = shell::release("quorate");
     loop {
         let mut words = vec!["sim"];
@@ -152,8 +152,6 @@ fn model(rest: &[&str]) -> Result<(), Failed> {
         "run",
         "--release",
         "--quiet",
-        "--package",
-        "quorate-model",
         "--bin",
         "model",
         "--",
@@ -184,8 +182,8 @@ fn mutants(names: &[&str]) -> Result<(), Failed> {
     let model: Vec<&str> = names.iter().filter(model).copied().collect();
     let sim: Vec<&str> = names.iter().filter(sim).copied().collect();
     let devices: Vec<&str> = names.iter().filter(devices).copied().collect();
-    let model_place = ["--package", "quorate-model", "--bin", "mutants"];
-    let sim_place = ["--package", "quorate-sim", "--example", "mutants"];
+    let model_place = ["--bin", "mutants"];
+    let sim_place = ["--example", "mutants"];
     for (place, chosen) in [(model_place, &model), (sim_place, &sim)] {
         for name in if names.is_empty() { all } else { chosen } {
             let mut words = vec!["run", "--release", "--quiet"];

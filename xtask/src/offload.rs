@@ -7,12 +7,10 @@ use crate::{
     shell::{Failed, cargo},
 };
 
-const PLACE: [&str; 8] = [
+const PLACE: [&str; 6] = [
     "run",
     "--release",
     "--quiet",
-    "--package",
-    "quorate-conformance",
     "--bin",
     "conformance",
     "--",

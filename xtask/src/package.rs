@@ -8,10 +8,10 @@ use crate::shell::{self, Failed, cargo, has, release, target};
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     let binary = release("quorate").display().to_string();
     let to = target().join("packages").display().to_string();
-    let mut words = vec!["run", "--quiet", "--package", "quorate-package", "--"];
+    let mut words = vec!["run", "--quiet", "--bin", "quorate-package", "--"];
     words.extend(rest);
     if !rest.contains(&"--binary") {
-        cargo(&["build", "--release", "--package", "quorate-cli"])?;
+        cargo(&["build", "--release", "--bin", "quorate"])?;
         words.extend(["--binary", &binary]);
     }
     if !rest.contains(&"--to") {
@@ -22,7 +22,7 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
 
 /// All packages of the binary that `cargo test` has built, read back; they are thrown away.
 pub(crate) fn check() -> Result<(), Failed> {
-    cargo(&["build", "--quiet", "--package", "quorate-cli"])?;
+    cargo(&["build", "--quiet", "--bin", "quorate"])?;
     let folder = tempfile::tempdir()?;
     let mut binary = target().join("debug/quorate").display().to_string();
     // Most of a debug build is for debuggers, and would be packed and unpacked ten times.

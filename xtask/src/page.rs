@@ -45,7 +45,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     let program = match program {
         Some(program) => PathBuf::from(program),
         None => {
-            shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+            shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
             nodes::program()
         }
     };

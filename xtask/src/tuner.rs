@@ -92,7 +92,7 @@ const fn scenario(
 /// `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
-    cargo(&["build", "--release", "--package", "quorate-cli"])?;
+    cargo(&["build", "--release", "--bin", "quorate"])?;
     match words {
         ["overload", rest @ ..] => overload::run(rest),
         ["step", rest @ ..] => step::run(rest),

@@ -99,7 +99,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     }
     eprintln!("building the quorate binary");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let words = ["build", "--release", "--quiet", "--package", "quorate-cli"];
+    let words = ["build", "--release", "--quiet", "--bin", "quorate"];
     read(Command::new(cargo).args(words).current_dir(shell::root()))?;
     let began = Instant::now();
     if !wish.json {

@@ -19,7 +19,7 @@ pub(super) const FORCE: &str = "force.so";
 /// The program of this workspace.
 pub(super) fn ours() -> Result<(), Failed> {
     eprintln!("building quorate");
-    let words = ["build", "--release", "--quiet", "--package", "quorate-cli"];
+    let words = ["build", "--release", "--quiet", "--bin", "quorate"];
     let mut command = Command::new(cargo());
     command.args(words).current_dir(shell::root());
     shell::read(&mut command).map(drop)
