@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod checker;
+pub mod claim;
 pub mod command;
 mod fields;
 pub mod name;
@@ -17,7 +18,8 @@ pub mod role;
 pub mod users;
 pub mod who;
 
-pub use checker::Checker;
+pub use checker::{Checker, Desk, NotChecked};
+pub use claim::{Claim, Claimed};
 pub use command::{Command, Denied, Password, Reply};
 pub use name::Name;
 pub use role::Role;

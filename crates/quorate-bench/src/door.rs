@@ -1,12 +1,16 @@
 //! Where clients connect, and by what both sides prove who they are, if they do.
 
 use std::{
-    io,
+    io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
+use quorate_client::Login;
 use quorate_tls::{ClientTrust, stream::Stream};
+
+/// Longest answer to a name and a password.
+const ANSWER_BYTES_MAX: usize = 512;
 
 /// A place of a node where clients connect.
 #[derive(Clone, Debug)]
@@ -15,6 +19,7 @@ pub struct Door {
     /// As somebody said it, HOST:PORT; a certificate has to name that host.
     name: String,
     trust: Option<ClientTrust>,
+    login: Option<Login>,
 }
 
 impl From<SocketAddr> for Door {
@@ -30,7 +35,14 @@ impl Door {
             address,
             name: name.to_owned(),
             trust: trust.cloned(),
+            login: None,
         }
+    }
+
+    /// The same, for somebody who says to be this user, in the Redis protocol.
+    #[must_use]
+    pub fn login(self, login: Option<Login>) -> Self {
+        Self { login, ..self }
     }
 
     /// What it was named.
@@ -43,7 +55,7 @@ impl Door {
         self.address
     }
 
-    /// Connects, and waits for that: so long for the network, and as long for the proof.
+    /// Connects, and waits for that: so long for the network, and as long for each proof.
     pub fn connect(&self, wait: Duration) -> io::Result<Stream> {
         let socket = TcpStream::connect_timeout(&self.address, wait)?;
         socket.set_nodelay(true)?;
@@ -54,6 +66,35 @@ impl Door {
         if is_secured {
             stream.handshake_within(wait)?;
         }
+        if let Some(login) = &self.login {
+            log_in(&stream, login, wait)?;
+        }
         Ok(stream)
+    }
+}
+
+/// Nothing else was asked, so nothing else is answered.
+fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> {
+    let Login { name, password } = login;
+    let (name_bytes, password_bytes) = (name.len(), password.len());
+    stream.socket().set_write_timeout(Some(wait))?;
+    stream.socket().set_read_timeout(Some(wait))?;
+    write!(
+        stream,
+        "*3\r\n$4\r\nAUTH\r\n${name_bytes}\r\n{name}\r\n${password_bytes}\r\n{password}\r\n"
+    )?;
+    let mut answer = [0; ANSWER_BYTES_MAX];
+    let mut filled = 0;
+    while !answer[..filled].ends_with(b"\r\n") {
+        match stream.read(&mut answer[filled..])? {
+            // Closed, or longer than any answer to this.
+            0 => return Err(io::Error::other("no answer to AUTH")),
+            count => filled += count,
+        }
+    }
+    let said = String::from_utf8_lossy(&answer[..filled]);
+    match said.trim_end() {
+        "+OK" => Ok(()),
+        said => Err(io::Error::other(said.trim_start_matches('-').to_owned())),
     }
 }

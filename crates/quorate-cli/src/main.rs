@@ -48,6 +48,7 @@ use std::{
 
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
+use quorate_client::Login;
 use quorate_tls::{ClientFiles, ClientTrust};
 
 /// Consensus for ordinary machines: a replicated key-value store that loses nothing.
@@ -182,7 +183,11 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     };
     let password = password::read(file, &format!("password of {name}"))?;
     match quorate_admin::client::use_login(name, &password) {
-        true => Ok(()),
+        true => {
+            let name = name.to_owned();
+            let _ = LOGIN.set(Login { name, password });
+            Ok(())
+        }
         false => Err(Problem::usage(format_args!(
             "--login {name}: no user has such a name"
         ))),
@@ -195,6 +200,14 @@ static CERTIFICATE: OnceLock<ClientTrust> = OnceLock::new();
 /// How this command proves who it is, if it does.
 pub(crate) fn certificate() -> Option<ClientTrust> {
     CERTIFICATE.get().cloned()
+}
+
+/// What `--login` named, with the password.
+static LOGIN: OnceLock<Login> = OnceLock::new();
+
+/// Who this command says to be, if it does.
+pub(crate) fn login() -> Option<Login> {
+    LOGIN.get().cloned()
 }
 
 /// A switch that is neither on nor off, but for `bench`, where it may name a file.

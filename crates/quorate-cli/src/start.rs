@@ -10,8 +10,8 @@ use std::{
 };
 
 use quorate::{
-    Descriptors, Folder, NodeId, Opening, Passwords, Protection, Settling, Starter, StateMachine,
-    Trust, raise_descriptor_limit,
+    Descriptors, Folder, NodeHost, NodeId, Opening, Passwords, Protection, Settling, Starter,
+    StateMachine, Trust, raise_descriptor_limit,
 };
 use quorate_admin::{
     client,
@@ -191,10 +191,14 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         started_ms: unix_ms(),
         memory: memory::read,
     });
-    let passwords =
-        Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))?;
+    let passwords = passwords()?;
     let wake = Arc::clone(passwords.wake());
     node.run(service, front.with_checker(Box::new(passwords)), Some(wake))
+}
+
+/// Each door has its own: who guesses at one holds up nobody at the other.
+fn passwords() -> Result<Passwords, Problem> {
+    Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
 /// Binds the address for byte streams. Where nobody asked for one and another process has the default, this
@@ -319,7 +323,10 @@ impl Starting {
             manager.turns();
             self.stop.is_asked()
         };
-        let front = Doors::new(front, StreamFront::default());
+        let passwords = passwords()?;
+        let wakes = wake.into_iter().chain([Arc::clone(passwords.wake())]);
+        let streams = StreamFront::default().with_checker(Box::new(passwords));
+        let front = Doors::new(front, streams);
         let opened = quorate::open(
             &self.known,
             self.identity,
@@ -336,10 +343,7 @@ impl Starting {
         let (node, joins) = (host.identity().founding().node, host.identity().joins());
         end_on_panic();
         drop(self.answering);
-        let host = match wake {
-            Some(wake) => host.woken_by(wake),
-            None => host,
-        };
+        let host = wakes.fold(host, NodeHost::woken_by);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         self.admin.running(handle.clone(), self.store.name());

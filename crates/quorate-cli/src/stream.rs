@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::{
     certificate,
     config::address_argument,
+    login,
     output::{Exit, Output, Problem},
 };
 
@@ -140,6 +141,7 @@ pub(crate) fn moment(seconds: u64) -> String {
 fn options() -> Options {
     Options {
         tls: certificate(),
+        login: login(),
         ..Options::default()
     }
 }
@@ -197,6 +199,7 @@ const fn word(code: Code) -> &'static str {
         Code::BehindEnd => "behind_end",
         Code::Trimmed => "trimmed",
         Code::Forbidden => "forbidden",
+        Code::WrongPassword => "wrong_password",
         Code::Busy => "busy",
         Code::NoQuorum => "no_quorum",
         Code::Stopping => "stopping",

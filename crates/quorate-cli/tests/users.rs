@@ -78,6 +78,61 @@ impl Guarded {
         self.run(login, &words)
     }
 
+    /// A command of clients, at these addresses, as a user; exit code, standard output.
+    fn run_client(&self, login: &str, words: &[&str]) -> (i32, String) {
+        let secret = self.secret.to_str().unwrap();
+        let login = ["--login", login, "--login-file", secret, "--json"];
+        let output = quorate(&[words, &login].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.code().unwrap(), text)
+    }
+
+    /// `web` writes and `eye` reads byte streams, and only who may write measures.
+    fn passwords_for_streams_and_bench(&self) {
+        let nodes = self.nodes.all().iter();
+        let streams: Vec<&str> = nodes.map(|node| &*node.ready.stream).collect();
+        let streams = streams.join(",");
+        let at = ["--stream", &*streams];
+        let file = self.nodes.folder().join("put");
+        fs::write(&file, "three words here").unwrap();
+        let file = file.to_str().unwrap();
+        let put = |name| [&["stream", "put", file, "--name", name], &at[..]].concat();
+        let cat = [&["stream", "cat", "notes"], &at[..]].concat();
+        let (exit, text) = self.run_client("web", &put("notes"));
+        assert_eq!(exit, 0, "{text}");
+        for user in ["eye", "web"] {
+            let (exit, text) = self.run_client(user, &cat);
+            assert_eq!((exit, &*text), (0, "three words here"), "{user}");
+        }
+        let refused = |login: &str, words: &[&str], code: &str| {
+            let (exit, text) = self.run_client(login, words);
+            assert_eq!(exit, 1, "{text}");
+            let json: Json = serde_json::from_str(&text).unwrap();
+            assert_eq!(self::code(&json), code, "{text}");
+        };
+        refused("eye", &put("others"), "forbidden");
+        refused("nobody", &put("others"), "wrong_password");
+        let nobody = [&cat[..], &["--json"]].concat();
+        let output = quorate(&nobody);
+        assert_eq!(output.status.code(), Some(1));
+
+        let connect = self.nodes.client_addresses().join(",");
+        let bench: Vec<&str> =
+            "bench kv --value-size 16 --outstanding 4 --duration 200ms --warmup 50ms --repeat 1"
+                .split(' ')
+                .chain(["--connect", &connect])
+                .collect();
+        let (exit, document) = common::once_answered(|| {
+            let (exit, text) = self.run_client("web", &bench);
+            (exit, serde_json::from_str(&text).unwrap())
+        });
+        assert_eq!(exit, 0, "{document}");
+        assert_eq!(document["rows"][0]["errors"], 0, "{document}");
+        let (exit, text) = self.run_client("nobody", &bench);
+        assert_ne!(exit, 0, "{text}");
+        assert!(text.contains("WRONGPASS"), "{text}");
+    }
+
     fn client(&self, node: u32) -> Resp {
         Resp::new(&self.nodes.client_addresses()[node as usize - 1])
     }
@@ -182,6 +237,8 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         early.say("GET k").starts_with("-NOAUTH"),
         "who was connected before, too"
     );
+
+    cluster.passwords_for_streams_and_bench();
 
     // The admin address.
     for (login, words, done) in [

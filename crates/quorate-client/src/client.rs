@@ -12,6 +12,7 @@ use crate::{
     attempt::{Verdict, judge},
     error::Error,
     link::{Link, encode},
+    login::Login,
     reply::Reply,
 };
 
@@ -35,6 +36,8 @@ pub struct Options {
     pub stale_reads: bool,
     /// How this client proves who it is, to nodes that ask for it.
     pub tls: Option<ClientTrust>,
+    /// Who it says to be.
+    pub login: Option<Login>,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             reply_bytes_max: 64 << 20,
             stale_reads: false,
             tls: None,
+            login: None,
         }
     }
 }
@@ -202,6 +206,9 @@ impl Client {
             if text.starts_with("NOSESSION") {
                 return self.session_lost(None);
             }
+            if text.starts_with("WRONGPASS") {
+                return self.turned_away(&text);
+            }
             self.fail(&text);
             return self.back_off(until);
         }
@@ -271,6 +278,21 @@ impl Client {
         self.disconnect();
     }
 
+    /// No node knows this name and password, however often it is asked.
+    fn turned_away(&mut self, why: &str) {
+        self.disconnect();
+        for open in &mut self.open {
+            let may_have_run = open.doubt && open.number.is_some();
+            let error = match may_have_run {
+                true => Error::Unknown(why.to_owned()),
+                false => Error::Refused(why.to_owned()),
+            };
+            if open.is_open() {
+                open.state = State::Done(Err(error));
+            }
+        }
+    }
+
     fn connected(&mut self, until: Instant) -> io::Result<()> {
         if self.link.is_none() {
             let wait = self.options.attempt.min(left(until));
@@ -281,6 +303,10 @@ impl Client {
                 wait,
                 self.options.reply_bytes_max,
             )?;
+            if let Some(Login { name, password }) = &self.options.login {
+                let auth: [&[u8]; 3] = [b"AUTH", name.as_bytes(), password.as_bytes()];
+                prepare(&mut link, &auth, wait)?;
+            }
             if self.options.stale_reads {
                 prepare(&mut link, &[b"READONLY"], wait)?;
             }

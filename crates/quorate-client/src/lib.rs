@@ -24,10 +24,12 @@ mod attempt;
 pub mod client;
 pub mod error;
 mod link;
+mod login;
 pub mod reply;
 pub mod stream;
 
 pub use client::{Client, Options};
 pub use error::Error;
+pub use login::Login;
 pub use reply::Reply;
 pub use stream::{StreamReader, StreamWriter};

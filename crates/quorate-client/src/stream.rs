@@ -34,6 +34,8 @@ mod writer;
 
 use std::time::Duration;
 
+use crate::Login;
+
 pub use error::{Error, Refusal};
 use quorate_tls::ClientTrust;
 pub use quorate_wire::streams::{Code, Keep};
@@ -62,6 +64,8 @@ pub struct Options {
     pub backoff_max: Duration,
     /// How this client proves who it is, to nodes that ask for it.
     pub tls: Option<ClientTrust>,
+    /// Who it says to be.
+    pub login: Option<Login>,
 }
 
 impl Default for Options {
@@ -76,6 +80,7 @@ impl Default for Options {
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(500),
             tls: None,
+            login: None,
         }
     }
 }

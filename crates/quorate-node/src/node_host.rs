@@ -48,7 +48,7 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     front: F,
     identity: Identity<H>,
     /// Readable when the front has something to poll for.
-    wake: Option<Box<dyn AsFd>>,
+    wakes: Vec<Box<dyn AsFd>>,
     /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
     /// only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
@@ -89,7 +89,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             replica,
             front,
             identity,
-            wake: None,
+            wakes: Vec::new(),
             incarnations,
             listener,
             time: Time(0),
@@ -104,7 +104,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
     /// The front is polled when this descriptor becomes readable, too.
     #[must_use]
     pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
-        self.wake = Some(Box::new(wake));
+        self.wakes.push(Box::new(wake));
         self
     }
 
@@ -404,7 +404,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        let front = self.wake.as_ref().map(|wake| wake.as_fd());
+        let front = self.wakes.iter().map(|wake| wake.as_fd());
         self.replica
             .log()
             .wait_fd()

@@ -62,6 +62,14 @@ impl Client {
         }
     }
 
+    /// A password that it gave was checked; no other protocol has any.
+    pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.judged(ticket, fits, cx),
+            Self::Raw(_) => {}
+        }
+    }
+
     /// There is room in the output.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         match self {

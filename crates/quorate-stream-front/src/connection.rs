@@ -1,17 +1,19 @@
 //! One client connection: what it asked for, and what it is being told.
 //!
-//! What arrives is in `input`, what the replica says in `events`; both change the one [`State`].
+//! What arrives is in `input`, who it comes from in `login`, what the replica says in `events`; all change the one [`State`].
 
 mod events;
 mod input;
+mod login;
 
-use quorate_access::Who;
+use quorate_access::{Claim, Who};
 use quorate_core::value::StreamName;
 use quorate_replica::{front::ConnectionId, stream_front::StreamTag};
 use quorate_stream::Name;
 use quorate_wire::streams::Answer;
 
 use crate::{
+    access::Login,
     reading::Reading,
     refusal::Refusal,
     shared::{Cx, Owner, Shared},
@@ -34,8 +36,8 @@ const IDLE_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
-    /// Who the client proved to be; small, for there are many connections.
-    who: Box<Who>,
+    /// Who the client is; small, for there are many connections.
+    login: Box<Login>,
     state: State,
     output: Vec<u8>,
     /// Bytes of a frame of data that are still to come.
@@ -61,6 +63,8 @@ enum State {
         /// It was a writer's until somebody ended the piece: what was sent before that was heard still comes.
         ended: bool,
     },
+    /// Its password is being checked; the ticket of the verdict.
+    Checking(u64, Box<Claim>),
     /// It waits for one answer.
     Asked(StreamTag, Asked),
     Writing(Writing),
@@ -98,7 +102,7 @@ impl Connection {
     pub(crate) fn new(id: ConnectionId, who: Who) -> Self {
         Self {
             id,
-            who: Box::new(who),
+            login: Box::new(Login::new(who)),
             state: State::Strange,
             output: Vec::new(),
             data_left: 0,
@@ -128,7 +132,7 @@ impl Connection {
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::Strange | State::Idle { .. } => false,
-            State::Asked(..) | State::Listing(_) => true,
+            State::Checking(..) | State::Asked(..) | State::Listing(_) => true,
             State::Writing(writing) => writing.closing.is_some(),
             State::Reading(reading) => !reading.is_waiting(),
         }
@@ -205,7 +209,11 @@ impl Connection {
         match &self.state {
             State::Reading(reading) => !reading.is_waiting(),
             State::Listing(_) => true,
-            State::Strange | State::Idle { .. } | State::Asked(..) | State::Writing(_) => false,
+            State::Strange
+            | State::Idle { .. }
+            | State::Checking(..)
+            | State::Asked(..)
+            | State::Writing(_) => false,
         }
     }
 
@@ -265,6 +273,7 @@ impl Connection {
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Strange | State::Idle { .. } | State::Listing(_) => {}
+            State::Checking(ticket, _) => cx.shared.desk.forget(ticket),
             State::Asked(tag, Asked::Open) => cx.leave(tag, Owner::Opening),
             State::Asked(tag, _) => cx.forget(tag),
             State::Writing(Writing {

@@ -1,5 +1,6 @@
 //! All connections of streams' clients.
 
+use quorate_access::{Checker, Desk};
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Front, Refused, Requests},
@@ -25,6 +26,13 @@ pub struct StreamFront {
 }
 
 impl StreamFront {
+    /// It checks passwords with this.
+    #[must_use]
+    pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
+        self.shared.desk = Desk::new(checker);
+        self
+    }
+
     /// Lets a connection do something; `None` if it is gone.
     fn with<T>(
         &mut self,
@@ -174,7 +182,7 @@ impl Front for StreamFront {
     fn refused(&self) -> Refused {
         Refused {
             forbidden: self.shared.forbidden,
-            wrong_passwords: 0,
+            wrong_passwords: self.shared.wrong_passwords,
         }
     }
 
@@ -224,6 +232,11 @@ impl Front for StreamFront {
             if waiting.ended {
                 self.half_closed(connection, requests);
             }
+        }
+        while let Some((ticket, connection, fits)) = self.shared.desk.verdict() {
+            self.with(connection, requests, |client, cx| {
+                client.judged(ticket, fits, cx);
+            });
         }
         for connection in std::mem::take(&mut self.shared.hungry) {
             self.with(connection, requests, Client::feed);

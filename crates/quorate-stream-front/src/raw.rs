@@ -12,7 +12,10 @@ use quorate_replica::{
 };
 use quorate_stream::{Denied, Done, How, Name, Writer};
 
-use crate::shared::{Cx, Owner, Shared};
+use crate::{
+    access::Login,
+    shared::{Cx, Owner, Shared},
+};
 
 /// Most counts that wait to be sent to one client.
 const COUNTS_MAX: usize = 16;
@@ -21,7 +24,7 @@ const COUNTS_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Raw {
     id: ConnectionId,
-    who: Who,
+    login: Login,
     step: Step,
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
@@ -53,7 +56,7 @@ impl Raw {
     pub(crate) fn open(id: ConnectionId, who: Who, cx: &mut Cx<'_>) -> Self {
         let mut raw = Self {
             id,
-            who,
+            login: Login::new(who),
             step: Step::Over,
             output: Vec::new(),
             durable: 0,
@@ -67,7 +70,7 @@ impl Raw {
 
     /// Makes a stream of the first name that is free as far as this node knows.
     fn create(&mut self, cx: &mut Cx<'_>) {
-        if let Err(refusal) = cx.check(&self.who, Role::Writer) {
+        if let Err(refusal) = cx.check(&self.login, Role::Writer) {
             self.step = Step::Broken(refusal.detail().to_owned());
             return;
         }
@@ -93,7 +96,7 @@ impl Raw {
     /// Gives how many bytes were used: as many as there is room for.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if let Step::Writing { piece, .. } = self.step
-            && let Err(refusal) = cx.check(&self.who, Role::Writer)
+            && let Err(refusal) = cx.check(&self.login, Role::Writer)
         {
             cx.abandon(piece);
             self.step = Step::Broken(refusal.detail().to_owned());

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
-use quorate_access::{Role, Who};
+use quorate_access::{NotChecked, Role, Who};
 use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::Nowhere};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
+
+use crate::access::Login;
 
 /// What [`Answer::Error`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +51,11 @@ impl Refusal {
         )
     }
 
-    pub(crate) fn forbidden(who: &Who, needs: Role) -> Self {
-        let who = match who {
-            Who::Client(name) => format!("{name}, by its certificate,"),
-            _ => "who has not proved to be a user".to_owned(),
+    pub(crate) fn forbidden(login: &Login, needs: Role) -> Self {
+        let who = match (&login.user, &login.who) {
+            (Some(name), _) => format!("{name}, by its password,"),
+            (None, Who::Client(name)) => format!("{name}, by its certificate,"),
+            (None, _) => "who has not proved to be a user".to_owned(),
         };
         Self {
             detail: format!("{who} may not do what a {needs} may").into(),
@@ -62,6 +65,14 @@ impl Refusal {
                 "an admin says who may: `quorate user set NAME --role ROLE`",
             )
         }
+    }
+
+    pub(crate) const fn wrong_password() -> Self {
+        Self::of(
+            Code::WrongPassword,
+            "no user has this name and password",
+            "`quorate user list` shows who there is, and who has a password",
+        )
     }
 
     pub(crate) const fn replaced() -> Self {
@@ -100,6 +111,23 @@ impl Refusal {
             position: self.position,
             detail: &self.detail,
             hint: self.hint,
+        }
+    }
+}
+
+impl From<NotChecked> for Refusal {
+    fn from(why: NotChecked) -> Self {
+        match why {
+            NotChecked::Never => Self::of(
+                Code::Unavailable,
+                "this node checks no passwords",
+                "ask another node, or use a certificate",
+            ),
+            NotChecked::Busy => Self::of(
+                Code::Busy,
+                "too many passwords are being checked",
+                "try again in a moment",
+            ),
         }
     }
 }

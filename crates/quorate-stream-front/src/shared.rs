@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use quorate_access::Desk;
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::{ConnectionId, Failure, Requests, Tag, Tags},
@@ -41,6 +42,10 @@ pub(crate) struct Shared {
     pub(crate) held_bytes: usize,
     /// Requests that were refused for want of a role, since the start.
     pub(crate) forbidden: u64,
+    /// Passwords that are being checked.
+    pub(crate) desk: Desk<ConnectionId>,
+    /// Those that did not fit.
+    pub(crate) wrong_passwords: u64,
 }
 
 impl Shared {

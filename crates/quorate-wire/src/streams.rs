@@ -36,6 +36,8 @@ pub const SMALL_BYTES_MAX: usize = 1024;
 pub const BYTES_MAX: usize = BODY_BYTES_MAX - POSITION_BYTES;
 /// Longest name in a frame, in bytes; which names there may be is for the node to say.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Longest password, in bytes.
+pub const PASSWORD_BYTES_MAX: usize = 512;
 /// Longest text in a frame, in bytes: what is longer is cut.
 pub const TEXT_BYTES_MAX: usize = 400;
 
@@ -58,6 +60,7 @@ mod kind {
     pub(super) const REMOVE: u8 = 0x08;
     pub(super) const READ: u8 = 0x09;
     pub(super) const RETAIN: u8 = 0x0a;
+    pub(super) const LOGIN: u8 = 0x0b;
 
     pub(super) const WELCOME: u8 = 0x81;
     pub(super) const OPENED: u8 = 0x82;
@@ -70,6 +73,7 @@ mod kind {
     pub(super) const END: u8 = 0x89;
     pub(super) const DONE: u8 = 0x8a;
     pub(super) const ERROR: u8 = 0x8b;
+    pub(super) const KNOWN: u8 = 0x8c;
 }
 
 /// How a stream is opened for writing.
@@ -151,6 +155,23 @@ pub enum Ask<'a> {
         /// Which stream.
         name: &'a str,
     },
+    /// Who the client is from now on: [`Answer::Known`].
+    Login {
+        /// A user; not longer than a name.
+        name: &'a str,
+        /// Only there.
+        password: Password<'a>,
+    },
+}
+
+/// A password, at most [`PASSWORD_BYTES_MAX`] bytes. It is not shown where frames are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Password<'a>(pub &'a [u8]);
+
+impl fmt::Debug for Password<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
 }
 
 /// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is kept.
@@ -228,6 +249,8 @@ pub enum Answer<'a> {
         /// What can be done, for people.
         hint: &'a str,
     },
+    /// To a login: the password fits.
+    Known,
 }
 
 /// One stream, as the answering node has it.
@@ -285,6 +308,8 @@ pub enum Code {
     Trimmed = 18,
     /// The client may not do this: it has no role for it.
     Forbidden = 19,
+    /// No user has this name and password; the connection ends.
+    WrongPassword = 20,
     /// The node is busy; not done.
     Busy = 30,
     /// No leader was found in time; not done.
@@ -299,7 +324,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::Version,
         Self::OutOfOrder,
@@ -314,6 +339,7 @@ impl Code {
         Self::BehindEnd,
         Self::Trimmed,
         Self::Forbidden,
+        Self::WrongPassword,
         Self::Busy,
         Self::NoQuorum,
         Self::Stopping,
@@ -333,7 +359,10 @@ impl Code {
 
     /// Whether the node closes the connection behind it.
     pub const fn ends_connection(self) -> bool {
-        matches!(self, Self::Malformed | Self::Version | Self::OutOfOrder)
+        matches!(
+            self,
+            Self::Malformed | Self::Version | Self::OutOfOrder | Self::WrongPassword
+        )
     }
 }
 
@@ -354,6 +383,7 @@ impl fmt::Display for Code {
             Self::BehindEnd => "behind-end",
             Self::Trimmed => "trimmed",
             Self::Forbidden => "forbidden",
+            Self::WrongPassword => "wrong-password",
             Self::Busy => "busy",
             Self::NoQuorum => "no-quorum",
             Self::Stopping => "stopping",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorate_client::Login;
 use quorate_core::record::Class;
 use quorate_tls::ClientTrust;
 
@@ -39,6 +40,8 @@ pub struct Load {
     pub connect: Vec<String>,
     /// Whom of them to trust, and who this is, where they ask for that.
     pub tls: Option<ClientTrust>,
+    /// Who this says to be, to those who ask for a password.
+    pub login: Option<Login>,
     /// Commands per second, whatever becomes of them; without it a closed loop.
     pub rate: Option<u64>,
     /// Commands outstanding at any time; without either a series of both.
@@ -73,7 +76,10 @@ impl Load {
     /// Where clients connect to a running cluster.
     fn doors(&self) -> Result<Vec<Door>, Problem> {
         let tls = self.tls.as_ref();
-        let door = |name: &String| Ok(Door::named(resolve(name)?, name, tls));
+        let door = |name: &String| {
+            let door = Door::named(resolve(name)?, name, tls);
+            Ok(door.login(self.login.clone()))
+        };
         self.connect.iter().map(door).collect()
     }
 
@@ -443,6 +449,12 @@ impl Series {
 
 /// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
+    if service == Service::Log && load.login.is_some() {
+        return Err(
+            Problem::usage("--login: the log service takes no passwords")
+                .hint("use the certificate of a writer: --tls DIR"),
+        );
+    }
     let info = Info::ask(service, &load.doors()?)?;
     let durability = load.durability.map(Class::name);
     Info::check("durability", durability, info.durability.as_deref())?;

@@ -258,6 +258,7 @@ impl LoadArgs {
         Ok(Load {
             connect: self.connect.clone(),
             tls: crate::certificate(),
+            login: crate::login(),
             rate: self.rate,
             outstanding: self.outstanding,
             connections: self.connections,

@@ -72,6 +72,16 @@ impl Error {
         error.get_ref()?.downcast_ref()
     }
 
+    /// No user has a name or a password that a frame does not take.
+    pub(super) fn bad_login() -> Self {
+        Self::Refused(Refusal {
+            code: Code::WrongPassword.number(),
+            position: 0,
+            detail: "no user has so long a name or password".to_owned(),
+            hint: "`quorate user list` shows who there is".to_owned(),
+        })
+    }
+
     /// No name of a stream is so long that a frame does not take it.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {

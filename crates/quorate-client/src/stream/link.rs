@@ -8,13 +8,14 @@ use std::{
 };
 
 use quorate_wire::streams::{
-    Answer, Ask, Found, HEAD_BYTES, Malformed, VERSION, decode_answer, head,
+    Answer, Ask, Found, HEAD_BYTES, Malformed, NAME_BYTES_MAX, PASSWORD_BYTES_MAX, Password,
+    VERSION, decode_answer, head,
 };
 
 use quorate_tls::{ClientTrust, stream::Stream};
 
-use super::error::Trouble;
-use crate::link::secured;
+use super::error::{Error, Trouble};
+use crate::{Login, link::secured};
 
 /// What is kept of input at first; it grows to the frames that come.
 const INPUT_BYTES_MIN: usize = 4 << 10;
@@ -33,8 +34,13 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Learns who is at the other end.
-    pub(super) fn greet(address: &str, socket: Stream, wait: Duration) -> Result<Self, Trouble> {
+    /// Learns who is at the other end, and says who is at this one.
+    pub(super) fn greet(
+        address: &str,
+        socket: Stream,
+        login: Option<&Login>,
+        wait: Duration,
+    ) -> Result<Self, Trouble> {
         let mut link = Self {
             socket,
             frames: Frames::default(),
@@ -50,7 +56,23 @@ impl Link {
             } => leader.to_owned(),
             _ => return Err(Trouble::unexpected()),
         };
+        if let Some(login) = login {
+            link.log_in(login, wait)?;
+        }
         Ok(link)
+    }
+
+    fn log_in(&mut self, login: &Login, wait: Duration) -> Result<(), Trouble> {
+        let (name, password) = (&*login.name, login.password.as_bytes());
+        if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
+            return Err(Trouble::Final(Error::bad_login()));
+        }
+        let password = Password(password);
+        self.say(&[Ask::Login { name, password }], wait)?;
+        match self.hear(wait)? {
+            Answer::Known => Ok(()),
+            _ => Err(Trouble::unexpected()),
+        }
     }
 
     /// Sends frames. A node that takes none of them for `wait` is given up.

@@ -57,7 +57,8 @@ impl Nodes {
         let mut dial = || {
             let socket = connect(address, self.options.tls.as_ref(), wait)?;
             self.met = true;
-            Link::greet(address, socket, wait)
+            let login = self.options.login.as_ref();
+            Link::greet(address, socket, login, wait)
         };
         match dial() {
             Ok(link) => {

@@ -1,6 +1,6 @@
 //! The Redis front: client connections as state machines, without sockets.
 
-use quorate_access::Checker;
+use quorate_access::{Checker, Desk};
 use quorate_replica::front::{
     Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, State, Tag,
 };
@@ -62,7 +62,7 @@ impl RespFront {
     /// It checks passwords with this.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
-        self.shared.checker = Some(checker);
+        self.shared.desk = Desk::new(checker);
         self
     }
 }
@@ -228,7 +228,7 @@ impl Front for RespFront {
         self.shared.held_bytes -= client.held_bytes();
         client.leave(&mut self.shared);
         if let Some(ticket) = client.ticket() {
-            self.shared.tickets.take(ticket);
+            self.shared.desk.forget(ticket);
         }
         for tag in client.open_tags() {
             self.shared.tags.take(tag);
@@ -250,9 +250,8 @@ impl Front for RespFront {
     }
 
     fn poll(&mut self, requests: &mut dyn Requests) {
-        while let Some((ticket, fits)) = self.shared.next_verdict() {
-            let owner = self.shared.tickets.take(ticket);
-            let Some(client) = owner.and_then(|owner| self.connections.get_mut(&owner)) else {
+        while let Some((ticket, owner, fits)) = self.shared.desk.verdict() {
+            let Some(client) = self.connections.get_mut(&owner) else {
                 continue;
             };
             client.judged(ticket, fits, &mut self.shared, requests);

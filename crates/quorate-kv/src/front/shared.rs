@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_access::Checker;
+use quorate_access::Desk;
 use quorate_replica::{
     front::{ConnectionId, Patience, Requests, Tag, Tags},
     seldom::Seldom,
@@ -57,8 +57,8 @@ pub(super) struct Shared {
     pub(super) strangers: Seldom,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
-    pub(super) checker: Option<Box<dyn Checker + Send>>,
-    pub(super) tickets: Tickets,
+    /// Passwords that are being checked.
+    pub(super) desk: Desk<ConnectionId>,
     /// Passwords that did not fit, since the start.
     pub(super) wrong_passwords: u64,
     /// Requests that were refused for want of a role, since the start.
@@ -68,25 +68,6 @@ pub(super) struct Shared {
     patience: Patience,
     /// The version of the table of users that subscriptions were last judged by.
     users_version: u64,
-}
-
-/// Passwords that are being checked, and for whom.
-#[derive(Debug, Default)]
-pub(super) struct Tickets {
-    last: u64,
-    open: FxHashMap<u64, ConnectionId>,
-}
-
-impl Tickets {
-    pub(super) fn give(&mut self, connection: ConnectionId) -> u64 {
-        self.last += 1;
-        self.open.insert(self.last, connection);
-        self.last
-    }
-
-    pub(super) fn take(&mut self, ticket: u64) -> Option<ConnectionId> {
-        self.open.remove(&ticket)
-    }
 }
 
 impl Shared {
@@ -106,8 +87,7 @@ impl Shared {
             strangers: Seldom::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
-            checker: None,
-            tickets: Tickets::default(),
+            desk: Desk::default(),
             wrong_passwords: 0,
             forbidden: 0,
             patient: Vec::new(),
@@ -120,10 +100,6 @@ impl Shared {
     pub(super) fn users_changed(&mut self, requests: &dyn Requests) -> bool {
         let version = requests.users_version();
         std::mem::replace(&mut self.users_version, version) != version
-    }
-
-    pub(super) fn next_verdict(&mut self) -> Option<(u64, bool)> {
-        self.checker.as_mut()?.verdict()
     }
 
     /// [access-4] Whether a request waits, as it would for a leader: this node does not know yet who may do what, and has

@@ -206,7 +206,7 @@ impl Connection {
     }
 
     fn go_on(&mut self, cx: &mut Cx<'_>) {
-        if let Err(refusal) = cx.check(&self.who, Role::Reader) {
+        if let Err(refusal) = cx.check(&self.login, Role::Reader) {
             return self.refuse(refusal);
         }
         let room = self.room(cx.shared);

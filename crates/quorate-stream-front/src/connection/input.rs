@@ -51,7 +51,7 @@ impl Connection {
         match &self.state {
             State::Strange | State::Idle { .. } => false,
             State::Writing(writing) => writing.closing.is_some(),
-            State::Asked(..) | State::Reading(_) | State::Listing(_) => true,
+            State::Checking(..) | State::Asked(..) | State::Reading(_) | State::Listing(_) => true,
         }
     }
 
@@ -79,7 +79,7 @@ impl Connection {
     /// The next bytes of the frame of data.
     fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if matches!(self.state, State::Writing(_))
-            && let Err(refusal) = cx.check(&self.who, Role::Writer)
+            && let Err(refusal) = cx.check(&self.login, Role::Writer)
         {
             self.end(refusal, cx);
             return bytes.len();
@@ -113,6 +113,7 @@ impl Connection {
             (State::Writing(_), _) => "the connection writes a stream: close it first",
             (State::Idle { ended: true }, Ask::Close { .. }) => return self.rest(),
             (_, Ask::Close { .. }) => "a close, and no stream is open",
+            (_, Ask::Login { name, password }) => return self.log_in(name, password, cx),
             _ => return self.request(ask, cx),
         };
         self.end(Refusal::out_of_order(out_of_order), cx);
@@ -156,7 +157,7 @@ impl Connection {
     }
 
     fn begin(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
-        cx.check(&self.who, needs(&ask))?;
+        cx.check(&self.login, needs(&ask))?;
         let owner = Owner::Connection(self.id);
         let look = |cx: &mut Cx<'_>| cx.ask(owner, |streams, tag| streams.look(tag));
         let (tag, asked): (StreamTag, Asked) = match ask {
@@ -204,7 +205,7 @@ impl Connection {
                 self.state = State::Reading(Box::new(reading));
                 return Ok(());
             }
-            Ask::Hello { .. } | Ask::Data(_) | Ask::Close { .. } => {
+            Ask::Hello { .. } | Ask::Login { .. } | Ask::Data(_) | Ask::Close { .. } => {
                 unreachable!("they have their own order")
             }
         };
@@ -216,7 +217,11 @@ impl Connection {
 /// The role that may ask for this.
 const fn needs(ask: &Ask<'_>) -> Role {
     match ask {
-        Ask::Stat { .. } | Ask::List { .. } | Ask::Read { .. } | Ask::Hello { .. } => Role::Reader,
+        Ask::Stat { .. }
+        | Ask::List { .. }
+        | Ask::Read { .. }
+        | Ask::Hello { .. }
+        | Ask::Login { .. } => Role::Reader,
         Ask::Open { .. }
         | Ask::Data(_)
         | Ask::Close { .. }

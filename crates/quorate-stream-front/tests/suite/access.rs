@@ -1,9 +1,14 @@
-//! What clients may do: by their certificates, and as long as they may.
+//! What clients may do: by their certificates or passwords, and as long as they may.
 
-use quorate_access::{Command, Password, Role, Who};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use quorate_access::{Checker, Command, Password, Role, Who};
 use quorate_replica::front::{ConnectionId, Door, Front as _};
 use quorate_stream_front::StreamFront;
-use quorate_wire::streams::{Ask, How, VERSION};
+use quorate_wire::streams::{self, Ask, How, VERSION};
 
 use crate::node::Node;
 
@@ -182,4 +187,191 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     assert!(heard[1].starts_with("error no-quorum"), "{heard:?}");
     let why = node.resets.pop().expect("it is reset");
     assert!(why.contains("no leader was found in time"), "{why}");
+}
+
+/// The password of a hash is what stands behind this.
+const HASH: &str = "$argon2id$";
+
+/// Checks passwords when the test says so.
+#[derive(Clone, Debug, Default)]
+struct Desk(Arc<Mutex<Queues>>);
+
+#[derive(Debug, Default)]
+struct Queues {
+    waiting: VecDeque<(u64, bool)>,
+    done: VecDeque<(u64, bool)>,
+    full: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap()
+    }
+
+    fn judge(&self) {
+        let mut queues = self.lock();
+        let waiting = std::mem::take(&mut queues.waiting);
+        queues.done.extend(waiting);
+    }
+}
+
+impl Checker for Desk {
+    fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool {
+        let mut queues = self.lock();
+        let fits = hash.strip_prefix(HASH).map(str::as_bytes) == Some(password);
+        if !queues.full {
+            queues.waiting.push_back((ticket, fits));
+        }
+        !queues.full
+    }
+
+    fn verdict(&mut self) -> Option<(u64, bool)> {
+        self.lock().done.pop_front()
+    }
+}
+
+/// `web` writes, `bob` reads, each by a password that is the name; and who checks passwords.
+fn with_passwords() -> (Node<StreamFront>, Desk) {
+    let desk = Desk::default();
+    let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));
+    node.stream("s", b"abc");
+    for (name, role) in [
+        ("ann", Role::Admin),
+        ("web", Role::Writer),
+        ("bob", Role::Reader),
+    ] {
+        let command = Command::Set {
+            name: name.to_owned(),
+            role: Some(role),
+            password: Password::Hash(format!("{HASH}{name}")),
+        };
+        let users = node.played.users.as_mut().unwrap();
+        users.execute(&command.encode()).unwrap();
+    }
+    (node, desk)
+}
+
+fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
+    let password = streams::Password(password.as_bytes());
+    Ask::Login { name, password }
+}
+
+/// Somebody who has no certificate, and has said hello.
+fn nobody(node: &mut Node<StreamFront>) -> ConnectionId {
+    let id = node.at_as(Door::Streams, Who::Nobody);
+    node.say(id, Ask::Hello { version: VERSION });
+    assert!(node.hear(id)[0].starts_with("Welcome"));
+    id
+}
+
+#[test]
+fn who_has_a_password_may_what_its_user_may() {
+    let (mut node, desk) = with_passwords();
+    let id = nobody(&mut node);
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+    // What comes behind waits, and is not lost.
+    node.say(id, login("web", "web"));
+    node.say(id, open("t"));
+    node.settle();
+    assert_eq!(node.hear(id), [""; 0]);
+    assert!(node.front.is_busy(id));
+    desk.judge();
+    node.settle();
+    assert_eq!(node.hear(id), ["Known", "Opened { position: 0 }"]);
+
+    // A password counts more than a certificate, and the last one counts.
+    let id = client(&mut node, "ann");
+    node.say(id, login("bob", "bob"));
+    desk.judge();
+    node.settle();
+    node.say(id, open("u"));
+    node.settle();
+    let heard = node.hear(id);
+    assert_eq!(heard[0], "Known");
+    assert!(heard[1].starts_with("error forbidden"), "{heard:?}");
+    // [access-2] What is taken away is gone.
+    let gone = Command::Remove {
+        name: "bob".to_owned(),
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&gone.encode()).unwrap();
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error forbidden"));
+}
+
+#[test]
+fn a_wrong_password_ends_the_connection_and_is_counted() {
+    let (mut node, desk) = with_passwords();
+    for (name, password) in [("web", "bob"), ("eve", "eve"), ("", ""), ("default", "x")] {
+        let before = node.front.refused().wrong_passwords;
+        let id = nobody(&mut node);
+        node.say(id, login(name, password));
+        node.say(id, Ask::Stat { name: "s" });
+        node.settle();
+        assert!(node.is_open(id), "nobody hears at once who there is");
+        desk.judge();
+        node.settle();
+        let heard = node.hear(id);
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert!(heard[0].starts_with("error wrong-password"), "{heard:?}");
+        assert!(!node.is_open(id));
+        assert_eq!(node.front.refused().wrong_passwords, before + 1);
+    }
+    // Its password is another one before the verdict comes.
+    let id = nobody(&mut node);
+    node.say(id, login("web", "web"));
+    let command = Command::Set {
+        name: "web".to_owned(),
+        role: None,
+        password: Password::Hash(format!("{HASH}new")),
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&command.encode()).unwrap();
+    desk.judge();
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error wrong-password"));
+    // Who has hung up is not missed.
+    let id = nobody(&mut node);
+    node.say(id, login("web", "new"));
+    node.hang_up(id);
+    desk.judge();
+    node.settle();
+    assert_eq!(node.front.open_requests(), 0);
+}
+
+#[test]
+fn who_cannot_be_checked_now_may_try_again() {
+    let (mut node, desk) = with_passwords();
+    let id = nobody(&mut node);
+    desk.lock().full = true;
+    node.say(id, login("web", "web"));
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error busy"));
+    desk.lock().full = false;
+    node.say(id, login("web", "web"));
+    desk.judge();
+    node.settle();
+    assert_eq!(node.hear(id), ["Known"]);
+    // Before the hello it is out of order, and while a stream is written.
+    let id = node.at_as(Door::Streams, Who::Nobody);
+    node.say(id, login("web", "web"));
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error out-of-order"));
+    let id = client(&mut node, "ann");
+    node.say(id, open("v"));
+    node.settle();
+    node.say(id, login("bob", "bob"));
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[1].starts_with("error out-of-order"), "{heard:?}");
+
+    let mut unchecked = guarded();
+    let id = nobody(&mut unchecked);
+    unchecked.say(id, login("web", "web"));
+    unchecked.settle();
+    assert!(unchecked.hear(id)[0].starts_with("error unavailable"));
 }

@@ -6,7 +6,7 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 
 use super::{
     Answer, Ask, BODY_BYTES_MAX, HEAD_BYTES, How, Info, Keep, MAGIC, NAME_BYTES_MAX,
-    SMALL_BYTES_MAX, TEXT_BYTES_MAX, UNBOUNDED, kind,
+    PASSWORD_BYTES_MAX, Password, SMALL_BYTES_MAX, TEXT_BYTES_MAX, UNBOUNDED, kind,
 };
 
 /// What the bytes so far are.
@@ -69,7 +69,7 @@ impl Head {
         let [kind, zeros @ .., a, b, c, d] = bytes;
         let max = match kind {
             kind::DATA | kind::BYTES => BODY_BYTES_MAX,
-            kind::HELLO..=kind::RETAIN | kind::WELCOME..=kind::ERROR => SMALL_BYTES_MAX,
+            kind::HELLO..=kind::LOGIN | kind::WELCOME..=kind::KNOWN => SMALL_BYTES_MAX,
             unknown => return Err(Malformed::Kind(unknown)),
         };
         if zeros != [0; 3] {
@@ -170,6 +170,13 @@ fn ask(kind: u8, body: &[u8]) -> Result<Ask<'_>, Malformed> {
             keep: fields.keep()?,
             name: fields.name()?,
         },
+        kind::LOGIN => {
+            let length = usize::from(fields.u8()?);
+            Ask::Login {
+                name: fields.cut(length)?.name()?,
+                password: fields.password()?,
+            }
+        }
         unknown => return Err(Malformed::Kind(unknown)),
     };
     fields.end(ask)
@@ -224,6 +231,7 @@ fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
                 hint: fields.text("hint", TEXT_BYTES_MAX)?,
             }
         }
+        kind::KNOWN => Answer::Known,
         unknown => return Err(Malformed::Kind(unknown)),
     };
     fields.end(answer)
@@ -285,6 +293,14 @@ impl<'a> Fields<'a> {
 
     fn name(&mut self) -> Result<&'a str, Malformed> {
         self.text("name", NAME_BYTES_MAX)
+    }
+
+    /// All that is left.
+    fn password(&mut self) -> Result<Password<'a>, Malformed> {
+        let password = Password(self.rest());
+        (password.0.len() <= PASSWORD_BYTES_MAX)
+            .then_some(password)
+            .ok_or(Malformed::Field("password"))
     }
 
     fn bound(&mut self) -> Result<Option<u64>, Malformed> {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{
     Answer, Ask, BODY_BYTES_MAX, BYTES_MAX, HEAD_BYTES, Info, Keep, MAGIC, NAME_BYTES_MAX,
-    POSITION_BYTES, TEXT_BYTES_MAX, UNBOUNDED, kind,
+    PASSWORD_BYTES_MAX, POSITION_BYTES, TEXT_BYTES_MAX, UNBOUNDED, kind,
 };
 
 impl Ask<'_> {
@@ -12,8 +12,8 @@ impl Ask<'_> {
     ///
     /// # Panics
     ///
-    /// If a name is longer than [`NAME_BYTES_MAX`], or data than [`BODY_BYTES_MAX`]: the caller cuts data,
-    /// and knows that a longer name is none.
+    /// If a name is longer than [`NAME_BYTES_MAX`], a password than [`PASSWORD_BYTES_MAX`], or data than
+    /// [`BODY_BYTES_MAX`]: the caller cuts data, and knows that a longer name or password is none.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Hello { version } => frame(kind::HELLO, out, |out| {
@@ -51,6 +51,15 @@ impl Ask<'_> {
             Self::Retain { keep, name } => frame(kind::RETAIN, out, |out| {
                 put_keep(keep, out);
                 put_name(name, out);
+            }),
+            Self::Login { name, password } => frame(kind::LOGIN, out, |out| {
+                let Ok(length) = u8::try_from(name.len()) else {
+                    panic!("a name of {} bytes", name.len())
+                };
+                assert!(password.0.len() <= PASSWORD_BYTES_MAX, "a long password");
+                out.push(length);
+                put_name(name, out);
+                out.extend_from_slice(password.0);
             }),
         }
     }
@@ -103,6 +112,7 @@ impl Answer<'_> {
                 out.extend_from_slice(detail.as_bytes());
                 out.extend_from_slice(cut(hint).as_bytes());
             }),
+            Self::Known => frame(kind::KNOWN, out, |_| ()),
         }
     }
 }

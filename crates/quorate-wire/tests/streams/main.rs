@@ -13,10 +13,11 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 use quorate_fuzz_driver::{self as driver, Seed};
 use quorate_wire::streams::{
     Answer, Ask, BODY_BYTES_MAX, BYTES_MAX, Code, Found, HEAD_BYTES, How, Info, Keep, Malformed,
-    NAME_BYTES_MAX, SMALL_BYTES_MAX, TEXT_BYTES_MAX, VERSION, decode_answer, decode_ask, head,
+    NAME_BYTES_MAX, PASSWORD_BYTES_MAX, Password, SMALL_BYTES_MAX, TEXT_BYTES_MAX, VERSION,
+    decode_answer, decode_ask, head,
 };
 
-const ASKS: [Ask<'static>; 16] = [
+const ASKS: [Ask<'static>; 17] = [
     Ask::Hello { version: VERSION },
     open(How::Create),
     open(How::Append),
@@ -53,6 +54,10 @@ const ASKS: [Ask<'static>; 16] = [
         },
         name: "backup/1",
     },
+    Ask::Login {
+        name: "web",
+        password: Password(b"sesame"),
+    },
 ];
 
 const fn open(how: How) -> Ask<'static> {
@@ -63,7 +68,7 @@ const fn open(how: How) -> Ask<'static> {
     }
 }
 
-const ANSWERS: [Answer<'static>; 13] = [
+const ANSWERS: [Answer<'static>; 14] = [
     Answer::Welcome {
         version: VERSION,
         node: NodeId(2),
@@ -128,12 +133,17 @@ const ANSWERS: [Answer<'static>; 13] = [
         detail: "the stream starts at position 4096",
         hint: "read from there",
     },
+    Answer::Known,
 ];
 
 fn asked(ask: &Ask<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     ask.encode(&mut bytes);
     bytes
+}
+
+fn kind(ask: &Ask<'_>) -> u8 {
+    asked(ask)[0]
 }
 
 fn answered(answer: &Answer<'_>) -> Vec<u8> {
@@ -221,6 +231,22 @@ fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
     let ask = Ask::Stat { name: &name };
     assert!(matches!(decode_ask(&asked(&ask)), Ok(Found::Frame(..))));
 
+    let password = &data[..PASSWORD_BYTES_MAX];
+    let login = Ask::Login {
+        name: &name,
+        password: Password(password),
+    };
+    let longest = asked(&login);
+    assert_eq!(decode_ask(&longest), Ok(Found::Frame(login, longest.len())));
+    let mut longer = longest;
+    longer.push(7);
+    let length = u16::try_from(longer.len() - HEAD_BYTES).unwrap();
+    longer[4..6].copy_from_slice(&length.to_le_bytes());
+    assert_eq!(decode_ask(&longer), Err(Malformed::Field("password")));
+    // A name that is said to be longer than what is there.
+    let short = [kind(&login), 0, 0, 0, 2, 0, 0, 0, 9, b'x'];
+    assert_eq!(decode_ask(&short), Err(Malformed::Field("length")));
+
     // The length alone tells: no body has come yet.
     for (kind, max) in [
         (asked(&ASKS[5])[0], BODY_BYTES_MAX),
@@ -254,6 +280,15 @@ fn a_text_is_cut_to_what_a_frame_takes_and_never_within_a_letter() {
     };
     assert_eq!(detail.len(), TEXT_BYTES_MAX - 1);
     assert_eq!(hint.len(), TEXT_BYTES_MAX);
+}
+
+#[test]
+fn a_password_is_not_shown() {
+    let login = Ask::Login {
+        name: "web",
+        password: Password(b"sesame"),
+    };
+    assert_eq!(format!("{login:?}"), "Login { name: \"web\", password: … }");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! AUTH and ACL: who a connection is. Passwords are checked by another thread; what comes behind waits until that is done.
 
-use quorate_access::{Name, Role, name::DEFAULT};
+use quorate_access::{Claim, Claimed, Name, NotChecked, Role, name::DEFAULT};
 use quorate_replica::front::Requests;
 
 use super::Connection;
@@ -27,8 +27,7 @@ const BY_OPERATORS: &str = "ERR users are changed with `quorate user`, at the ad
 #[derive(Debug)]
 pub(super) struct Checking {
     ticket: u64,
-    name: Name,
-    hash: Box<str>,
+    claim: Claim,
     then: Then,
 }
 
@@ -90,38 +89,23 @@ impl Connection {
         let Some(users) = requests.users() else {
             return self.refuse(crate::front::access::NOT_KNOWN, shared);
         };
-        let name = std::str::from_utf8(name).ok().and_then(Name::new);
-        let user = name.as_ref().and_then(|name| users.get(name.as_str()));
-        let is_default = name.as_ref().is_some_and(Name::is_default);
-        if users.is_open() && is_default {
-            return self.refuse(NO_PASSWORD, shared);
-        }
-        if is_default && user.is_some_and(|user| user.hash.is_none()) {
+        let claim = match Claimed::of(users, name) {
+            Claimed::Pointless => return self.refuse(NO_PASSWORD, shared),
             // Whatever is given: it needs none.
-            return self.logged_in(None, then, shared);
-        }
-        // Who names nobody waits as long.
-        let hash = user.and_then(|user| user.hash.clone());
-        let of_nobody = hash.is_none();
-        let hash = hash.unwrap_or_else(|| quorate_access::users::NOBODYS.into());
-        let ticket = shared.tickets.give(self.id);
-        let Some(checker) = &mut shared.checker else {
-            shared.tickets.take(ticket);
-            return self.refuse(NO_CHECKER, shared);
+            Claimed::Granted => return self.logged_in(None, then, shared),
+            Claimed::ToProve(claim) => claim,
         };
-        if !checker.check(ticket, &hash, password) {
-            shared.tickets.take(ticket);
-            return self.refuse(TOO_MANY, shared);
+        match shared.desk.check(self.id, &claim, password) {
+            Ok(ticket) => {
+                self.checking = Some(Checking {
+                    ticket,
+                    claim,
+                    then,
+                });
+            }
+            Err(NotChecked::Never) => self.refuse(NO_CHECKER, shared),
+            Err(NotChecked::Busy) => self.refuse(TOO_MANY, shared),
         }
-        let nobody = Name::new(DEFAULT).filter(|_| of_nobody);
-        self.checking = Some(Checking {
-            ticket,
-            name: nobody
-                .or(name)
-                .unwrap_or_else(|| Name::new(DEFAULT).expect("a name")),
-            hash,
-            then,
-        });
     }
 
     /// Another thread says whether the password fits.
@@ -135,12 +119,9 @@ impl Connection {
         let Some(checking) = self.checking.take_if(|checking| checking.ticket == ticket) else {
             return;
         };
-        // The user may have changed meanwhile.
-        let users = requests.users();
-        let user = users.and_then(|users| users.get(checking.name.as_str()));
-        let same = user.is_some_and(|user| user.hash.as_deref() == Some(&*checking.hash));
-        if fits && same {
-            return self.logged_in(Some(checking.name), checking.then, shared);
+        let user = checking.claim.proved(requests.users());
+        if let Some(user) = user.filter(|_| fits) {
+            return self.logged_in(Some(user), checking.then, shared);
         }
         shared.wrong_passwords += 1;
         self.refuse(WRONG_PASS, shared);

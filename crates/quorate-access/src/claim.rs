@@ -1,0 +1,109 @@
+//! Who somebody says they are, until their password is checked.
+
+use crate::{Name, Users, name::DEFAULT, users::NOBODYS};
+
+/// A name and the hash that a password has to fit.
+#[derive(Debug)]
+pub struct Claim {
+    name: Name,
+    hash: Box<str>,
+}
+
+/// What is to be made of a name and a password.
+#[derive(Debug)]
+pub enum Claimed {
+    /// There are no users: everybody is the default one.
+    Pointless,
+    /// The default user needs no password.
+    Granted,
+    /// The password is to be checked against this.
+    ToProve(Claim),
+}
+
+impl Claimed {
+    /// Who says to be this, as things stand. Who names nobody waits as long as who names somebody.
+    pub fn of(users: &Users, name: &[u8]) -> Self {
+        let name = std::str::from_utf8(name).ok().and_then(Name::new);
+        let user = name.as_ref().and_then(|name| users.get(name.as_str()));
+        if name.as_ref().is_some_and(Name::is_default) {
+            match user {
+                _ if users.is_open() => return Self::Pointless,
+                Some(user) if user.hash.is_none() => return Self::Granted,
+                _ => {}
+            }
+        }
+        let claimed = user.and_then(|user| user.hash.clone()).zip(name);
+        let (hash, name) = claimed.unwrap_or_else(|| {
+            let nobody = Name::new(DEFAULT).expect("it is a name");
+            (NOBODYS.into(), nobody)
+        });
+        Self::ToProve(Claim { name, hash })
+    }
+}
+
+impl Claim {
+    /// What the password has to fit.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The password fits: whose it is, unless that has changed meanwhile.
+    pub fn proved(self, users: Option<&Users>) -> Option<Name> {
+        let user = users.and_then(|users| users.get(self.name.as_str()))?;
+        (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, Password, Role};
+
+    const HASH: &str = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$AAAA";
+
+    fn set(users: &mut Users, name: &str, password: Password) {
+        let command = Command::Set {
+            name: name.to_owned(),
+            role: Some(Role::Admin),
+            password,
+        };
+        users.execute(&command.encode()).unwrap();
+    }
+
+    fn to_prove(users: &Users, name: &[u8]) -> Claim {
+        match Claimed::of(users, name) {
+            Claimed::ToProve(claim) => claim,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_claim_is_proved_only_for_whom_it_was_made() {
+        let mut users = Users::NONE;
+        assert!(matches!(
+            Claimed::of(&users, b"default"),
+            Claimed::Pointless
+        ));
+        set(&mut users, "ann", Password::Hash(HASH.to_owned()));
+        let proved = to_prove(&users, b"ann").proved(Some(&users));
+        assert_eq!(proved.unwrap().as_str(), "ann");
+        assert_eq!(to_prove(&users, b"ann").proved(None), None);
+        // Of nobody, of who has none, of what is no name: a hash that nothing fits, and nobody even then.
+        set(&mut users, "certified", Password::None);
+        for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
+            let claim = to_prove(&users, name);
+            assert_eq!(claim.hash(), NOBODYS);
+            assert_eq!(claim.proved(Some(&users)), None);
+        }
+        // The password is another one now.
+        let claim = to_prove(&users, b"ann");
+        set(
+            &mut users,
+            "ann",
+            Password::Hash(HASH.replace("AAAA", "BBBB")),
+        );
+        assert_eq!(claim.proved(Some(&users)), None);
+        set(&mut users, "default", Password::None);
+        assert!(matches!(Claimed::of(&users, b"default"), Claimed::Granted));
+    }
+}

@@ -1,0 +1,18 @@
+//! Who a client says to be, beside or instead of its certificate.
+
+use std::fmt;
+
+/// A name and its password. Without certificates it can be read on its way.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// A user.
+    pub name: String,
+    /// Never shown.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Login({}, …)", self.name)
+    }
+}
