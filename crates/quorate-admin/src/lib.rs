@@ -1,7 +1,7 @@
 //! What operators ask of a node, and what it answers: the server behind `--admin`, the documents,
 //! and the client of the commands.
 //!
-//! Reading order: [`view`] and [`tuning`] (what a node and its tuner say of themselves), [`error`]
+//! Reading order: [`view`], [`traffic`] and [`tuning`] (what a node and its tuner say of themselves), [`error`]
 //! (what is said instead), [`joining`] (what nodes say that join), [`reaching`] (what `quorate doctor` asks), [`client`] and [`look`] (asking one node, or all of them); `server` answers, and has `server::page` for pages in a browser.
 //! It is a feature: what only asks needs no runtime.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ pub mod members;
 pub mod reaching;
 #[cfg(feature = "server")]
 pub mod server;
+pub mod traffic;
 pub mod tuning;
 pub mod units;
 pub mod users;

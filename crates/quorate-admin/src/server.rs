@@ -11,6 +11,7 @@ mod browser;
 mod connections;
 mod dashboard;
 mod failure;
+mod history;
 mod joining;
 pub mod page;
 mod pieces;
@@ -48,7 +49,7 @@ use axum::{
 use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
-use quorate_net::Handle;
+use quorate_net::{Handle, Unanswered};
 use quorate_replica::{Probed, group::asking::Ask, status::Status, tuner::Setting};
 use quorate_tls::{Protection, Trust};
 
@@ -64,6 +65,7 @@ use access::{Asker, Checks, check, guard};
 use audit::Audit;
 use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
+use history::History;
 use start::Start;
 use turn::Turn;
 
@@ -100,6 +102,7 @@ pub struct Admin {
     acts: Acts,
     checks: Checks,
     audit: Audit,
+    history: History,
     /// Requests refused for want of a role, since the start.
     refused: Arc<AtomicU64>,
 }
@@ -137,6 +140,7 @@ impl Admin {
             acts: Acts::default(),
             checks: Checks::default(),
             audit: Audit::default(),
+            history: History::default(),
             refused: Arc::default(),
         };
         let state = admin.clone();
@@ -211,6 +215,10 @@ impl Admin {
 
     fn audit(&self) -> &Audit {
         &self.audit
+    }
+
+    fn history(&self) -> &History {
+        &self.history
     }
 
     /// What operators do is written down in this folder.
@@ -343,12 +351,13 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        // Each connection can wait for the reactor, and none for another.
-        .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX)
+        // Each connection can wait for the reactor, and none for another; nor does the history.
+        .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX + 1)
         .build()?;
     runtime.block_on(async {
         let listener = connections::adopt(listener)?;
         let trust = admin.protection.trust().cloned();
+        tokio::spawn(history::remember(admin.clone()));
         connections::serve(listener, router(admin), trust, limits).await;
         Ok(())
     })
@@ -356,10 +365,12 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
 
 fn router(admin: Admin) -> Router {
     let pages = Router::new()
-        .route("/health", get(|| async { "alive\n" }))
+        .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
+        .route("/history", get(history::own))
+        .route("/history/all", get(history::all))
         .route("/members", get(members).post(change_members))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
@@ -409,8 +420,21 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     Err(Failure::foreign_page())
 }
 
-const PAGES: &str = "GET / /events /health /ready /status /metrics /members /backup /tuning /users \
+const PAGES: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
                      /audit, POST /members /join /transfer /snapshot /tuning /users /act /doctor/multicast";
+
+/// A node that starts is alive, and one that stops; one whose reactor answers nothing is helped by another start.
+async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
+    if matches!(*admin.lock(), Phase::Starting(_)) {
+        return Ok("alive\n");
+    }
+    match admin.ask(|handle, _| handle.status().err()).await? {
+        None | Some(Unanswered::Stopped) => Ok("alive\n"),
+        Some(unanswered @ (Unanswered::Busy | Unanswered::TimedOut)) => {
+            Err(Failure::unanswered(unanswered))
+        }
+    }
+}
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;

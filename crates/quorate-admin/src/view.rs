@@ -6,12 +6,13 @@ use quorate_core::{ballot::Ballot, effect::Role, node_id::NodeId};
 use quorate_log::Reading;
 use quorate_replica::{
     DeviceStatus,
-    status::{Activity, DiskUse, Peer, Progress, Reign, Snapshot, Status, Streams, Traffic},
+    status::{Activity, DiskUse, Peer, Progress, Reign, Snapshot, Status, Streams},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     certificates::CertificateView,
+    traffic::TrafficView,
     units::{bytes, span},
 };
 
@@ -269,27 +270,6 @@ impl StreamsView {
             said.push_str(&format!(", lacks {}", bytes(self.missing_bytes)));
         }
         said
-    }
-}
-
-/// Commands, counted since the process started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrafficView {
-    /// Executed here, whoever's they were.
-    pub applied: u64,
-    /// Of this node's clients: executed and answered.
-    pub answered: u64,
-    /// The time from acceptance to the answer of all of those together.
-    pub answered_us: u64,
-}
-
-impl TrafficView {
-    const fn new(traffic: Traffic) -> Self {
-        Self {
-            applied: traffic.applied,
-            answered: traffic.answered,
-            answered_us: traffic.answered_us,
-        }
     }
 }
 
@@ -676,7 +656,7 @@ pub(crate) mod tests {
         record::Class,
         slot::Slot,
     };
-    use quorate_replica::status::{Addresses, PeerPlane, PlanStatus};
+    use quorate_replica::status::{Addresses, PeerPlane, PlanStatus, Traffic};
 
     use super::*;
 
@@ -745,6 +725,7 @@ pub(crate) mod tests {
                 applied: 40,
                 answered: 20,
                 answered_us: 60_000,
+                ..Traffic::default()
             },
             reigns: vec![Reign {
                 leader: Some(NodeId(1)),
@@ -818,8 +799,7 @@ pub(crate) mod tests {
         expected["certificates"] = serde_json::json!([]);
         expected["settings"] = serde_json::json!({});
         expected["quorum"] = "majority".into();
-        expected["traffic"] =
-            serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000});
+        expected["traffic"] = serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000, "latencies": []});
         expected["reigns"] = serde_json::json!([{"leader": 1, "ballot": {"era": 1, "round": 7, "node": 1}, "ago_ms": 1500}]);
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<NodeView>(json).unwrap(), view);

@@ -235,8 +235,9 @@ fn plane(node: u32, cluster: &ClusterView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_admin::view::{
-        DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView, TrafficView,
+    use quorate_admin::{
+        traffic::TrafficView,
+        view::{DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView},
     };
 
     fn view(node: u32) -> NodeView {

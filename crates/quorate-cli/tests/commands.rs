@@ -242,6 +242,56 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     assert!(gone["error"].is_string(), "{gone}");
 }
 
+/// Whoever comes later sees what was: each second of each node, and all commands.
+#[test]
+fn nodes_remember_second_by_second_what_they_did() {
+    let mut cluster = Cluster::start(3, &[]);
+    let leader = cluster.leader();
+    let admins = cluster.nodes.admin_addresses();
+    let asked = admins[leader as usize - 1].clone();
+    let history = |path: &str| serde_json::from_str::<Json>(&http(&asked, path)?.1).ok();
+    wait_for("the first second", || {
+        let seconds = history("/history")?["samples"].as_array()?.len();
+        (seconds > 0).then_some(())
+    });
+    let mut client = Client::new(&cluster.nodes.client_addresses(), Options::default());
+    for number in 0..50 {
+        let key = format!("key-{number}");
+        client.run(&[b"SET", key.as_bytes(), b"1"]).unwrap();
+    }
+    let sum = |samples: &Json, of: &dyn Fn(&Json) -> u64| -> u64 {
+        samples.as_array().unwrap().iter().map(of).sum()
+    };
+    let count = |name: &'static str| move |sample: &Json| sample[name].as_u64().unwrap();
+    let took = |sample: &Json| {
+        let classes = sample["latencies"].as_array().unwrap().iter();
+        classes.map(|class| class[1].as_u64().unwrap()).sum()
+    };
+    wait_for("all commands, on all nodes", || {
+        let all = history("/history/all")?;
+        let all = all.as_array()?;
+        let applied = |node: &Json| sum(&node["samples"], &count("applied")) >= 50;
+        let answered: u64 = all
+            .iter()
+            .map(|node| sum(&node["samples"], &count("answered")))
+            .sum();
+        (all.len() == 3 && all.iter().all(applied) && answered >= 50).then_some(())
+    });
+    let own = history("/history").unwrap();
+    assert_eq!(own["node"], leader);
+    let last = own["samples"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["leader"], leader, "{last}");
+    assert!(last["at_ms"].is_u64() && last["span_ms"].is_u64(), "{last}");
+    assert_eq!(
+        sum(&own["samples"], &took),
+        sum(&own["samples"], &count("answered"))
+    );
+    let gone = cluster.leader() % 3 + 1;
+    cluster.node(gone).kill().unwrap();
+    let all = history("/history/all").unwrap();
+    assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
+}
+
 #[test]
 fn a_node_alone_of_three_is_alive_but_not_ready() {
     let mut cluster = Cluster::start(3, &[]);

@@ -202,7 +202,7 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
 }
 
 /// Nobody reads its log lines: the reactor hangs in the next one, as it would where the journal hangs. All other threads go
-/// on, and must not say that it turns.
+/// on, and must say neither that it turns nor that the node is alive.
 #[test]
 fn a_reactor_that_hangs_is_not_said_to_turn() {
     let folder = tempfile::tempdir().unwrap();
@@ -223,9 +223,14 @@ fn a_reactor_that_hangs_is_not_said_to_turn() {
     // Each question is given up after two seconds: many times what the manager has patience for.
     assert!(hangs() && hangs(), "the reactor goes on");
     assert_eq!(manager.heard(), Vec::<String>::new());
+    let health = || http(&node.admin, "/health").map(|(code, _)| code);
+    assert_eq!(health(), Some(503));
 
     thread::spawn(move || io::copy(&mut &unread, &mut io::sink()));
     manager.hear_until(|line| line == "WATCHDOG=1");
+    wait_for("a node that is alive", || {
+        (health() == Some(200)).then_some(())
+    });
 }
 
 /// Nothing can be written to the pipe any more. By another description of it: that of the node stays one that waits.

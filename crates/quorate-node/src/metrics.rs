@@ -6,7 +6,9 @@ use quorate_core::effect::Role;
 use quorate_disk::Disk;
 use quorate_replica::{
     DeviceStatus, Replica,
+    counters::Counters,
     front::Refused,
+    latencies::CLASSES,
     service::StateMachine,
     status::{Activity, Peer, Snapshot, Status},
 };
@@ -338,6 +340,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         trims: "How often the log was made to begin later.",
         alarms: "Rules of the protocol found broken; each needs a person.",
     });
+    latencies(&replica.counters(), out);
     head(
         out,
         "ring_left_out_total",
@@ -436,6 +439,33 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
     });
 }
 
+/// A histogram in seconds, as Prometheus has them: each bucket counts those before it, too. One bucket for each doubling
+/// of the time: a quarter of the classes that are counted.
+fn latencies(counters: &Counters, out: &mut String) {
+    let name = "command_latency_seconds";
+    let help = "Seconds from acceptance to the answer of commands of this node's clients.";
+    head(out, name, help, "histogram");
+    let mut sum = 0;
+    // The last class has what took longer, too.
+    for (under_us, count) in counters.command_latencies.iter().take(CLASSES - 1) {
+        sum += count;
+        if under_us.is_power_of_two() {
+            let le = seconds(under_us);
+            let _ = writeln!(out, "quorate_{name}_bucket{{le=\"{le}\"}} {sum}");
+        }
+    }
+    let all = counters.commands_answered;
+    let took = seconds(counters.commands_answered_us);
+    let _ = writeln!(
+        out,
+        "quorate_{name}_bucket{{le=\"+Inf\"}} {all}\nquorate_{name}_sum {took}\nquorate_{name}_count {all}"
+    );
+}
+
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
 fn gauge(out: &mut String, name: &str, help: &str, value: impl Display) {
     head(out, name, help, "gauge");
     let _ = writeln!(out, "quorate_{name} {value}");
@@ -498,6 +528,30 @@ mod tests {
         gauges(status, Clients::default(), &mut text);
         for line in expected {
             let line = format!("quorate_{line}");
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn buckets_count_what_is_below_them() {
+        let mut counters = Counters::default();
+        counters.command_latencies.add(3, 100, 100);
+        counters.command_latencies.add(1, 3_000_000, 3_000_000);
+        counters.command_latencies.add(1, u64::MAX, u64::MAX);
+        (counters.commands_answered, counters.commands_answered_us) = (5, 9_000_300);
+        let mut text = String::new();
+        latencies(&counters, &mut text);
+        let name = "quorate_command_latency_seconds";
+        for line in [
+            "_bucket{le=\"0.000032\"} 0",
+            "_bucket{le=\"0.000128\"} 3",
+            "_bucket{le=\"2.097152\"} 3",
+            "_bucket{le=\"4.194304\"} 4",
+            "_bucket{le=\"+Inf\"} 5",
+            "_sum 9.0003",
+            "_count 5",
+        ] {
+            let line = format!("{name}{line}");
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
     }

@@ -8,7 +8,7 @@ use quorate_core::{
     time::Time,
 };
 
-use crate::proposing::origin::Completed;
+use crate::{latencies::Latencies, proposing::origin::Completed};
 
 /// A number for each of a few nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub struct Counters {
     pub commands_answered: u64,
     /// The time from acceptance to the answer of all of these together, in microseconds.
     pub commands_answered_us: u64,
+    /// How long each of them took.
+    pub command_latencies: Latencies,
     /// Commands refused because a queue was full.
     pub commands_busy: u64,
     /// Commands and reads that ran out of time.
@@ -168,5 +170,6 @@ impl Counters {
         self.commands_answered_us = self
             .commands_answered_us
             .saturating_add(mean_us.saturating_mul(commands));
+        self.command_latencies.add(commands, youngest, oldest);
     }
 }

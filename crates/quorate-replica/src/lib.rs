@@ -68,6 +68,7 @@ mod ending;
 mod fields;
 pub mod front;
 pub mod group;
+pub mod latencies;
 pub mod limits;
 mod observing;
 mod offers;

@@ -12,7 +12,7 @@ use quorate_core::{
 };
 use quorate_tuner::{Report, Setting};
 
-use crate::{counters::Counters, devices::DeviceStatus};
+use crate::{counters::Counters, devices::DeviceStatus, latencies::Latencies};
 
 /// One member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +138,8 @@ pub struct Traffic {
     pub answered: u64,
     /// The time from acceptance to the answer of all of those together, in microseconds.
     pub answered_us: u64,
+    /// How long each of those took.
+    pub latencies: Latencies,
 }
 
 impl Traffic {
@@ -146,6 +148,7 @@ impl Traffic {
             applied: counters.commands_applied,
             answered: counters.commands_answered,
             answered_us: counters.commands_answered_us,
+            latencies: counters.command_latencies,
         }
     }
 }

@@ -104,6 +104,7 @@ impl Page {
         self.step("live figures", Self::figures)?;
         self.step("layout at three widths, in both schemes", Self::layout)?;
         self.step("the switch of colours", Self::colours)?;
+        self.step("what was before the page was opened", Self::remembered)?;
         self.step("keys", Self::keyboard)?;
         self.step("leadership", Self::leadership)?;
         self.step("drain", Self::drain)?;
@@ -237,6 +238,19 @@ impl Page {
             )));
         }
         self.browser.eval(&switch("")).map(drop)
+    }
+
+    /// Nodes remember what was before the page was opened: more seconds than it has been open for.
+    fn remembered(&mut self) -> Result<(), Failed> {
+        let address = self.address.clone();
+        self.browser.open(&address)?;
+        self.wait_status("serves")?;
+        self.browser.wait(
+            "curves that begin before the page was opened",
+            "['#c-rate .main', '#c-latency .main', '#c-latency .most'].every(curve => \
+                [...document.querySelectorAll(curve)].flatMap(it => it.getAttribute('d').split('L').slice(1)).length \
+                    > performance.now() / 1000 + 5)",
+        )
     }
 
     /// Tab comes to everything, and shows where it is; a dialog keeps the focus and gives it back.

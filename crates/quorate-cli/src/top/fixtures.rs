@@ -3,15 +3,26 @@
 use std::time::{Duration, Instant};
 
 use quorate_admin::{
+    traffic::TrafficView,
     tuning::TuningView,
     view::{
         Answer, BallotView, DiskView, MemberView, NodeView, PlaneView, ReignView, SnapshotView,
-        StreamsView, TrafficView,
+        StreamsView,
     },
 };
 use serde_json::json;
 
 use super::{cluster::Cluster, gather::News};
+
+/// So many commands, each answered in a little less than so many microseconds, where a class ends.
+pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
+    TrafficView {
+        applied: 0,
+        answered: commands,
+        answered_us: commands * under_us,
+        latencies: vec![(under_us, commands)],
+    }
+}
 
 /// Node 1 leads three voters, and all is well.
 pub(super) fn view(node: u32) -> NodeView {
@@ -53,6 +64,7 @@ pub(super) fn view(node: u32) -> NodeView {
             applied: 1000,
             answered: 500,
             answered_us: 500_000,
+            latencies: vec![(896, 500)],
         },
         reigns: vec![
             ReignView {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_admin::view::{NodeView, TrafficView};
+use quorate_admin::{traffic::TrafficView, view::NodeView};
 
 use super::{
     cluster::{Node, Now},
@@ -25,8 +25,8 @@ const NEAR: Duration = Duration::from_millis(200);
 pub(super) struct Sample {
     /// Commands per second, if that is known.
     pub(super) commands: Option<f64>,
-    /// Mean time to an answer, if anybody was answered.
-    pub(super) latency_us: Option<f64>,
+    /// Median and 99th percentile of the time to an answer, if anybody was answered.
+    pub(super) latency_us: Option<(f64, f64)>,
     /// Somebody else leads than at the look before.
     pub(super) changed: bool,
 }
@@ -62,7 +62,7 @@ pub(super) struct Rates {
 }
 
 /// What only grows, as long as the same process says it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Counters {
     at: Instant,
     traffic: TrafficView,
@@ -107,7 +107,7 @@ impl History {
     }
 
     fn sample(&mut self, now: &Now<'_>) {
-        let (mut commands, mut answered, mut took) = (None, 0, 0);
+        let (mut commands, mut all) = (None, TrafficView::default());
         let mut is_known = false;
         let mut next = BTreeMap::new();
         let mut rates = BTreeMap::new();
@@ -123,18 +123,18 @@ impl History {
             let passed = counters.at.saturating_duration_since(before.at);
             if passed < NEAR {
                 // Whose answer was late is counted with the next look.
-                next.insert(node.node, *before);
+                next.insert(node.node, before.clone());
                 rates.extend(self.rates.get(&node.node).map(|rate| (node.node, *rate)));
                 continue;
             }
+            let since = counters.since(before);
             next.insert(node.node, counters);
-            let Some(since) = counters.since(before) else {
+            let Some(since) = since else {
                 continue;
             };
             is_known = true;
-            answered += since.answered;
-            took += since.answered_us;
-            let rate = since.applied as f64 / passed.as_secs_f64();
+            all.add(&since.traffic);
+            let rate = since.traffic.applied as f64 / passed.as_secs_f64();
             let sent_bytes = since.sent.map(|bytes| bytes as f64 / passed.as_secs_f64());
             let rate = Rates {
                 commands: rate,
@@ -155,7 +155,7 @@ impl History {
         let was = self.seen.as_ref().map(|seen| seen.leader);
         self.samples.push_back(Sample {
             commands: commands.or(carried),
-            latency_us: (answered > 0).then(|| took as f64 / answered as f64),
+            latency_us: all.percentile_us(0.5).zip(all.percentile_us(0.99)),
             changed: was.is_some_and(|was| was != now.leader),
         });
         if self.samples.len() > SAMPLES_MAX {
@@ -230,9 +230,7 @@ impl History {
 
 /// What was added.
 struct Since {
-    applied: u64,
-    answered: u64,
-    answered_us: u64,
+    traffic: TrafficView,
     sent: Option<u64>,
 }
 
@@ -246,20 +244,17 @@ impl Counters {
         });
         Self {
             at,
-            traffic: view.traffic,
+            traffic: view.traffic.clone(),
             sent,
         }
     }
 
     /// Nothing if these are another process's: counters that went back.
     fn since(&self, before: &Self) -> Option<Since> {
-        let (is, was) = (self.traffic, before.traffic);
         let sent = self.sent.zip(before.sent);
         let sent = sent.filter(|((by, _), (then, _))| by == then);
         Some(Since {
-            applied: is.applied.checked_sub(was.applied)?,
-            answered: is.answered.checked_sub(was.answered)?,
-            answered_us: is.answered_us.checked_sub(was.answered_us)?,
+            traffic: self.traffic.since(&before.traffic)?,
             sent: sent.and_then(|((_, is), (_, was))| is.checked_sub(was)),
         })
     }
@@ -338,8 +333,7 @@ mod tests {
     fn busy(commands: u64) -> impl Fn(NodeView) -> Option<NodeView> {
         move |mut view| {
             view.traffic.applied += commands;
-            view.traffic.answered += commands / 2;
-            view.traffic.answered_us += commands * 100;
+            view.traffic.add(&fixtures::answered(commands / 2, 224));
             for member in &mut view.members {
                 member.payload_bytes_sent += commands * 64;
             }
@@ -353,8 +347,8 @@ mod tests {
         assert_eq!(watched.history.samples[0].commands, None);
         let sample = watched.look(2, busy(400));
         assert_eq!(
-            (sample.commands, sample.latency_us),
-            (Some(200.0), Some(200.0))
+            (sample.commands, sample.latency_us.map(|(median, _)| median)),
+            (Some(200.0), Some(208.0))
         );
         let rates = &watched.history.rates;
         assert_eq!(

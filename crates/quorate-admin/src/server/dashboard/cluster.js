@@ -1,4 +1,6 @@
 // The cluster as one document shows it: who leads, who is there, and what only two documents together say.
+import { merge, since, spread } from "./latency.js";
+
 const STALE_MS = 3500;
 
 export function read(document, before) {
@@ -21,23 +23,24 @@ export function read(document, before) {
 const heardMs = (now, node) => now.atMs - node.age_ms;
 
 function rates(now, before) {
-  const none = { commands: null, latencyUs: null };
+  const none = { commands: null, latencyUs: null, p99Us: null };
   if (!before) return none;
-  let commands = null, answered = 0, took = 0, known = false;
+  let commands = null, known = false;
+  const latencies = [];
   for (const node of now.nodes) {
     const old = before.nodes.find(other => other.node === node.node);
     if (node.isStale || !old?.view || old.isStale) continue;
     const [was, is] = [old.view.traffic, node.view.traffic];
     const seconds = (heardMs(now, node) - heardMs(before, old)) / 1000;
     // Counters that went back are another process's.
-    if (is.applied < was.applied || is.answered < was.answered || seconds < 0.2) continue;
+    const added = since(is.latencies, was.latencies);
+    if (is.applied < was.applied || added === null || seconds < 0.2) continue;
     known = true;
-    answered += is.answered - was.answered;
-    took += is.answered_us - was.answered_us;
+    latencies.push(added);
     if (node.node === now.leader) commands = (is.applied - was.applied) / seconds;
   }
   // Whose answer was late is counted with the next document.
   const carried = now.leader === null ? 0 : before.rates.commands;
   if (!known) return { ...none, commands: now.leading ? carried : null };
-  return { commands: commands ?? carried, latencyUs: answered > 0 ? took / answered : null };
+  return { commands: commands ?? carried, ...spread(merge(latencies)) };
 }

@@ -30,3 +30,9 @@ export async function listen(show, lost) {
     await new Promise(done => setTimeout(done, AGAIN_MS));
   }
 }
+
+// What the nodes remember of the minutes before.
+export async function remembered() {
+  const answer = await fetch("/history/all");
+  return answer.ok ? answer.json() : [];
+}

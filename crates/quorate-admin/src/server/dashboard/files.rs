@@ -43,6 +43,7 @@ pub(super) const ALL: &[File] = &[
     script!("health.js"),
     script!("members.js"),
     script!("links.js"),
+    script!("latency.js"),
     script!("curves.js"),
     script!("positions.js"),
     script!("reigns.js"),

@@ -1,6 +1,6 @@
 // Shows each document that comes, and how old the last one is when none comes.
 import { $, text } from "./elements.js";
-import { listen } from "./events.js";
+import { listen, remembered } from "./events.js";
 import { read } from "./cluster.js";
 import { count } from "./units.js";
 import * as actions from "./actions.js";
@@ -46,4 +46,5 @@ for (const name of ["add", "backup", "cancel"]) {
 }
 addEventListener("resize", draw);
 setInterval(() => { if (lost !== null) draw(); }, 1000);
+remembered().then(histories => { curves.remember(histories); draw(); }, () => {});
 listen(show, why => { lost = why; draw(); });

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use quorate_admin::{
     members::StepView,
-    view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView, TrafficView},
+    traffic::TrafficView,
+    view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView},
 };
 
 use super::*;

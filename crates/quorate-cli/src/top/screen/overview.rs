@@ -84,11 +84,14 @@ fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, cells: usize) -> 
 fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
     let samples = &history.samples;
     let commands: Vec<_> = samples.iter().map(|sample| sample.commands).collect();
-    let latency: Vec<_> = samples.iter().map(|sample| sample.latency_us).collect();
+    let latency = samples.iter().map(|sample| sample.latency_us);
+    let (latency, most): (Vec<_>, Vec<_>) = latency.map(Option::unzip).unzip();
+    let most = most.last().copied().flatten();
+    let most = most.map_or_else(String::new, |us| format!(", p99 {}", micros(us)));
     let mut lines = Vec::new();
-    for (name, values, shown) in [
-        ("commands/s", commands, rate as fn(f64) -> String),
-        ("latency", latency, micros),
+    for (name, values, shown, more) in [
+        ("commands/s", commands, rate as fn(f64) -> String, ""),
+        ("latency", latency, micros, &*most),
     ] {
         let seen = &values[values.len().saturating_sub(canvas.cells)..];
         let known = || seen.iter().flatten().copied();
@@ -98,7 +101,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
             (_, None) => "not known yet".to_owned(),
             (Some(Some(now)), _) => {
                 format!(
-                    "{}, between {} and {}",
+                    "{}{more}, between {} and {}",
                     shown(*now),
                     shown(least),
                     shown(most)

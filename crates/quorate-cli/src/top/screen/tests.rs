@@ -11,7 +11,7 @@ use ratatui::{Terminal, backend::TestBackend, style::Color};
 use super::{
     super::{
         app::Wish,
-        fixtures::{tuning, view},
+        fixtures::{answered, tuning, view},
         gather::News,
     },
     *,
@@ -43,8 +43,7 @@ impl Screen {
         screen.at += 2 * SECOND;
         screen.hear(|mut view| {
             view.traffic.applied += 24_690;
-            view.traffic.answered += 1000;
-            view.traffic.answered_us += 850_000;
+            view.traffic.add(&answered(1000, 896));
             change(view)
         });
         screen
@@ -149,7 +148,7 @@ fn a_healthy_cluster_is_seen_at_every_size() {
         ],
     );
     assert_line(&lines, &["commands/s", "12 k"]);
-    assert_line(&lines, &["latency", "850 µs"]);
+    assert_line(&lines, &["latency", "832 µs", "p99 895 µs"]);
     assert_line(
         &lines,
         &["batches", "64 KiB x 4: 64 KiB x 4 is the least latency"],

@@ -1,0 +1,131 @@
+//! What this node did in the last minutes: looked at once a second, whether or not somebody watches, for whoever comes
+//! after something has happened.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{Json, extract::State, http::HeaderMap};
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{Admin, browser, failure::Failure};
+use crate::{
+    client,
+    look::NODES_MAX,
+    traffic::{HistoryView, SAMPLES_MAX, SampleView, TrafficView},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// All other nodes together have so long to tell theirs.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// The last minutes, the oldest second first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History(Arc<Mutex<VecDeque<SampleView>>>);
+
+impl History {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<SampleView>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, sample: SampleView) {
+        let mut samples = self.lock();
+        if samples.len() >= SAMPLES_MAX {
+            samples.pop_front();
+        }
+        samples.push_back(sample);
+    }
+}
+
+/// Looks at the node for as long as there is a server.
+pub(super) async fn remember(admin: Admin) {
+    let mut ticks = interval(SECOND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before: Option<(Instant, TrafficView)> = None;
+    loop {
+        ticks.tick().await;
+        let Ok((status, _)) = admin.status().await else {
+            continue;
+        };
+        let now = Instant::now();
+        let traffic = TrafficView::new(status.traffic);
+        if let Some((then, was)) = &before
+            && let Some(added) = traffic.since(was)
+        {
+            admin.history().push(SampleView {
+                at_ms: SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .map_or(0, in_ms),
+                span_ms: in_ms(now - *then).max(1),
+                leader: status.leader.map(|leader| leader.0),
+                traffic: added,
+            });
+        }
+        before = Some((now, traffic));
+    }
+}
+
+fn in_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What this node did.
+pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
+    Json(view(&admin))
+}
+
+fn view(admin: &Admin) -> HistoryView {
+    HistoryView {
+        node: admin.node().map_or(0, |node| node.0),
+        samples: admin.history().lock().iter().cloned().collect(),
+    }
+}
+
+/// What this node did, and what the others say that they did; whoever does not answer is left out.
+pub(super) async fn all(
+    State(admin): State<Admin>,
+    headers: HeaderMap,
+) -> Result<Json<Vec<HistoryView>>, Failure> {
+    if browser::is_foreign_site(&headers) {
+        return Err(Failure::foreign_page());
+    }
+    let own = view(&admin);
+    // While it starts it knows nobody.
+    let peers = admin.status().await.map_or_else(
+        |_| Vec::new(),
+        |(status, _)| status.peers.into_iter().take(NODES_MAX).collect(),
+    );
+    let others = peers.into_iter().filter_map(|peer| {
+        let (node, address) = (peer.member.node.0, peer.addresses.admin);
+        (node != own.node && !address.is_empty()).then_some((node, address))
+    });
+    let others: Vec<(u32, String)> = others.collect();
+    let heard = spawn_blocking(move || ask(&others));
+    let mut histories = vec![own];
+    histories.extend(heard.await.unwrap_or_default());
+    Ok(Json(histories))
+}
+
+/// One after the other, in one thread: a page asks once.
+fn ask(others: &[(u32, String)]) -> Vec<HistoryView> {
+    let until = Instant::now() + WAIT;
+    let mut heard = Vec::new();
+    for (at, (node, address)) in others.iter().enumerate() {
+        // One that does not answer leaves time for those behind it.
+        let left = until.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(others.len() - at).unwrap_or(u32::MAX);
+        let Ok(response) = client::get(address, "/history", share) else {
+            continue;
+        };
+        match response.json::<HistoryView>() {
+            Ok(history) if history.node == *node => heard.push(history),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    heard
+}

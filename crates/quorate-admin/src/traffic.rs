@@ -1,0 +1,172 @@
+//! How many commands a node executed and answered, and how long they took: since it started, and second by second.
+
+use quorate_replica::{latencies::Latencies, status::Traffic};
+use serde::{Deserialize, Serialize};
+
+/// Seconds of which a node remembers what it did.
+pub const SAMPLES_MAX: usize = 300;
+
+/// Commands, counted since the process started, or between two moments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficView {
+    /// Executed here, whoever's they were.
+    pub applied: u64,
+    /// Of this node's clients: executed and answered.
+    pub answered: u64,
+    /// The time from acceptance to the answer of all of those together.
+    pub answered_us: u64,
+    /// How many of those took less than so many microseconds, and not less than those before them; classes with none are
+    /// left out, and the last of all has whatever took longer, too.
+    #[serde(default)]
+    pub latencies: Vec<(u64, u64)>,
+}
+
+impl TrafficView {
+    pub(crate) fn new(traffic: Traffic) -> Self {
+        Self {
+            applied: traffic.applied,
+            answered: traffic.answered,
+            answered_us: traffic.answered_us,
+            latencies: some(&traffic.latencies),
+        }
+    }
+
+    /// What was added; `None`: a counter went back, so these are of two processes.
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let mut latencies = Vec::new();
+        let mut old = before.latencies.iter().peekable();
+        for &(under_us, count) in &self.latencies {
+            let was = old.next_if(|(edge, _)| *edge == under_us);
+            let added = count.checked_sub(was.map_or(0, |(_, count)| *count))?;
+            if added > 0 {
+                latencies.push((under_us, added));
+            }
+        }
+        if old.next().is_some() {
+            return None;
+        }
+        Some(Self {
+            applied: self.applied.checked_sub(before.applied)?,
+            answered: self.answered.checked_sub(before.answered)?,
+            answered_us: self.answered_us.checked_sub(before.answered_us)?,
+            latencies,
+        })
+    }
+
+    /// These and those.
+    pub fn add(&mut self, other: &Self) {
+        self.applied = self.applied.saturating_add(other.applied);
+        self.answered = self.answered.saturating_add(other.answered);
+        self.answered_us = self.answered_us.saturating_add(other.answered_us);
+        for &(under_us, count) in &other.latencies {
+            let place = self
+                .latencies
+                .binary_search_by_key(&under_us, |(edge, _)| *edge);
+            match place {
+                Ok(at) => self.latencies[at].1 = self.latencies[at].1.saturating_add(count),
+                Err(at) => self.latencies.insert(at, (under_us, count)),
+            }
+        }
+    }
+
+    /// The microseconds in which this part of the commands was answered, 0.5 for the median; within a quarter. `None`:
+    /// nobody was answered.
+    pub fn percentile_us(&self, part: f64) -> Option<f64> {
+        let counts = self.latencies.iter().map(|(_, count)| *count as f64);
+        let total: f64 = counts.sum();
+        let mut left = total * part;
+        for &(under_us, count) in &self.latencies {
+            let count = count as f64;
+            if left <= count && count > 0.0 {
+                // Even within a class, a quarter of the power of two below.
+                let width = (1u64 << (under_us.max(2) - 1).ilog2()) as f64 / 4.0;
+                return Some(under_us as f64 - width * (1.0 - left / count));
+            }
+            left -= count;
+        }
+        None
+    }
+}
+
+fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
+    latencies.iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// What a node did in about a second.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampleView {
+    /// When that ended, in milliseconds since 1970, by the node's clock.
+    pub at_ms: u64,
+    /// How long it was.
+    pub span_ms: u64,
+    /// Who led, as the node knew it then.
+    pub leader: Option<u32>,
+    /// What was added.
+    #[serde(flatten)]
+    pub traffic: TrafficView,
+}
+
+/// What a node did in the last minutes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryView {
+    /// Who.
+    pub node: u32,
+    /// The oldest first, at most [`SAMPLES_MAX`]; a second that is missing is one in which it did not answer.
+    pub samples: Vec<SampleView>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(commands: &[(u64, u64, u64)]) -> TrafficView {
+        let mut latencies = Latencies::default();
+        for &(count, shortest_us, longest_us) in commands {
+            latencies.add(count, shortest_us, longest_us);
+        }
+        let answered = commands.iter().map(|(count, ..)| count).sum();
+        TrafficView {
+            applied: 2 * answered,
+            answered,
+            answered_us: 100 * answered,
+            latencies: some(&latencies),
+        }
+    }
+
+    #[test]
+    fn what_is_added_is_what_was_between() {
+        let before = traffic(&[(10, 100, 100), (1, 5000, 5000)]);
+        let added = traffic(&[(3, 40, 40), (7, 100, 100), (1, 9_000_000, 9_000_000)]);
+        let mut after = before.clone();
+        after.add(&added);
+        assert_eq!(after.since(&before), Some(added));
+        assert_eq!(before.since(&before).unwrap().percentile_us(0.5), None);
+        // Another process: as many commands, and none of them as long.
+        let mut other = traffic(&[(12, 100, 100)]);
+        assert_eq!(other.since(&before), None);
+        other.latencies.clear();
+        assert_eq!(other.since(&before), None);
+    }
+
+    #[test]
+    fn percentiles_are_within_a_quarter() {
+        let even = traffic(&[(100_000, 1000, 2000)]);
+        for (part, expected) in [(0.5, 1500.0), (0.99, 1990.0), (0.1, 1100.0)] {
+            let found = even.percentile_us(part).unwrap();
+            let error = (found - expected).abs() / expected;
+            assert!(error < 0.13, "{part}: {found}");
+        }
+        let most = traffic(&[(990, 200, 200), (10, 40_000, 40_000)]);
+        let (median, most) = (most.percentile_us(0.5), most.percentile_us(0.995));
+        assert!((150.0..250.0).contains(&median.unwrap()), "{median:?}");
+        assert!((32_000.0..50_000.0).contains(&most.unwrap()), "{most:?}");
+        assert_eq!(TrafficView::default().percentile_us(0.99), None);
+    }
+
+    #[test]
+    fn older_nodes_say_less() {
+        let said = r#"{"applied":4,"answered":2,"answered_us":9}"#;
+        let view: TrafficView = serde_json::from_str(said).unwrap();
+        assert_eq!((view.applied, view.latencies.len()), (4, 0));
+    }
+}

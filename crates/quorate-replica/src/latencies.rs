@@ -1,0 +1,118 @@
+//! How many commands took how long: a fixed number of classes, so that counting costs next to nothing, and numbers of
+//! different nodes and times can be added and subtracted.
+
+use std::fmt;
+
+/// Classes per doubling of the time.
+const QUARTERS: u64 = 4;
+/// The shortest time that is told from another, as a power of two of microseconds.
+const FINEST_BITS: u32 = 2;
+/// The last class begins at 58.7 seconds.
+pub const CLASSES: usize = 88;
+
+/// Commands by how long they took. A class is never wider than a quarter of the time at which it begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Latencies([u64; CLASSES]);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self([0; CLASSES])
+    }
+}
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let some = self.iter().filter(|(_, count)| *count > 0);
+        f.debug_map().entries(some).finish()
+    }
+}
+
+impl Latencies {
+    /// Counts `commands` of one batch, which took even times from the shortest to the longest, both in microseconds.
+    pub fn add(&mut self, commands: u64, shortest_us: u64, longest_us: u64) {
+        let (first, last) = (class(shortest_us), class(longest_us));
+        let span = longest_us.saturating_sub(shortest_us).max(1);
+        let mut left = commands;
+        for number in first..last {
+            let under = upper_edge_us(number).saturating_sub(shortest_us);
+            let share = u128::from(commands) * u128::from(under) / u128::from(span);
+            // Of all, so many were answered before; the rest is in the classes that follow.
+            let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
+            let here = share.saturating_sub(commands - left);
+            self.0[number] += here;
+            left -= here;
+        }
+        self.0[last.max(first)] += left;
+    }
+
+    /// For each class: the microseconds before which its commands were answered, and how many there are. The last
+    /// has all that took longer, too.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counts = self.0.iter().enumerate();
+        counts.map(|(number, count)| (upper_edge_us(number), *count))
+    }
+}
+
+fn class(us: u64) -> usize {
+    let quarters = (us >> FINEST_BITS).max(QUARTERS);
+    let doublings = quarters.ilog2() - QUARTERS.ilog2();
+    let quarter = (quarters >> doublings) - QUARTERS;
+    (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
+}
+
+/// Where the next class begins.
+fn upper_edge_us(class: usize) -> u64 {
+    let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
+    ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
+        latencies.iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    #[test]
+    fn a_class_holds_what_lies_between_its_edges_and_no_more_than_a_quarter() {
+        assert_eq!((class(0), class(19), class(20)), (0, 0, 1));
+        let mut us = 16;
+        while us < 58_000_000 {
+            let number = class(us);
+            let from = number.checked_sub(1).map_or(16, upper_edge_us);
+            let to = upper_edge_us(number);
+            assert!(from <= us && us < to, "{us}: {from} to {to}");
+            assert!(to - from <= from / 4, "{us}: {from} to {to}");
+            us += us / 37 + 1;
+        }
+        assert_eq!(class(u64::MAX), CLASSES - 1);
+        assert_eq!(upper_edge_us(CLASSES - 2), 7 << 23);
+    }
+
+    #[test]
+    fn commands_of_a_batch_are_spread_and_none_is_lost() {
+        let mut latencies = Latencies::default();
+        latencies.add(1, 100, 100);
+        assert_eq!(some(&latencies), [(112, 1)]);
+        // From 96 to 192: as many in each sixteen microseconds.
+        let mut latencies = Latencies::default();
+        latencies.add(60, 96, 192);
+        assert_eq!(
+            some(&latencies),
+            [(112, 10), (128, 10), (160, 20), (192, 20)]
+        );
+        for (commands, shortest, longest) in [
+            (1, 0, u64::MAX),
+            (u64::from(u32::MAX), 0, u64::MAX),
+            (7, 5, 5_000_000),
+            (3, 200, 100),
+            (0, 1, 2),
+        ] {
+            let mut latencies = Latencies::default();
+            latencies.add(commands, shortest, longest);
+            let sum: u64 = latencies.iter().map(|(_, count)| count).sum();
+            assert_eq!(sum, commands, "{latencies:?}");
+        }
+    }
+}
