@@ -56,13 +56,7 @@ pub(crate) fn run(count: &str) -> Result<(), Failed> {
         );
         return skip("offload kernels", &why);
     }
-    cargo(&[
-        "build",
-        "--release",
-        "--quiet",
-        "--bin",
-        "conformance",
-    ])?;
+    cargo(&["build", "--release", "--quiet", "--bin", "conformance"])?;
     let folder = target().join("offload/kernels");
     fs::create_dir_all(&folder)?;
     let files = machine(&folder, count)?;

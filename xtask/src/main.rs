@@ -148,14 +148,7 @@ fn model(rest: &[&str]) -> Result<(), Failed> {
         ["--deep"] => &["run", "all", "--runs", "1000000"],
         rest => rest,
     };
-    let mut words = vec![
-        "run",
-        "--release",
-        "--quiet",
-        "--bin",
-        "model",
-        "--",
-    ];
+    let mut words = vec!["run", "--release", "--quiet", "--bin", "model", "--"];
     words.extend(effort);
     cargo(&words)
 }

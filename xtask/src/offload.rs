@@ -7,14 +7,7 @@ use crate::{
     shell::{Failed, cargo},
 };
 
-const PLACE: [&str; 6] = [
-    "run",
-    "--release",
-    "--quiet",
-    "--bin",
-    "conformance",
-    "--",
-];
+const PLACE: [&str; 6] = ["run", "--release", "--quiet", "--bin", "conformance", "--"];
 
 /// Runs every target over every set, or mixed groups; builds what is committed as sources.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
