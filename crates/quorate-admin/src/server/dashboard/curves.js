@@ -24,6 +24,8 @@ export function remember(histories) {
       seconds.get(second).push({ node, ...sample });
     }
   }
+  // The first document alone says nothing of a rate.
+  if (samples[0]?.commands === null) samples.shift();
   const first = samples[0]?.atMs ?? Infinity;
   const older = [...seconds].sort(([a], [b]) => a - b).map(([second, said]) => {
     const leading = said.find(sample => sample.node === sample.leader);
@@ -87,5 +89,6 @@ export function show() {
   curve("c-latency", ["latencyUs", "p99Us"], micros);
   const { commands, latencyUs, p99Us } = samples.at(-1);
   text($("f-rate"), commands === null ? "–" : count(Math.round(commands)));
-  text($("f-latency"), latencyUs === null ? "–" : `${micros(latencyUs)}, p99 ${micros(p99Us)}`);
+  text($("f-latency"), latencyUs === null ? "–" : micros(latencyUs));
+  text($("f-p99"), p99Us === null ? "" : `99 of 100 within ${micros(p99Us)}`);
 }
