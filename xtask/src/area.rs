@@ -140,7 +140,7 @@ fn venv() -> PathBuf {
 
 /// Reads a core and does with it what `end` says.
 fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Failed> {
-    let sources = root().join("offload/rtl");
+    let sources = root().join("crates/devices/programs/rtl");
     let file = |name: &str| sources.join(format!("{name}.sv")).display().to_string();
     let files: Vec<String> = ["quorate"]
         .iter()

@@ -160,8 +160,8 @@ fn mutants(names: &[&str]) -> Result<(), Failed> {
         let folder = shell::root().join("crates").join(folder).join("mutants");
         move |name: &&&str| folder.join(format!("{name}.toml")).is_file()
     };
-    let (model, sim) = (known("quorate-model"), known("quorate-sim"));
-    let devices = known("quorate-conformance");
+    let (model, sim) = (known("protocol/model"), known("protocol/sim"));
+    let devices = known("devices/conformance");
     let check = names.first() == Some(&"--check");
     let names = if check { &names[1..] } else { names };
     if let Some(name) = names

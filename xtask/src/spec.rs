@@ -264,7 +264,7 @@ fn citations(name: &str, text: &str) -> Vec<Citation> {
     ];
     let mut place = match name {
         _ if name.ends_with(".md") => Place::Page,
-        "crates/quorate-log/src/mutant.rs" => Place::Mutant,
+        "crates/storage/log/src/mutant.rs" => Place::Mutant,
         _ if tests.iter().any(|part| name.contains(part)) => Place::Test,
         _ => Place::Code,
     };

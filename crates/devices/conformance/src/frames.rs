@@ -1,0 +1,259 @@
+//! The group that all vectors are of, and frames of it.
+
+use quorate_offload::{
+    Address, Descriptor, Form, Header, PackedBallot, Port, Routes, Setup, Type,
+    checksum::{crc32c, sum, udp},
+    header::COORDINATOR,
+};
+
+use crate::{Event, Program};
+
+/// The group.
+pub const GROUP: u32 = 0x0a0b_0c0d;
+/// Bytes of a room.
+pub const ROOM: usize = 32;
+/// Cells of a ring: few, so that slots meet in them.
+pub const CELLS: usize = 64;
+/// What a device is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes of a room, a multiple of 8.
+    pub room: usize,
+    /// Cells of a ring, a power of two.
+    pub cells: usize,
+}
+
+/// What the owner calls the device.
+pub const BOOT: u32 = 0x0000_b007;
+/// The device.
+pub const OWN: u8 = 1;
+/// Its owner.
+pub const OWNER: u8 = 2;
+/// Where votes and proposals go.
+pub const FIRST_ROUTE: u8 = 3;
+/// Where decisions go.
+pub const SECOND_ROUTE: u8 = 4;
+/// Who sends, in most frames.
+pub const CLIENT: u8 = 9;
+/// The group of stations that is listened to.
+pub const HEARD: [u8; 6] = [3, 0, 0, 0, 0, 0x55];
+const PORT: u16 = 47_100;
+
+/// A station.
+pub const fn address(last: u8) -> Address {
+    Address {
+        mac: [2, 0, 0, 0, 0, last],
+        ip: [10, 0, 0, last],
+        port: PORT,
+    }
+}
+
+/// A group of stations.
+const fn multicast(last: u8) -> Address {
+    Address {
+        mac: [3, 0, 0, 0, 0, last],
+        ip: [239, 0, 0, last],
+        port: PORT,
+    }
+}
+
+/// One address, that of a group of stations.
+pub fn route(last: u8) -> Routes {
+    Routes::of(&[multicast(last)]).expect("one is not too many")
+}
+
+/// Where a program's frames go.
+pub struct Ways {
+    /// Of an acceptor.
+    pub votes: Routes,
+    /// Of a coordinator.
+    pub proposals: Routes,
+    /// Of a coordinator.
+    pub decisions: Routes,
+}
+
+impl Ways {
+    /// A host's are all to the group that it is in itself.
+    pub fn of(program: Program) -> Self {
+        let [first, second] = match program {
+            Program::Acceptor | Program::Coordinator => [FIRST_ROUTE, SECOND_ROUTE],
+            Program::Host => [HEARD[5]; 2],
+        };
+        Self {
+            votes: route(first),
+            proposals: route(first),
+            decisions: route(second),
+        }
+    }
+}
+
+/// As in the table of `crates/devices/programs/p4/frame.p4`.
+pub const fn setup() -> Setup {
+    Setup {
+        group: GROUP,
+        room: ROOM,
+        own: address(OWN),
+        heard: HEARD,
+        owner: address(OWNER),
+    }
+}
+
+impl Size {
+    /// That of the vectors.
+    pub const VECTORS: Self = Self {
+        room: ROOM,
+        cells: CELLS,
+    };
+
+    /// As all targets are told, with this room.
+    pub const fn setup(self) -> Setup {
+        let mut setup = setup();
+        setup.room = self.room;
+        setup
+    }
+
+    /// Bytes that tell values apart, and so do their sums.
+    pub fn room(self, number: u64) -> Vec<u8> {
+        let mut room = vec![0; self.room];
+        for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {
+            *byte = quorate_dice::mix(number.wrapping_add(at as u64)).to_le_bytes()[0];
+        }
+        room
+    }
+
+    /// All lengths occur.
+    fn length(self, number: u64) -> usize {
+        usize::try_from(number % (self.room as u64 + 1)).expect("below the room")
+    }
+
+    /// The value of that room.
+    pub fn value(self, number: u64) -> Descriptor {
+        let length = self.length(number);
+        Descriptor {
+            kind: [2, 2, 2, 1, 4, 5, 6, 8][usize::try_from(number % 8).expect("small")],
+            origin: 5,
+            origin_boot: 1,
+            counter: number,
+            length: u16::try_from(length).expect("below the room"),
+            crc: crc32c(&self.room(number)[..length]),
+        }
+    }
+
+    /// A value without a slot.
+    pub fn submit(self, number: u64) -> Header {
+        Header::submit(GROUP, self.value(number), 0)
+    }
+
+    /// A proposal.
+    pub fn phase2a(self, ballot: u64, slot: u64, number: u64) -> Header {
+        Header {
+            kind: Type::Phase2a,
+            slot,
+            ballot: PackedBallot(ballot),
+            ..self.submit(number)
+        }
+    }
+
+    /// A vote.
+    pub fn phase2b(self, ballot: u64, slot: u64, number: u64, position: u8) -> Header {
+        Header {
+            kind: Type::Phase2b,
+            position,
+            voted: ballot,
+            ..self.phase2a(ballot, slot, number)
+        }
+    }
+}
+
+/// [`Size::room`] of the vectors.
+pub fn room(number: u64) -> [u8; ROOM] {
+    let room = Size::VECTORS.room(number);
+    room.try_into().expect("as long as the room")
+}
+
+/// A header without anything.
+pub const fn plain(kind: Type) -> Header {
+    let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
+    header.kind = kind;
+    header
+}
+
+/// [`Size::submit`] of the vectors.
+pub fn submit(number: u64) -> Header {
+    Size::VECTORS.submit(number)
+}
+
+/// [`Size::phase2a`] of the vectors.
+pub fn phase2a(ballot: u64, slot: u64, number: u64) -> Header {
+    Size::VECTORS.phase2a(ballot, slot, number)
+}
+
+/// [`Size::phase2b`] of the vectors.
+pub fn phase2b(ballot: u64, slot: u64, number: u64, position: u8) -> Header {
+    Size::VECTORS.phase2b(ballot, slot, number, position)
+}
+
+/// A question about a slot.
+pub const fn about(kind: Type, slot: u64) -> Header {
+    let mut header = plain(kind);
+    header.slot = slot;
+    header
+}
+
+/// A call of control.
+pub const fn call(kind: Type, counter: u64) -> Header {
+    let mut header = plain(kind);
+    header.boot = BOOT;
+    header.value.origin_boot = 1;
+    header.value.counter = counter;
+    header
+}
+
+/// The same for a coordinator.
+pub const fn of_coordinator(header: Header) -> Header {
+    let mut header = header;
+    header.flags |= COORDINATOR;
+    header
+}
+
+/// A frame from the client.
+pub fn frame(form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
+    frame_from(&address(CLIENT), form, header, room)
+}
+
+/// A frame from anybody.
+pub fn frame_from(from: &Address, form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
+    let mut buffer = vec![0; 2000];
+    let frame = form.write(&mut buffer, from, &address(OWN), header, room);
+    frame.expect("a room of whole words").to_vec()
+}
+
+/// What arrives from the network.
+pub fn network(header: &Header, number: u64) -> Event {
+    Event::Frame(Port::Network, frame(Form::Udp, header, &room(number)))
+}
+
+/// What arrives from the owner.
+pub fn owner(header: &Header) -> Event {
+    Event::Frame(Port::Owner, frame(Form::Udp, header, &room(0)))
+}
+
+/// Makes all sums right again in a frame that was changed, as far as it has them.
+pub fn seal(frame: &mut [u8]) {
+    let is_udp = frame.len() > 42 && frame[12..14] == [8, 0];
+    let at = if is_udp { 42 } else { 18 };
+    if frame.len() >= at + 62 {
+        let room = sum(0, &frame[at + 62..]);
+        frame[at + 56..at + 58].copy_from_slice(&room.to_be_bytes());
+    }
+    if is_udp {
+        frame[24..26].fill(0);
+        let ip = !sum(0, &frame[14..34]);
+        frame[24..26].copy_from_slice(&ip.to_be_bytes());
+        frame[40..42].fill(0);
+        let length = (frame.len() - 34).to_be_bytes();
+        let pseudo = sum(sum(sum(0, &frame[26..34]), &length), &[0, 17]);
+        let whole = udp(sum(pseudo, &frame[34..]));
+        frame[40..42].copy_from_slice(&whole.to_be_bytes());
+    }
+}

@@ -1,0 +1,410 @@
+//! Faults that are planted on purpose, one at a time, and must be found.
+//!
+//! One in a P4 program, a core or a program for kernels is found by the vectors; one in a reference program by the tests of its crate, since
+//! the reference itself is what vectors are made from.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use quorate_p4::Sources;
+use quorate_xdp::{Entry, compile};
+use serde::Deserialize;
+
+use crate::{
+    Program,
+    compare::run,
+    device::Reference,
+    directed,
+    frames::Size,
+    p4::{Switch, sources},
+    random,
+    rtl::{self, Bus},
+    xdp::{self, Kernel},
+};
+
+/// Where a fault is planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Where {
+    /// In `crates/devices/offload`.
+    Reference,
+    /// In `crates/devices/programs/p4`.
+    P4,
+    /// In `crates/devices/programs/rtl`.
+    Rtl,
+    /// In `crates/devices/programs/xdp/bpf`.
+    Xdp,
+}
+
+/// A change of a text.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Edit {
+    /// The file, in the folder of the target.
+    pub file: String,
+    /// What stands there once.
+    pub find: String,
+    /// What stands there instead.
+    pub replace: String,
+}
+
+/// A fault.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Mutant {
+    /// Of its file.
+    #[serde(skip)]
+    pub name: String,
+    /// What is wrong then.
+    pub about: String,
+    /// The rules that it takes out.
+    pub rules: Vec<String>,
+    /// Where it is planted.
+    pub target: Where,
+    /// For P4, cores and the kernel: which program is run.
+    pub program: Option<String>,
+    /// For cores: of 512 bits; else of 64.
+    #[serde(default)]
+    pub wide: bool,
+    /// What is changed.
+    #[serde(rename = "edit")]
+    pub edits: Vec<Edit>,
+}
+
+/// Random frames that look for a fault.
+const RANDOM: usize = 200_000;
+
+fn own() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The workspace.
+fn root() -> PathBuf {
+    own().join("../../..")
+}
+
+/// All of them, by name.
+pub fn all() -> Result<Vec<Mutant>, String> {
+    let mut mutants = Vec::new();
+    let folder = own().join("mutants");
+    let list = fs::read_dir(&folder).map_err(|error| error.to_string())?;
+    for entry in list {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let text = fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let mutant = toml::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
+        mutants.push(Mutant { name, ..mutant });
+    }
+    mutants.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(mutants)
+}
+
+impl Mutant {
+    /// Applies its edits to the texts that they name; each must find its place exactly once.
+    fn change(
+        &self,
+        read: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<(String, String)>, String> {
+        let mut texts: Vec<(String, String)> = Vec::new();
+        for edit in &self.edits {
+            let known = texts.iter().position(|(file, _)| *file == edit.file);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    let text = read(&edit.file);
+                    let text = text.ok_or_else(|| format!("{}: no {}", self.name, edit.file))?;
+                    texts.push((edit.file.clone(), text));
+                    texts.len() - 1
+                }
+            };
+            let text = &mut texts[at].1;
+            let find = edit.find.trim_matches('\n');
+            let times = text.matches(find).count();
+            if times != 1 {
+                let (name, file) = (&self.name, &edit.file);
+                return Err(format!("{name}: {times} places in {file} for {find:?}"));
+            }
+            *text = text.replace(find, edit.replace.trim_matches('\n'));
+        }
+        Ok(texts)
+    }
+
+    /// Where it was found; `None` if it was not.
+    pub fn judge(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
+        match self.target {
+            Where::P4 => self.judge_p4(check),
+            Where::Rtl => self.judge_core(&folder.join("rtl"), check),
+            Where::Xdp => self.judge_kernel(&folder.join("xdp"), check),
+            Where::Reference => self.judge_reference(folder, check),
+        }
+    }
+
+    /// The programs for switches with it planted.
+    pub fn sources(&self) -> Result<Sources, String> {
+        let mut sources = sources().map_err(|error| error.to_string())?;
+        for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
+            sources.put(&file, text);
+        }
+        Ok(sources)
+    }
+
+    fn judge_p4(&self, check: bool) -> Result<Option<String>, String> {
+        let sources = self.sources()?;
+        let program = self.program()?;
+        if check {
+            Switch::new(&sources, program)?;
+            return Ok(Some("it compiles".to_owned()));
+        }
+        find(program, || Switch::new(&sources, program))
+    }
+
+    /// In a copy of the sources, which stays for the next one.
+    fn judge_kernel(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
+        let text = |error: io::Error| error.to_string();
+        let program = self.program()?;
+        let clang = compile::clang().ok_or("clang is not installed")?;
+        let copied = folder.join("bpf");
+        fs::create_dir_all(&copied).map_err(text)?;
+        copy(&xdp::sources(), &copied).map_err(text)?;
+        let read = |file: &str| fs::read_to_string(xdp::sources().join(file)).ok();
+        for (file, changed) in self.change(read)? {
+            fs::write(copied.join(file), changed).map_err(text)?;
+        }
+        let made = folder.join(format!("{}.o", program.name()));
+        compile::compile(&clang, &copied, program.name(), &made)?;
+        let object = fs::read(&made).map_err(text)?;
+        let device = || Kernel::new(program, Entry::Network, Some(object.clone()));
+        if check {
+            device()?;
+            return Ok(Some("it compiles, and the kernel takes it".to_owned()));
+        }
+        find(program, device)
+    }
+
+    fn program(&self) -> Result<Program, String> {
+        let program = self.program.as_deref().and_then(Program::of);
+        program.ok_or_else(|| format!("{}: which program?", self.name))
+    }
+
+    /// In a copy of the sources, which stays for the next one.
+    fn judge_core(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
+        let text = |error: io::Error| error.to_string();
+        let copied = folder.join("sources");
+        fs::create_dir_all(&copied).map_err(text)?;
+        copy(&rtl::sources(), &copied).map_err(text)?;
+        let read = |file: &str| fs::read_to_string(rtl::sources().join(file)).ok();
+        for (file, changed) in self.change(read)? {
+            fs::write(copied.join(file), changed).map_err(text)?;
+        }
+        let program = self.program()?;
+        let bus = if self.wide { Bus::Wide } else { Bus::Narrow };
+        let folder = folder.join(bus.target());
+        let simulator = rtl::build(&copied, &folder, program, bus, Size::VECTORS)?;
+        if check {
+            return Ok(Some("it compiles".to_owned()));
+        }
+        let mut reference = Reference::new(program);
+        let directed = directed::events(program);
+        let expected = directed
+            .iter()
+            .map(|event| crate::Device::step(&mut reference, event));
+        let expected = expected.collect::<Result<Vec<_>, _>>()?;
+        let random = random::events(program, 1, RANDOM);
+        for (name, events, expected) in [
+            ("directed", &directed, &expected),
+            ("random", &random.0, &random.1),
+        ] {
+            let Some(found) = rtl::run(&simulator, events)? else {
+                return Ok(Some(format!("{name}, it gives up")));
+            };
+            let differs = found.iter().zip(expected).position(|(a, b)| a != b);
+            if let Some(at) = differs {
+                return Ok(Some(format!("{name}, event {at}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// In a copy of the crate, which stays for the next one.
+    fn judge_reference(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
+        workshop(folder).map_err(|error| error.to_string())?;
+        let sources = root().join("crates/devices/offload/src");
+        for (file, text) in self.change(|file| fs::read_to_string(sources.join(file)).ok())? {
+            let place = folder.join("crates/devices/offload/src").join(file);
+            fs::write(place, text).map_err(|error| error.to_string())?;
+        }
+        let (built, said) = cargo(folder, &["--no-run"])?;
+        if !built {
+            return Err(format!("{} does not compile\n{said}", self.name));
+        }
+        if check {
+            return Ok(Some("it compiles".to_owned()));
+        }
+        let (passed, said) = cargo(folder, &[])?;
+        let failed = said.lines().filter_map(|line| {
+            let test = line.strip_prefix("test ")?;
+            test.strip_suffix(" ... FAILED")
+        });
+        let failed: Vec<&str> = failed.collect();
+        Ok((!passed).then(|| match failed.as_slice() {
+            [] => "the tests ended".to_owned(),
+            [one] => (*one).to_owned(),
+            [one, rest @ ..] => format!("{one}, and {} more", rest.len()),
+        }))
+    }
+}
+
+/// Where a device first differs from the reference: in the directed set, or in a fresh one, in the random set.
+fn find<D: crate::Device>(
+    program: Program,
+    device: impl Fn() -> Result<D, String>,
+) -> Result<Option<String>, String> {
+    let events = directed::events(program);
+    let mut reference = Reference::new(program);
+    let expected = events
+        .iter()
+        .map(|event| crate::Device::step(&mut reference, event));
+    let expected = expected.collect::<Result<Vec<_>, _>>()?;
+    if let Err(difference) = run(&mut device()?, &events, &expected) {
+        return Ok(Some(format!("directed, event {}", difference.at)));
+    }
+    let (events, expected) = random::events(program, 1, RANDOM);
+    let found = run(&mut device()?, &events, &expected).err();
+    Ok(found.map(|difference| format!("random, event {}", difference.at)))
+}
+
+const COPIED: [&str; 3] = ["quorate-offload", "quorate-core", "quorate-dice"];
+
+/// The crate and what it is made of, as they are now. Files that are equal are not touched.
+fn workshop(folder: &Path) -> io::Result<()> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
+    let members = COPIED.map(|name| format!("\"crates/{name}\"")).join(", ");
+    let from = manifest.find("members = [").unwrap_or(0);
+    let to = manifest[from..]
+        .find("\n]")
+        .map_or(from, |at| from + at + 2);
+    let manifest = format!(
+        "{}members = [{members}]{}",
+        &manifest[..from],
+        &manifest[to..]
+    );
+    put(&folder.join("Cargo.toml"), &manifest)?;
+    put(
+        &folder.join("Cargo.lock"),
+        &fs::read_to_string(root().join("Cargo.lock"))?,
+    )?;
+    for name in COPIED {
+        copy(
+            &root().join("crates").join(name),
+            &folder.join("crates").join(name),
+        )?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            put(&target, &fs::read_to_string(entry.path())?)?;
+        }
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &str) -> io::Result<()> {
+    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+        return Ok(());
+    }
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, text)
+}
+
+/// Whether the tests pass, and what they say.
+fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
+    // The compiler beside this cargo, whatever a dependency's folder asks for.
+    let cargo = Path::new(env!("CARGO"));
+    let output = Command::new(cargo)
+        .args([
+            "test",
+            "--offline",
+            "--package",
+            "quorate-offload",
+            "--lib",
+            "--tests",
+            "--no-fail-fast",
+        ])
+        .args(words)
+        .env("RUSTC", cargo.with_file_name("rustc"))
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("RUSTFLAGS", "-Awarnings")
+        .current_dir(folder)
+        .output()
+        .map_err(|error| error.to_string())?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !words.is_empty() {
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+    }
+    Ok((output.status.success(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That every one finds its place; whether each is found takes `cargo xtask mutants`.
+    #[test]
+    fn every_mutant_has_its_place() {
+        let mutants = all().unwrap();
+        for target in [Where::P4, Where::Rtl, Where::Xdp, Where::Reference] {
+            let count = mutants
+                .iter()
+                .filter(|mutant| mutant.target == target)
+                .count();
+            assert!(count >= 5, "{target:?}: {count}");
+        }
+        let sources = sources().unwrap();
+        let reference = root().join("crates/devices/offload/src");
+        for mutant in &mutants {
+            let changed = match mutant.target {
+                Where::P4 => mutant.change(|file| sources.get(file).map(str::to_owned)),
+                Where::Rtl => {
+                    mutant.change(|file| fs::read_to_string(rtl::sources().join(file)).ok())
+                }
+                Where::Xdp => {
+                    mutant.change(|file| fs::read_to_string(xdp::sources().join(file)).ok())
+                }
+                Where::Reference => {
+                    mutant.change(|file| fs::read_to_string(reference.join(file)).ok())
+                }
+            };
+            assert!(changed.is_ok(), "{changed:?}");
+            assert!(
+                !mutant.about.is_empty() && !mutant.rules.is_empty(),
+                "{}",
+                mutant.name
+            );
+        }
+    }
+
+    /// Those in P4 take no compiler, so they are all looked for, here too.
+    #[test]
+    fn every_mutant_of_a_switch_is_found() {
+        for mutant in all()
+            .unwrap()
+            .iter()
+            .filter(|mutant| mutant.target == Where::P4)
+        {
+            let found = mutant.judge_p4(false).unwrap();
+            assert!(found.is_some(), "{} is not found", mutant.name);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The cores for FPGAs, as programs that Verilator makes of them.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use crate::{
+    Device, Event, Program,
+    frames::Size,
+    vectors::{Sent, read_answer, write_event},
+};
+
+/// What makes a program of a core.
+const TOOLS: [&str; 3] = ["verilator", "make", "g++"];
+
+/// How wide a core's bus is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// 64 bits: a frame of UDP with 32 bytes of value is 17 words.
+    Narrow,
+    /// 512 bits: three words.
+    Wide,
+}
+
+impl Bus {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
+
+    /// Of a word.
+    pub const fn bits(self) -> usize {
+        match self {
+            Self::Narrow => 64,
+            Self::Wide => 512,
+        }
+    }
+
+    /// Of the target.
+    pub fn target(self) -> String {
+        format!("rtl-{}", self.bits())
+    }
+
+    /// The core's module.
+    pub fn core(self, program: Program) -> String {
+        format!("{}{}", program.name(), self.bits())
+    }
+
+    /// What the core is made of, in the order in which it builds on itself.
+    pub fn files(self, program: Program) -> Vec<String> {
+        let bits = self.bits();
+        let names: &[&str] = match self {
+            Self::Narrow => &["front", "leave"],
+            Self::Wide => &["memory", "front", "leave"],
+        };
+        let own = program.name();
+        let parts = names.iter().copied().chain([own]);
+        let parts = parts.map(|name| format!("{name}{bits}.sv"));
+        std::iter::once("quorate.sv".to_owned())
+            .chain(parts)
+            .collect()
+    }
+}
+
+/// The committed cores.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/rtl")
+}
+
+/// A tool that is not there.
+pub fn missing() -> Option<&'static str> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = |tool: &str| env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    TOOLS.into_iter().find(|tool| !is_there(tool))
+}
+
+/// The program of a core, once it is built: of either bus, so that a node finds it.
+pub fn simulator(folder: &Path, program: Program) -> PathBuf {
+    let name = program.name();
+    folder.join(name).join(format!("V{name}"))
+}
+
+/// Builds it from sources; a warning is an error.
+pub fn build(
+    sources: &Path,
+    folder: &Path,
+    program: Program,
+    bus: Bus,
+    size: Size,
+) -> Result<PathBuf, String> {
+    if let Some(tool) = missing() {
+        return Err(format!("{tool} is not installed"));
+    }
+    let (name, core, bits) = (program.name(), bus.core(program), bus.bits());
+    let made = folder.join(name);
+    fs::create_dir_all(&made).map_err(|error| error.to_string())?;
+    let sources = sources.canonicalize().map_err(|error| error.to_string())?;
+    let output = Command::new("verilator")
+        .args(["--cc", "--exe", "--build", "-O3", "-Wall", "--Mdir"])
+        .arg(&made)
+        // Parts of words, and numbers that only the other program needs.
+        .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
+        .args(["--top-module", &core, "--prefix", &format!("V{name}")])
+        .args([
+            format!("-GROOM={}", size.room),
+            format!("-GCELLS={}", size.cells),
+        ])
+        .args(["-CFLAGS", &format!("-O2 -DCORE=V{name} -DBUS={bits}")])
+        .args(bus.files(program).iter().map(|file| sources.join(file)))
+        .arg(sources.join("bench.cpp"))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{core} is not built\n{said}"));
+    }
+    Ok(simulator(folder, program))
+}
+
+/// A simulator that gets the next event when it has answered the last one, as a node runs it.
+pub struct Core {
+    child: Child,
+    to: ChildStdin,
+    from: ChildStdout,
+}
+
+impl Core {
+    /// Runs it until it is dropped.
+    pub fn start(simulator: &Path) -> Result<Self, String> {
+        let mut child = Command::new(simulator)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (to, from) = pipes.expect("both were asked for");
+        Ok(Self { child, to, from })
+    }
+}
+
+impl Device for Core {
+    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+        write_event(&mut self.to, event).map_err(|error| error.to_string())?;
+        let answer = read_answer(&mut self.from).map_err(|error| error.to_string())?;
+        answer.ok_or_else(|| "it gave up".to_owned())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a simulator makes of events, one frame close behind the other; `None` if it gives up.
+pub fn run(simulator: &Path, events: &[Event]) -> Result<Option<Vec<Vec<Sent>>>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let input = simulator.with_extension("in");
+    let mut bytes = Vec::new();
+    for event in events {
+        write_event(&mut bytes, event).map_err(text)?;
+    }
+    fs::write(&input, &bytes).map_err(text)?;
+    let output = Command::new(simulator)
+        .stdin(fs::File::open(&input).map_err(text)?)
+        .output()
+        .map_err(text)?;
+    let mut answers = Vec::new();
+    let mut rest = &output.stdout[..];
+    while let Ok(Some(answer)) = read_answer(&mut rest) {
+        answers.push(answer);
+    }
+    Ok(output.status.success().then_some(answers))
+}

@@ -1,0 +1,132 @@
+//! The programs for kernels, loaded into this one and run by hand.
+
+use std::path::{Path, PathBuf};
+
+use quorate_offload::{Port, link::ETHER_TYPE};
+use quorate_xdp::{Entry, Failed, Fate, Role, Settings, VerifierLogLevel};
+
+use crate::{
+    Device, Event, Program,
+    frames::{CELLS, Ways, setup},
+    vectors::Sent,
+};
+
+/// The committed programs.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/xdp/bpf")
+}
+
+/// As all targets are told.
+pub fn settings(program: Program) -> Settings {
+    let ways = Ways::of(program);
+    let settings = Settings::of(setup(), &ways.votes, &ways.proposals, &ways.decisions);
+    Settings {
+        cells: u32::try_from(CELLS).expect("few"),
+        tap: 1 << 16,
+        ..settings.expect("one route of each kind")
+    }
+}
+
+/// Why programs cannot be loaded here; `None` if they can.
+pub fn missing() -> Option<String> {
+    let loaded = quorate_xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
+    match loaded {
+        Ok(_) => None,
+        // Whatever else is wrong is a fault of ours, not of the machine.
+        Err(failed) => failed.is_forbidden().then(|| failed.to_string()),
+    }
+}
+
+const fn role(program: Program) -> Role {
+    match program {
+        Program::Acceptor => Role::Acceptor,
+        Program::Coordinator => Role::Coordinator,
+        Program::Host => Role::Host,
+    }
+}
+
+/// A device in the kernel, with the hook that frames of the network come by.
+pub struct Kernel {
+    program: Program,
+    hook: Entry,
+    /// Other programs than the committed ones.
+    object: Option<Vec<u8>>,
+    device: quorate_xdp::Device,
+}
+
+impl Kernel {
+    /// Loaded; `object`: with a fault in it.
+    pub fn new(program: Program, hook: Entry, object: Option<Vec<u8>>) -> Result<Self, String> {
+        let device = load(program, object.as_deref()).map_err(|failed| failed.to_string())?;
+        Ok(Self {
+            program,
+            hook,
+            object,
+            device,
+        })
+    }
+}
+
+fn load(program: Program, object: Option<&[u8]>) -> Result<quorate_xdp::Device, Failed> {
+    let (role, settings) = (role(program), settings(program));
+    match object {
+        None => quorate_xdp::Device::load(role, &settings),
+        Some(object) => {
+            let log = VerifierLogLevel::default();
+            quorate_xdp::Device::load_object(role, &settings, object, log)
+        }
+    }
+}
+
+const ETHERNET: usize = 14;
+/// With a header of IPv4.
+const IPV4: usize = 34;
+
+/// No driver hands on less than an Ethernet header, and the kernel runs nothing on it by hand; tc wants a byte behind it,
+/// and a whole header of IPv4 if the EtherType says so. What ends earlier goes in as another frame that ends too early.
+fn whole_enough(frame: &[u8], hook: Entry) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    if frame.len() < ETHERNET {
+        frame.resize(ETHERNET - 2, 0);
+        frame.extend(ETHER_TYPE.to_be_bytes());
+    }
+    if hook == Entry::Traffic {
+        if frame.len() < IPV4 && frame[12..14] == [8, 0] {
+            frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+        }
+        if frame.len() == ETHERNET {
+            frame.push(0);
+        }
+    }
+    frame
+}
+
+impl Device for Kernel {
+    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+        let text = |failed: Failed| failed.to_string();
+        let Event::Frame(port, frame) = event else {
+            // Power that goes takes programs and maps with it.
+            self.device = load(self.program, self.object.as_deref()).map_err(text)?;
+            return Ok(Vec::new());
+        };
+        let entry = match port {
+            Port::Network => self.hook,
+            Port::Owner => Entry::Owner,
+        };
+        let length = frame.len();
+        let mut frame = whole_enough(frame, entry);
+        let fate = self.device.put(entry, &mut frame).map_err(text)?;
+        frame.truncate(length.max(ETHERNET));
+        let mut sent = match fate {
+            Fate::Taken => Vec::new(),
+            Fate::Passed => vec![(port.other(), frame)],
+            Fate::ToNetwork => vec![(Port::Network, frame)],
+            Fate::ToOwner => vec![(Port::Owner, frame)],
+        };
+        while self
+            .device
+            .tapped(|frame| sent.push((Port::Owner, frame.to_vec())))
+        {}
+        Ok(sent)
+    }
+}

@@ -1,0 +1,273 @@
+// The acceptor for a bus of 64 bits: answers while the frame still arrives, and takes an answer back if its end is bad.
+//
+// docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is in the upper
+// bits of its first word. Words of a frame come without gaps, and frames begin at least eight words apart, as the
+// shortest ones of Ethernet do. Eleven cycles behind a word its answer leaves, at the network's port (0), the owner's
+// (1), or both; at the last word `m_abort` says that the frame is none, as a MAC says by its check sequence.
+//
+// Since the header begins at byte 42 or 18, its words are words of the bus: slot, ballot and counter are one each. A
+// raw frame is three words ahead of one of UDP.
+module acceptor64
+    import quorate::*;
+#(
+    // Bytes of the room for a value, whole words: frames have 104 more, or 80.
+    parameter int ROOM = 32,
+    // Of the ring, a power of two.
+    parameter int CELLS = 64,
+    parameter logic [31:0] GROUP = 32'h0a0b0c0d,
+    parameter logic [15:0] UDP_PORT = 16'd47100,
+    parameter logic [47:0] OWN_MAC = 48'h020000000001,
+    parameter logic [31:0] OWN_IP = 32'h0a000001,
+    parameter logic [47:0] HEARD_MAC = 48'h030000000055,
+    parameter logic [47:0] OWNER_MAC = 48'h020000000002,
+    parameter logic [31:0] OWNER_IP = 32'h0a000002,
+    parameter logic [47:0] FIRST_MAC = 48'h030000000003,
+    parameter logic [31:0] FIRST_IP = 32'hef000003,
+    parameter logic [47:0] SECOND_MAC = 48'h030000000004,
+    parameter logic [31:0] SECOND_IP = 32'hef000004
+) (
+    input  logic        clk,
+    // Everything is forgotten: cells one by one, until `ready`.
+    input  logic        rst,
+    output logic        ready,
+    input  logic        s_valid,
+    input  logic        s_last,
+    // Of the last word, 1 to 8; 8 in others.
+    input  logic [3:0]  s_bytes,
+    input  logic [63:0] s_data,
+    // Where the frame arrives: 0 network, 1 owner.
+    input  logic        s_port,
+    // Goes through, and says which frame an answer belongs to.
+    input  logic [31:0] s_tag,
+    output logic [1:0]  m_valid,
+    output logic        m_last,
+    output logic        m_abort,
+    output logic [3:0]  m_bytes,
+    output logic [63:0] m_data0,
+    output logic [63:0] m_data1,
+    output logic [31:0] m_tag
+);
+    localparam int INDEX = $clog2(CELLS);
+    // Memories of the device are swept together; there are 32 counters.
+    localparam int SWEEP = INDEX < 5 ? 5 : INDEX;
+
+    if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
+    if (CELLS < 2 || CELLS != 1 << INDEX) $error("cells are a power of two");
+
+    word_t now, leaving;
+    logic [12:0][63:0] words;
+    logic [ROOM/8-1:0][63:0] room, made_room, held_room;
+    logic [12:5][63:0] h;
+    logic raw, decides, finishes, ends, looks, of_owner, single;
+    logic [7:0] admitted;
+
+    front64 #(
+        .COORDINATOR(1'b0), .ROOM(ROOM), .GROUP(GROUP), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .HEARD_MAC(HEARD_MAC)
+    ) front (.*);
+
+    way_t way;
+    logic bad, shows;
+    logic [12:5][63:0] made;
+
+    leave64 #(
+        .ROOM(ROOM), .UDP_PORT(UDP_PORT), .OWN_MAC(OWN_MAC), .OWN_IP(OWN_IP), .OWNER_MAC(OWNER_MAC), .OWNER_IP(OWNER_IP)
+    ) leave (.words(words[4:1]), .decided(way), .*);
+
+    logic [3:0] what;
+    logic [63:0] slot;
+    always_comb begin
+        what = h[5][39:36];
+        slot = h[6];
+    end
+
+    // Memories lose nothing by themselves: they are swept behind a reset.
+    logic [SWEEP-1:0] sweep;
+    always_ff @(posedge clk) begin
+        if (!ready) sweep <= sweep + 1;
+        if (!ready && sweep == '1) ready <= 1;
+        if (rst) begin
+            ready <= 0;
+            sweep <= 0;
+        end
+    end
+
+    // ---- The record, and the cells ([offload-6], [offload-14]).
+
+    logic [63:0] ballot, last_ballot, lowest;
+    logic [3:0] own_position;
+    logic [31:0] boot, owner_boot;
+    logic [63:0] owner_counter;
+    (* no_rw_check *) logic [63:0] counters[32];
+
+    (* no_rw_check *) cell_t cells[CELLS];
+    (* no_rw_check *) logic [ROOM/8-1:0][63:0] rooms[CELLS];
+    cell_t held;
+    logic is_held, is_voted;
+    always_comb begin
+        is_held = held.ballot != 0 && held.slot == slot;
+        is_voted = is_held && held.ballot == ballot;
+    end
+
+    // The slot is there two cycles before it is asked for.
+    always_ff @(posedge clk) begin
+        if (looks) begin
+            held <= cells[slot[INDEX-1:0]];
+            held_room <= rooms[slot[INDEX-1:0]];
+        end
+    end
+
+    // ---- What the program says ([offload-5] to [offload-8], [offload-17]), and the record after it.
+
+    logic [7:0] said;
+    logic older;
+    logic [63:0] next_ballot, next_last, next_lowest;
+    logic [3:0] next_position;
+    logic [31:0] next_boot;
+    always_comb begin
+        older = h[10][31:0] < owner_boot || (h[10][31:0] == owner_boot && h[11] <= owner_counter);
+        said = WELL;
+        next_ballot = ballot;
+        next_last = last_ballot;
+        next_lowest = lowest;
+        next_position = own_position;
+        next_boot = boot;
+        case (what)
+            PHASE2A:
+                if (ballot == 0) said = WHY_DISARMED;
+                else if (h[7] != ballot) said = WHY_BALLOT;
+                else if (slot < lowest) said = WHY_FLOOR;
+                else if (slot - lowest >= 64'(CELLS)) said = WHY_FULL;
+            PHASE1A:
+                if (ballot == 0) said = WHY_DISARMED;
+            ARM, FLOOR, FENCE:
+                if (boot == 0 || h[9][31:0] != boot) said = WHY_BOOT;
+                else if (older) said = WHY_ORDER;
+                else if (what == FENCE) begin
+                    next_ballot = 0;
+                    next_position = 0;
+                end else if (what == ARM && h[7] == 0) said = WHY_RANGE;
+                else if (what == ARM && ballot != 0 && (h[7] != ballot || h[5][35:32] != own_position)) said = WHY_ARMED;
+                else if (what == ARM && h[7] < last_ballot) said = WHY_BALLOT;
+                else if (slot < lowest) said = WHY_FLOOR;
+                else begin
+                    next_lowest = slot;
+                    if (what == ARM) begin
+                        next_ballot = h[7];
+                        next_last = h[7];
+                        next_position = h[5][35:32];
+                    end
+                end
+            BOOT:
+                if (h[9][31:0] == 0 || (boot != 0 && h[9][31:0] != boot)) said = WHY_BOOT;
+                else next_boot = h[9][31:0];
+            default: ;
+        endcase
+    end
+
+    // ---- Where the frame goes: known with its tenth word, before its first one leaves.
+
+    always_comb begin
+        way = '0;
+        way.raw = raw;
+        way.mac = FIRST_MAC;
+        way.ip = FIRST_IP;
+        way.port = UDP_PORT;
+        if (admitted >= WHY_FOREIGN && admitted <= WHY_OTHER) way.to = now.port ? 2'b01 : 2'b10;
+        else if (admitted == WELL) begin
+            way.answers = 1;
+            if (of_owner) way.to = 2'b10;
+            else if (said == WELL) way.to = (what == PHASE2A && !is_voted) ? 2'b11 : 2'b01;
+            else if (single) begin
+                way.back = 1;
+                way.to = now.port ? 2'b10 : 2'b01;
+                way.mac = {words[0][15:0], words[1][63:32]};
+                way.ip = words[3][47:16];
+                way.port = words[4][47:32];
+            end
+        end
+        bad = admitted >= WHY_LENGTH && admitted <= WHY_PORT;
+    end
+
+    // ---- The answer's header and room, before their first byte leaves.
+
+    always_comb begin
+        for (int i = 5; i <= 12; i++) made[i] = h[i];
+        for (int i = 0; i < ROOM / 8; i++) made_room[i] = is_held ? held_room[i] : 64'd0;
+        shows = what == PHASE1A || what == READ || (what == PHASE2A && is_voted);
+        made[7] = ballot;
+        // Reason and flags.
+        made[9][55:32] = 0;
+        made[9][31:0] = boot;
+        if (said != WELL) begin
+            made[5] = {16'd0, MAGIC, REFUSED, own_position, GROUP};
+            made[8] = lowest;
+            made[9][55:48] = said;
+            shows = 0;
+        end else if (what == PHASE2A || what == PHASE1A || what == READ) begin
+            made[5] = {16'd0, MAGIC, what == PHASE2A ? PHASE2B : what == PHASE1A ? PHASE1B : CELL, own_position, GROUP};
+            made[8] = ballot;
+            if (what == PHASE2A && is_voted) made[9][33] = 1;
+            if (shows) begin
+                made[8] = is_held ? held.ballot : 64'd0;
+                made[9][63:56] = is_held ? held.kind : 8'd0;
+                made[10] = is_held ? {held.origin, held.origin_boot} : 64'd0;
+                made[11] = is_held ? held.counter : 64'd0;
+                made[12] = is_held ? {held.length, held.sum, held.crc} : 64'd0;
+            end
+        end else begin
+            made[5] = {16'd0, MAGIC, DONE, next_position, GROUP};
+            made[6] = next_lowest;
+            made[7] = next_ballot;
+            made[8] = 0;
+            made[9] = {32'd0, next_boot};
+            if (what == ASK) made[11] = h[10][63:32] < 32 ? counters[h[10][36:32]] : 64'd0;
+            made[12] = {16'(ROOM), h[12][47:32], 32'(CELLS)};
+        end
+    end
+
+    // ---- At the frame's end: what it changes, if it was whole ([offload-16]), and its counter.
+
+    logic [7:0] counted;
+    logic votes;
+    logic [INDEX-1:0] write_at;
+    always_comb begin
+        votes = ends && admitted == WELL && said == WELL && what == PHASE2A && !is_voted;
+        write_at = ready ? slot[INDEX-1:0] : sweep[INDEX-1:0];
+        counted = admitted != WELL ? admitted : said;
+        if (admitted == WELL && said != WELL && !of_owner && !single) counted = WHY_SOURCE;
+    end
+
+    always_ff @(posedge clk) begin
+        if (!ready || votes) begin
+            cells[write_at] <= !ready ? '0 : '{ballot: ballot, slot: slot, kind: h[9][63:56], origin: h[10][63:32],
+                origin_boot: h[10][31:0], counter: h[11], length: h[12][63:48], sum: h[12][47:32], crc: h[12][31:0]};
+            rooms[write_at] <= room;
+        end
+        if (!ready) counters[sweep[4:0]] <= 0;
+        else if (ends && !(admitted == WELL && what == ASK)) counters[counted[4:0]] <= counters[counted[4:0]] + 1;
+        if (ends) begin
+            if (admitted == WELL) begin
+                if ((what == ARM || what == FLOOR || what == FENCE) && said != WHY_BOOT && said != WHY_ORDER) begin
+                    owner_boot <= h[10][31:0];
+                    owner_counter <= h[11];
+                end
+                if (said == WELL) begin
+                    ballot <= next_ballot;
+                    last_ballot <= next_last;
+                    lowest <= next_lowest;
+                    own_position <= next_position;
+                    boot <= next_boot;
+                end
+            end
+        end
+        if (rst) begin
+            ballot <= 0;
+            last_ballot <= 0;
+            lowest <= 0;
+            own_position <= 0;
+            boot <= 0;
+            owner_boot <= 0;
+            owner_counter <= 0;
+        end
+    end
+endmodule

@@ -1,0 +1,96 @@
+//! How the programs of `crates/devices/programs/xdp/bpf` become objects: for the build script, and for faults that are planted.
+//!
+//! Without anything of this crate, since the build script includes the file.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The programs, by the names of their files.
+pub const PROGRAMS: [&str; 6] = ["acceptor", "coordinator", "host", "decided", "pass", "echo"];
+
+/// The compiler, if there is one: `QUORATE_CLANG`, or `clang` of the path.
+pub fn clang() -> Option<PathBuf> {
+    tool("QUORATE_CLANG", "clang")
+}
+
+fn tool(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(named) = env::var_os(variable) {
+        return (!named.is_empty()).then(|| PathBuf::from(named));
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Compiles one program of this folder. What it says of its own place in the file system is cut off.
+pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result<(), String> {
+    let output = Command::new(clang)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-builtin"])
+        .args(["-Wall", "-Wextra", "-Werror"])
+        .arg(format!("-ffile-prefix-map={}=.", sources.display()))
+        .arg("-fdebug-compilation-dir=.")
+        .arg("-c")
+        .arg(sources.join(format!("{program}.bpf.c")))
+        .arg("-o")
+        .arg(to)
+        .output()
+        .map_err(|error| format!("{}: {error}", clang.display()))?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{program}.bpf.c does not compile\n{said}"))
+    }
+}
+
+/// Takes out what only debuggers read, for an object that is committed.
+pub fn strip(object: &Path) -> Result<(), String> {
+    let objcopy = tool("QUORATE_OBJCOPY", "llvm-objcopy").ok_or("llvm-objcopy is not installed")?;
+    let status = Command::new(objcopy)
+        .args(["-g", "--discard-all"])
+        .args(["--remove-section=.BTF.ext", "--remove-section=.rel.BTF.ext"])
+        .args([
+            "--remove-section=.rel.BTF",
+            "--remove-section=.llvm_addrsig",
+        ])
+        .arg(object)
+        .status()
+        .map_err(|error| error.to_string())?;
+    status
+        .success()
+        .then_some(())
+        .ok_or_else(|| "llvm-objcopy failed".to_owned())
+}
+
+/// All files that programs are made of, in the order of their names.
+pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let is_source = path
+            .extension()
+            .is_some_and(|ending| ending == "c" || ending == "h");
+        if is_source {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Of the names and bytes of all sources: what stands beside the committed objects.
+pub fn hash(folder: &Path) -> io::Result<String> {
+    let mut text = Vec::new();
+    for file in sources(folder)? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        text.extend_from_slice(name.as_bytes());
+        text.push(0);
+        text.extend(fs::read(&file)?);
+        text.push(0);
+    }
+    Ok(sha1_smol::Sha1::from(text).digest().to_string())
+}

@@ -1,0 +1,628 @@
+//! The lines that an operator reads on standard error: one for each thing that changed, with its
+//! cause and what it means, and none more often than needed.
+//!
+//! A level says who must care: error is a person now, warn a person tomorrow, info a change of
+//! state. `docs/operate.md` lists the lines; a test holds the two together.
+
+use quorate_core::{
+    ballot::Ballot,
+    effect::Role,
+    explanation::{End, Explanation},
+    node_id::NodeId,
+    time::Time,
+};
+use quorate_net::Limiter;
+use quorate_node::listener::Listener;
+use quorate_replica::{events::Event, tuner::Change};
+use tracing::Level;
+
+/// Lines of one kind beyond their burst wait for this long.
+const EVERY_MS: u64 = 10_000;
+/// An election is up to five lines; what happens again and again is no news.
+const LEADERSHIP_BURST: u32 = 20;
+const PROGRESS_BURST: u32 = 6;
+
+/// One line, without time and node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    level: Level,
+    /// What happened; the part before the first colon is the same each time.
+    text: String,
+    ballot: Option<Ballot>,
+}
+
+/// Makes lines of events, and remembers what a later line needs of an earlier event.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    node: NodeId,
+    limiter: Limiter<&'static str, Line>,
+    /// Why there is no leader, as far as this node was told.
+    unled: Option<String>,
+    /// The leader that was told of.
+    leader: Option<(NodeId, Ballot)>,
+    /// When this node's last ballot began.
+    campaign: Option<(Ballot, Time)>,
+    without_vote: bool,
+}
+
+impl Listener for Journal {
+    fn notice(&mut self, notice: &str) {
+        tracing::error!("{notice}");
+    }
+
+    /// What is only tried, for a few batches, is of interest to nobody but who looks for it.
+    fn change(&mut self, change: &Change) {
+        let Change { from, to, reason } = change;
+        if reason.is_probing() {
+            tracing::trace!(%from, %to, %reason, "batch and window");
+        } else {
+            tracing::debug!(%from, %to, %reason, "batch and window changed");
+        }
+    }
+
+    /// Takes in what this event is worth.
+    fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
+        let Some(line) = self.line(now, event, leads_never) else {
+            return;
+        };
+        let (kind, burst) = kind(event);
+        if let Some((line, left_out)) = self.limiter.offer(now, kind, burst, line) {
+            self.write(&line, left_out);
+        }
+    }
+
+    /// Writes what was held back and is due.
+    fn end_turn(&mut self, now: Time) {
+        while let Some((line, left_out)) = self.limiter.next_due(now) {
+            self.write(&line, left_out);
+        }
+    }
+}
+
+impl Journal {
+    pub(crate) const fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            limiter: Limiter::new(EVERY_MS),
+            unled: None,
+            leader: None,
+            campaign: None,
+            without_vote: false,
+        }
+    }
+
+    fn write(&self, line: &Line, left_out: u64) {
+        let node = self.node.0;
+        let ballot = line.ballot.map(tracing::field::display);
+        let left_out = (left_out > 0).then_some(left_out);
+        let text = &line.text;
+        match line.level {
+            Level::ERROR => tracing::error!(node, ballot, left_out, "{text}"),
+            Level::WARN => tracing::warn!(node, ballot, left_out, "{text}"),
+            Level::INFO => tracing::info!(node, ballot, left_out, "{text}"),
+            _ => tracing::debug!(node, ballot, left_out, "{text}"),
+        }
+    }
+
+    fn line(&mut self, now: Time, event: &Event, leads_never: Option<&str>) -> Option<Line> {
+        let line = |level, text: String| {
+            let ballot = None;
+            Some(Line {
+                level,
+                text,
+                ballot,
+            })
+        };
+        match event {
+            Event::Leadership(explanation) => self.leadership(now, *explanation),
+            Event::Role {
+                role,
+                leader,
+                ballot,
+            } => self.role(*role, *leader, *ballot),
+            Event::NoLeader {
+                for_ms,
+                connected,
+                members,
+            } => match leads_never {
+                Some(why) => line(Level::ERROR, format!("no leader is possible: {why}")),
+                None => line(
+                    Level::WARN,
+                    format!(
+                        "no leader: for {} s, with {connected} of {members} members connected; \
+                         nothing is written or read here until a majority agrees on one",
+                        for_ms / 1000
+                    ),
+                ),
+            },
+            Event::Behind(progress) => line(Level::INFO, format!("behind: {progress}")),
+            Event::StillBehind(progress) => line(Level::INFO, format!("still behind: {progress}")),
+            Event::Done {
+                activity,
+                slots,
+                ms,
+            } => line(
+                Level::INFO,
+                format!("done: {activity}, {slots} slots in {}", time(*ms)),
+            ),
+            Event::Level { at, ms } => line(
+                Level::INFO,
+                format!(
+                    "level: applied everything that is known to be decided, below slot {at}, \
+                     after {}",
+                    time(*ms)
+                ),
+            ),
+            Event::NoSegment { waits: true, why } => line(
+                Level::WARN,
+                format!(
+                    "no room for the log: {why}; when the segment in use is full, writes wait until \
+                     there is; nothing is lost"
+                ),
+            ),
+            Event::NoSegment { waits: false, why } => line(
+                Level::ERROR,
+                format!(
+                    "no new log segment: {why}; when the segment in use is full, the log fails"
+                ),
+            ),
+            Event::SegmentsAgain { ms } => line(
+                Level::INFO,
+                format!(
+                    "room for the log again: after {}, and writes go on",
+                    time(*ms)
+                ),
+            ),
+            Event::SlowWrite { ms, bytes } => line(
+                Level::WARN,
+                format!(
+                    "slow disk: a write of {bytes} bytes to the log took {ms} ms, and commits wait \
+                     for it"
+                ),
+            ),
+            Event::WriteHangs { ms } => line(
+                Level::WARN,
+                format!(
+                    "slow disk: a write to the log has not ended for {}; this node votes for \
+                     nothing meanwhile",
+                    time(*ms)
+                ),
+            ),
+            Event::LogFailed { why } => line(
+                Level::ERROR,
+                format!(
+                    "the log failed: {why}; this node neither votes nor leads until it is started \
+                     again"
+                ),
+            ),
+            Event::Unreadable { why } => line(
+                Level::ERROR,
+                format!("the log cannot be read back: {why}; `quorate log verify` shows more"),
+            ),
+            Event::ServiceTrouble { why } => line(
+                Level::WARN,
+                format!("the service is in trouble: {why}; this node goes on voting"),
+            ),
+            Event::ServiceWell => line(
+                Level::INFO,
+                "the service works again: commands are applied".to_owned(),
+            ),
+            Event::ServiceBack { why } => {
+                line(Level::WARN, format!("the service begins again: {why}"))
+            }
+            Event::SnapshotTaken { at, bytes } => line(
+                Level::INFO,
+                format!("snapshot: taken at slot {at}, {bytes} bytes"),
+            ),
+            Event::SnapshotInstalled { at } => line(
+                Level::INFO,
+                format!("snapshot: a peer's takes the place of all slots below {at}"),
+            ),
+            Event::SnapshotLoaded { at } => line(
+                Level::INFO,
+                format!("snapshot: the service goes on at slot {at}"),
+            ),
+            Event::SnapshotFailed { why } => line(Level::WARN, format!("snapshot: {why}")),
+            Event::Alarm(alarm) => line(
+                Level::ERROR,
+                format!(
+                    "a rule of the protocol was broken: {alarm}; stop the nodes, keep their \
+                     folders, report it"
+                ),
+            ),
+        }
+    }
+
+    fn leadership(&mut self, now: Time, explanation: Explanation) -> Option<Line> {
+        let line = |level, ballot, text| {
+            Some(Line {
+                level,
+                text,
+                ballot,
+            })
+        };
+        match explanation {
+            Explanation::LeaderSilent { leader, silent_us } => {
+                let why = format!("node {leader} was silent for {} ms", silent_us / 1000);
+                self.unled = Some(why.clone());
+                line(Level::WARN, None, format!("the leader is gone: {why}"))
+            }
+            Explanation::LeaderUnreachable { leader } => {
+                let why = format!("the connection to node {leader} broke");
+                self.unled = Some(why.clone());
+                line(Level::WARN, None, format!("the leader is gone: {why}"))
+            }
+            Explanation::Campaigns { ballot, why } => {
+                self.campaign = Some((ballot, now));
+                let cause = match self.unled.take() {
+                    Some(unled) => format!("{why}; {unled}"),
+                    None => why.to_string(),
+                };
+                let text = format!("tries to lead: {cause}");
+                line(Level::INFO, Some(ballot), text)
+            }
+            Explanation::Leads { ballot } => {
+                let began = self.campaign.filter(|(campaign, _)| *campaign == ballot);
+                let took = began.map_or(0, |(_, began)| now.since_us(began) / 1000);
+                self.leader = Some((self.node, ballot));
+                line(
+                    Level::INFO,
+                    Some(ballot),
+                    format!("leads: a majority promised within {took} ms"),
+                )
+            }
+            Explanation::NotElected { ballot, why } => {
+                line(Level::INFO, Some(ballot), format!("was not elected: {why}"))
+            }
+            Explanation::Engages { ballot } => line(
+                Level::WARN,
+                Some(ballot),
+                "engages auxiliaries: full replicas do not get on by themselves".to_owned(),
+            ),
+            Explanation::RingLaid { ballot, nodes } => {
+                let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();
+                let nodes = nodes.join(", ");
+                line(
+                    Level::INFO,
+                    Some(ballot),
+                    format!("lays a ring: votes come through nodes {nodes}"),
+                )
+            }
+            Explanation::Offloads { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "hands votes and counting to devices: they decide until they are asked to stop".to_owned(),
+            ),
+            Explanation::TakesBack { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "votes and counting are back from the devices: nothing is lost".to_owned(),
+            ),
+            Explanation::DeviceForgot => line(
+                Level::ERROR,
+                None,
+                "the device forgot votes that counted: this node votes no more; start it again, and it comes back as a new member"
+                    .to_owned(),
+            ),
+            Explanation::RingBreaks { ballot, slot } => line(
+                Level::WARN,
+                Some(ballot),
+                format!(
+                    "the ring got nowhere: nothing is decided at slot {slot}, votes come straight"
+                ),
+            ),
+            Explanation::Retires { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "retires auxiliaries: full replicas hold everything again".to_owned(),
+            ),
+            Explanation::StepsDown { ballot, why } => {
+                self.leader = None;
+                // Somebody else leads, or tries to: what a transfer looks like from here.
+                let level = match why {
+                    End::HigherBallot { .. } => Level::INFO,
+                    _ => Level::WARN,
+                };
+                self.unled = Some(format!("this node led until now: {why}"));
+                line(level, Some(ballot), format!("leads no more: {why}"))
+            }
+        }
+    }
+
+    fn role(&mut self, role: Role, leader: Option<NodeId>, ballot: Ballot) -> Option<Line> {
+        let text = match (role, leader) {
+            (Role::Learner, _) if !self.without_vote => {
+                self.without_vote = true;
+                return Some(Line {
+                    level: Level::WARN,
+                    text:
+                        "has no vote: it is no member of the configuration in force, or may have \
+                           forgotten votes; it learns and serves, and counts for no majority"
+                            .to_owned(),
+                    ballot: None,
+                });
+            }
+            // `Explanation::Leads` says it better, and so does `Explanation::Campaigns`.
+            (Role::Leader, _) => return None,
+            (Role::Candidate, _) if self.campaign.is_some_and(|(own, _)| own == ballot) => {
+                return None;
+            }
+            (_, Some(leader)) if self.leader != Some((leader, ballot)) => {
+                self.leader = Some((leader, ballot));
+                self.unled = None;
+                format!("follows: node {leader} leads, and what clients ask here goes there")
+            }
+            (Role::Candidate, None) => {
+                let why = self.unled.as_deref();
+                let why = why.unwrap_or("it has heard of no leader");
+                let text = format!("asks the others whether it may lead: {why}");
+                return Some(Line {
+                    level: Level::INFO,
+                    text,
+                    ballot: None,
+                });
+            }
+            _ => return None,
+        };
+        Some(Line {
+            level: Level::INFO,
+            text,
+            ballot: Some(ballot),
+        })
+    }
+}
+
+/// What counts as the same for the limiter, and how many of it are said at once. The last one of a
+/// kind is never left out: where one thing ends another, they are of one kind.
+const fn kind(event: &Event) -> (&'static str, u32) {
+    match event {
+        Event::Leadership(_) | Event::Role { .. } => ("leadership", LEADERSHIP_BURST),
+        Event::NoLeader { .. } => ("no leader", 1),
+        Event::Behind(_) | Event::StillBehind(_) | Event::Done { .. } | Event::Level { .. } => {
+            ("progress", PROGRESS_BURST)
+        }
+        Event::NoSegment { .. } | Event::SegmentsAgain { .. } => ("segments", 2),
+        Event::SlowWrite { .. } => ("slow write", 1),
+        Event::WriteHangs { .. } => ("write hangs", 1),
+        Event::LogFailed { .. } => ("log failed", 1),
+        Event::Unreadable { .. } => ("unreadable", 1),
+        Event::SnapshotTaken { .. }
+        | Event::SnapshotInstalled { .. }
+        | Event::SnapshotLoaded { .. } => ("snapshot", 2),
+        Event::SnapshotFailed { .. } => ("snapshot failed", 1),
+        Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. } => {
+            ("service", 4)
+        }
+        Event::Alarm(_) => ("alarm", 1),
+    }
+}
+
+/// Long times in seconds, short ones in milliseconds.
+fn time(ms: u64) -> String {
+    match ms {
+        10_000.. => format!("{} s", ms / 1000),
+        1_000.. => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => format!("{ms} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{
+        ballot::Era, effect::Alarm, explanation::Campaign, node_set::NodeSet, slot::Slot,
+    };
+    use quorate_replica::status::{Activity, Progress};
+
+    use super::*;
+
+    const BALLOT: Ballot = Ballot {
+        era: Era(0),
+        round: 3,
+        node: NodeId(2),
+    };
+
+    fn at_ms(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    fn texts(journal: &mut Journal, events: &[(u64, Event)]) -> Vec<String> {
+        let lines = events
+            .iter()
+            .filter_map(|(ms, event)| journal.line(at_ms(*ms), event, None));
+        lines
+            .map(|line| format!("{} {}", line.level, line.text))
+            .collect()
+    }
+
+    fn role(role: Role, leader: Option<u32>) -> Event {
+        Event::Role {
+            role,
+            leader: leader.map(NodeId),
+            ballot: BALLOT,
+        }
+    }
+
+    #[test]
+    fn an_election_is_told_with_its_cause() {
+        let silent = Explanation::LeaderSilent {
+            leader: NodeId(1),
+            silent_us: 153_400,
+        };
+        let campaigns = Explanation::Campaigns {
+            ballot: BALLOT,
+            why: Campaign::PreVotes,
+        };
+        let leads = Explanation::Leads { ballot: BALLOT };
+        let steps_down = Explanation::StepsDown {
+            ballot: BALLOT,
+            why: End::QuorumSilent,
+        };
+        let events = [
+            (0, Event::Leadership(silent)),
+            (1, role(Role::Candidate, None)),
+            (5, Event::Leadership(campaigns)),
+            (12, Event::Leadership(leads)),
+            (12, role(Role::Leader, Some(2))),
+            (900, Event::Leadership(steps_down)),
+            (900, role(Role::Follower, None)),
+        ];
+        let expected = [
+            "WARN the leader is gone: node 1 was silent for 153 ms",
+            "INFO asks the others whether it may lead: node 1 was silent for 153 ms",
+            "INFO tries to lead: a quorum hears of no leader either; node 1 was silent for 153 ms",
+            "INFO leads: a majority promised within 7 ms",
+            "WARN leads no more: no quorum answers",
+        ];
+        assert_eq!(texts(&mut Journal::new(NodeId(2)), &events), expected);
+    }
+
+    /// A group of one asks nobody.
+    #[test]
+    fn who_campaigns_at_once_does_not_ask_before() {
+        let campaigns = Explanation::Campaigns {
+            ballot: BALLOT,
+            why: Campaign::Alone,
+        };
+        let events = [
+            (0, Event::Leadership(campaigns)),
+            (0, role(Role::Candidate, None)),
+        ];
+        let told = texts(&mut Journal::new(NodeId(2)), &events);
+        assert_eq!(told, ["INFO tries to lead: it is a quorum by itself"]);
+    }
+
+    #[test]
+    fn a_leader_that_is_known_already_is_no_news() {
+        let events = [
+            (0, role(Role::Follower, Some(2))),
+            (1, role(Role::Candidate, Some(2))),
+            (2, role(Role::Follower, Some(2))),
+        ];
+        let told = texts(&mut Journal::new(NodeId(3)), &events);
+        assert_eq!(
+            told,
+            ["INFO follows: node 2 leads, and what clients ask here goes there"]
+        );
+    }
+
+    #[test]
+    fn a_learner_hears_once_that_it_has_no_vote() {
+        let events = [
+            (0, role(Role::Learner, None)),
+            (1, role(Role::Learner, Some(2))),
+            (2, role(Role::Learner, None)),
+        ];
+        let told = texts(&mut Journal::new(NodeId(3)), &events);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("WARN has no vote: "));
+        assert!(told[1].starts_with("INFO follows: node 2 leads"));
+    }
+
+    #[test]
+    fn a_quorum_that_is_lost_for_good_is_an_error() {
+        let event = Event::NoLeader {
+            for_ms: 1_000,
+            connected: 3,
+            members: 3,
+        };
+        let mut journal = Journal::new(NodeId(1));
+        let line = journal.line(at_ms(0), &event, Some("too many members …"));
+        let expected = "no leader is possible: too many members …";
+        let line = line.unwrap();
+        assert_eq!((line.level, &*line.text), (Level::ERROR, expected));
+    }
+
+    /// A line that is not in the book, or a book with lines that nobody says, helps nobody.
+    #[test]
+    fn the_operators_book_has_every_line() {
+        let progress = Progress {
+            activity: Activity::CatchingUp,
+            from: 0,
+            at: 1,
+            to: 2,
+            per_second: None,
+            ms: 0,
+        };
+        let (ballot, why) = (BALLOT, "why".to_owned());
+        let end = End::QuorumSilent;
+        let leadership = [
+            Explanation::LeaderSilent {
+                leader: NodeId(1),
+                silent_us: 0,
+            },
+            Explanation::LeaderUnreachable { leader: NodeId(1) },
+            Explanation::Campaigns {
+                ballot,
+                why: Campaign::Alone,
+            },
+            Explanation::Leads { ballot },
+            Explanation::NotElected { ballot, why: end },
+            Explanation::Engages { ballot },
+            Explanation::Retires { ballot },
+            Explanation::RingLaid {
+                ballot,
+                nodes: NodeSet::one(NodeId(2)),
+            },
+            Explanation::RingBreaks {
+                ballot,
+                slot: Slot(7),
+            },
+            Explanation::Offloads { ballot },
+            Explanation::TakesBack { ballot },
+            Explanation::DeviceForgot,
+            Explanation::StepsDown { ballot, why: end },
+        ];
+        let events = [
+            role(Role::Candidate, None),
+            role(Role::Follower, Some(1)),
+            role(Role::Learner, None),
+            Event::NoLeader {
+                for_ms: 0,
+                connected: 0,
+                members: 0,
+            },
+            Event::Behind(progress),
+            Event::StillBehind(progress),
+            Event::Done {
+                activity: Activity::Replaying,
+                slots: 0,
+                ms: 0,
+            },
+            Event::Level { at: Slot(1), ms: 0 },
+            Event::NoSegment {
+                waits: true,
+                why: why.clone(),
+            },
+            Event::NoSegment {
+                waits: false,
+                why: why.clone(),
+            },
+            Event::SegmentsAgain { ms: 0 },
+            Event::SlowWrite { ms: 0, bytes: 0 },
+            Event::WriteHangs { ms: 0 },
+            Event::LogFailed { why: why.clone() },
+            Event::Unreadable { why: why.clone() },
+            Event::ServiceTrouble { why: why.clone() },
+            Event::ServiceWell,
+            Event::ServiceBack { why },
+            Event::Alarm(Alarm::ConflictingProposals {
+                ballot,
+                slot: Slot(1),
+            }),
+        ];
+        let book = include_str!("../../../../docs/operate.md");
+        let events = leadership.map(Event::Leadership).into_iter().chain(events);
+        for event in events {
+            let mut journal = Journal::new(NodeId(2));
+            let line = journal.line(at_ms(0), &event, None).unwrap();
+            let head = line.text.split(':').next().unwrap();
+            let row = format!("| {} | {head}: ", line.level.as_str().to_lowercase());
+            assert!(book.contains(&row), "docs/operate.md lacks {row:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!([7, 1_250, 23_900].map(time), ["7 ms", "1.2 s", "23 s"]);
+    }
+}

@@ -1,0 +1,309 @@
+//! The bytes of a batch: whose it is in its origin's order, then whole commands.
+//!
+//! ```text
+//! format u8 = 1 | session u64 | sequence u64 | entry…
+//! entry: kind u8 = 0 | length u32 | command
+//!        kind u8 = 1 | length u32 | slot u64 | index u32 | sequence u64 | acknowledged u64 | command
+//!        kind u8 = 2 | length u32 | command of the group
+//!        kind u8 = 3 | length u32 | command about streams
+//!        kind u8 = 4 | length u32 | command about users
+//! ```
+//! Little-endian. A batch is checked as a whole before any of it is executed, so that every node
+//! executes all of it or nothing.
+
+use crate::front::{Sequenced, SessionId};
+
+/// Format of this version.
+const FORMAT: u8 = 1;
+/// Bytes before the first entry.
+pub(crate) const HEADER_BYTES: usize = 17;
+/// Kind and length of an entry.
+const ENTRY_BYTES: usize = 5;
+/// A client's session and sequence.
+const SEQUENCED_BYTES: usize = 28;
+/// Most that a batch of one command has besides the command.
+pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
+const PLAIN: u8 = 0;
+const SEQUENCED: u8 = 1;
+const GROUP: u8 = 2;
+const STREAM: u8 = 3;
+const ACCESS: u8 = 4;
+
+/// The place of a batch in its origin's order ([session-1], one level up): the origin's node
+/// session, and the batch's number in it. Numbers start at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Slot of the origin's registration.
+    pub(crate) session: u64,
+    /// Counts the origin's batches in that session.
+    pub(crate) sequence: u64,
+}
+
+/// Who executes a command, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The service.
+    Plain,
+    /// The service, once in this place of a client's session.
+    Sequenced(Sequenced),
+    /// The group's table ([member-2]).
+    Group,
+    /// The table of streams.
+    Stream,
+    /// The table of users.
+    Access,
+}
+
+/// One command of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    /// Whom it is for.
+    pub(crate) kind: Kind,
+    /// What they get.
+    pub(crate) command: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Length of the entry, its head included.
+    pub(crate) const fn encoded_bytes(&self) -> usize {
+        let head = match self.kind {
+            Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
+            Kind::Plain | Kind::Group | Kind::Stream | Kind::Access => ENTRY_BYTES,
+        };
+        head + self.command.len()
+    }
+
+    /// Appends the entry. The command is shorter than `u32::MAX`; the caller bounded it.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let length = u32::try_from(self.command.len()).expect("bounded by command_bytes_max");
+        let kind = match self.kind {
+            Kind::Plain => PLAIN,
+            Kind::Sequenced(_) => SEQUENCED,
+            Kind::Group => GROUP,
+            Kind::Stream => STREAM,
+            Kind::Access => ACCESS,
+        };
+        let [a, b, c, d] = length.to_le_bytes();
+        out.extend_from_slice(&[kind, a, b, c, d]);
+        if let Kind::Sequenced(at) = self.kind {
+            out.extend_from_slice(&at.session.slot.to_le_bytes());
+            out.extend_from_slice(&at.session.index.to_le_bytes());
+            out.extend_from_slice(&at.sequence.to_le_bytes());
+            out.extend_from_slice(&at.acknowledged_below.to_le_bytes());
+        }
+        out.extend_from_slice(self.command);
+    }
+}
+
+/// A whole batch from its header and its encoded entries.
+pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + entries.len());
+    bytes.push(FORMAT);
+    bytes.extend_from_slice(&header.session.to_le_bytes());
+    bytes.extend_from_slice(&header.sequence.to_le_bytes());
+    bytes.extend_from_slice(entries);
+    bytes
+}
+
+/// A batch that has been checked from end to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch<'a> {
+    /// Its place in its origin's order.
+    pub(crate) header: Header,
+    entries: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// Checks and opens. `None` is a batch that this version does not understand, or garbage.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let header = Self::header(bytes)?;
+        let entries = bytes.get(HEADER_BYTES..)?;
+        let mut rest = entries;
+        while !rest.is_empty() {
+            (_, rest) = take_entry(rest)?;
+        }
+        Some(Self { header, entries })
+    }
+
+    /// Only the header.
+    pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
+        let (format, rest) = bytes.split_first()?;
+        if *format != FORMAT {
+            return None;
+        }
+        let (session, rest) = take_u64(rest)?;
+        let (sequence, _) = take_u64(rest)?;
+        Some(Header { session, sequence })
+    }
+
+    /// The commands, in order.
+    pub(crate) fn entries(&self) -> Entries<'a> {
+        Entries { rest: self.entries }
+    }
+}
+
+/// Iterates over the commands of a checked batch.
+pub(crate) struct Entries<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let (entry, rest) = take_entry(self.rest)?;
+        self.rest = rest;
+        Some(entry)
+    }
+}
+
+fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+    let (kind, rest) = bytes.split_first()?;
+    let (length, rest) = take_u32(rest)?;
+    let (kind, rest) = match *kind {
+        PLAIN => (Kind::Plain, rest),
+        GROUP => (Kind::Group, rest),
+        STREAM => (Kind::Stream, rest),
+        ACCESS => (Kind::Access, rest),
+        SEQUENCED => {
+            let (slot, rest) = take_u64(rest)?;
+            let (index, rest) = take_u32(rest)?;
+            let (sequence, rest) = take_u64(rest)?;
+            let (acknowledged_below, rest) = take_u64(rest)?;
+            let session = SessionId { slot, index };
+            let at = Sequenced {
+                session,
+                sequence,
+                acknowledged_below,
+            };
+            (Kind::Sequenced(at), rest)
+        }
+        _ => return None,
+    };
+    let (command, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    Some((Entry { kind, command }, rest))
+}
+
+fn take_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*word), rest))
+}
+
+fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*word), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        let at = Sequenced {
+            session: SessionId { slot: 7, index: 2 },
+            sequence: 3,
+            acknowledged_below: 1,
+        };
+        let mut entries = Vec::new();
+        Entry {
+            kind: Kind::Plain,
+            command: b"set\0a",
+        }
+        .encode(&mut entries);
+        Entry {
+            kind: Kind::Group,
+            command: b"",
+        }
+        .encode(&mut entries);
+        Entry {
+            kind: Kind::Stream,
+            command: b"open",
+        }
+        .encode(&mut entries);
+        Entry {
+            kind: Kind::Access,
+            command: b"user",
+        }
+        .encode(&mut entries);
+        Entry {
+            kind: Kind::Sequenced(at),
+            command: b"incr",
+        }
+        .encode(&mut entries);
+        assemble(
+            Header {
+                session: 5,
+                sequence: 9,
+            },
+            &entries,
+        )
+    }
+
+    /// Zero bytes and empty commands included.
+    #[test]
+    fn what_goes_in_comes_out() {
+        let bytes = sample();
+        let batch = Batch::parse(&bytes).unwrap();
+        assert_eq!(
+            batch.header,
+            Header {
+                session: 5,
+                sequence: 9
+            }
+        );
+        let commands: Vec<_> = batch.entries().map(|entry| entry.command).collect();
+        assert_eq!(commands, [&b"set\0a"[..], b"", b"open", b"user", b"incr"]);
+        let kinds: Vec<_> = batch.entries().map(|entry| entry.kind).collect();
+        assert!(matches!(
+            kinds[..],
+            [Kind::Plain, Kind::Group, Kind::Stream, Kind::Access, Kind::Sequenced(at)] if at.sequence == 3
+        ));
+        let length: usize = batch.entries().map(|entry| entry.encoded_bytes()).sum();
+        assert_eq!(length + HEADER_BYTES, bytes.len());
+    }
+
+    #[test]
+    fn truncated_batch_is_refused_or_ends_between_commands() {
+        let bytes = sample();
+        let whole: Vec<_> = Batch::parse(&bytes).unwrap().entries().collect();
+        let mut ends = vec![HEADER_BYTES];
+        for entry in &whole {
+            ends.push(ends.last().unwrap() + entry.encoded_bytes());
+        }
+        for cut in 0..bytes.len() {
+            assert_eq!(
+                Batch::parse(&bytes[..cut]).is_some(),
+                ends.contains(&cut),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic() {
+        let sample = sample();
+        for place in 0..sample.len() {
+            for bit in 0..8 {
+                let mut bytes = sample.clone();
+                bytes[place] ^= 1 << bit;
+                if let Some(batch) = Batch::parse(&bytes) {
+                    let taken: usize = batch.entries().map(|entry| entry.encoded_bytes()).sum();
+                    assert_eq!(taken + HEADER_BYTES, bytes.len());
+                }
+            }
+        }
+        assert!(Batch::parse(&[FORMAT + 1; 40]).is_none());
+        assert!(Batch::parse(&[0xff; 40]).is_none());
+    }
+
+    /// The sketch of a commit in the performance page counts with the sizes of the code.
+    #[test]
+    fn documented_sizes_are_those_of_the_code() {
+        let page = include_str!("../../../../../docs/performance.md");
+        let sequenced = ENTRY_BYTES + SEQUENCED_BYTES;
+        let sizes = format!(
+            "{HEADER_BYTES} bytes of header and {ENTRY_BYTES} per command ({sequenced} with a number of its own)"
+        );
+        assert!(page.contains(&sizes), "docs/performance.md lacks: {sizes}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Other systems beside ours: the source tree builds and runs them.
+
+use std::{
+    path::{self, Path, PathBuf},
+    process::Command,
+};
+
+use super::args::CompareArgs;
+use crate::output::{Exit, Problem, is_off, is_on};
+
+/// Flags that files follow.
+const WITH_FILES: [&str; 2] = ["--json", "--out"];
+
+/// Hands over to `cargo xtask compare` where there is a source tree; otherwise says so.
+pub(super) fn run(args: &CompareArgs) -> Result<Exit, Problem> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let flags = handed_over(args);
+    let command = format!("cargo xtask compare {}", flags.join(" "));
+    let command = command.trim_end();
+    let Some(root) = source_tree(&root) else {
+        let what = "other systems are built from the source tree, and this program is not in its own any more";
+        return Err(Problem::new(Exit::Failed, "not_ready", what)
+            .hint(format!("in a checkout of Quorate: {command}")));
+    };
+    let status = Command::new("cargo")
+        .args(["xtask", "compare"])
+        .args(&flags)
+        .current_dir(root)
+        .status()
+        .map_err(|error| Problem::io(format_args!("run {command}"), &error))?;
+    Ok(if status.success() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+/// All flags, with files where this process would put them: the other one runs in the source tree.
+fn handed_over(args: &CompareArgs) -> Vec<String> {
+    let mut all = args.flags.clone();
+    match args.json.as_deref() {
+        None => {}
+        Some(given) if is_off(given) => {}
+        Some(given) if is_on(given) => all.push("--json".to_owned()),
+        // It may be the next flag, too, if no file follows.
+        Some(file) => drop(all.splice(..0, ["--json".to_owned(), file.to_owned()])),
+    }
+    for at in 1..all.len() {
+        if WITH_FILES.contains(&&*all[at - 1])
+            && !all[at].starts_with("--")
+            && let Ok(file) = path::absolute(&all[at])
+        {
+            all[at] = file.display().to_string();
+        }
+    }
+    all
+}
+
+/// The folder, if the other systems' sources are in it.
+fn source_tree(root: &Path) -> Option<PathBuf> {
+    let is_there = root.join("bench-compare/README.md").is_file();
+    is_there.then(|| root.canonicalize().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{Cli, Command as Commands, bench::BenchCommand};
+
+    #[test]
+    fn flags_are_handed_over_wherever_they_stand_with_whole_paths() {
+        let here = std::env::current_dir().unwrap();
+        let file = here.join("r.json").display().to_string();
+        let out = here.join("out/mine").display().to_string();
+        for (given, wanted) in [
+            (
+                &["--json", "r.json", "--quick"][..],
+                &["--json", &file, "--quick"][..],
+            ),
+            (&["--json=r.json"], &["--json", &file]),
+            (
+                &["--quick", "--json", "r.json"],
+                &["--quick", "--json", &file],
+            ),
+            (&["--json", "--quick"], &["--json", "--quick"]),
+            (&["--json", "--out", "out/mine"], &["--json", "--out", &out]),
+            (
+                &["--quick", "--json", "--list"],
+                &["--quick", "--json", "--list"],
+            ),
+            (&["--json"], &["--json"]),
+            (&["--out", "/r"], &["--out", "/r"]),
+            (&["--json", "false"], &[]),
+            (&[], &[]),
+        ] {
+            let words = [&["quorate", "bench", "compare"], given].concat();
+            let command = Cli::try_parse_from(words).unwrap().command;
+            let Commands::Bench(BenchCommand::Compare(args)) = command else {
+                panic!("{command:?}")
+            };
+            assert_eq!(handed_over(&args), wanted, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_without_the_other_systems_is_no_source_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(source_tree(folder.path()), None);
+        std::fs::create_dir(folder.path().join("bench-compare")).unwrap();
+        assert_eq!(source_tree(folder.path()), None);
+        std::fs::write(folder.path().join("bench-compare/README.md"), "").unwrap();
+        assert!(source_tree(folder.path()).is_some());
+    }
+}

@@ -1,0 +1,759 @@
+//! What a node is started with: every setting found, understood, and held against the others.
+
+mod hostname;
+mod layers;
+mod plane;
+mod settings;
+mod told;
+mod trust;
+mod tuning;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+use quorate_bench::log_service::STORE as STORE_NONE;
+use quorate_core::{
+    configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
+};
+use quorate_disk::Want;
+use quorate_kv::front::input_bytes_max;
+use quorate_net::{device::Kind as Device, plane::Wanted};
+use quorate_node::terms::Terms;
+use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};
+
+use crate::output::Problem;
+use layers::Layers;
+pub(crate) use settings::StartArgs;
+use settings::{DISK_FLUSH_MS, LOG_SEGMENT};
+pub(crate) use trust::Trusting;
+
+/// Largest `--command-max`: what one batch can carry, with room to spare.
+const COMMAND_MAX_LIMIT: usize = 64 << 20;
+
+/// What a node is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StartConfig {
+    pub(crate) data: PathBuf,
+    pub(crate) node: Option<NodeId>,
+    /// Empty if not given.
+    pub(crate) cluster: BTreeMap<NodeId, String>,
+    /// Admin addresses of a cluster to join; empty if not given.
+    pub(crate) join: Vec<String>,
+    pub(crate) role: Option<As>,
+    pub(crate) terms: Terms,
+    pub(crate) thrifty: bool,
+    pub(crate) votes: Votes,
+    pub(crate) client: String,
+    pub(crate) peer: Option<String>,
+    pub(crate) admin: String,
+    pub(crate) stream: Option<String>,
+    pub(crate) stream_raw: Option<String>,
+    pub(crate) client_socket: Option<PathBuf>,
+    pub(crate) trusting: Trusting,
+    pub(crate) plane: Wanted,
+    pub(crate) device: Device,
+    pub(crate) durability: Option<Class>,
+    pub(crate) store: Option<Store>,
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) election_ms: (u64, u64),
+    /// Leaders read by leases ([read-4]).
+    pub(crate) leases: bool,
+    pub(crate) clock_drift_ppm: u64,
+    pub(crate) client_timeout_ms: u64,
+    pub(crate) command_max: usize,
+    pub(crate) client_memory: usize,
+    pub(crate) log_ready: u64,
+    pub(crate) log_segment: u64,
+    pub(crate) snapshot_ratio: u32,
+    pub(crate) log_max: u64,
+    pub(crate) transfer_limit: Option<u64>,
+    pub(crate) tuning: Tuning,
+    pub(crate) disk_flush: Duration,
+    pub(crate) engine: Want,
+    /// What others may know of all that.
+    pub(crate) told: BTreeMap<String, String>,
+}
+
+impl StartConfig {
+    /// What the node itself needs of it.
+    pub(crate) fn settings(&self) -> quorate::Settings {
+        quorate::Settings {
+            node: self.node,
+            cluster: self.cluster.clone(),
+            join: (!self.join.is_empty()).then(|| self.role.unwrap_or_default()),
+            terms: self.terms.clone(),
+            thrifty: self.thrifty,
+            votes: self.votes.clone(),
+            class: self.durability,
+            store: self.store.map(|store| store.name().to_owned()),
+            store_default: Store::Lsm.name().to_owned(),
+            heartbeat_ms: self.heartbeat_ms,
+            election_ms: self.election_ms,
+            leases: self.leases,
+            clock_drift_ppm: self.clock_drift_ppm,
+            client_timeout_ms: self.client_timeout_ms,
+            command_bytes_max: self.command_max,
+            log_ready_bytes: self.log_ready,
+            log_segment_bytes: self.log_segment,
+            snapshot_ratio: self.snapshot_ratio,
+            log_bytes_max: self.log_max,
+            transfer_bytes_per_second: self.transfer_limit,
+            client_input_bytes_max: input_bytes_max(self.command_max),
+            client_memory_bytes: self.client_memory,
+            tuning: self.tuning,
+            disk_flush: self.disk_flush,
+            engine: self.engine,
+            ..quorate::Settings::new(&self.data)
+        }
+    }
+}
+
+/// Where the service keeps its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// On disk.
+    Lsm,
+    /// In memory, rebuilt from the log.
+    Memory,
+    /// Nowhere: a service without state instead of the key-value one, for measurements.
+    None,
+}
+
+impl Store {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Lsm => "lsm",
+            Self::Memory => "memory",
+            Self::None => STORE_NONE,
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Lsm, Self::Memory, Self::None]
+            .into_iter()
+            .find(|store| store.name() == name)
+    }
+}
+
+impl StartConfig {
+    /// Looks through the layers.
+    pub(crate) fn resolve(
+        flags: &StartArgs,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problem> {
+        let layers = Layers::read(flags, environment)?;
+        let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+        let address = "HOST:PORT";
+        let ms = "a number of milliseconds, at least 1";
+        let (plane, device) = plane::resolve(&layers)?;
+        let config = Self {
+            data: layers.required("data", "a folder", path)?,
+            node: hostname::node(&layers)?,
+            cluster: layers
+                .optional(
+                    "cluster",
+                    "a list of different nodes such as 1=HOST:PORT,2=HOST:PORT",
+                    parse_cluster,
+                )?
+                .unwrap_or_default(),
+            join: layers
+                .optional("join", "a list of HOST:PORT", parse_addresses)?
+                .unwrap_or_default(),
+            role: layers.optional("as", "voter, learner or auxiliary", As::named)?,
+            terms: Terms {
+                auxiliaries: layers
+                    .optional("auxiliary", "a list of nodes such as 3 or 4,5", parse_nodes)?
+                    .unwrap_or_default(),
+                rule: layers
+                    .optional("quorum", "majority or flexible:Q1,Q2", QuorumRule::parse)?
+                    .unwrap_or_default(),
+            },
+            thrifty: layers
+                .optional("thrifty", "on or off", parse_switch)?
+                .unwrap_or_default(),
+            votes: layers.required("votes", "star, ring or auto", Votes::named)?,
+            client: layers.required("client", address, parse_address)?,
+            peer: layers.optional("peer", address, parse_address)?,
+            admin: layers.required("admin", address, parse_address)?,
+            stream: layers.optional("stream", address, parse_address)?,
+            stream_raw: layers.optional("stream-raw", address, parse_address)?,
+            client_socket: layers.optional("client-socket", "a path", path)?,
+            trusting: trust::resolve(&layers)?,
+            plane,
+            device,
+            durability: layers.optional("durability", "durable or volatile", parse_class)?,
+            store: layers.optional("store", "lsm or memory", Store::named)?,
+            heartbeat_ms: layers.required("heartbeat-ms", ms, parse_ms)?,
+            election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
+            leases: layers.required("reads", READS, parse_reads)?,
+            clock_drift_ppm: layers.required("clock-drift-max", DRIFT, parse_drift)?,
+            client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
+            command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
+            client_memory: layers.required(
+                "client-memory",
+                "16777216 … 1099511627776 bytes",
+                parse_client_memory,
+            )?,
+            log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
+            log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
+            snapshot_ratio: layers.required("snapshot-ratio", "1 … 1000", parse_ratio)?,
+            log_max: layers.required("log-max", LOG_MAX, parse_log_max)?,
+            transfer_limit: layers.optional("transfer-limit", TRANSFER_LIMIT, parse_transfer)?,
+            tuning: tuning::resolve(&layers)?,
+            engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
+            told: told::told(&layers),
+            disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), Problem> {
+        // With less, one client with a few commands of that size would be the one that holds most.
+        let least = self.command_max.saturating_mul(8);
+        if self.client_memory < least {
+            let message = format_args!(
+                "--client-memory {} is too little for --command-max {}",
+                self.client_memory, self.command_max
+            );
+            return Err(Problem::usage(message).hint(format!(
+                "give at least eight times as much, {least}, or take smaller commands"
+            )));
+        }
+        if self.heartbeat_ms * 2 > self.election_ms.0 {
+            let message = format_args!(
+                "--heartbeat-ms {} is too slow for --election-ms {}-{}",
+                self.heartbeat_ms, self.election_ms.0, self.election_ms.1
+            );
+            return Err(Problem::usage(message)
+                .hint("an election must not begin before two heartbeats could have come"));
+        }
+        if self.leases && !cfg!(target_os = "linux") {
+            let message =
+                "--reads lease: no clock of this system is known to count while it is suspended";
+            return Err(Problem::usage(message).hint("leave --reads at index"));
+        }
+        if self.cluster.len() > MEMBERS_MAX {
+            return Err(Problem::usage(format_args!(
+                "--cluster: more than {MEMBERS_MAX} nodes"
+            )));
+        }
+        if !self.join.is_empty() && !self.cluster.is_empty() {
+            return Err(Problem::usage("--join and --cluster exclude each other")
+                .hint("--cluster is for the founding; a node that joins needs no list"));
+        }
+        if self.role.is_some() && self.join.is_empty() {
+            return Err(Problem::usage("--as is nothing without --join")
+                .hint("name the --admin address of a node of the cluster with --join"));
+        }
+        if !self.terms.are_usual() && self.cluster.is_empty() {
+            // A later start, or a cluster of one, which has nobody to spare.
+            return match self.terms.auxiliaries.is_empty() {
+                true => Ok(()),
+                false => Err(Problem::usage("--auxiliary needs --cluster")
+                    .hint("give all nodes the same list and the same --auxiliary")),
+            };
+        }
+        if let Some(trouble) = self.terms.trouble(&self.cluster) {
+            return Err(Problem::usage(trouble).hint(
+                "any quorum of phase 1 must meet any quorum of phase 2: Q1 + Q2 > number of nodes",
+            ));
+        }
+        if let Some(node) = self.node
+            && !self.cluster.is_empty()
+            && !self.cluster.contains_key(&node)
+        {
+            return Err(
+                Problem::usage(format_args!("--cluster does not list node {node}"))
+                    .hint("the list has all nodes, this one included"),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn parse_nodes(text: &str) -> Option<BTreeSet<NodeId>> {
+    text.split(',')
+        .map(|node| parse_node(node.trim()))
+        .collect()
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "true" => Some(true),
+        "off" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn parse_node(text: &str) -> Option<NodeId> {
+    text.parse().ok().filter(|id| *id > 0).map(NodeId)
+}
+
+/// Milliseconds, with fractions.
+pub(crate) fn parse_flush(text: &str) -> Option<Duration> {
+    let ms: f64 = text.parse().ok()?;
+    (0.0..=1000.0)
+        .contains(&ms)
+        .then(|| Duration::from_secs_f64(ms / 1000.0))
+}
+
+/// An address as the value of a flag.
+pub(crate) fn address_argument(text: &str) -> Result<String, String> {
+    parse_address(text.trim()).ok_or_else(|| "not HOST:PORT".to_owned())
+}
+
+/// `HOST:PORT`, with a host.
+fn parse_address(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':')?;
+    port.parse::<u16>().ok()?;
+    (!host.is_empty() && !text.chars().any(char::is_whitespace)).then(|| text.to_owned())
+}
+
+fn parse_addresses(text: &str) -> Option<Vec<String>> {
+    let address = |address: &str| parse_address(address.trim());
+    let addresses: Option<Vec<String>> = text.split(',').map(address).collect();
+    addresses.filter(|addresses| !addresses.iter().any(|address| address.ends_with(":0")))
+}
+
+fn parse_cluster(text: &str) -> Option<BTreeMap<NodeId, String>> {
+    let mut nodes = BTreeMap::new();
+    for entry in text.split(',') {
+        let (node, address) = entry.trim().split_once('=')?;
+        let address = parse_address(address).filter(|address| !address.ends_with(":0"))?;
+        let elsewhere = nodes.values().any(|known| *known == address);
+        if elsewhere || nodes.insert(parse_node(node)?, address).is_some() {
+            return None;
+        }
+    }
+    Some(nodes)
+}
+
+fn parse_class(text: &str) -> Option<Class> {
+    [Class::Durable, Class::Volatile]
+        .into_iter()
+        .find(|class| class.name() == text)
+}
+
+/// Up to an hour: anything longer is a slip of the keyboard.
+fn parse_ms(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|ms| (1..=3_600_000).contains(ms))
+}
+
+/// What `parse_reads` takes.
+const READS: &str = "index or lease";
+
+/// Whether there are leases.
+fn parse_reads(text: &str) -> Option<bool> {
+    match text {
+        "index" => Some(false),
+        "lease" => Some(true),
+        _ => None,
+    }
+}
+
+/// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a bound.
+const DRIFT: &str = "a percentage, 0% … 20%, such as 1% or 0.05%";
+
+/// A percentage, as parts per million.
+fn parse_drift(text: &str) -> Option<u64> {
+    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 … 200000"
+    )]
+    let ppm = (percent * 10_000.0).ceil() as u64;
+    (0.0..=20.0).contains(&percent).then_some(ppm)
+}
+
+fn parse_range(text: &str) -> Option<(u64, u64)> {
+    let (min, max) = text.split_once('-')?;
+    let (min, max) = (parse_ms(min)?, parse_ms(max)?);
+    (min < max).then_some((min, max))
+}
+
+fn parse_bytes(text: &str) -> Option<usize> {
+    text.parse()
+        .ok()
+        .filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
+}
+
+/// Least and largest `--client-memory`.
+const CLIENT_MEMORY_LIMITS: std::ops::RangeInclusive<usize> = 16 << 20..=1 << 40;
+
+fn parse_client_memory(text: &str) -> Option<usize> {
+    let bytes = text.parse().ok();
+    bytes.filter(|bytes| CLIENT_MEMORY_LIMITS.contains(bytes))
+}
+
+/// Largest `--log-ready`: a typing error rather than a wish beyond it.
+const LOG_READY_LIMIT: u64 = 1 << 40;
+
+/// What `parse_segment` takes.
+const SEGMENT: &str = "65536 … 1073741824 bytes, a multiple of 4096";
+
+fn parse_segment(text: &str) -> Option<u64> {
+    let bytes: u64 = text.parse().ok()?;
+    let fits = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096);
+    fits.then_some(bytes)
+}
+
+fn parse_log_ready(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes <= LOG_READY_LIMIT)
+}
+
+fn parse_ratio(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|ratio| (1..=1000).contains(ratio))
+}
+
+/// What `parse_log_max` takes: room for two segments and a spare one, and what a person can mean.
+const LOG_MAX: &str = "268435456 … 1125899906842624 bytes";
+
+fn parse_log_max(text: &str) -> Option<u64> {
+    let bytes = text.parse().ok();
+    bytes.filter(|bytes| (256 << 20..=1 << 50).contains(bytes))
+}
+
+/// What `parse_transfer` takes. With less a snapshot takes longer than the log takes to grow.
+const TRANSFER_LIMIT: &str = "at least 65536 bytes per second";
+
+fn parse_transfer(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes >= 64 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::{settings::SETTINGS, *};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        start: StartArgs,
+    }
+
+    pub(super) fn resolve(
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<StartConfig, Problem> {
+        let line = Line::try_parse_from([&["start"], flags].concat()).unwrap();
+        let environment = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, text)| (*text).to_owned())
+        };
+        StartConfig::resolve(&line.start, &environment)
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_device_that_is_named_goes_before_that_of_the_plane() {
+        let device = |flags: &[&str]| {
+            let flags = [&["--data", "d"], flags].concat();
+            resolve(&flags, &[]).unwrap().device
+        };
+        assert_eq!(device(&[]), Device::Off);
+        assert_eq!(device(&["--plane", "kernel"]), Device::Kernel);
+        assert_eq!(
+            device(&["--plane", "kernel", "--device", "off"]),
+            Device::Off
+        );
+        assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
+    }
+
+    #[test]
+    fn a_folder_is_all_that_is_needed() {
+        let config = resolve(&["--data", "d"], &[]).unwrap();
+        assert_eq!(config.data, PathBuf::from("d"));
+        assert_eq!(config.client, "127.0.0.1:7450");
+        assert_eq!(config.admin, "127.0.0.1:7452");
+        assert_eq!(
+            (config.peer, config.node, config.durability, config.stream),
+            (None, None, None, None)
+        );
+        assert_eq!((config.heartbeat_ms, config.election_ms), (20, (100, 200)));
+        assert_eq!(
+            (config.client_timeout_ms, config.command_max),
+            (5000, 8 << 20)
+        );
+        assert_eq!(config.log_ready, 64 << 20);
+        let snapshots = (config.snapshot_ratio, config.log_max, config.transfer_limit);
+        assert_eq!(snapshots, (2, 8 << 30, None));
+    }
+
+    /// A node that a program embeds and one of the command line are alike.
+    #[test]
+    fn the_defaults_are_those_of_an_embedded_node() {
+        let settings = resolve(&["--data", "d"], &[]).unwrap().settings();
+        let embedded = quorate::Settings {
+            store_default: settings.store_default.clone(),
+            client_input_bytes_max: settings.client_input_bytes_max,
+            ..quorate::Settings::new("d")
+        };
+        assert_eq!(settings, embedded);
+    }
+
+    #[test]
+    fn what_is_said_of_snapshots_reaches_the_node() {
+        let flags = "--data d --snapshot-ratio 5 --log-max 1073741824 --transfer-limit 1000000";
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let settings = resolve(&flags, &[]).unwrap().settings();
+        assert_eq!(
+            (settings.snapshot_ratio, settings.log_bytes_max),
+            (5, 1 << 30)
+        );
+        assert_eq!(settings.transfer_bytes_per_second, Some(1_000_000));
+    }
+
+    #[test]
+    fn what_is_said_of_reads_reaches_the_node() {
+        let of = |flags: &str| {
+            let flags: Vec<&str> = flags.split(' ').collect();
+            resolve(&flags, &[]).map(|config| {
+                let settings = config.settings();
+                (settings.leases, settings.clock_drift_ppm)
+            })
+        };
+        assert_eq!(of("--data d"), Ok((false, 10_000)));
+        assert_eq!(of("--data d --reads lease"), Ok((true, 10_000)));
+        let drift = "--data d --reads lease --clock-drift-max 0.05%";
+        assert_eq!(of(drift), Ok((true, 500)));
+        for wrong in [
+            "--reads leases",
+            "--clock-drift-max 1",
+            "--clock-drift-max 21%",
+        ] {
+            assert!(of(&format!("--data d {wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    /// [docs/operate.md](../../../../docs/operate.md) has a row of each, with its default.
+    #[test]
+    fn the_page_for_operators_says_the_defaults() {
+        let page = include_str!("../../../../docs/operate.md");
+        let hidden = [
+            DISK_FLUSH_MS,
+            LOG_SEGMENT,
+            settings::PLANE_LOSS,
+            settings::PLANE_BUFFER,
+        ];
+        for setting in SETTINGS.iter().filter(|one| !hidden.contains(&one.name)) {
+            let flag = format!("`--{} {}`", setting.name, setting.value.replace('|', "\\|"));
+            let mut rows = page.lines().filter(|line| line.starts_with('|'));
+            let row = rows.find(|row| row.contains(&flag));
+            let row = row.unwrap_or_else(|| panic!("no row of {flag}"));
+            if let Some(default) = setting.default.text() {
+                assert!(row.contains(&format!("| {default} |")), "{row}");
+            }
+        }
+    }
+
+    /// packaging/quorate.toml as it is installed says no more than the defaults, and each line in it may be used.
+    #[test]
+    fn the_settings_of_packages_are_understood() {
+        let text = include_str!("../../../../packaging/quorate.toml");
+        let installed = file(text);
+        let installed = installed.path().to_str().unwrap();
+        let config = resolve(&["--config", installed], &[]).unwrap();
+        let data = "/var/lib/quorate/node";
+        assert_eq!(config, resolve(&["--data", data], &[]).unwrap());
+        let setting = |line: &str| {
+            let line = line.strip_prefix('#').unwrap_or(line);
+            let key = line.split_once(" = ").map(|(key, _)| key.to_owned());
+            key.filter(|key| !key.contains(' '))
+                .map(|key| (key, line.to_owned()))
+        };
+        let mut all: BTreeMap<String, String> = text.lines().filter_map(setting).collect();
+        assert!(all.len() > 8, "{all:?}");
+        let join = all.remove("join").unwrap();
+        let lines: Vec<String> = all.into_values().collect();
+        for used in [lines.join("\n"), format!("{}\n{join}", lines[0])] {
+            let used = file(&used);
+            let used = used.path().to_str().unwrap();
+            resolve(&["--config", used, "--data", data], &[]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
+        let file =
+            file("heartbeat-ms = 11\nclient-timeout-ms = 111\ncommand-max = '4096'\nnode = 3\n");
+        let path = file.path().to_str().unwrap();
+        let variables = [
+            ("QUORATE_HEARTBEAT_MS", "22"),
+            ("QUORATE_CLIENT_TIMEOUT_MS", "222"),
+            ("QUORATE_CONFIG", path),
+        ];
+        let config = resolve(&["--data", "d", "--heartbeat-ms", "33"], &variables).unwrap();
+        assert_eq!(config.heartbeat_ms, 33);
+        assert_eq!(config.client_timeout_ms, 222);
+        assert_eq!(config.command_max, 4096);
+        assert_eq!(config.node, Some(NodeId(3)));
+        assert_eq!(config.election_ms, (100, 200));
+    }
+
+    pub(super) fn check_refused(flags: &[&str], variables: &[(&str, &str)], message: &str) {
+        let problem = resolve(&[&["--data", "d"], flags].concat(), variables).unwrap_err();
+        assert_eq!(problem.message, message);
+        assert_eq!(problem.exit, crate::output::Exit::Usage);
+    }
+
+    #[test]
+    fn an_error_names_where_the_value_came_from() {
+        let what = "--node 0: not a node id (1, 2, …) or from-hostname";
+        check_refused(&["--node", "0"], &[], what);
+        let limits = "--log-ready 2TB: not 0 … 1099511627776 bytes";
+        check_refused(&["--log-ready", "2TB"], &[], limits);
+        let limits = "--snapshot-ratio 0: not 1 … 1000";
+        check_refused(&["--snapshot-ratio", "0"], &[], limits);
+        let limits = "--log-max 8GiB: not 268435456 … 1125899906842624 bytes";
+        check_refused(&["--log-max", "8GiB"], &[], limits);
+        let variables = [("QUORATE_TRANSFER_LIMIT", "1000")];
+        let limits = "QUORATE_TRANSFER_LIMIT=1000: not at least 65536 bytes per second";
+        check_refused(&[], &variables, limits);
+        let variables = [("QUORATE_STORE", "tape")];
+        check_refused(&[], &variables, "QUORATE_STORE=tape: not lsm or memory");
+        let file = file("durability = 'none'\n");
+        let path = file.path().to_str().unwrap();
+        let message = format!("{path}: durability = none: not durable or volatile");
+        check_refused(&["--config", path], &[], &message);
+    }
+
+    #[test]
+    fn an_unknown_key_of_the_file_is_refused() {
+        for (text, complaint) in [
+            ("heartbeat = 20\n", "unknown key heartbeat"),
+            ("config = 'other'\n", "unknown key config"),
+        ] {
+            let file = file(text);
+            let path = file.path().to_str().unwrap();
+            check_refused(&["--config", path], &[], &format!("{path}: {complaint}"));
+        }
+    }
+
+    /// What the file should say instead is in the hint.
+    #[test]
+    fn a_value_of_another_type_is_refused_with_what_to_write() {
+        for (text, complaint, hint) in [
+            (
+                "tune = false\n",
+                "tune is true or false, not text",
+                r#"write tune = "off""#,
+            ),
+            (
+                "node = true\n",
+                "node is true or false, not text",
+                r#"write node = "N|from-hostname""#,
+            ),
+            (
+                "[cluster]\n1 = 'a:1'\n2 = 'b:2'\n",
+                "cluster is a section, not text",
+                r#"write cluster = "1=a:1,2=b:2""#,
+            ),
+            (
+                "cluster = ['1=a:1', '2=b:2']\n",
+                "cluster is a list, not text",
+                r#"write cluster = "1=a:1,2=b:2""#,
+            ),
+            (
+                "[cluster]\nfirst = 1\n",
+                "cluster is a section, not text",
+                r#"write cluster = "1=HOST:PORT,…""#,
+            ),
+            (
+                "[start]\nnode = 1\n",
+                "unknown key start",
+                "keys stand alone, without sections",
+            ),
+        ] {
+            let file = file(text);
+            let path = file.path().to_str().unwrap();
+            let problem = resolve(&["--data", "d", "--config", path], &[]).unwrap_err();
+            assert_eq!(problem.message, format!("{path}: {complaint}"));
+            assert_eq!(problem.hint, hint);
+        }
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_together_are_refused() {
+        check_refused(
+            &["--heartbeat-ms", "90"],
+            &[],
+            "--heartbeat-ms 90 is too slow for --election-ms 100-200",
+        );
+        check_refused(
+            &["--node", "3", "--cluster", "1=a:1,2=b:1"],
+            &[],
+            "--cluster does not list node 3",
+        );
+        check_refused(
+            &["--join", "a:1", "--node", "3", "--cluster", "3=a:1,2=b:1"],
+            &[],
+            "--join and --cluster exclude each other",
+        );
+        check_refused(&["--as", "learner"], &[], "--as is nothing without --join");
+    }
+
+    #[test]
+    fn a_node_that_joins_names_whom_it_asks_and_what_it_becomes() {
+        let flags = ["--data", "d", "--join", "a:1, b:2", "--node", "3"];
+        let config = resolve(&flags, &[]).unwrap();
+        assert_eq!(config.join, ["a:1", "b:2"]);
+        assert_eq!(config.settings().join, Some(As::Voter));
+        let config = resolve(&[&flags[..], &["--as", "auxiliary"]].concat(), &[]).unwrap();
+        assert_eq!(config.settings().join, Some(As::Auxiliary));
+        assert_eq!(
+            resolve(&["--data", "d"], &[]).unwrap().settings().join,
+            None
+        );
+        check_refused(
+            &["--join", "a:1,b:0"],
+            &[],
+            "--join a:1,b:0: not a list of HOST:PORT",
+        );
+        check_refused(
+            &["--join", "a:1", "--as", "leader"],
+            &[],
+            "--as leader: not voter, learner or auxiliary",
+        );
+    }
+
+    #[test]
+    fn a_cluster_lists_different_nodes_at_different_places() {
+        assert_eq!(
+            parse_cluster("2=b:2, 1=a:1").map(|nodes| nodes.len()),
+            Some(2)
+        );
+        for bad in [
+            "",
+            "1",
+            "1=a",
+            "0=a:1",
+            "1=a:1,1=b:1",
+            "1=a:1,2=a:1",
+            "1=a:0",
+            "1=:5",
+            "1=a b:5",
+        ] {
+            assert_eq!(parse_cluster(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn without_a_folder_there_is_one_clear_error() {
+        let problem = resolve(&[], &[]).unwrap_err();
+        assert_eq!(problem.message, "--data is missing");
+        assert_eq!(problem.hint, "give --data, or set QUORATE_DATA");
+    }
+}

@@ -1,0 +1,242 @@
+//! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
+//! or by the tests that it names: `mutants [--check] [NAME…]`; `--check` asks only whether each compiles. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+#![allow(clippy::print_stdout, reason = "an example talks to a person")]
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+/// One mutant: where, what, and what instead.
+struct Mutant {
+    name: String,
+    rule: String,
+    file: String,
+    find: String,
+    replace: String,
+    /// Words of `cargo test` that find it, where clusters cannot; empty if they do.
+    test: String,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(4),
+        Err(error) => {
+            println!("mutants: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> io::Result<bool> {
+    let (flags, wanted): (Vec<String>, Vec<String>) =
+        env::args().skip(1).partition(|word| word == "--check");
+    let check = !flags.is_empty();
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = home.join("../../..");
+    let work = env::var_os("MUTANT_DIR")
+        .map_or_else(|| env::temp_dir().join("quorate-mutants"), PathBuf::from);
+    let tree = work.join("tree");
+    let mut all = true;
+    println!("{:<42} {:<11} found by", "mutant", "rule");
+    for mutant in mutants(&home.join("mutants"))? {
+        if !wanted.is_empty() && !wanted.contains(&mutant.name) {
+            continue;
+        }
+        copy(&root, &tree)?;
+        let file = tree.join(&mutant.file);
+        let text = fs::read_to_string(&file)?;
+        if text.matches(&mutant.find).count() != 1 {
+            println!("{:<42} {:<11} does not apply", mutant.name, mutant.rule);
+            all = false;
+            continue;
+        }
+        fs::write(&file, text.replacen(&mutant.find, &mutant.replace, 1))?;
+        let target = work.join("target");
+        if let Some(why) = does_not_compile(&tree, &target, &mutant)? {
+            println!("{:<42} {:<11} does not compile", mutant.name, mutant.rule);
+            println!("{why}");
+            all = false;
+            continue;
+        }
+        if check {
+            println!("{:<42} {:<11} compiles", mutant.name, mutant.rule);
+            continue;
+        }
+        let found = if mutant.test.is_empty() {
+            hunt(&tree, &target)?
+        } else {
+            tests(&tree, &target, &mutant.test)?.map(|name| format!("test {name}"))
+        };
+        all &= found.is_some();
+        let found = found.unwrap_or_else(|| "NOBODY".into());
+        println!("{:<42} {:<11} {found}", mutant.name, mutant.rule);
+    }
+    Ok(all)
+}
+
+fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
+    files.sort();
+    let mut list = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file)?;
+        let line = |key: &str| {
+            let start = format!("{key} = \"");
+            let value = text
+                .lines()
+                .find_map(|line| line.strip_prefix(&start))
+                .unwrap_or_default();
+            value.trim_end_matches('"').to_owned()
+        };
+        let block = |key: &str| {
+            let start = format!("{key} = '''\n");
+            let rest = text.split_once(&start).map_or("", |(_, rest)| rest);
+            rest.split_once("\n'''")
+                .map_or("", |(body, _)| body)
+                .to_owned()
+        };
+        list.push(Mutant {
+            name: file
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            rule: line("rule"),
+            file: line("file"),
+            find: block("find"),
+            replace: block("replace"),
+            test: line("test"),
+        });
+    }
+    Ok(list)
+}
+
+/// Copies what a build needs; leaves alone what is equal, so that little is compiled again.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    remove_what_is_gone(from, to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let (source, target) = (entry.path(), to.join(&name));
+        if [".git", "target", "docs"]
+            .iter()
+            .any(|skipped| name == *skipped)
+        {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            copy(&source, &target)?;
+        } else {
+            let bytes = fs::read(&source)?;
+            if fs::read(&target).ok().as_deref() != Some(&bytes) {
+                fs::write(&target, bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The copy is from an earlier state: a module that moved would be there twice.
+fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if from.join(entry.file_name()).exists() {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What the compiler has against its crate; `None` if nothing. A mutant that is not built proves nothing.
+fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
+    let package = Path::new(&mutant.file).iter().nth(1).unwrap_or_default();
+    let output = Command::new("cargo")
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .args(["check", "--quiet", "--package"])
+        .arg(package)
+        .output()?;
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((!output.status.success()).then_some(why))
+}
+
+/// Which property of which seed finds it; `None` if all hold.
+fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
+    let number = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
+    let output = Command::new("cargo")
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .args([
+            "run",
+            "--quiet",
+            "-p",
+            "quorate-sim",
+            "--example",
+            "hunt",
+            "--",
+            "1",
+        ])
+        .args([
+            number("MUTANT_SEEDS", "2000"),
+            number("MUTANT_STEPS", "8000"),
+            "0".into(),
+            "1".into(),
+        ])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let violated = text.lines().find_map(|line| line.strip_prefix("violated "));
+    let replay = text
+        .lines()
+        .find_map(|line| line.strip_prefix("replay: quorate sim "));
+    match (output.status.code(), violated, replay) {
+        (Some(4), Some(violated), Some(replay)) => {
+            let property = violated.split(':').next().unwrap_or_default();
+            Ok(Some(format!("{property}, {replay}")))
+        }
+        (Some(0), ..) => scenarios(tree, target),
+        _ => Err(io::Error::other(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )),
+    }
+}
+
+/// Which named scenario finds it, if no seed does.
+fn scenarios(tree: &Path, target: &Path) -> io::Result<Option<String>> {
+    let found = tests(
+        tree,
+        target,
+        "-p quorate-sim --no-fail-fast --test scenarios --test streams",
+    )?;
+    Ok(found.map(|name| format!("scenario {name}")))
+}
+
+/// The first of these tests that fails; `None` if all pass.
+fn tests(tree: &Path, target: &Path, words: &str) -> io::Result<Option<String>> {
+    let output = Command::new("cargo")
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .args(["test", "--quiet"])
+        .args(words.split_whitespace())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = text
+        .lines()
+        .find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));
+    if failed.is_none() && !output.status.success() {
+        // It was not built, or no test ran.
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(why));
+    }
+    Ok(failed.map(str::to_owned))
+}

@@ -1,0 +1,174 @@
+//! Whole runs: a fixed set of seeds that covers every profile, and one that changes with the code.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use quorate_sim::{dice::mix, faults::Settings, run, world::Counts};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
+const STEPS: u64 = 8_000;
+
+/// What happened in them: a property that never met what could break it says little.
+fn check(seeds: impl Iterator<Item = u64>) -> Counts {
+    let mut all = Counts::default();
+    for seed in seeds {
+        let report = run(seed, STEPS);
+        assert!(report.holds(), "\n{report}\n");
+        let Counts {
+            start_kills,
+            snapshots,
+            installs,
+            loads,
+            trims,
+            joins,
+            plans,
+            retired,
+            stalls,
+            leased,
+            stream_bytes,
+            stream_pieces,
+            stream_bytes_read,
+            stream_bytes_placed,
+            ..
+        } = report.counts;
+        all.start_kills += start_kills;
+        all.snapshots += snapshots;
+        all.installs += installs;
+        all.loads += loads;
+        all.trims += trims;
+        all.joins += joins;
+        all.plans += plans;
+        all.retired += retired;
+        all.stalls += stalls;
+        all.leased += leased;
+        all.stream_bytes += stream_bytes;
+        all.stream_pieces += stream_pieces;
+        all.stream_bytes_read += stream_bytes_read;
+        all.stream_bytes_placed += stream_bytes_placed;
+    }
+    all
+}
+
+fn check_half(odd: bool) {
+    let all = check(SEEDS.filter(|seed| (seed % 2 == 1) == odd));
+    assert!(all.start_kills > 100, "{all:?}");
+    assert!(
+        all.snapshots > 100 && all.loads > 100 && all.trims > 100,
+        "{all:?}"
+    );
+    assert!(all.installs > 10, "{all:?}");
+    assert!(
+        all.joins > 50 && all.plans > 30 && all.retired > 5,
+        "{all:?}"
+    );
+    // Leases let reads run, and a node stands still while it has one. That a lease ends between the look and the
+    // answer is rare in drawn runs: a test of the replica makes it so (`tests/reads.rs`).
+    assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
+    assert!(
+        all.stream_bytes_placed > 3 << 20
+            && all.stream_pieces > 200
+            && all.stream_bytes > 3 << 20
+            && all.stream_bytes_read > 10 << 20,
+        "{all:?}"
+    );
+}
+
+#[test]
+fn fixed_seeds_hold_first_half() {
+    check_half(true);
+}
+
+#[test]
+fn fixed_seeds_hold_second_half() {
+    check_half(false);
+}
+
+/// The commit decides on three seeds more, so that every change is tried on new ones.
+#[test]
+fn seeds_of_this_commit_hold() {
+    let head = commit().unwrap_or_else(|| "no repository".into());
+    let seed = head
+        .bytes()
+        .fold(0, |state, byte| mix(state ^ u64::from(byte)));
+    check((0..3).map(|index| mix(seed + index)));
+}
+
+fn commit() -> Option<String> {
+    let git = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.git");
+    let head = fs::read_to_string(git.join("HEAD")).ok()?;
+    match head.trim().strip_prefix("ref: ") {
+        Some(name) => fs::read_to_string(git.join(name)).ok(),
+        None => Some(head),
+    }
+}
+
+/// Equal seeds, equal stories, to the last letter.
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for seed in [3, 7, 8, 53, 85] {
+        let (first, second) = (run(seed, STEPS), run(seed, STEPS));
+        assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
+        assert_eq!(first.counts, second.counts, "seed {seed}");
+    }
+    assert_ne!(run(1, 1000).trace_hash, run(2, 1000).trace_hash);
+}
+
+#[test]
+fn fixed_seeds_cover_every_profile() {
+    let settings: Vec<Settings> = SEEDS.map(Settings::draw).collect();
+    let count = |name: &str, profiles: BTreeSet<String>, expected: usize| {
+        assert_eq!(profiles.len(), expected, "{name}: {profiles:?}");
+    };
+    let of =
+        |name: &dyn Fn(&Settings) -> String| settings.iter().map(name).collect::<BTreeSet<_>>();
+    // 1, 3 and 5 nodes in both classes, the volatile ones within their budget and beyond.
+    count(
+        "groups",
+        of(&|s| format!("{} {:?} {:?}", s.nodes, s.class, s.losses)),
+        9,
+    );
+    count(
+        "carriers",
+        of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)),
+        10,
+    );
+    count("depths", of(&|s| format!("{} {:?}", s.depth, s.class)), 6);
+    count(
+        "queues",
+        of(&|s| format!("{} {}", s.tiny_queues, s.inflight_max)),
+        6,
+    );
+    let faults: BTreeSet<_> = settings
+        .iter()
+        .flat_map(|s| s.faults.iter().map(|f| f.0))
+        .collect();
+    assert_eq!(faults.len(), quorate_sim::faults::Fault::ALL.len());
+}
+
+/// Each mutant still names a place that exists, once.
+#[test]
+fn mutants_apply() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut count = 0;
+    for entry in fs::read_dir(home.join("mutants")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let file = text
+            .split("file = \"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        let find = text
+            .split("find = '''\n")
+            .nth(1)
+            .unwrap()
+            .split("\n'''")
+            .next()
+            .unwrap();
+        let source = fs::read_to_string(home.join("../../..").join(file)).unwrap();
+        assert_eq!(source.matches(find).count(), 1, "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 15, "{count}");
+}

@@ -1,0 +1,336 @@
+//! Where the log begins: a small file, replaced as a whole ([trim-3]).
+//!
+//! Below its start slot the log holds nothing that counts ([snap-3]): a snapshot does. Segments before
+//! its first one are free, and are used again. It is durable before any of them is. Without the file the
+//! log begins with slot 1, in segment 1.
+
+use quorate_core::{node_id::NodeId, slot::Slot};
+use quorate_disk::{KEPT_BYTES_MAX, Source};
+
+use crate::{
+    error::LogError,
+    log_write::{NUMBER_MAX, Owner},
+    place::Segment,
+    record::{Malformed, Reader},
+};
+
+/// The small file's name.
+pub(crate) const BASE_FILE: &str = "base";
+const MAGIC: [u8; 8] = *b"qrtebase";
+const VERSION: u16 = 1;
+/// Bytes before the note.
+const HEAD: usize = 80;
+const CHECKSUM: usize = 4;
+/// Most bytes of a note.
+pub const NOTE_BYTES_MAX: usize = 512 << 10;
+const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= KEPT_BYTES_MAX);
+
+/// Where the log begins, and what the replica keeps with that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The log holds no record of a slot below.
+    pub start: Slot,
+    /// What the replica gave to [`crate::Log::rebase`]; empty if it never did.
+    pub note: Vec<u8>,
+}
+
+impl Default for Base {
+    fn default() -> Self {
+        Self {
+            start: Slot::FIRST,
+            note: Vec::new(),
+        }
+    }
+}
+
+impl Base {
+    /// The name of the small file that says so.
+    pub const FILE: &str = BASE_FILE;
+
+    /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a folder that
+    /// no node has used.
+    pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
+        let file = BaseFile {
+            base: self.clone(),
+            ..BaseFile::default()
+        };
+        (BASE_FILE, file.encode(Owner { cluster, node }))
+    }
+}
+
+/// The log write that the log begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    /// Segments before this one are free.
+    pub(crate) segment: Segment,
+    /// Number of the first log write in it.
+    pub(crate) seq: u64,
+    /// Checksum of the log write before.
+    pub(crate) previous: u32,
+}
+
+impl Anchor {
+    /// Of a log that was never trimmed.
+    pub(crate) const FIRST: Self = Self {
+        segment: Segment(1),
+        seq: 1,
+        previous: 0,
+    };
+}
+
+/// All that the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BaseFile {
+    pub(crate) base: Base,
+    pub(crate) anchor: Anchor,
+    /// All log writes up to this one were complete when the file was written: M of [disk-3] is not
+    /// less.
+    pub(crate) complete_to: u64,
+}
+
+impl Default for BaseFile {
+    fn default() -> Self {
+        Self {
+            base: Base::default(),
+            anchor: Anchor::FIRST,
+            complete_to: 0,
+        }
+    }
+}
+
+impl BaseFile {
+    pub(crate) fn encode(&self, owner: Owner) -> Vec<u8> {
+        let Anchor {
+            segment,
+            seq,
+            previous,
+        } = self.anchor;
+        let note = &self.base.note;
+        let length = u32::try_from(note.len()).expect("bounded by NOTE_BYTES_MAX");
+        let mut out = Vec::with_capacity(HEAD + note.len() + CHECKSUM);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&owner.cluster.to_le_bytes());
+        out.extend_from_slice(&owner.node.0.to_le_bytes());
+        out.extend_from_slice(&previous.to_le_bytes());
+        for word in [self.base.start.0, segment.0, seq, self.complete_to] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&length.to_le_bytes());
+        out.resize(HEAD, 0);
+        out.extend_from_slice(note);
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out
+    }
+
+    /// Whose base these bytes are, and what it says.
+    fn decode(bytes: &[u8]) -> Result<(Owner, Self), Fault> {
+        let broken = |what| Fault::Broken(what);
+        let (covered, sum) = bytes
+            .split_last_chunk::<CHECKSUM>()
+            .ok_or(broken("it is cut short"))?;
+        if !covered.starts_with(&MAGIC) {
+            return Err(broken("it does not begin like one"));
+        }
+        if crc32c::crc32c(covered) != u32::from_le_bytes(*sum) {
+            return Err(broken("its checksum does not match"));
+        }
+        let (version, rest) = read(covered).map_err(|_| broken("it is cut short"))?;
+        // Later formats keep magic, version, and the checksum at the end.
+        if version != VERSION {
+            return Err(Fault::Newer(version));
+        }
+        let (owner, file) = rest.ok_or(broken("its length is wrong"))?;
+        let sound = file.base.start >= Slot::FIRST
+            && (1..NUMBER_MAX).contains(&file.anchor.segment.0)
+            && (1..NUMBER_MAX).contains(&file.anchor.seq)
+            && file.complete_to < NUMBER_MAX
+            && file.anchor.seq <= file.complete_to.saturating_add(1);
+        match sound {
+            true => Ok((owner, file)),
+            false => Err(broken("its numbers contradict each other")),
+        }
+    }
+
+    /// The base of a log, which is that of `owner` if one is given; and who it says is the owner.
+    pub(crate) fn read(
+        source: &mut impl Source,
+        owner: Option<Owner>,
+    ) -> Result<(Self, Option<Owner>), LogError> {
+        let Some(bytes) = source.kept(BASE_FILE).map_err(LogError::Disk)? else {
+            return Ok((Self::default(), owner));
+        };
+        match Self::decode(&bytes) {
+            Ok((found, _)) if owner.is_some_and(|owner| owner != found) => {
+                let expected = owner.map(|owner| owner.to_string()).unwrap_or_default();
+                let detail = format!("its base was written by {found}, not by {expected}");
+                Err(LogError::Foreign { detail })
+            }
+            Ok((found, file)) => Ok((file, Some(found))),
+            Err(Fault::Newer(version)) => Err(LogError::NewerBase { version }),
+            Err(Fault::Broken(what)) => Err(LogError::BaseDamaged {
+                reason: what.to_owned(),
+            }),
+        }
+    }
+}
+
+/// Why bytes are not a base.
+#[derive(Debug)]
+enum Fault {
+    Broken(&'static str),
+    Newer(u16),
+}
+
+type Read = (u16, Option<(Owner, BaseFile)>);
+
+/// The version, and what it says if that is ours and the length is right.
+fn read(covered: &[u8]) -> Result<Read, Malformed> {
+    let mut fields = Reader::new(covered);
+    fields.take(8)?;
+    let version = fields.u16()?;
+    if version != VERSION {
+        return Ok((version, None));
+    }
+    fields.take(6)?;
+    let owner = Owner {
+        cluster: fields.u128()?,
+        node: NodeId(fields.u32()?),
+    };
+    let previous = fields.u32()?;
+    let (start, segment) = (Slot(fields.u64()?), Segment(fields.u64()?));
+    let (seq, complete_to) = (fields.u64()?, fields.u64()?);
+    let length = fields.u32()? as usize;
+    let note = covered.get(HEAD..).unwrap_or_default();
+    let file = BaseFile {
+        base: Base {
+            start,
+            note: note.to_vec(),
+        },
+        anchor: Anchor {
+            segment,
+            seq,
+            previous,
+        },
+        complete_to,
+    };
+    let whole = note.len() == length && length <= NOTE_BYTES_MAX && covered.len() >= HEAD;
+    Ok((version, whole.then_some((owner, file))))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_disk::{MemoryDisk, SmallFiles as _};
+
+    use super::*;
+
+    const OWNER: Owner = Owner {
+        cluster: 7,
+        node: NodeId(1),
+    };
+
+    fn sample() -> BaseFile {
+        BaseFile {
+            base: Base {
+                start: Slot(1000),
+                note: b"eras and a manifest".to_vec(),
+            },
+            anchor: Anchor {
+                segment: Segment(17),
+                seq: 300,
+                previous: 0xdead_beef,
+            },
+            complete_to: 345,
+        }
+    }
+
+    fn read_from(bytes: &[u8], owner: Option<Owner>) -> Result<BaseFile, LogError> {
+        let mut disk = MemoryDisk::new();
+        disk.replace(BASE_FILE, bytes).unwrap();
+        BaseFile::read(&mut disk, owner).map(|(file, _)| file)
+    }
+
+    #[test]
+    fn a_base_comes_back_and_without_one_the_log_begins_with_its_first_slot() {
+        for file in [sample(), BaseFile::default()] {
+            let bytes = file.encode(OWNER);
+            assert_eq!(read_from(&bytes, Some(OWNER)), Ok(file.clone()));
+            assert_eq!(read_from(&bytes, None), Ok(file));
+        }
+        let none = BaseFile::read(&mut MemoryDisk::new(), None);
+        assert_eq!(none, Ok((BaseFile::default(), None)));
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_missing_byte_is_noticed() {
+        let bytes = sample().encode(OWNER);
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = read_from(&bytes, Some(OWNER)).unwrap_err();
+            assert!(matches!(error, LogError::BaseDamaged { .. }), "{error}");
+        }
+        for length in 0..bytes.len() {
+            let error = read_from(&bytes[..length], Some(OWNER)).unwrap_err();
+            assert!(matches!(error, LogError::BaseDamaged { .. }), "{error}");
+            assert!(error.hint().contains("disk"), "{}", error.hint());
+        }
+    }
+
+    /// Sound checksums around nonsense: nothing panics, nothing absurd is believed.
+    #[test]
+    fn sealed_nonsense_is_refused() {
+        let mut dice = quorate_dice::Dice::new(5);
+        let bytes = sample().encode(OWNER);
+        for _ in 0..20_000 {
+            let mut bytes = bytes[..bytes.len() - CHECKSUM].to_vec();
+            for _ in 0..=dice.index(4) {
+                let at = 10 + dice.index(bytes.len() - 10);
+                bytes[at] = [0, 0xff, dice.word() as u8][dice.index(3)];
+            }
+            bytes.truncate(bytes.len() - dice.pick(&[0, 0, 0, 1, 50]));
+            bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+            if let Ok(file) = read_from(&bytes, None) {
+                assert!(file.base.start >= Slot::FIRST && file.anchor.seq <= file.complete_to + 1);
+            }
+        }
+        let mut later = bytes.clone();
+        later[8] = 2;
+        let covered = later.len() - CHECKSUM;
+        let sum = crc32c::crc32c(&later[..covered]).to_le_bytes();
+        later[covered..].copy_from_slice(&sum);
+        let newer = Err(LogError::NewerBase { version: 2 });
+        assert_eq!(read_from(&later, Some(OWNER)), newer);
+    }
+
+    #[test]
+    fn the_base_of_another_log_is_refused() {
+        let other = Owner {
+            node: NodeId(2),
+            ..OWNER
+        };
+        let error = read_from(&sample().encode(other), Some(OWNER)).unwrap_err();
+        assert!(error.to_string().contains("node 2 of cluster"), "{error}");
+    }
+
+    /// The format does not change without a new version: `docs/spec/log.md` has the table.
+    #[test]
+    fn the_bytes_of_a_base_stay_the_same() {
+        let hex: String = sample()
+            .encode(OWNER)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(
+            hex,
+            "7172746562617365010000000000000007000000000000000000000000000000\
+             01000000efbeaddee80300000000000011000000000000002c01000000000000\
+             59010000000000001300000000000000\
+             6572617320616e642061206d616e69666573749b011d85"
+        );
+        let page = include_str!("../../../../docs/spec/log.md");
+        assert!(page.contains(&format!("| {HEAD} | | the note |")));
+        assert!(page.contains(&format!("at most {} KiB", NOTE_BYTES_MAX >> 10)));
+    }
+}

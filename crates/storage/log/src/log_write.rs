@@ -1,0 +1,396 @@
+//! The bytes of a log write: a header that fits one sector, then records, then zeros to a whole
+//! block.
+//!
+//! [disk-1] A log write is what the log writes and flushes at once. Its header names its cluster,
+//! node, segment and place, chains to the write before it, and restates the hard state. It has a
+//! checksum of its own, so that damage in the body leaves it readable. A reader that looks for
+//! headers behind damage can trust what it finds: no block but the first of a write begins with
+//! [`MAGIC`], whatever bytes clients send ([`seal`] sees to it).
+
+use std::fmt;
+
+use quorate_core::{
+    node_id::{Incarnation, NodeId},
+    record::HardState,
+    slot::Slot,
+};
+use quorate_disk::{BLOCK, SECTOR};
+
+use crate::{
+    place::{Place, Segment},
+    record::{Malformed, Reader, put_ballot},
+};
+
+/// First bytes of every log write.
+pub const MAGIC: [u8; 8] = *b"qrtebtch";
+/// The format that this program writes.
+pub const VERSION: u16 = 1;
+/// Length of the header.
+pub const HEADER: usize = 160;
+/// Largest log write, padding included. A value of the largest size fits with its record.
+pub const WRITE_BYTES_MAX: usize = 16 << 20;
+
+/// No honest log counts so far; sums of numbers below do not overflow.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+
+const CHECKSUM_AT: usize = HEADER - 4;
+const MASK_AT: usize = 10;
+const SEGMENT_AT: usize = 40;
+const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers");
+
+/// Whose log it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The cluster.
+    pub cluster: u128,
+    /// The node.
+    pub node: NodeId,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} of cluster {:032x}", self.node, self.cluster)
+    }
+}
+
+/// The header of a log write ([disk-1]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whose log it is.
+    pub owner: Owner,
+    /// The node's incarnation when this was written.
+    pub incarnation: Incarnation,
+    /// Where the write lies. The segment's number is its epoch.
+    pub place: Place,
+    /// Number of the first write of this segment. Writes with that number or a higher one that
+    /// lie in earlier segments were cut off.
+    pub first_seq: u64,
+    /// Number of this write; the first of a log is 1.
+    pub seq: u64,
+    /// All writes up to this one were complete when this write was submitted.
+    pub complete_to: u64,
+    /// Checksum of the write before.
+    pub previous: u32,
+    /// How many records.
+    pub records: u32,
+    /// Bytes of the whole write, padding included.
+    pub length: u32,
+    /// Bytes of records.
+    pub body: u32,
+    /// CRC-32C of everything behind the header, as it lies on disk.
+    pub body_checksum: u32,
+    /// The hard state after the last record.
+    pub hard: HardState,
+    /// CRC-32C of the header; stands for the whole write, as the header holds the body's.
+    pub checksum: u32,
+}
+
+/// Why bytes are not a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFault {
+    /// They do not begin like one.
+    Absent,
+    /// They begin like one, but the checksum or a length is wrong.
+    Corrupt,
+    /// A sound header of a later format.
+    Newer(u16),
+}
+
+impl Header {
+    /// Reads the header at the start of a block.
+    pub fn decode(block: &[u8]) -> Result<Self, HeaderFault> {
+        let Some(bytes) = block.get(..HEADER) else {
+            return Err(HeaderFault::Absent);
+        };
+        if bytes[..8] != MAGIC {
+            return Err(HeaderFault::Absent);
+        }
+        let (covered, _) = bytes.split_at(CHECKSUM_AT);
+        let mut fields = Reader::new(bytes);
+        let (version, header) = read(&mut fields).map_err(|_| HeaderFault::Corrupt)?;
+        if crc32c::crc32c(covered) != header.checksum {
+            return Err(HeaderFault::Corrupt);
+        }
+        // Later formats keep the place of the version and of the checksum.
+        if version != VERSION {
+            return Err(HeaderFault::Newer(version));
+        }
+        let length = header.length as usize;
+        let sound = length.is_multiple_of(BLOCK)
+            && (BLOCK..=WRITE_BYTES_MAX).contains(&length)
+            && header.body as usize <= length - HEADER
+            && header.seq > header.complete_to
+            && header.seq < NUMBER_MAX
+            && header.first_seq <= header.seq;
+        if sound {
+            Ok(header)
+        } else {
+            Err(HeaderFault::Corrupt)
+        }
+    }
+
+    /// The segment that a sound header at the start of this block was written to, of whatever version:
+    /// later formats keep the place of the number.
+    pub fn segment_of(block: &[u8]) -> Option<Segment> {
+        let (covered, sum) = block.get(..HEADER)?.split_last_chunk::<4>()?;
+        let sound =
+            covered.starts_with(&MAGIC) && crc32c::crc32c(covered) == u32::from_le_bytes(*sum);
+        let number = covered.get(SEGMENT_AT..)?.first_chunk()?;
+        sound.then_some(Segment(u64::from_le_bytes(*number)))
+    }
+
+    fn encode(&self, mask: u16) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&mask.to_le_bytes());
+        out.extend_from_slice(&self.records.to_le_bytes());
+        out.extend_from_slice(&self.owner.cluster.to_le_bytes());
+        out.extend_from_slice(&self.owner.node.0.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.0.to_le_bytes());
+        for word in [
+            self.place.segment.0,
+            self.place.offset,
+            self.first_seq,
+            self.seq,
+            self.complete_to,
+            self.hard.decided_to.0,
+            self.hard.voted_to.0,
+        ] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        put_ballot(&mut out, self.hard.spoken);
+        put_ballot(&mut out, self.hard.promised);
+        for word in [self.previous, self.length, self.body, self.body_checksum] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.resize(CHECKSUM_AT, 0);
+        out
+    }
+
+    /// The records' bytes within the bytes of the write.
+    pub fn body_of<'a>(&self, blocks: &'a [u8]) -> &'a [u8] {
+        &blocks[HEADER..HEADER + self.body as usize]
+    }
+}
+
+fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
+    fields.take(8)?;
+    let version = fields.u16()?;
+    fields.u16()?; // the mask, for `open`
+    let records = fields.u32()?;
+    let owner = Owner {
+        cluster: fields.u128()?,
+        node: NodeId(fields.u32()?),
+    };
+    let incarnation = Incarnation(fields.u32()?);
+    let place = Place {
+        segment: Segment(fields.u64()?),
+        offset: fields.u64()?,
+    };
+    let (first_seq, seq, complete_to) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (decided_to, voted_to) = (Slot(fields.u64()?), Slot(fields.u64()?));
+    let (spoken, promised) = (fields.ballot()?, fields.ballot()?);
+    let (previous, length) = (fields.u32()?, fields.u32()?);
+    let (body, body_checksum) = (fields.u32()?, fields.u32()?);
+    fields.take(CHECKSUM_AT - 136)?;
+    let checksum = fields.u32()?;
+    let hard = HardState {
+        spoken,
+        promised,
+        decided_to,
+        voted_to,
+    };
+    let header = Header {
+        owner,
+        incarnation,
+        place,
+        first_seq,
+        seq,
+        complete_to,
+        previous,
+        records,
+        length,
+        body,
+        body_checksum,
+        hard,
+        checksum,
+    };
+    Ok((version, header))
+}
+
+/// Completes a log write in place: `blocks` are whole, with the records behind room for the header
+/// and zeros behind them. Returns the header as written.
+pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
+    let mask = mask_for(blocks);
+    apply_mask(mask, blocks);
+    header.length = u32::try_from(blocks.len()).expect("bounded by WRITE_BYTES_MAX");
+    header.body_checksum = crc32c::crc32c(&blocks[HEADER..]);
+    let mut bytes = header.encode(mask);
+    header.checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&header.checksum.to_le_bytes());
+    blocks[..HEADER].copy_from_slice(&bytes);
+    header
+}
+
+/// Checks the whole write against its header and makes its records readable in place. Says whether
+/// that changed anything.
+pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
+    if blocks.len() != header.length as usize {
+        return Err(Malformed("batch is cut short"));
+    }
+    if crc32c::crc32c(&blocks[HEADER..]) != header.body_checksum {
+        return Err(Malformed("checksum of the body does not match"));
+    }
+    let mask = u16::from_le_bytes([blocks[MASK_AT], blocks[MASK_AT + 1]]);
+    apply_mask(mask, blocks);
+    Ok(mask != 0)
+}
+
+/// The smallest mask under which no block behind the first looks like the start of a log write.
+/// Zero unless somebody writes our magic on purpose; there are more masks than blocks.
+fn mask_for(blocks: &[u8]) -> u16 {
+    let heads = || blocks.chunks_exact(BLOCK).skip(1).map(|block| &block[..8]);
+    let free = |mask: &u16| {
+        let word = u64::from_le_bytes(MAGIC) ^ spread(*mask);
+        !heads().any(|head| head == word.to_le_bytes())
+    };
+    (0..=u16::MAX)
+        .find(free)
+        .expect("a log write has fewer blocks than there are masks")
+}
+
+fn spread(mask: u16) -> u64 {
+    u64::from(mask) * 0x0001_0001_0001_0001
+}
+
+fn apply_mask(mask: u16, blocks: &mut [u8]) {
+    if mask == 0 {
+        return;
+    }
+    for block in blocks.chunks_exact_mut(BLOCK).skip(1) {
+        for (byte, flip) in block.iter_mut().zip(spread(mask).to_le_bytes()) {
+            *byte ^= flip;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            owner: Owner {
+                cluster: 7,
+                node: NodeId(2),
+            },
+            incarnation: Incarnation(1),
+            place: Place {
+                segment: Segment(3),
+                offset: 8192,
+            },
+            first_seq: 4,
+            seq: 6,
+            complete_to: 5,
+            previous: 9,
+            records: 0,
+            length: 0,
+            body: 0,
+            body_checksum: 0,
+            hard: HardState {
+                decided_to: Slot(5),
+                voted_to: Slot(8),
+                ..HardState::default()
+            },
+            checksum: 0,
+        }
+    }
+
+    #[test]
+    fn a_header_comes_back() {
+        let mut blocks = vec![0; 2 * BLOCK];
+        let written = seal(header(), &mut blocks);
+        assert_eq!(Header::decode(&blocks), Ok(written));
+        assert_eq!(open(&written, &mut blocks), Ok(false));
+        assert_eq!(written.length as usize, 2 * BLOCK);
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let mut blocks = vec![0; BLOCK];
+        let written = seal(header(), &mut blocks);
+        for bit in 0..BLOCK * 8 {
+            blocks[bit / 8] ^= 1 << (bit % 8);
+            let whole = Header::decode(&blocks).map(|header| open(&header, &mut blocks));
+            assert!(!matches!(whole, Ok(Ok(_))), "bit {bit}");
+            blocks[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(Header::decode(&blocks), Ok(written));
+    }
+
+    /// A client that writes headers of its own must not raise what recovery believes.
+    #[test]
+    fn no_block_of_a_value_looks_like_a_header() {
+        let mut forged = vec![0; BLOCK];
+        seal(
+            Header {
+                complete_to: 1 << 40,
+                seq: 1 << 41,
+                ..header()
+            },
+            &mut forged,
+        );
+        let mut blocks = vec![0; 5 * BLOCK];
+        blocks[BLOCK..2 * BLOCK].copy_from_slice(&forged);
+        blocks[2 * BLOCK..3 * BLOCK].copy_from_slice(&forged);
+        for (byte, flip) in blocks[2 * BLOCK..].iter_mut().zip(spread(1).to_le_bytes()) {
+            *byte ^= flip; // and one that would become a header under the first mask
+        }
+        let plain = blocks.clone();
+        let written = seal(header(), &mut blocks);
+        for block in blocks.chunks_exact(BLOCK).skip(1) {
+            assert_eq!(Header::decode(block), Err(HeaderFault::Absent));
+        }
+        assert_eq!(open(&written, &mut blocks), Ok(true));
+        assert_eq!(blocks[HEADER..], plain[HEADER..]);
+    }
+
+    #[test]
+    fn a_later_format_is_told_from_garbage() {
+        let mut blocks = vec![0; BLOCK];
+        seal(header(), &mut blocks);
+        blocks[8] = 2;
+        assert_eq!(Header::decode(&blocks), Err(HeaderFault::Corrupt));
+        let sum = crc32c::crc32c(&blocks[..CHECKSUM_AT]);
+        blocks[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Header::decode(&blocks), Err(HeaderFault::Newer(2)));
+        assert_eq!(Header::segment_of(&blocks), Some(Segment(3)));
+        blocks[50] ^= 1;
+        assert_eq!(Header::segment_of(&blocks), None);
+    }
+
+    /// What the pages say of a log write is so.
+    #[test]
+    fn documented_sizes_are_those_of_the_code() {
+        let log = include_str!("../../../../docs/spec/log.md");
+        let performance = include_str!("../../../../docs/performance.md");
+        for (page, text) in [
+            (log, format!("| {HEADER} | | records, then zeros |")),
+            (
+                log,
+                format!(
+                    "| {CHECKSUM_AT} | 4 | CRC-32C of bytes 0–{}:",
+                    CHECKSUM_AT - 1
+                ),
+            ),
+            (log, format!("at most {} MiB |", WRITE_BYTES_MAX >> 20)),
+            (
+                performance,
+                format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks"),
+            ),
+        ] {
+            assert!(page.contains(&text), "a page lacks: {text}");
+        }
+    }
+}
