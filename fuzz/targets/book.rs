@@ -1,7 +1,7 @@
 //! The file that says where the others are.
 #![no_main]
 
-#[path = "../../crates/node/node/tests/fuzz/book.rs"]
+#[path = "../../crates/node/node/tests/suite/fuzz/book.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

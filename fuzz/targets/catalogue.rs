@@ -1,7 +1,7 @@
 //! The catalogue of the store of streams, from a disk.
 #![no_main]
 
-#[path = "../../crates/storage/stream/tests/fuzz/catalogues.rs"]
+#[path = "../../crates/storage/stream/tests/suite/fuzz/catalogues.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -1,7 +1,11 @@
 //! Hostile streams of events against the reference programs and the switch's.
 #![no_main]
 
-#[path = "../../crates/devices/conformance/tests/fuzz/devices.rs"]
+#[allow(dead_code, reason = "seeds are made in `cargo test`")]
+#[path = "../driver.rs"]
+mod driver;
+
+#[path = "../../crates/devices/conformance/tests/suite/fuzz/devices.rs"]
 mod devices;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| devices::check(bytes));

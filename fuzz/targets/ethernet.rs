@@ -1,7 +1,11 @@
 //! Slots of a receive ring, and the frames in them.
 #![no_main]
 
-#[path = "../../crates/network/ethernet/tests/fuzz/slots.rs"]
+#[allow(dead_code, reason = "seeds are made in `cargo test`")]
+#[path = "../driver.rs"]
+mod driver;
+
+#[path = "../../crates/network/packets/tests/suite/ethernet_fuzz/slots.rs"]
 mod slots;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| slots::check(bytes));

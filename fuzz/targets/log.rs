@@ -1,7 +1,7 @@
 //! Segments from a disk.
 #![no_main]
 
-#[path = "../../crates/storage/log/tests/fuzz/segments.rs"]
+#[path = "../../crates/storage/log/tests/suite/fuzz/segments.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

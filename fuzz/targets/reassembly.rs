@@ -1,7 +1,11 @@
 //! Parts of messages, in any order and under bounds.
 #![no_main]
 
-#[path = "../../crates/network/packets/tests/fuzz/reassembly.rs"]
+#[allow(dead_code, reason = "seeds are made in `cargo test`")]
+#[path = "../driver.rs"]
+mod driver;
+
+#[path = "../../crates/network/packets/tests/suite/fuzz/reassembly.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

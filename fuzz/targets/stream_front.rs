@@ -2,11 +2,11 @@
 #![no_main]
 #![allow(dead_code, reason = "the tests use more of what they share")]
 
-#[path = "../../crates/services/stream-front/tests/suite/check.rs"]
+#[path = "../../crates/node/node/tests/suite/check.rs"]
 mod check;
-#[path = "../../crates/services/stream-front/tests/suite/node.rs"]
+#[path = "../../crates/node/node/tests/suite/node.rs"]
 mod node;
-#[path = "../../crates/services/stream-front/tests/suite/played.rs"]
+#[path = "../../crates/node/node/tests/suite/played.rs"]
 mod played;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

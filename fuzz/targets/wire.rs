@@ -1,7 +1,7 @@
 //! Frames from a peer.
 #![no_main]
 
-#[path = "../../crates/protocol/wire/tests/fuzz/check.rs"]
+#[path = "../../crates/protocol/wire/tests/suite/fuzz/check.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -14,7 +14,7 @@ const TARGETS: [(&str, &str, &str); 18] = [
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
     (
         "stream-front",
-        "quorate-stream-front",
+        "quorate-node",
         "no_bytes_of_a_client_of_streams",
     ),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
@@ -27,7 +27,7 @@ const TARGETS: [(&str, &str, &str); 18] = [
     ("datagrams", "quorate-packets", "no_bytes_of_a_network"),
     ("reach", "quorate-packets", "no_bytes_of_a_group"),
     ("reassembly", "quorate-packets", "no_parts_of_a_sender"),
-    ("ethernet", "quorate-ethernet", "no_frame_of_a_segment"),
+    ("ethernet", "quorate-packets", "no_frame_of_a_segment"),
     ("devices", "quorate-conformance", "no_events_of_a_stream"),
     ("values", "quorate-capi", "no_bytes_of_a_program_or"),
     ("libpaxos", "quorate-capi", "no_bytes_of_a_program_of"),
@@ -120,7 +120,7 @@ fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
         "--package",
         package,
         "--test",
-        "fuzz",
+        "suite",
         test,
     ];
     let seconds = seconds.to_string();

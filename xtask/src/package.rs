@@ -8,7 +8,17 @@ use crate::shell::{self, Failed, cargo, has, release, target};
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     let binary = release("quorate").display().to_string();
     let to = target().join("packages").display().to_string();
-    let mut words = vec!["run", "--quiet", "--bin", "quorate-package", "--"];
+    let mut words = vec![
+        "run",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--features",
+        "package",
+        "--bin",
+        "quorate-package",
+        "--",
+    ];
     words.extend(rest);
     if !rest.contains(&"--binary") {
         cargo(&["build", "--release", "--bin", "quorate"])?;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_dice::Dice;
+use quorate_core::dice::Dice;
 
 use super::float;
 use crate::shell::Failed;

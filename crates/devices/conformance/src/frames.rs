@@ -116,7 +116,7 @@ impl Size {
     pub fn room(self, number: u64) -> Vec<u8> {
         let mut room = vec![0; self.room];
         for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {
-            *byte = quorate_dice::mix(number.wrapping_add(at as u64)).to_le_bytes()[0];
+            *byte = quorate_core::dice::mix(number.wrapping_add(at as u64)).to_le_bytes()[0];
         }
         room
     }

@@ -9,9 +9,9 @@ mod owner;
 
 use std::collections::BTreeMap;
 
-use quorate_dice::Dice;
+use quorate_core::dice::Dice;
+use quorate_device::p4::Sources;
 use quorate_offload::{Form, Header, Port, Type, header::HEADER_BYTES};
-use quorate_p4::Sources;
 
 pub use self::owner::Omitted;
 use self::owner::{Lead, Member, Proposer};

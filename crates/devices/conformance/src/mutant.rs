@@ -9,8 +9,8 @@ use std::{
     process::Command,
 };
 
-use quorate_p4::Sources;
-use quorate_xdp::{Entry, compile};
+use quorate_device::p4::Sources;
+use quorate_device::xdp::{Entry, compile};
 use serde::Deserialize;
 
 use crate::{

@@ -2,8 +2,8 @@
 
 use std::{io, path::Path};
 
+use quorate_device::p4::{Machine, Sources, compile};
 use quorate_offload::Port;
-use quorate_p4::{Machine, Sources, compile};
 
 use crate::{Device, Event, Program, frames::Size, vectors::Sent};
 

@@ -1,6 +1,6 @@
 //! Random frames, seeded: near the state of the device, so that they matter, and mostly whole.
 
-use quorate_dice::Dice;
+use quorate_core::dice::Dice;
 use quorate_offload::{Descriptor, Form, Header, PackedBallot, Port, Reason, Type};
 
 use crate::{

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use quorate_device::xdp::{Entry, Failed, Fate, Role, Settings, VerifierLogLevel};
 use quorate_offload::{Port, link::ETHER_TYPE};
-use quorate_xdp::{Entry, Failed, Fate, Role, Settings, VerifierLogLevel};
 
 use crate::{
     Device, Event, Program,
@@ -29,7 +29,7 @@ pub fn settings(program: Program) -> Settings {
 
 /// Why programs cannot be loaded here; `None` if they can.
 pub fn missing() -> Option<String> {
-    let loaded = quorate_xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
+    let loaded = quorate_device::xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
     match loaded {
         Ok(_) => None,
         // Whatever else is wrong is a fault of ours, not of the machine.
@@ -51,7 +51,7 @@ pub struct Kernel {
     hook: Entry,
     /// Other programs than the committed ones.
     object: Option<Vec<u8>>,
-    device: quorate_xdp::Device,
+    device: quorate_device::xdp::Device,
 }
 
 impl Kernel {
@@ -67,13 +67,13 @@ impl Kernel {
     }
 }
 
-fn load(program: Program, object: Option<&[u8]>) -> Result<quorate_xdp::Device, Failed> {
+fn load(program: Program, object: Option<&[u8]>) -> Result<quorate_device::xdp::Device, Failed> {
     let (role, settings) = (role(program), settings(program));
     match object {
-        None => quorate_xdp::Device::load(role, &settings),
+        None => quorate_device::xdp::Device::load(role, &settings),
         Some(object) => {
             let log = VerifierLogLevel::default();
-            quorate_xdp::Device::load_object(role, &settings, object, log)
+            quorate_device::xdp::Device::load_object(role, &settings, object, log)
         }
     }
 }

@@ -19,8 +19,8 @@ use quorate_core::{
     value::Value,
 };
 use quorate_device::{Members, Settings, Software, Udp, udp};
+use quorate_offload::owner::{Event, Owner, Pace, Start};
 use quorate_offload::{Form, port::Device as _};
-use quorate_owner::{Event, Owner, Pace, Start};
 
 const BALLOT: Ballot = Ballot {
     era: Era(0),
@@ -64,7 +64,7 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
             rung.1.notify_one();
         };
         let device = Software::start(settings, wire, Arc::new(wake))?;
-        let settings = quorate_owner::Settings {
+        let settings = quorate_offload::owner::Settings {
             owner_boot: 1,
             device_boot: 1,
             window: 64,

@@ -11,6 +11,7 @@
 pub mod boxed;
 pub mod host;
 pub mod loopback;
+pub mod p4;
 pub mod packet;
 pub mod pipe;
 mod process;
@@ -22,6 +23,7 @@ pub mod udp;
 mod wake;
 pub mod wire;
 mod work;
+pub mod xdp;
 
 pub use boxed::{Boxed, NoBox, Translated};
 pub use host::Host;

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use quorate_dice::Dice;
+use quorate_core::dice::Dice;
 
 use crate::{
     wake::Wake,

@@ -5,8 +5,8 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use quorate_ethernet::{Failed, Mac, Raw, raw::Hears};
 use quorate_offload::{Form, header::ROOM_BYTES_MAX, link::ETHER_TYPE};
+use quorate_packets::ethernet::{Failed, Mac, Raw, raw::Hears};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::wire::{Arrived, Wire};

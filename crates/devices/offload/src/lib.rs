@@ -27,6 +27,7 @@ pub mod host;
 pub mod learner;
 pub mod link;
 pub mod out;
+pub mod owner;
 pub mod port;
 pub mod reason;
 pub mod setup;

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_ethernet::{Mac, Raw, raw::Hears};
-use quorate_xdp::{ECHO_ETHER_TYPE, ECHO_PORT, Echo, Hook};
+use quorate_device::xdp::{ECHO_ETHER_TYPE, ECHO_PORT, Echo, Hook};
+use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
 
 use crate::samples::Samples;
 

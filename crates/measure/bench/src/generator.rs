@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_relay::alarm::Alarm;
+use quorate_testbed::relay::alarm::Alarm;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::{

@@ -13,6 +13,7 @@
 
 pub mod connection;
 pub mod device;
+pub mod doctor;
 pub mod door;
 pub mod echo;
 pub mod emulated;

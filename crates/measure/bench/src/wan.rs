@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_relay::link::{Law, SECOND};
+use quorate_testbed::relay::link::{Law, SECOND};
 
 use crate::samples::Latencies;
 

@@ -17,8 +17,8 @@ use std::{
 };
 
 use quorate_device::Members;
+use quorate_device::xdp::Hook;
 use quorate_replica::Ladder;
-use quorate_xdp::Hook;
 
 use crate::{
     handle::Shared,

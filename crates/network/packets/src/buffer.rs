@@ -207,7 +207,7 @@ pub struct Run<'a> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

@@ -43,7 +43,7 @@
 //! let events = follower.take_events();
 //! assert!(matches!(&events[..], [Event::Message { bytes, .. }] if *bytes == [5; 3000]));
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // Exceptions: memory shared with the kernel, in `ethernet`.
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod body;
@@ -51,9 +51,11 @@ pub mod buffer;
 pub mod counted;
 pub mod endpoint;
 mod envelope;
+pub mod ethernet;
 pub mod header;
 mod kept;
 pub mod limits;
+pub mod plane;
 pub mod rate;
 pub mod receive;
 pub mod send;

@@ -113,7 +113,7 @@ impl Spans {
 mod tests {
     use std::collections::BTreeSet;
 
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

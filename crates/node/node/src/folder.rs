@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use quorate_disk::{DataFolder, DiskError, Family, FileDisk, SmallFiles, Want, temporary};
+use quorate_log::disk::{DataFolder, DiskError, Family, FileDisk, SmallFiles, Want, temporary};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -154,7 +154,7 @@ impl Home for LockedFolder {
     }
 
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<FileDisk, DiskError> {
-        let (disk, reason) = quorate_disk::open(self.path(), self.engine)?;
+        let (disk, reason) = quorate_log::disk::open(self.path(), self.engine)?;
         tell(&reason);
         let disk = disk.with_flush(self.flush)?;
         if !self.flush.is_zero() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_disk::{Family, FileId, MemoryDisk};
+use quorate_log::disk::{Family, FileId, MemoryDisk};
 use quorate_replica::group::As;
 
 use crate::{
@@ -196,7 +196,7 @@ fn a_first_start_that_was_interrupted_is_repeated_or_done() {
                 assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
                 // The log's folder is known to be a new one.
                 let mut disk = identity.home_mut().open_disk(&mut |_| {}).unwrap();
-                let made = quorate_disk::Source::made(&mut disk, Family::Log).unwrap();
+                let made = quorate_log::disk::Source::made(&mut disk, Family::Log).unwrap();
                 assert_eq!(made, Some(FileId::new(Family::Log, 0)));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use quorate_disk::{Disk, DiskError, MemoryDisk, SmallFiles};
+use quorate_log::disk::{Disk, DiskError, MemoryDisk, SmallFiles};
 
 /// A place that belongs to one node for good, and to one process at a time. Production has a locked
 /// folder, tests and the simulator a disk in memory.

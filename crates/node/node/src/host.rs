@@ -18,7 +18,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_disk::{FileId, Position};
+use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
     Clock, Ladder, Probed,
     backup::{Header, Held, Parts, Unreadable},

@@ -13,7 +13,7 @@ use quorate_core::{
     node_id::{Incarnation, Member, NodeId},
     record::Class,
 };
-use quorate_disk::{Family, FileId, SmallFiles, made, sealed};
+use quorate_log::disk::{Family, FileId, SmallFiles, made, sealed};
 use quorate_replica::group::As;
 
 pub use self::{book::AddressBook, error::IdentityError};

@@ -7,7 +7,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
-use quorate_disk::SmallFiles as _;
+use quorate_log::disk::SmallFiles as _;
 use quorate_replica::group::As;
 
 use crate::{

@@ -22,6 +22,7 @@ mod node_host;
 mod node_host_tests;
 pub mod recovering;
 pub mod restoring;
+pub mod streams;
 pub mod terms;
 
 pub use boot::boot;

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use quorate_core::effect::Role;
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_replica::{
     DeviceStatus, Replica,
     counters::Counters,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, record::Class, slot::Slot, time::Time};
-use quorate_disk::MemoryDisk;
 use quorate_log::LogOptions;
+use quorate_log::disk::MemoryDisk;
 use quorate_replica::{
     CommandId, ReplicaOptions, StateMachine,
     events::Event,

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use quorate_disk::SmallFiles as _;
+use quorate_log::disk::SmallFiles as _;
 
 use crate::{
     folder::{LOCK, LockedFolder, RECOVERING, failed, sync_folder},
@@ -122,7 +122,7 @@ impl Recovering {
             let name = entry.map_err(doing("read", folder))?.file_name();
             let other = [LOCK, "lost+found", WORK, RECOVERING];
             let old = name.to_string_lossy().starts_with(OLD);
-            let temporary = name == *quorate_disk::temporary(RECOVERING);
+            let temporary = name == *quorate_log::disk::temporary(RECOVERING);
             if !old && !temporary && !other.iter().any(|other| name == *other) {
                 names.push(name);
             }

@@ -13,8 +13,8 @@ use std::{
     path::Path,
 };
 
-use quorate_disk::{Family, FileId, SmallFiles as _};
 use quorate_log::Base;
+use quorate_log::disk::{Family, FileId, SmallFiles as _};
 use quorate_replica::backup::{Bad, Checked, NewGroup, Part, founded};
 
 use crate::{

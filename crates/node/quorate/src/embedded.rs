@@ -15,12 +15,12 @@ use quorate_net::{
     Asks, Handle, Listeners, NotPut, Reactor, Unanswered, Wake, asks, device::Kind as Device,
     plane::Wanted as Place,
 };
+use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{
     front::{Failure, Sequenced, SessionId},
     service::StateMachine,
     status::{Addresses, Status},
 };
-use quorate_stream_front::{Doors, StreamFront};
 use quorate_tls::Protection;
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, thread, time::Duration};
 
 use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot};
-use quorate_disk::Family;
+use quorate_log::disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, Reading, Recovery};
 use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
 use quorate_node::{

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_disk::Want;
+use quorate_log::disk::Want;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, group::As, routing::Votes, tuner::Settings as Tuning};
 

@@ -14,7 +14,7 @@ use quorate_core::{
     time::Time,
     value::{StreamName, Value},
 };
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_log::{Body, Values};
 use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
 

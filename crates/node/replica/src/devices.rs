@@ -8,8 +8,8 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
+use quorate_offload::owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
 use quorate_offload::port::{Device, Hearing};
-use quorate_owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
 
 use crate::{offers::Offers, payload::Payload, proposing::origin::Offer};
 

@@ -1,7 +1,7 @@
 //! The end of a replica: finish what was accepted, hand over, write everything down ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 

@@ -7,7 +7,7 @@ use quorate_core::{
     lease::Leases,
     node_id::{Member, NodeId},
 };
-use quorate_disk::DiskError;
+use quorate_log::disk::DiskError;
 use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 

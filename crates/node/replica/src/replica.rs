@@ -29,7 +29,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_tuner::Setting;
 
 use crate::{

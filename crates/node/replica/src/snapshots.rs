@@ -41,8 +41,8 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_disk::{Disk, DiskError, Family, FileId};
 use quorate_log::Log;
+use quorate_log::disk::{Disk, DiskError, Family, FileId};
 
 use self::{
     allowance::Allowance,

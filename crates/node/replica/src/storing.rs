@@ -7,7 +7,7 @@ use quorate_core::{
     slot::SlotRange,
     time::Time,
 };
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_log::{Log, LogError, ReadDone};
 
 use crate::{

@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use quorate_core::dice::Dice;
 use quorate_core::{
     configuration::Configuration,
     node_id::{Incarnation, Member, NodeId},
@@ -21,8 +22,7 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_dice::Dice;
-use quorate_disk::MemoryDisk;
+use quorate_log::disk::MemoryDisk;
 use quorate_log::{Log, LogOptions};
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 

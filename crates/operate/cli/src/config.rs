@@ -18,8 +18,8 @@ use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{
     configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
-use quorate_disk::Want;
 use quorate_kv::front::input_bytes_max;
+use quorate_log::disk::Want;
 use quorate_net::{device::Kind as Device, plane::Wanted};
 use quorate_node::terms::Terms;
 use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};

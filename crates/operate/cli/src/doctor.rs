@@ -10,14 +10,14 @@ use std::{
 
 use clap::Args;
 use quorate_admin::{look::look, reaching::COUNT_MAX};
-use quorate_bench::run::launcher;
-use quorate_doctor::{
+use quorate_bench::doctor::{
     bundle,
     examination::{Report, Wish, examine},
     finding::{Finding, State},
     monitoring,
     system::System,
 };
+use quorate_bench::run::launcher;
 
 use crate::{
     config::address_argument,

@@ -12,8 +12,8 @@ use quorate_core::{
     record::Record,
     slot::{Slot, SlotRange},
 };
-use quorate_disk::ReadOnlyFolder;
 use quorate_log::Place;
+use quorate_log::disk::ReadOnlyFolder;
 use quorate_log::{
     LogError,
     log_write::{Header, Owner},

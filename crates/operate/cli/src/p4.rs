@@ -3,9 +3,9 @@
 use std::io::{self, BufWriter, Write as _};
 
 use clap::Args;
+use quorate_device::p4::{Machine, Sources, compile};
 use quorate_device::pipe::{Event, FRAME_BYTES_MAX, Sent, read_event, write_answer};
 use quorate_offload::Port;
-use quorate_p4::{Machine, Sources, compile};
 
 use crate::output::{Exit, Problem};
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &P4Args) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-fn machine(args: &P4Args) -> Result<Machine, quorate_p4::Error> {
+fn machine(args: &P4Args) -> Result<Machine, quorate_device::p4::Error> {
     let mut sources = Sources::default();
     for (name, text) in FILES {
         sources.put(name, text.to_owned());

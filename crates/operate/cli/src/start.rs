@@ -28,9 +28,9 @@ use quorate_kv::{
     },
 };
 use quorate_net::{BindReason, Listeners, Reactor, Wake, plane::KeyFile};
+use quorate_node::streams::{Doors, StreamFront};
 use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
-use quorate_stream_front::{Doors, StreamFront};
 use quorate_tls::ClientFiles;
 
 use crate::{

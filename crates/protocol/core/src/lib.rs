@@ -92,6 +92,7 @@ pub mod class;
 pub mod configuration;
 pub mod counted;
 pub mod device;
+pub mod dice;
 pub mod durable;
 pub mod effect;
 pub mod election;

@@ -2,12 +2,13 @@
 
 /// A generator; equal seeds roll equal numbers, on every machine and version.
 #[derive(Clone, Debug)]
-pub struct Dice(quorate_dice::Dice);
+pub struct Dice(quorate_core::dice::Dice);
 
 impl Dice {
     /// The generator of this seed. `stream` keeps users of one seed apart.
     pub fn new(seed: u64, stream: u64) -> Self {
-        let mut dice = quorate_dice::Dice::new(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
+        let mut dice =
+            quorate_core::dice::Dice::new(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
         dice.word();
         Self(dice)
     }

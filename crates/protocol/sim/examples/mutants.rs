@@ -216,7 +216,7 @@ fn scenarios(tree: &Path, target: &Path) -> io::Result<Option<String>> {
     let found = tests(
         tree,
         target,
-        "-p quorate-sim --no-fail-fast --test scenarios --test streams",
+        "-p quorate-sim --no-fail-fast --test suite -- scenarios:: streams::",
     )?;
     Ok(found.map(|name| format!("scenario {name}")))
 }

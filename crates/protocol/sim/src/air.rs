@@ -5,8 +5,8 @@
 
 use std::fmt;
 
+use quorate_packets::plane::Reach;
 use quorate_packets::{header::HEADER_BYTES, trust::Refusal};
-use quorate_plane::Reach;
 
 use crate::{
     dice::Dice,
@@ -173,7 +173,7 @@ pub struct Counts {
     /// Datagrams that planes did not take, by reason ([`Refusal::ALL`]).
     pub refused: [u64; Refusal::ALL.len()],
     /// What the planes counted.
-    pub planes: quorate_plane::Counters,
+    pub planes: quorate_packets::plane::Counters,
     /// Introductions that were taken, and those that were not: of another boot, or older.
     pub introduced: u64,
     /// See above.

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use quorate_offload::owner::{Owner, Pace, Settings as OwnerSettings};
 use quorate_offload::{
     Acceptor, Address, Cells, Coordinator, Form, Out, Port, Routes, Setup, Verdict,
     header::HEADER_BYTES,
@@ -13,7 +14,6 @@ use quorate_offload::{
     out::FRAMES_MAX,
     port::{Device as Owned, Drained, Hearing, Program, Shape},
 };
-use quorate_owner::{Owner, Pace, Settings as OwnerSettings};
 use quorate_replica::{Ladder, Lent};
 
 use crate::dice::Dice;

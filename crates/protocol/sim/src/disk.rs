@@ -1,13 +1,13 @@
 //! The global observer's view of the disks: every log write that became durable, read back in
 //! order.
 //!
-//! The disks themselves are `quorate_disk::MemoryDisk`, which the log's own tests use too; it
+//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the log's own tests use too; it
 //! keeps the promises of [model-3] and no other.
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::Incarnation, record::Record};
-use quorate_disk::{BLOCK, Family, MemoryDisk, Position};
+use quorate_log::disk::{BLOCK, Family, MemoryDisk, Position};
 use quorate_log::{
     log_write::{self, Header},
     record::Records,

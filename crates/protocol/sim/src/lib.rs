@@ -12,7 +12,7 @@ pub mod air;
 pub mod check;
 pub mod clock;
 pub mod device;
-pub use quorate_dice as dice;
+pub use quorate_core::dice;
 pub mod disk;
 mod event;
 pub mod faults;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::time::Time;
-use quorate_plane::Reach;
+use quorate_packets::plane::Reach;
 use quorate_wire::{Decoded, Lane};
 
 use crate::dice::Dice;

@@ -17,12 +17,12 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_disk::MemoryDisk;
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
     store::memory::MemoryStore,
 };
+use quorate_log::disk::MemoryDisk;
 use quorate_log::{LogOptions, Recovery};
 use quorate_node::{
     Identity, NodeHost,

@@ -7,13 +7,13 @@ use quorate_core::{
     node_set::NodeSet,
     time::Time,
 };
+use quorate_packets::plane::{Event, Packets, Reach, introduction, packets::Left};
 use quorate_packets::{
     endpoint::{self, To},
     limits::Limits,
     receive::Delivery,
     trust::{Group, Key, Keys},
 };
-use quorate_plane::{Event, Packets, Reach, introduction, packets::Left};
 use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, decode, encode};
 
 use crate::{
@@ -85,7 +85,7 @@ impl Side {
             keeps: true,
             seed,
         };
-        let settings = quorate_plane::Settings {
+        let settings = quorate_packets::plane::Settings {
             endpoint,
             reach,
             chooses: air.changes_us.is_some(),

@@ -190,7 +190,7 @@ fn is_hash(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

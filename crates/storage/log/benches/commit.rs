@@ -15,7 +15,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
-use quorate_disk::{Disk, MemoryDisk, Want};
+use quorate_log::disk::{Disk, MemoryDisk, Want};
 use quorate_log::{Log, LogOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -55,7 +55,8 @@ fn main() {
         other => panic!("no driver is called {other}"),
     };
     let folder = tempfile::tempdir_in(&work.folder).expect("a folder");
-    let (disk, how) = quorate_disk::open(folder.path(), want).expect("the driver is available");
+    let (disk, how) =
+        quorate_log::disk::open(folder.path(), want).expect("the driver is available");
     eprintln!("{how}");
     run(&work, disk);
 }

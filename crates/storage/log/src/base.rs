@@ -4,8 +4,8 @@
 //! its first one are free, and are used again. It is durable before any of them is. Without the file the
 //! log begins with slot 1, in segment 1.
 
+use crate::disk::{KEPT_BYTES_MAX, Source};
 use quorate_core::{node_id::NodeId, slot::Slot};
-use quorate_disk::{KEPT_BYTES_MAX, Source};
 
 use crate::{
     error::LogError,
@@ -221,7 +221,7 @@ fn read(covered: &[u8]) -> Result<Read, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_disk::{MemoryDisk, SmallFiles as _};
+    use crate::disk::{MemoryDisk, SmallFiles as _};
 
     use super::*;
 
@@ -281,7 +281,7 @@ mod tests {
     /// Sound checksums around nonsense: nothing panics, nothing absurd is believed.
     #[test]
     fn sealed_nonsense_is_refused() {
-        let mut dice = quorate_dice::Dice::new(5);
+        let mut dice = quorate_core::dice::Dice::new(5);
         let bytes = sample().encode(OWNER);
         for _ in 0..20_000 {
             let mut bytes = bytes[..bytes.len() - CHECKSUM].to_vec();

@@ -1,5 +1,6 @@
 //! Damage in the middle of a log: what is noticed, what can be repaired, what means forgetting.
 
+use crate::disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 use quorate_core::{
     ballot::Era,
     configuration::Change,
@@ -8,7 +9,6 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 
 use crate::{
     Body, Log, LogError, LogOptions,
@@ -411,7 +411,7 @@ fn a_misdirected_write_is_noticed() {
     let (mut log, _) = open(&disk);
     for slot in 1..=20 {
         if slot == 5 {
-            disk.inject(quorate_disk::Fault::Misdirected { blocks: 9 });
+            disk.inject(crate::disk::Fault::Misdirected { blocks: 9 });
         }
         vote(&mut log, slot, 100, slot);
         settle(&mut log);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::disk::{FileDisk, Want, open};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::{Record, RecordSeq},
     slot::{Slot, SlotRange},
 };
-use quorate_disk::{FileDisk, Want, open};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{Log, LogOptions, log_tests};

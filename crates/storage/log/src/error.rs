@@ -1,7 +1,7 @@
 //! What can go wrong with the log: what, detail, hint.
 
+use crate::disk::{DiskError, Lack};
 use quorate_core::slot::Slot;
-use quorate_disk::{DiskError, Lack};
 use thiserror::Error;
 
 use crate::place::Place;

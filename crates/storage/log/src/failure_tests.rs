@@ -1,7 +1,7 @@
 //! Disks that refuse: full, read-only, short, failing. Each has one defined outcome.
 
+use crate::disk::{Disk as _, DiskError, Fault, MemoryDisk};
 use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};
-use quorate_disk::{Disk as _, DiskError, Fault, MemoryDisk};
 
 use crate::{
     Log, LogError, LogOptions,

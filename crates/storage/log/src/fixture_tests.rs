@@ -5,6 +5,7 @@
 
 use std::{fs, path::Path};
 
+use crate::disk::{FileDisk, ReadOnlyFolder, Want, open};
 use quorate_core::{
     ballot::Era,
     configuration::Change,
@@ -13,7 +14,6 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{FileDisk, ReadOnlyFolder, Want, open};
 
 use crate::{
     Base, Log, LogOptions, Recovery,

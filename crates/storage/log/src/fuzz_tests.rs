@@ -1,11 +1,11 @@
 //! Recovery takes arbitrary bytes without a panic, and gives back nothing that was never appended.
 
+use crate::disk::{BLOCK, MemoryDisk};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::HardState,
     slot::{Slot, SlotRange},
 };
-use quorate_disk::{BLOCK, MemoryDisk};
 
 use crate::{
     Log, LogError, LogOptions,

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::disk::{BLOCK, Buffer, Disk};
 use quorate_core::record::{HardState, Record, RecordSeq};
-use quorate_disk::{BLOCK, Buffer, Disk};
 
 use crate::{index::Runs, log_write::HEADER, record};
 

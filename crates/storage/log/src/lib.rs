@@ -11,7 +11,7 @@
 //!     node_id::{Incarnation, NodeId},
 //!     record::{HardState, Record, RecordSeq},
 //! };
-//! use quorate_disk::MemoryDisk;
+//! use crate::disk::MemoryDisk;
 //! use quorate_log::{Log, LogOptions};
 //!
 //! let options = LogOptions::new(7, NodeId(1), Incarnation(0));
@@ -27,6 +27,7 @@
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod base;
+pub mod disk;
 pub mod error;
 mod gather;
 mod holdings;

@@ -2,12 +2,12 @@
 
 use std::{collections::VecDeque, os::fd::BorrowedFd};
 
+use crate::disk::{Completed, Disk, DiskCounters, DiskError, Family, Lack};
 use quorate_core::{
     record::{HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{Completed, Disk, DiskCounters, DiskError, Family, Lack};
 
 use crate::{
     base::BASE_FILE,
@@ -280,7 +280,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    fn written(&mut self, seq: u64, buffer: quorate_disk::Buffer, result: Result<(), DiskError>) {
+    fn written(&mut self, seq: u64, buffer: crate::disk::Buffer, result: Result<(), DiskError>) {
         self.gather.reuse(&mut self.disk, buffer);
         match result {
             // Whatever completes behind a failure is not released any more.

@@ -1,5 +1,6 @@
 //! The log as a whole, on a disk in memory: round trips, order of release, cuts, damage, failures.
 
+use crate::disk::{MemoryDisk, Pending, PendingKind};
 use quorate_core::{
     ballot::Ballot,
     node_id::{Incarnation, NodeId},
@@ -7,7 +8,6 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, StreamName, Value},
 };
-use quorate_disk::{MemoryDisk, Pending, PendingKind};
 
 use crate::{Body, Log, LogOptions, Recovery};
 

@@ -9,12 +9,12 @@
 
 use std::fmt;
 
+use crate::disk::{BLOCK, SECTOR};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::HardState,
     slot::Slot,
 };
-use quorate_disk::{BLOCK, SECTOR};
 
 use crate::{
     place::{Place, Segment},

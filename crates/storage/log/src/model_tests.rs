@@ -6,6 +6,7 @@
 //! while, and goes on in segments that it had before. The rules are then left out one by one: each
 //! time some run must notice.
 
+use crate::disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 use quorate_core::{
     ballot::Ballot,
     node_id::{Incarnation, NodeId},
@@ -13,7 +14,6 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 
 use crate::{
     Body, Log, LogError, LogOptions, Recovery,

@@ -1,10 +1,10 @@
 //! What a log is opened with.
 
+use crate::disk::{BLOCK, Zeros};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     slot::Slot,
 };
-use quorate_disk::{BLOCK, Zeros};
 
 use crate::{
     error::LogError,

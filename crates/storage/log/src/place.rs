@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quorate_disk::{DiskError, Family, FileId, FileInfo, Position, Source};
+use crate::disk::{DiskError, Family, FileId, FileInfo, Position, Source};
 
 /// A segment's number: its name, and its epoch ([disk-4]). Only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,7 +14,7 @@
 
 use std::{collections::VecDeque, io::ErrorKind};
 
-use quorate_disk::{Disk, DiskError, Family, Lack, Zeros};
+use crate::disk::{Disk, DiskError, Family, Lack, Zeros};
 
 use crate::{
     patience::Patience,

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::disk::{BLOCK, Buffer, Disk, DiskError, Lack};
 use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Lack};
 
 use crate::{
     error::LogError,

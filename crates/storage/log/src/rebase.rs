@@ -1,8 +1,8 @@
 //! Moves the beginning of the log on: the base is replaced, one change at a time, and only then are the
 //! segments before it free ([trim-3]).
 
+use crate::disk::{Disk, DiskError};
 use quorate_core::slot::Slot;
-use quorate_disk::{Disk, DiskError};
 
 use crate::{
     base::{BASE_FILE, Base, BaseFile, NOTE_BYTES_MAX},

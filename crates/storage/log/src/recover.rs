@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::disk::{Disk, Family};
 use quorate_core::{
     ballot::Ballot,
     message::Extent,
@@ -10,7 +11,6 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{Disk, Family};
 
 use crate::{
     base::{Anchor, Base, BaseFile},

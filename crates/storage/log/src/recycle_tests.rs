@@ -1,8 +1,8 @@
 //! Segments that the log does not need any more: used again under the next number, or removed
 //! ([disk-10]).
 
+use crate::disk::{Family, Fault, FileId, MemoryDisk, PendingKind, Source as _};
 use quorate_core::slot::Slot;
-use quorate_disk::{Family, Fault, FileId, MemoryDisk, PendingKind, Source as _};
 
 use crate::{
     Log, LogError, LogOptions,
@@ -75,7 +75,7 @@ fn what_is_more_than_will_be_needed_is_removed() {
     for _ in 0..200 {
         (0..3).for_each(|_| assert!(log.poll().is_ok()));
         let pending = disk.pending();
-        let retiring = |pending: &&quorate_disk::Pending| pending.kind == PendingKind::Retire;
+        let retiring = |pending: &&crate::disk::Pending| pending.kind == PendingKind::Retire;
         most = most.max(pending.iter().filter(retiring).count());
         disk.complete_all();
         log.poll().unwrap();

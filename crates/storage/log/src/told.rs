@@ -1,6 +1,6 @@
 //! A source that tells how much of it was read: a log of many gigabytes takes its time to open.
 
-use quorate_disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
+use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 
 use crate::place::Segment;
 

@@ -1,6 +1,7 @@
 //! A log that begins later than with its first slot: what it remembers, what it refuses, what it says
 //! of damage.
 
+use crate::disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
 use quorate_core::{
     ballot::Era,
     configuration::Change,
@@ -9,7 +10,6 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
 
 use crate::{
     Log, LogError,
@@ -436,7 +436,7 @@ fn a_cut_and_a_trim_do_not_disturb_each_other() {
 /// What the log does not know is somebody else's, and arrives in order.
 #[test]
 fn other_families_share_the_disk() {
-    use quorate_disk::{Buffer, Completed, Durability, Family, FileId, Zeros};
+    use crate::disk::{Buffer, Completed, Durability, Family, FileId, Zeros};
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     let part = FileId::new(Family::Snapshot, 1);

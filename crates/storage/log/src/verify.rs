@@ -1,7 +1,7 @@
 //! Looks at the log of a stopped node: is it whole, and what is in it.
 
+use crate::disk::Source;
 use quorate_core::slot::{Slot, SlotRange};
-use quorate_disk::Source;
 
 use crate::{
     base::BaseFile,

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Source};
+use crate::disk::{BLOCK, Buffer, DiskError, Lack, Source};
 
 use crate::{
     base::{Anchor, BaseFile},

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::disk::{Disk, Durability};
 use quorate_core::{node_id::Incarnation, record::RecordSeq};
-use quorate_disk::{Disk, Durability};
 
 use crate::{
     base::Anchor,

@@ -9,7 +9,7 @@
 use std::{path::PathBuf, time::Instant};
 
 use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
-use quorate_disk::{Disk, FileDisk, Want};
+use quorate_log::disk::{Disk, FileDisk, Want};
 use quorate_stream::store::{Layout, Store, StoreLimits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -47,7 +47,8 @@ fn main() {
 
 fn run(work: &Work, put: usize) {
     let folder = tempfile::tempdir_in(&work.folder).expect("a folder");
-    let (mut disk, _) = quorate_disk::open(folder.path(), work.want).expect("the driver works");
+    let (mut disk, _) =
+        quorate_log::disk::open(folder.path(), work.want).expect("the driver works");
     let mut store =
         Store::open(&mut disk, StoreLimits::USUAL, Layout::USUAL).expect("an empty folder");
     let bytes: Vec<u8> = (0..put).map(|at| (at % 251) as u8).collect();

@@ -21,7 +21,7 @@ use quorate_conformance::{
     xdp::{self, Kernel},
 };
 use quorate_device::boxed::ROOMS;
-use quorate_xdp::{Entry, compile};
+use quorate_device::xdp::{Entry, compile};
 
 const HELP: &str = "conformance
   run [--require NAME,…] [--only NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_disk::{Buffer, FlushModel, device_time};
+use quorate_log::disk::{Buffer, FlushModel, device_time};
 use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 
 use super::Ceiling;

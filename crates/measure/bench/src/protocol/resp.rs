@@ -1,6 +1,6 @@
 //! SET and GET over the Redis protocol.
 
-use quorate_dice::word_at;
+use quorate_core::dice::word_at;
 
 use super::{Malformed, Protocol};
 use crate::load::Answer;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_client::stream::{Keep, Options, Streams};
-use quorate_relay::alarm::Alarm;
+use quorate_testbed::relay::alarm::Alarm;
 use rustix::{
     event::epoll::{self, CreateFlags, EventData, EventFlags},
     thread::{CpuSet, sched_setaffinity},

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use quorate_device::{Boxed, Packet, Software, Translated};
-use quorate_ethernet::Mac;
 use quorate_offload::Form;
+use quorate_packets::ethernet::Mac;
 
 use super::{BoxOf, by_udp::ByUdp, place::Place, waiting::Waiting};
 

@@ -2,9 +2,9 @@
 
 use std::{fmt, os::fd::BorrowedFd};
 
+use quorate_device::xdp::{Before, Failed, Hook, Host};
 use quorate_offload::Form;
 use quorate_offload::port::{Device, Drained, Hearing, Program, Shape};
-use quorate_xdp::{Before, Failed, Hook, Host};
 
 use super::place::Place;
 

@@ -2,12 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
+use quorate_device::xdp::Hook;
 use quorate_device::{Packet, Software};
-use quorate_ethernet::Mac;
+use quorate_offload::owner::{Owner, Pace, Settings as OwnerSettings};
 use quorate_offload::{Form, port::Device};
-use quorate_owner::{Owner, Pace, Settings as OwnerSettings};
+use quorate_packets::ethernet::Mac;
 use quorate_replica::{Ladder, Lent};
-use quorate_xdp::Hook;
 
 use super::{
     BoxOf, Kind,

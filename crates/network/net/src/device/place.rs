@@ -1,8 +1,8 @@
 //! Where a device is in a network of raw frames: its interface, and the groups of stations of its cluster.
 
-use quorate_ethernet::{Raw, raw::Hears};
+use quorate_device::xdp::Settings;
 use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES};
-use quorate_xdp::Settings;
+use quorate_packets::ethernet::{Raw, raw::Hears};
 
 use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
 
@@ -83,7 +83,7 @@ impl Place {
     }
 
     /// What a device in the kernel is told.
-    pub(super) fn for_kernel(&self) -> Result<Settings, quorate_xdp::Failed> {
+    pub(super) fn for_kernel(&self) -> Result<Settings, quorate_device::xdp::Failed> {
         let thread = self.for_thread(Form::Raw);
         let setup = Setup {
             group: self.group,

@@ -1,6 +1,6 @@
 //! Losses on purpose: datagrams that arrived and are taken for lost, for experiments on networks that lose none.
 
-use quorate_dice::Dice;
+use quorate_core::dice::Dice;
 
 /// Which of those that arrive are lost.
 #[derive(Debug)]

@@ -15,18 +15,18 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_ethernet::Mode;
+use quorate_packets::ethernet::Mode;
+use quorate_packets::plane::{
+    Carrier, Event, Packets, Reach, Settings, introduction,
+    link::Link,
+    packets::{FRAME_BYTES_MAX, Left},
+};
 use quorate_packets::{
     counted::{Counted, Reason},
     endpoint::{self, To},
     receive::Delivery,
     socket::Sent,
     trust::{Group, Introduction, Keys, keys::KeyId},
-};
-use quorate_plane::{
-    Carrier, Event, Packets, Reach, Settings, introduction,
-    link::Link,
-    packets::{FRAME_BYTES_MAX, Left},
 };
 use quorate_replica::status::{PeerPlane, Way};
 use quorate_wire::Datagrams;

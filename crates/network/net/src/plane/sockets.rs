@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use quorate_dice::Dice;
-use quorate_ethernet::{ETHER_TYPE, Ethernet, Ways};
+use quorate_core::dice::Dice;
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Ways};
 use quorate_packets::{
     limits::{IP_UDP_BYTES, IPV6_MORE_BYTES, Limits},
     socket::{

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use quorate_ethernet::{Ethernet, Mac, Mode, Refusals};
+use quorate_packets::ethernet::{Ethernet, Mac, Mode, Refusals};
 use quorate_packets::socket::{BATCH, Sent, Udp};
 
 use crate::{

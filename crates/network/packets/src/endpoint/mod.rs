@@ -17,12 +17,12 @@ use std::{
     ops::Range,
 };
 
+use quorate_core::dice::Dice;
 use quorate_core::{
     ballot::Ballot,
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_dice::Dice;
 
 use crate::{
     body::{ChannelName, Opening, Report, Tail},

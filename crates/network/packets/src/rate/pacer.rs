@@ -168,8 +168,8 @@ fn burst(rate_bytes_s: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::dice::Dice;
     use quorate_core::node_id::NodeId;
-    use quorate_dice::Dice;
 
     use super::*;
     use crate::rate::{Losses, losses::MILLION};

@@ -165,7 +165,7 @@ impl Gaps {
 mod tests {
     use std::collections::BTreeSet;
 
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

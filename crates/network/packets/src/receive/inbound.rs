@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, mem, ops::Range};
 
+use quorate_core::dice::Dice;
 use quorate_core::time::Time;
-use quorate_dice::Dice;
 
 use crate::{
     body::RANGES_MAX,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use quorate_core::dice::Dice;
 use quorate_core::time::Time;
-use quorate_dice::Dice;
 
 use super::{Delivery, Happened, Inbound};
 use crate::{limits::Limits, receive::Quota, spans::Spans};

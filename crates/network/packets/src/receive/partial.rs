@@ -120,7 +120,7 @@ impl Partial {
 
 #[cfg(test)]
 mod tests {
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

@@ -85,7 +85,7 @@ impl Window {
 mod tests {
     use std::collections::BTreeSet;
 
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

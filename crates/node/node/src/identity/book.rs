@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_core::{node_id::NodeId, slot::Slot};
-use quorate_disk::{DiskError, SmallFiles, sealed};
+use quorate_log::disk::{DiskError, SmallFiles, sealed};
 use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
 
 /// The name of the file.
@@ -145,7 +145,7 @@ fn decode(text: &str) -> Result<AddressBook, String> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_disk::MemoryDisk;
+    use quorate_log::disk::MemoryDisk;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, io, path::PathBuf};
 
 use quorate_core::node_id::NodeId;
-use quorate_disk::{DiskError, is_full};
+use quorate_log::disk::{DiskError, is_full};
 
 use super::NODES_MAX;
 

@@ -7,7 +7,7 @@ use quorate_core::{
     quorum::QuorumRule,
     record::Class,
 };
-use quorate_disk::sealed;
+use quorate_log::disk::sealed;
 use quorate_replica::group::As;
 
 use super::{Founding, NODES_MAX, State};

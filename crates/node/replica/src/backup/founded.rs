@@ -14,7 +14,7 @@ use quorate_core::{
     reconfigure::{Eras, Identity},
     slot::Slot,
 };
-use quorate_disk::Position;
+use quorate_log::disk::Position;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{

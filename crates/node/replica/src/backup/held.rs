@@ -3,7 +3,7 @@
 use std::{fmt, io, sync::Arc};
 
 use quorate_core::{ballot::Era, slot::Slot};
-use quorate_disk::Position;
+use quorate_log::disk::Position;
 
 use crate::snapshots::{
     Manifest,

@@ -1,13 +1,13 @@
 //! Backups of bytes that are sound, cut, or flipped.
 
 use quorate_access::{Command, Password, Role, Users};
+use quorate_core::dice::Dice;
 use quorate_core::{
     ballot::Era,
     class::Class,
     node_id::{Member, NodeId},
     slot::Slot,
 };
-use quorate_dice::Dice;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{

@@ -332,8 +332,8 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::dice::Dice;
     use quorate_core::node_id::NodeId;
-    use quorate_dice::Dice;
 
     use super::*;
 

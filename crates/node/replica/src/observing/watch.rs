@@ -1,7 +1,7 @@
 //! Looks at this replica now and then, and tells what an operator should hear of.
 
 use quorate_core::time::Time;
-use quorate_disk::DiskError;
+use quorate_log::disk::DiskError;
 
 use crate::{
     observing::{

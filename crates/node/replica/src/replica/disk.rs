@@ -1,7 +1,7 @@
 //! What the disk has done for this replica, handed to its parts: records written, values read back.
 
 use quorate_core::{input::Input, slot::SlotRange, time::Time};
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_log::{LogError, ReadDone, Values};
 
 use super::Replica;

@@ -14,8 +14,8 @@ use quorate_core::{
     time::Time,
     value::{StreamName, Value},
 };
-use quorate_disk::Disk;
 use quorate_log::LogError;
+use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane, encoded_len};
 
 use super::Replica;

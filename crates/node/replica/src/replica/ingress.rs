@@ -11,7 +11,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use super::{Replica, egress::origin_of};

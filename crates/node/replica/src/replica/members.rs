@@ -10,7 +10,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::Replica;
 use crate::{

@@ -9,8 +9,8 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_disk::{Disk, Family};
 use quorate_log::Log;
+use quorate_log::disk::{Disk, Family};
 use quorate_stream::Table;
 use quorate_tuner::{Change, Setting};
 

@@ -2,7 +2,7 @@
 
 use quorate_access::Users;
 use quorate_core::time::Time;
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::Replica;
 use crate::{

@@ -11,7 +11,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_log::{Log, Recovery};
 use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};

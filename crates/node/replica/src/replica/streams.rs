@@ -9,8 +9,8 @@ use quorate_core::{
     time::Time,
     value::{StreamName, Value},
 };
-use quorate_disk::{Completed, Disk};
 use quorate_log::Values;
+use quorate_log::disk::{Completed, Disk};
 use quorate_stream::{Change, Command, How, Info, Name, Retention, Writer, store::Store};
 
 use super::{Replica, requests::Requester};

@@ -12,7 +12,7 @@
 //! | length | content; then zeros to a whole block |
 
 use quorate_core::slot::Slot;
-use quorate_disk::{BLOCK, Family, FileId, Position};
+use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
 /// First bytes of every chunk.
 const MAGIC: [u8; 8] = *b"qrtesnap";

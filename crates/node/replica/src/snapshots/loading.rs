@@ -1,6 +1,6 @@
 //! The service takes in this node's own snapshot: after a start, or after a peer's has become its own.
 
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::{
     header::Header,

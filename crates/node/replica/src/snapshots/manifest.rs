@@ -1,7 +1,7 @@
 //! What is said of a whole snapshot: where it lies, and what it is.
 
 use quorate_core::slot::Slot;
-use quorate_disk::{Family, FileId};
+use quorate_log::disk::{Family, FileId};
 
 use super::layout::Layout;
 use crate::fields::Fields;

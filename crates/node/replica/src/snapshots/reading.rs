@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use quorate_core::node_id::NodeId;
-use quorate_disk::{Buffer, Disk, DiskError};
+use quorate_log::disk::{Buffer, Disk, DiskError};
 
 use super::{
     layout::{Head, open},

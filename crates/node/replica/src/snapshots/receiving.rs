@@ -1,7 +1,7 @@
 //! A peer's snapshot while it arrives. What lies on the disk of it outlives this process.
 
 use quorate_core::slot::Slot;
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::{
     fetching::Target,

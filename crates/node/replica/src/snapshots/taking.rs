@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::{header::Header, layout::Layout, stream::Item, writing::Writer};
 use crate::service::{Imaged, Metadata, StateMachine};

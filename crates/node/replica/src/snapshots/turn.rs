@@ -5,8 +5,8 @@ mod own;
 mod transfer;
 
 use quorate_core::{slot::Slot, time::Time};
-use quorate_disk::{Completed, Disk};
 use quorate_log::Log;
+use quorate_log::disk::{Completed, Disk};
 
 use super::{
     Snapshots,

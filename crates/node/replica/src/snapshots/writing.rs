@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use quorate_core::slot::Slot;
-use quorate_disk::{
+use quorate_log::disk::{
     Buffer, Completed, Disk, DiskError, Durability, Family, FileId, OPERATIONS_MAX, Zeros,
 };
 use quorate_stream::store::OPERATIONS_MAX as STORE_OPERATIONS_MAX;
@@ -273,7 +273,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use quorate_core::node_id::NodeId;
-    use quorate_disk::{BLOCK, MemoryDisk, Source as _};
+    use quorate_log::disk::{BLOCK, MemoryDisk, Source as _};
 
     use super::*;
     use crate::snapshots::reading::{Purpose, Reads, Unread};

@@ -9,8 +9,8 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_disk::Disk;
 use quorate_log::Log;
+use quorate_log::disk::Disk;
 
 /// What a read is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,7 +14,7 @@ use quorate_core::{
     time::Time,
     value::{StreamName, Value},
 };
-use quorate_disk::{Completed, Disk};
+use quorate_log::disk::{Completed, Disk};
 use quorate_log::{Body, Values};
 use quorate_stream::{
     Change, Table,

@@ -1,7 +1,7 @@
 //! A report of `quorate doctor` for people.
 
 use quorate_admin::tuning::{thousands, time};
-use quorate_doctor::{
+use quorate_bench::doctor::{
     bundle::Manifest,
     examination::Report,
     figures::Figures,
@@ -263,7 +263,7 @@ fn measured(all: &[Compared]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_doctor::{
+    use quorate_bench::doctor::{
         flushes::Bar,
         plane::Plane,
         predict::Predicted,

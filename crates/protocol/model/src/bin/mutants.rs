@@ -18,19 +18,17 @@ struct Workshop {
 }
 
 /// Those that change, and what they are made of and tested with.
-const COPIED: [&str; 6] = [
-    "quorate-core",
-    "quorate-model",
-    "quorate-stream",
-    "quorate-dice",
-    "quorate-disk",
-    "quorate-fuzz-driver",
+const COPIED: [&str; 4] = [
+    "protocol/core",
+    "protocol/model",
+    "storage/log",
+    "storage/stream",
 ];
 
 impl Workshop {
     fn new() -> io::Result<Self> {
         let crates = mutant::crates();
-        let root = crates.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        let root = crates.join("..");
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let folder = target.join("mutants");
@@ -118,7 +116,7 @@ impl Workshop {
     fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
         let test = match (&mutant.unit, &mutant.transcript) {
             (Some(name), _) => Some(("unit test", name, &["--lib"][..])),
-            (None, Some(name)) => Some(("transcript", name, &["--test", "transcripts"][..])),
+            (None, Some(name)) => Some(("transcript", name, &["--test", "suite"][..])),
             (None, None) => None,
         };
         if let Some((kind, name, place)) = test {

@@ -1,7 +1,7 @@
 //! Act one's faults, and the end of all of them.
 
 use quorate_core::{effect::Role, record::Class, time::Time};
-use quorate_disk::{Family, Source as _};
+use quorate_log::disk::{Family, Source as _};
 
 use super::{Event, World, name};
 use crate::{

@@ -5,7 +5,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::endpoint::To;
-use quorate_plane::{Carrier as By, Reach, packets::Left};
+use quorate_packets::plane::{Carrier as By, Reach, packets::Left};
 
 use super::{Event, World, name};
 use crate::{

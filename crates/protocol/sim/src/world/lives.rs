@@ -158,7 +158,7 @@ impl World {
     }
 
     pub(super) fn disk_done(&mut self, node: usize, life: u64, operation: u64) -> Verdict {
-        use quorate_disk::{Fault as DiskFault, PendingKind};
+        use quorate_log::disk::{Fault as DiskFault, PendingKind};
         let process = &mut self.nodes[node];
         if process.life != life || !process.planned.remove(&operation) {
             return Ok(());

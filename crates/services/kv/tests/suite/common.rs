@@ -6,6 +6,7 @@ use std::{
 };
 
 use quorate_access::{Users, Who};
+use quorate_core::dice::Dice;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
@@ -13,7 +14,6 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
-use quorate_dice::Dice;
 use quorate_kv::{
     front::{RespFront, Settings},
     service::Service,

@@ -1,14 +1,19 @@
 //! The service and the front as a client sees them, on both stores.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
 mod access;
 mod commands;
 mod common;
 mod differential;
+#[path = "../../../../../fuzz/driver.rs"]
+mod driver;
 mod expiry;
 mod extremes;
 mod failing;
 mod formats;
+mod fuzz;
+mod hot_path;
 mod images;
 mod locks;
 mod lsm;

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use quorate_core::slot::Slot;
-use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Durability, Family, FileId, Lack};
+use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability, Family, FileId, Lack};
 
 use super::{
     Store, catalogue,

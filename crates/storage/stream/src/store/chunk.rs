@@ -1,6 +1,6 @@
 //! One chunk: which of its blocks were written, and their checksums.
 
-use quorate_disk::BLOCK;
+use quorate_log::disk::BLOCK;
 
 use super::layout::Address;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use quorate_core::value::StreamName;
-use quorate_disk::DiskError;
+use quorate_log::disk::DiskError;
 use thiserror::Error;
 
 use super::pointer::FILE;

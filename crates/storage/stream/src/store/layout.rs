@@ -1,6 +1,6 @@
 //! How the bytes of streams are cut into files, chunks and units, and how many may wait in memory.
 
-use quorate_disk::{BLOCK, Family, FileId, Position};
+use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
 /// Positions are below this: a position takes a slot, and there are fewer slots. Sums do not overflow.
 pub(super) const POSITION_MAX: u64 = 1 << 62;

@@ -32,7 +32,7 @@ mod writing;
 use std::ops::Range;
 
 use quorate_core::{slot::Slot, value::StreamName};
-use quorate_disk::{Completed, Disk, DiskError, Family};
+use quorate_log::disk::{Completed, Disk, DiskError, Family};
 
 use catalogue::Streams;
 use checkpoint::{CatalogueFile, Checkpoint};
@@ -300,7 +300,7 @@ impl Store {
 
     fn prepared<D: Disk>(
         &mut self,
-        file: quorate_disk::FileId,
+        file: quorate_log::disk::FileId,
         result: Result<(), DiskError>,
         disk: &mut D,
     ) {

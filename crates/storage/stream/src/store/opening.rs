@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::slot::Slot;
-use quorate_disk::{BLOCK, Buffer, Disk, Family, FileId};
+use quorate_log::disk::{BLOCK, Buffer, Disk, Family, FileId};
 
 use super::{
     Layout, Reads, Space, Spares, Store, StoreError, StoreLimits, Streams, Writes,

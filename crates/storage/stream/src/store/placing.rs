@@ -12,7 +12,7 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::value::StreamName;
-use quorate_disk::{Disk, Durability};
+use quorate_log::disk::{Disk, Durability};
 
 use super::{
     Store,

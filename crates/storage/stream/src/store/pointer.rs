@@ -1,7 +1,7 @@
 //! The small file that says which catalogue holds: [`FILE`], lines of text with a checksum.
 
 use quorate_core::slot::Slot;
-use quorate_disk::sealed;
+use quorate_log::disk::sealed;
 
 /// Its name in the data folder.
 pub(super) const FILE: &str = "catalogue";

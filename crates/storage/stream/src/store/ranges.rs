@@ -107,7 +107,7 @@ impl Ranges {
 mod tests {
     use std::collections::BTreeSet;
 
-    use quorate_dice::Dice;
+    use quorate_core::dice::Dice;
 
     use super::*;
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_core::value::StreamName;
-use quorate_disk::{Buffer, Disk, DiskError};
+use quorate_log::disk::{Buffer, Disk, DiskError};
 
 use super::{
     ReadsBusy, Store, Unread,

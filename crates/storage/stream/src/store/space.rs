@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_disk::{Disk, DiskError, Family, FileId, Zeros};
+use quorate_log::disk::{Disk, DiskError, Family, FileId, Zeros};
 
 use super::{
     layout::{Address, Layout},

@@ -1,6 +1,6 @@
 //! Memory for whole units that goes round between gathering and the disk.
 
-use quorate_disk::{BLOCK, Buffer};
+use quorate_log::disk::{BLOCK, Buffer};
 
 use super::stream::Cut;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use quorate_disk::{BLOCK, Buffer};
+use quorate_log::disk::{BLOCK, Buffer};
 
 use super::{
     chunk::{Chunk, Span},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use quorate_core::value::StreamName;
-use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Durability};
+use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability};
 
 use super::{
     Store,

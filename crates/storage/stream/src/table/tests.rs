@@ -1,7 +1,7 @@
 //! The table by hand, and by dice against its own rows.
 
+use quorate_core::dice::Dice;
 use quorate_core::node_id::NodeId;
-use quorate_dice::Dice;
 
 use super::*;
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use quorate_disk::{
+use quorate_log::disk::{
     BLOCK, Buffer, Buffers, Completed, Disk as _, Durability, Family, FileDisk, FileId, Want,
     Zeros, open_with,
 };

@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_device::xdp::{Hook, Passing};
 use quorate_testbed::{
     segment::PEERS,
     usage::{Machine, Usage},
 };
-use quorate_xdp::{Hook, Passing};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{far, lan::Bare};

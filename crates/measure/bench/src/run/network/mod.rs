@@ -12,7 +12,7 @@ mod wan;
 
 use std::{fs, io, net::Ipv4Addr, ops::Range, path::Path};
 
-use quorate_relay::{relay::Relay, wire::Counts};
+use quorate_testbed::relay::{running::Relay, wire::Counts};
 
 use quorate_testbed::{
     namespace::{self, PORTS, ip},

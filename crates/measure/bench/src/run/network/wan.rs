@@ -2,9 +2,9 @@
 
 use std::{io, net::SocketAddr, process::Stdio};
 
-use quorate_relay::{
+use quorate_testbed::relay::{
     device::Device,
-    relay::{Node, Relay},
+    running::{Node, Relay},
 };
 
 use quorate_testbed::{

@@ -1,7 +1,7 @@
 //! What connections have to do with datagrams: they introduce, and what does not go by datagrams goes by them.
 
 use quorate_core::node_id::{Member, NodeId};
-use quorate_plane::Event;
+use quorate_packets::plane::Event;
 use quorate_replica::{
     plane::Received,
     status::{PeerPlane, Way},

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
+use quorate_core::dice::Dice;
 use quorate_core::{node_id::NodeId, time::Time};
-use quorate_dice::Dice;
 use quorate_replica::group::{NODES_MAX, asking::PeerTable};
 use quorate_wire::Lane;
 

@@ -1,7 +1,7 @@
 //! The service takes in this node's own snapshot, if it is behind it.
 
 use quorate_core::slot::Slot;
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::{
     super::{

@@ -2,7 +2,7 @@
 //! base of the log says so.
 
 use quorate_core::{input::Input, slot::Slot};
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 
 use super::{
     super::{

@@ -1,7 +1,7 @@
 //! Snapshots on their way between nodes: a peer's that is received, and the own one that peers are sent.
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, slot::Slot};
-use quorate_disk::Disk;
+use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use super::{
@@ -222,7 +222,7 @@ impl Snapshots {
             .place(manifest.first_part, manifest.layout.chunk_at(offset).0);
         let there = |disk: &mut D| {
             let files = disk
-                .files(quorate_disk::Family::Snapshot)
+                .files(quorate_log::disk::Family::Snapshot)
                 .unwrap_or_default();
             files.iter().any(|info| info.file == place.file)
         };
@@ -255,7 +255,7 @@ impl Snapshots {
         let Some(mut receiving) = self.resuming.take() else {
             return;
         };
-        let files = around.disk().files(quorate_disk::Family::Snapshot);
+        let files = around.disk().files(quorate_log::disk::Family::Snapshot);
         let first = receiving.as_manifest().first_part;
         let there = files.unwrap_or_default();
         let behind = there

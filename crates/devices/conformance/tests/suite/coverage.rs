@@ -1,0 +1,121 @@
+//! Both sets reach everything that a program can do: otherwise equal answers would prove little.
+
+use std::collections::BTreeMap;
+
+use quorate_conformance::{
+    Device, Event, Program, device::Reference, directed, frames::setup, random, vectors::Sent,
+};
+use quorate_offload::{Form, Header, Port, Reason, Type};
+
+/// Reasons that one program alone can have.
+fn reachable(program: Program, reason: Reason) -> bool {
+    match reason {
+        Reason::Busy | Reason::Hint => false,
+        Reason::Stale | Reason::Conflict => program != Program::Acceptor,
+        _ => true,
+    }
+}
+
+fn answers(program: Program) -> &'static [Type] {
+    use Type::{Cell, Decided, Done, Phase1b, Phase2a, Phase2b, Refused};
+    match program {
+        Program::Acceptor => &[Phase1b, Phase2b, Refused, Cell, Done],
+        Program::Coordinator => &[Phase2a, Decided, Refused, Cell, Done],
+        Program::Host => &[Phase1b, Phase2a, Phase2b, Decided, Refused, Cell, Done],
+    }
+}
+
+/// How often each answer came, and each reason.
+fn check(program: Program, set: &str, events: &[Event], least: u64) {
+    let mut reference = Reference::new(program);
+    let mut types: BTreeMap<Type, u64> = BTreeMap::new();
+    let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+    for event in events {
+        if *event == Event::Power {
+            tally(&reference, &mut reasons);
+        }
+        let sent: Vec<Sent> = reference.step(event).unwrap();
+        for (_, frame) in &sent {
+            // A refusal may go to any port, and what goes on is no answer.
+            let passed = matches!(event, Event::Frame(_, same) if same == frame);
+            let form = Form::of(frame, setup().own.port);
+            let Some(form) = form.ok().filter(|_| !passed) else {
+                continue;
+            };
+            let header = Header::read(frame[form.header_at()..].first_chunk().unwrap()).unwrap();
+            *types.entry(header.kind).or_default() += 1;
+        }
+    }
+    tally(&reference, &mut reasons);
+    eprintln!("{} {set}: {types:?} {reasons:?}", program.name());
+    for reason in Reason::ALL {
+        let times = reasons.get(&reason).copied().unwrap_or(0);
+        assert_eq!(
+            times >= least,
+            reachable(program, reason),
+            "{} {set}: {reason:?} {times}",
+            program.name()
+        );
+    }
+    for kind in answers(program) {
+        assert!(
+            types[kind] >= least,
+            "{} {set}: {kind:?} {}",
+            program.name(),
+            types[kind]
+        );
+    }
+}
+
+fn tally(reference: &Reference, reasons: &mut BTreeMap<Reason, u64>) {
+    for reason in Reason::ALL {
+        let times = reference.counted(reason);
+        if times > 0 {
+            *reasons.entry(reason).or_default() += times;
+        }
+    }
+}
+
+#[test]
+fn both_sets_reach_every_reason_and_every_answer() {
+    for program in Program::ALL {
+        check(program, "directed", &directed::events(program), 1);
+        check(program, "random", &random::events(program, 1, 50_000).0, 3);
+    }
+}
+
+/// What a host says for one frame: its own votes and decisions beside what leaves.
+#[test]
+fn both_sets_reach_what_a_host_hears_inside() {
+    let directed = directed::events(Program::Host);
+    let random = random::events(Program::Host, 1, 50_000).0;
+    for (set, events, least) in [("directed", directed, 1), ("random", random, 5)] {
+        let mut reference = Reference::new(Program::Host);
+        let mut said: BTreeMap<Vec<(Port, Type)>, u64> = BTreeMap::new();
+        for event in &events {
+            let sent = reference.step(event).unwrap();
+            let types = sent.iter().filter_map(|(port, frame)| {
+                let form = Form::of(frame, setup().own.port).ok()?;
+                let header = frame.get(form.header_at()..)?.first_chunk()?;
+                Some((*port, Header::read(header)?.kind))
+            });
+            *said.entry(types.collect()).or_default() += 1;
+        }
+        let left = |kind| (Port::Network, kind);
+        let (vote, decision) = ((Port::Owner, Type::Phase2b), (Port::Owner, Type::Decided));
+        for wanted in [
+            vec![left(Type::Phase2a)],
+            vec![left(Type::Phase2a), vote],
+            vec![left(Type::Phase2a), decision],
+            vec![left(Type::Phase2a), vote, decision],
+            vec![left(Type::Phase2b)],
+            vec![left(Type::Phase2b), vote],
+            vec![left(Type::Phase2b), decision],
+            vec![left(Type::Phase2b), vote, decision],
+            vec![left(Type::Decided), decision],
+        ] {
+            let times = said.get(&wanted).copied().unwrap_or(0);
+            assert!(times >= least, "{set}: {wanted:?} {times}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What must hold for any bytes that are taken for vectors: reference and switch stay equal, whatever arrives.
+
+use std::cell::RefCell;
+
+use quorate_conformance::{
+    Device, Event, Program,
+    device::Reference,
+    p4::{Switch, sources},
+    vectors::{read_answer, read_event, write_answer, write_event},
+};
+
+/// Longest streams: cases of the directed set, which begin after a loss of power.
+#[allow(dead_code, reason = "the fuzz target has the corpus")]
+pub(crate) fn seeds() -> Vec<crate::driver::Seed> {
+    let mut seeds = Vec::new();
+    for program in Program::APART {
+        for (number, (_, events)) in quorate_conformance::directed::cases(program)
+            .iter()
+            .enumerate()
+        {
+            let mut bytes = vec![program as u8];
+            for event in events.iter().take(24) {
+                write_event(&mut bytes, event).expect("a vector takes everything");
+            }
+            let name = format!("{}-{number:02}", program.name());
+            seeds.push(crate::driver::Seed { name, bytes });
+        }
+    }
+    seeds
+}
+
+type Pair = (Reference, Switch);
+
+fn pair(program: Program) -> Pair {
+    let sources = sources().expect("the committed programs");
+    let switch = Switch::new(&sources, program).expect("a program");
+    (Reference::new(program), switch)
+}
+
+thread_local! {
+    /// Kept, since a reference's memory is never given back; power goes before each stream.
+    static DEVICES: RefCell<[Pair; 2]> = RefCell::new(Program::APART.map(pair));
+}
+
+pub(crate) fn check(bytes: &[u8]) {
+    let Some((first, mut rest)) = bytes.split_first() else {
+        return;
+    };
+    DEVICES.with_borrow_mut(|devices| {
+        let (reference, switch) = &mut devices[usize::from(first & 1)];
+        let mut step = |event: &Event| {
+            let expected = reference.step(event).expect("the reference has no faults");
+            assert_eq!(switch.step(event).as_ref(), Ok(&expected), "{event:02x?}");
+            let mut written = Vec::new();
+            write_answer(&mut written, &expected).expect("a vector takes everything");
+            let read = read_answer(&mut &written[..]).expect("what was written");
+            assert_eq!(read, Some(expected));
+        };
+        step(&Event::Power);
+        while let Ok(Some(event)) = read_event(&mut rest) {
+            step(&event);
+        }
+    });
+}

@@ -1,0 +1,69 @@
+//! Groups of devices under faults, judged by what is chosen; and that the judge sees a device, or an owner, that breaks
+//! a rule.
+
+use quorate_conformance::{
+    group::{EVENTS, Group, Omitted},
+    mutant,
+    p4::sources,
+};
+use quorate_device::p4::Sources;
+
+/// In `cargo test`; `cargo xtask offload groups` has more.
+const RUNS: u64 = 40;
+/// Runs that look for a fault, until one shows it.
+const SEARCH: u64 = 400;
+
+fn run(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Group, String> {
+    let mut group = Group::mixed(seed, sources, omitted)?;
+    group.run(EVENTS)?;
+    Ok(group)
+}
+
+/// The first run that shows it, and how.
+fn search(name: &str, sources: &Sources, omitted: Option<Omitted>) {
+    let seen =
+        (0..SEARCH).find_map(|seed| run(seed, sources, omitted).err().map(|why| (seed, why)));
+    eprintln!("{name}: {seen:?}");
+    assert!(seen.is_some(), "{name} is not seen");
+}
+
+#[test]
+fn what_is_chosen_stays_chosen() {
+    let sources = sources().unwrap();
+    let (mut decisions, mut ballots, mut slots) = (0, 0, 0);
+    for seed in 0..RUNS {
+        let group = run(seed, &sources, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        decisions += group.decisions;
+        ballots += group.ballots;
+        slots += group.decided_to();
+    }
+    eprintln!("{slots} slots, {decisions} decisions, {ballots} ballots");
+    assert!(slots > 100 * RUNS && decisions > 50 * RUNS && ballots > 10 * RUNS);
+}
+
+/// Those that a group can notice: what they break is seen in what is chosen, not in the bytes of one answer.
+#[test]
+fn a_device_that_breaks_a_rule_is_seen() {
+    let mutants = mutant::all().unwrap();
+    for name in [
+        "p4-another-boot-obeyed",
+        "p4-fence-keeps-the-ballot",
+        "p4-next-forgotten-when-stopped",
+        "p4-older-vote-stays",
+        "p4-position-counted-twice",
+        "p4-vote-of-another-ballot",
+        "p4-voters-not-cleared",
+        "p4-write-still-enabled",
+    ] {
+        let mutant = mutants.iter().find(|mutant| mutant.name == name).unwrap();
+        search(name, &mutant.sources().unwrap(), None);
+    }
+}
+
+#[test]
+fn an_owner_that_breaks_a_rule_is_seen() {
+    let sources = sources().unwrap();
+    for omitted in Omitted::ALL {
+        search(&format!("{omitted:?}"), &sources, Some(omitted));
+    }
+}

@@ -1,0 +1,127 @@
+//! Rooms wider and narrower than that of the vectors: what is built for another one does there what the reference does.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    path::{Path, PathBuf},
+};
+
+use quorate_conformance::{
+    Program, compare,
+    frames::{Size, setup},
+    p4::{Switch, sources},
+    random,
+    rtl::{self, Bus, Core},
+    vectors::Sent,
+};
+use quorate_device::Boxed;
+use quorate_offload::{Form, Header};
+
+const SIZE: Size = Size {
+    room: 128,
+    cells: 64,
+};
+/// With fewer not all lengths of values occur.
+const RANDOM: usize = 20_000;
+/// Events that are given to a core one by one.
+const SINGLY: usize = 5_000;
+
+/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+fn skip(why: &str) {
+    let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+    assert!(!all, "cores with a wider room are not tested: {why}");
+    eprintln!("skipped: cores with a wider room: {why}");
+}
+
+/// The forms of answers with values, and how long these are.
+fn lengths(answers: &[Vec<Sent>]) -> BTreeSet<(bool, u16)> {
+    let frames = answers.iter().flatten();
+    let found = frames.filter_map(|(_, frame)| {
+        let form = Form::of(frame, setup().own.port).ok()?;
+        let header = Header::read(frame.get(form.header_at()..)?.first_chunk()?)?;
+        (header.value.crc != 0).then_some((form == Form::Raw, header.value.length))
+    });
+    found.collect()
+}
+
+#[test]
+fn values_of_every_length_are_answered_in_both_forms() {
+    for program in Program::APART {
+        let (_, answers) = random::events_of(program, SIZE, 1, RANDOM);
+        let found = lengths(&answers);
+        for length in 1..=u16::try_from(SIZE.room).unwrap() {
+            for is_raw in [false, true] {
+                let name = program.name();
+                assert!(found.contains(&(is_raw, length)), "{name}: {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_switch_does_what_the_reference_does_in_a_wider_room() {
+    for program in Program::APART {
+        let mut switch = Switch::of(&sources().unwrap(), program, SIZE).unwrap();
+        let (events, expected) = random::events_of(program, SIZE, 1, RANDOM);
+        if let Err(difference) = compare::run(&mut switch, &events, &expected) {
+            panic!("event {}\n{}", difference.at, difference.what);
+        }
+    }
+}
+
+#[test]
+fn the_cores_do_what_the_reference_does_in_a_wider_room() {
+    if let Some(tool) = rtl::missing() {
+        return skip(&format!("{tool} is not installed"));
+    }
+    for bus in Bus::ALL {
+        let folder = folder(bus, SIZE);
+        same_as_the_reference(&folder, bus, SIZE);
+        as_a_node_starts_them(&folder);
+    }
+}
+
+/// The shortest frames: of two words on a wide bus in both forms, so that what is stored is asked for at once.
+#[test]
+fn the_wide_cores_do_what_the_reference_does_in_the_narrowest_room() {
+    if let Some(tool) = rtl::missing() {
+        return skip(&format!("{tool} is not installed"));
+    }
+    let size = Size { room: 8, cells: 64 };
+    same_as_the_reference(&folder(Bus::Wide, size), Bus::Wide, size);
+}
+
+fn folder(bus: Bus, size: Size) -> PathBuf {
+    let name = format!("{}-{}", bus.target(), size.room);
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Each has to answer before the next event comes, within its time.
+fn as_a_node_starts_them(folder: &Path) {
+    let words = format!("{}/{{}}/V{{}}", folder.display());
+    let (boxed, settings) = Boxed::open(&[words]).unwrap();
+    drop(boxed);
+    let told = (settings.room, usize::try_from(settings.cells).unwrap());
+    assert_eq!(told, (SIZE.room, SIZE.cells));
+}
+
+fn same_as_the_reference(folder: &Path, bus: Bus, size: Size) {
+    for program in Program::APART {
+        let name = bus.core(program);
+        let simulator = rtl::build(&rtl::sources(), folder, program, bus, size).unwrap();
+        let (events, expected) = random::events_of(program, size, 1, RANDOM);
+        let mut core = Core::start(&simulator).unwrap();
+        if let Err(difference) = compare::run(&mut core, &events[..SINGLY], &expected) {
+            panic!("{name}, event {}\n{}", difference.at, difference.what);
+        }
+        // One frame close behind the other, as the bus is never idle.
+        let found = rtl::run(&simulator, &events).unwrap();
+        let found = found.unwrap_or_else(|| panic!("{name} gives up"));
+        let differs = expected.iter().zip(&found).position(|(a, b)| a != b);
+        if let Some(at) = differs {
+            let what = compare::describe(&events[at], &expected[at], &Ok(found[at].clone()));
+            panic!("{name}, event {at} in a row\n{what}");
+        }
+        assert_eq!(found.len(), events.len(), "{name}");
+    }
+}

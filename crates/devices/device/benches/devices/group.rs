@@ -1,0 +1,204 @@
+//! The group that is measured: its kinds of devices, addresses, ballot.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use quorate_device::xdp::{Hook, Settings};
+use quorate_offload::{Address, PackedBallot, Routes, Setup};
+
+use crate::Fallible;
+
+/// How the hosts run their programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// In the kernel, at this hook; an owner drains the tap.
+    Kernel(Hook),
+    /// In a process each, by a device of `quorate-device` over packet sockets.
+    Packet,
+    /// The same over UDP, each datagram to one member.
+    Udp,
+    /// A loop that does nothing but receive, step and send, over packet sockets.
+    BarePacket,
+    /// The same over UDP, to a group.
+    BareUdp,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Kernel(Hook::Native),
+        Self::Kernel(Hook::Traffic),
+        Self::BarePacket,
+        Self::Packet,
+        Self::BareUdp,
+        Self::Udp,
+    ];
+
+    /// As commands have it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Kernel(Hook::Native) => "xdp",
+            Self::Kernel(Hook::Generic) => "generic",
+            Self::Kernel(Hook::Traffic) => "tc",
+            Self::Packet => "packet",
+            Self::Udp => "udp",
+            Self::BarePacket => "bare-packet",
+            Self::BareUdp => "bare-udp",
+        }
+    }
+
+    /// For the table.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel(Hook::Native) => "kernel, native XDP",
+            Self::Kernel(Hook::Generic) => "kernel, generic XDP",
+            Self::Kernel(Hook::Traffic) => "kernel, tc",
+            Self::Packet => "`quorate-device`, AF_PACKET",
+            Self::Udp => "`quorate-device`, UDP",
+            Self::BarePacket => "bare loop, AF_PACKET",
+            Self::BareUdp => "bare loop, UDP",
+        }
+    }
+
+    pub(crate) fn of(word: &str) -> Fallible<Self> {
+        let generic = Self::Kernel(Hook::Generic);
+        let mut all = Self::ALL.into_iter().chain([generic]);
+        let found = all.find(|kind| kind.word() == word);
+        found.ok_or_else(|| format!("there is no kind {word}").into())
+    }
+
+    pub(crate) const fn is_kernel(self) -> bool {
+        matches!(self, Self::Kernel(_))
+    }
+
+    /// Whether hosts and the client speak by IP.
+    pub(crate) const fn is_udp(self) -> bool {
+        matches!(self, Self::Udp | Self::BareUdp)
+    }
+}
+
+/// The interface of each machine.
+pub(crate) const INTERFACE: &str = "wire";
+/// The client's machine; hosts are 1, 2, 3, and 1 leads.
+pub(crate) const CLIENT: u8 = 9;
+pub(crate) const HOSTS: u8 = 3;
+pub(crate) const LEADER: u8 = 1;
+pub(crate) const PORT: u16 = 47_100;
+pub(crate) const BALLOT: PackedBallot = PackedBallot(0x0001_0000_0002_0001);
+pub(crate) const BOOT: u32 = 77;
+/// Of each program.
+pub(crate) const CELLS: u32 = 1 << 14;
+/// The tap of a device in the kernel: what an owner that looks every few milliseconds does not let run full, and not more:
+/// a longer one is never in the processor's cache.
+const fn tap_bytes(room: usize) -> u32 {
+    if room <= 64 { 1 << 20 } else { 1 << 22 }
+}
+
+/// As much room as 32 outstanding values can want, whatever the machine's default is.
+pub(crate) fn make_roomy(socket: impl std::os::fd::AsFd) -> Fallible<()> {
+    const BYTES: usize = 4 << 20;
+    Ok(rustix::net::sockopt::set_socket_recv_buffer_size_force(
+        socket, BYTES,
+    )?)
+}
+
+pub(crate) fn ip(machine: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, 0, machine)
+}
+
+pub(crate) fn socket(machine: u8) -> SocketAddrV4 {
+    SocketAddrV4::new(ip(machine), PORT)
+}
+
+pub(crate) const fn address(machine: u8) -> Address {
+    Address {
+        mac: [2, 0, 0, 0, 0, machine],
+        ip: [10, 9, 0, machine],
+        port: PORT,
+    }
+}
+
+/// Proposals and votes go to a group of stations in which all hosts are.
+pub(crate) const EVERYBODY: Address = Address {
+    mac: [0x03, 0, 0, 0, 0, 0x55],
+    ip: [239, 9, 0, 1],
+    port: PORT,
+};
+
+/// Decisions go to a group in which clients are, too; those of `quorate-device` by UDP go to everybody.
+pub(crate) const DECISIONS: Address = Address {
+    mac: [0x03, 0, 0, 0, 0, 0x56],
+    ip: [239, 9, 0, 2],
+    port: PORT,
+};
+
+pub(crate) fn setup(host: u8, room: usize) -> Setup {
+    let mut owner = address(host);
+    owner.mac[0] ^= 4;
+    Setup {
+        group: 5,
+        room,
+        own: address(host),
+        heard: EVERYBODY.mac,
+        owner,
+    }
+}
+
+pub(crate) fn routes() -> Routes {
+    Routes::of(&[EVERYBODY]).expect("one")
+}
+
+pub(crate) fn decisions() -> Routes {
+    Routes::of(&[DECISIONS]).expect("one")
+}
+
+/// Set: followers' votes go to the leader alone, as if the record that they are armed with named it. What a layout of
+/// addresses costs.
+pub(crate) const VOTES: &str = "QUORATE_DEVICES_VOTES_TO_LEADER";
+
+/// Where votes go.
+pub(crate) fn votes(host: u8) -> Routes {
+    if host == LEADER || std::env::var_os(VOTES).is_none() {
+        return routes();
+    }
+    Routes::of(&[address(LEADER)]).expect("one")
+}
+
+pub(crate) fn settings(host: u8, room: usize) -> Fallible<Settings> {
+    let to = routes();
+    Ok(Settings {
+        cells: CELLS,
+        tap: tap_bytes(room),
+        ..Settings::of(setup(host, room), &votes(host), &to, &decisions())?
+    })
+}
+
+/// The same for a device in user space.
+pub(crate) fn software(
+    host: u8,
+    room: usize,
+    form: quorate_offload::Form,
+    udp: bool,
+) -> quorate_device::Settings {
+    let own = if udp {
+        quorate_device::udp::address(socket(host))
+    } else {
+        address(host)
+    };
+    quorate_device::Settings {
+        group: 5,
+        cells: CELLS,
+        room,
+        form,
+        own,
+        everybody: if udp {
+            quorate_device::udp::everybody(PORT)
+        } else {
+            EVERYBODY
+        },
+        decisions: if udp {
+            quorate_device::udp::everybody(PORT)
+        } else {
+            DECISIONS
+        },
+        tap_frames: 1 << 14,
+    }
+}

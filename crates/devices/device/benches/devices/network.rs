@@ -1,0 +1,132 @@
+//! Machines that are network namespaces, and a bridge between them.
+
+use std::{net::Ipv4Addr, process::Command};
+
+use quorate_device::xdp::Passing;
+use quorate_offload::Address;
+use quorate_packets::ethernet::Mac;
+use quorate_testbed::{namespace::ip, run::read};
+
+use crate::{
+    Fallible,
+    group::{CLIENT, DECISIONS, EVERYBODY, HOSTS, INTERFACE, address, ip as of},
+};
+
+/// What native XDP of hosts needs at the other ends of their wires; a client's end needs none.
+pub(crate) struct Network {
+    passing: Vec<Passing>,
+    client_in_all: bool,
+}
+
+/// A bridge that hands what is for groups to their members alone, and a wire to each machine.
+pub(crate) fn lay() -> Fallible<Network> {
+    ip("link add switch type bridge mcast_snooping 1")?;
+    ip("link set switch up")?;
+    for machine in (1..=HOSTS).chain([CLIENT]) {
+        let (mac, address) = (Mac(address(machine).mac), of(machine));
+        ip(&format!("netns add n{machine}"))?;
+        ip(&format!(
+            "link add p{machine} numrxqueues 1 numtxqueues 1 type veth peer name {INTERFACE} \
+             address {mac} numrxqueues 1 numtxqueues 1 netns n{machine}"
+        ))?;
+        ip(&format!("link set p{machine} master switch up"))?;
+        ip(&format!(
+            "-n n{machine} addr add {address}/24 dev {INTERFACE}"
+        ))?;
+        ip(&format!("-n n{machine} link set {INTERFACE} up"))?;
+        for group in [EVERYBODY, DECISIONS] {
+            let group = Ipv4Addr::from(group.ip);
+            ip(&format!("-n n{machine} route add {group} dev {INTERFACE}"))?;
+        }
+        ip(&format!("-n n{machine} link set lo up"))?;
+    }
+    for machine in (1..=HOSTS).chain([CLIENT]) {
+        for other in (1..=HOSTS)
+            .chain([CLIENT])
+            .filter(|other| *other != machine)
+        {
+            let (to, mac) = (of(other), Mac(address(other).mac));
+            ip(&format!(
+                "-n n{machine} neigh replace {to} lladdr {mac} dev {INTERFACE} nud permanent"
+            ))?;
+        }
+        let mac = Mac(address(machine).mac);
+        // The bridge knows where everybody is before anybody has spoken.
+        read(Command::new("bridge").args([
+            "fdb",
+            "replace",
+            &mac.to_string(),
+            "dev",
+            &format!("p{machine}"),
+            "master",
+            "static",
+        ]))?;
+    }
+    for machine in 1..=HOSTS {
+        member("add", machine, EVERYBODY)?;
+        member("add", machine, DECISIONS)?;
+    }
+    member("add", CLIENT, DECISIONS)?;
+    Ok(Network {
+        passing: Vec::new(),
+        client_in_all: false,
+    })
+}
+
+/// Makes a machine's port one of a group's, or not one, by either of its addresses.
+fn member(how: &str, machine: u8, group: Address) -> Fallible<()> {
+    let port = format!("p{machine}");
+    let (mac, ip) = (
+        Mac(group.mac).to_string(),
+        Ipv4Addr::from(group.ip).to_string(),
+    );
+    for address in [&mac, &ip] {
+        read(Command::new("bridge").args([
+            "mdb",
+            how,
+            "dev",
+            "switch",
+            "port",
+            &port,
+            "grp",
+            address,
+            "permanent",
+        ]))?;
+    }
+    Ok(())
+}
+
+impl Network {
+    /// Programs at the bridge's ends of the hosts' wires, or none.
+    pub(crate) fn set_passing(&mut self, there: bool) -> Fallible<()> {
+        self.passing.clear();
+        if there {
+            for host in 1..=HOSTS {
+                self.passing.push(Passing::attach(&format!("p{host}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the client is told of everything that hosts say to each other.
+    pub(crate) fn set_client_in_all(&mut self, there: bool) -> Fallible<()> {
+        if there != self.client_in_all {
+            member(if there { "add" } else { "del" }, CLIENT, EVERYBODY)?;
+            self.client_in_all = there;
+        }
+        Ok(())
+    }
+
+    /// What the kernel counts for a run of those programs, which do nothing; `None`: there are none, or it did not count.
+    pub(crate) fn nothing(&self) -> Fallible<Option<f64>> {
+        let (mut nanos, mut runs) = (0.0, 0.0);
+        for passing in &self.passing {
+            let info = passing.info()?;
+            nanos += info.run_time().as_secs_f64() * 1e9;
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            let count = info.run_count() as f64;
+            runs += count;
+        }
+        Ok((runs > 0.0).then(|| nanos / runs))
+    }
+}

@@ -1,0 +1,109 @@
+//! A host: its device and its owner, until nobody listens any more.
+
+use std::{
+    io::{Read as _, Write as _, stdin, stdout},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use quorate_device::xdp::{Entry, Host};
+use quorate_device::{Members, Packet, Software, Udp, Wire as _};
+use quorate_offload::{Form, port::Device};
+use quorate_packets::ethernet::Mac;
+
+use crate::{
+    Fallible, bare,
+    group::{
+        CLIENT, DECISIONS, EVERYBODY, HOSTS, INTERFACE, Kind, make_roomy, settings, socket,
+        software,
+    },
+    owner::{FORM, Owner},
+};
+
+/// How often an owner looks.
+const PACE: Duration = Duration::from_millis(5);
+
+/// Says when it is ready, and at the end what it saw.
+pub(crate) fn serve(kind: &str, host: &str, room: &str) -> Fallible<()> {
+    let (kind, host, room) = (Kind::of(kind)?, host.parse()?, room.parse()?);
+    let over = listen();
+    match kind {
+        Kind::Kernel(hook) => {
+            let (device, _) = Host::open(&settings(host, room)?, INTERFACE, &[hook], FORM)?;
+            let entry = match hook {
+                quorate_device::xdp::Hook::Traffic => Entry::Traffic,
+                _ => Entry::Network,
+            };
+            let mut owner = Owner::new(device, host);
+            drive(&mut owner, host, &over)?;
+            let device = owner.device();
+            let info = device.device().info(entry)?;
+            println!(
+                "run_ns={} runs={} lost={} heard={}",
+                info.run_time().as_nanos(),
+                info.run_count(),
+                device.lost(),
+                owner.heard
+            );
+            owner.into_device().close()?;
+        }
+        Kind::Packet => {
+            let wire = Packet::open(INTERFACE, &[EVERYBODY, DECISIONS].map(|to| Mac(to.mac)))?;
+            let told = software(host, room, Form::Raw, false);
+            let device = Software::start(told, wire, Arc::new(|| ()))?;
+            report(Owner::new(device, host), host, &over)?;
+        }
+        Kind::Udp => {
+            let members = Members::default();
+            members.set((1..=HOSTS).chain([CLIENT]).map(socket).collect());
+            let wire = Udp::bind(socket(host), members)?;
+            make_roomy(wire.socket())?;
+            let told = software(host, room, Form::Udp, true);
+            let device = Software::start(told, wire, Arc::new(|| ()))?;
+            report(Owner::new(device, host), host, &over)?;
+        }
+        Kind::BarePacket => bare::packet(host, room, &over)?,
+        Kind::BareUdp => bare::udp(host, room, &over)?,
+    }
+    Ok(())
+}
+
+fn report(mut owner: Owner<Software>, host: u8, over: &AtomicBool) -> Fallible<()> {
+    drive(&mut owner, host, over)?;
+    println!("lost={} heard={}", owner.device().lost(), owner.heard);
+    Ok(())
+}
+
+fn drive<D: Device>(owner: &mut Owner<D>, host: u8, over: &AtomicBool) -> Fallible<()> {
+    owner.begin(host)?;
+    ready()?;
+    while !over.load(Ordering::Acquire) {
+        owner.turn();
+        thread::park_timeout(PACE);
+    }
+    owner.turn();
+    Ok(())
+}
+
+pub(crate) fn ready() -> Fallible<()> {
+    println!("ready");
+    Ok(stdout().flush()?)
+}
+
+/// Becomes true when standard input ends.
+fn listen() -> Arc<AtomicBool> {
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    let owner = thread::current();
+    thread::spawn(move || {
+        let mut rest = Vec::new();
+        let _ = stdin().read_to_end(&mut rest);
+        told.store(true, Ordering::Release);
+        owner.unpark();
+    });
+    over
+}

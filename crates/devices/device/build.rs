@@ -1,0 +1,62 @@
+//! Makes the objects that the crate carries: by clang if it is there, else those that are committed, if they are of
+//! these sources.
+
+use std::{env, fs, path::Path};
+
+#[path = "src/xdp/compile.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the crate uses the rest")]
+mod compile;
+
+fn main() {
+    let own = env::var("CARGO_MANIFEST_DIR").expect("cargo says it");
+    let made = env::var("OUT_DIR").expect("cargo says it");
+    let (folder, made) = (Path::new(&own).join("../programs/xdp"), Path::new(&made));
+    let sources = folder.join("bpf");
+    let sources = sources
+        .canonicalize()
+        .expect("crates/devices/programs/xdp/bpf is there");
+    println!("cargo::rerun-if-env-changed=QUORATE_CLANG");
+    println!("cargo::rerun-if-changed={}", sources.display());
+    println!(
+        "cargo::rerun-if-changed={}",
+        folder.join("object").display()
+    );
+    for file in compile::sources(&sources).expect("sources can be read") {
+        println!("cargo::rerun-if-changed={}", file.display());
+    }
+    let compiled = compile::clang().ok_or_else(|| "clang is not installed".to_owned());
+    let compiled = compiled.and_then(|clang| {
+        compile::PROGRAMS
+            .iter()
+            .try_for_each(|program| compile::compile(&clang, &sources, program, &to(made, program)))
+    });
+    let origin = match compiled {
+        Ok(()) => "compiled in this build".to_owned(),
+        Err(why) => {
+            committed(&folder, &sources, made, &why);
+            format!(
+                "the committed objects: {}",
+                why.lines().next().unwrap_or_default()
+            )
+        }
+    };
+    println!("cargo::rustc-env=QUORATE_XDP_ORIGIN={origin}");
+}
+
+fn to(made: &Path, program: &str) -> std::path::PathBuf {
+    made.join(format!("{program}.o"))
+}
+
+fn committed(folder: &Path, sources: &Path, made: &Path, why: &str) {
+    let hash = compile::hash(sources).expect("sources can be read");
+    let known = fs::read_to_string(folder.join("object/sources.sha1")).unwrap_or_default();
+    assert!(
+        known.trim() == hash,
+        "the objects in crates/devices/programs/xdp/object are of other sources, and there is no other way: {why}\n\
+         install clang, or ask somebody who has it for `cargo xtask offload object`"
+    );
+    for program in compile::PROGRAMS {
+        let object = folder.join(format!("object/{program}.o"));
+        fs::copy(&object, to(made, program)).expect("the committed object can be copied");
+    }
+}

@@ -1,0 +1,269 @@
+//! Names and types: every name becomes a slot, every expression has a type, every control and action is put in place.
+
+mod call;
+mod control;
+mod expr;
+pub(crate) use expr::{NO_MATCH, PACKET_TOO_SHORT};
+mod parser;
+mod scope;
+mod variable;
+
+use crate::p4::{
+    Error, Place,
+    ast::{Block, Body, Constant, Declaration, ExprKind, Field, Name},
+    ir::{Program, Register, SlotInfo, Standard, Table},
+    token::error,
+};
+use scope::{Entry, Scope, Struct, Ty};
+
+/// Operations after controls and actions are in place.
+const OPS_MAX: usize = 200_000;
+/// Elements of all registers.
+const ELEMENTS_MAX: usize = 1 << 24;
+const SLOTS_MAX: usize = 1 << 16;
+
+/// `standard_metadata_t` of v1model.
+const STANDARD: [(&str, u32); 16] = [
+    ("ingress_port", 9),
+    ("egress_spec", 9),
+    ("egress_port", 9),
+    ("instance_type", 32),
+    ("packet_length", 32),
+    ("enq_timestamp", 32),
+    ("enq_qdepth", 19),
+    ("deq_timedelta", 32),
+    ("deq_qdepth", 19),
+    ("ingress_global_timestamp", 48),
+    ("egress_global_timestamp", 48),
+    ("mcast_grp", 16),
+    ("egress_rid", 16),
+    ("checksum_error", 1),
+    ("parser_error", 0),
+    ("priority", 3),
+];
+
+/// The program that is instantiated as `main`.
+pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
+    let mut lower = Lower::default();
+    lower.standard()?;
+    let mut main = None;
+    for declaration in declarations {
+        match declaration {
+            Declaration::Constant(constant) => lower.constant(constant)?,
+            Declaration::Alias(kind, name) => {
+                let ty = lower.ty(kind)?;
+                lower.declare(name, Entry::Type(ty))?;
+            }
+            Declaration::Header(name, fields) => lower.structure(name, fields, true)?,
+            Declaration::Struct(name, fields) => lower.structure(name, fields, false)?,
+            Declaration::Block(block) => lower.declare(&block.name, Entry::Block(block))?,
+            Declaration::Package(kind, arguments, name) => {
+                if kind.text != "V1Switch" || name.text != "main" {
+                    return Err(error(&kind.place, "only V1Switch(…) main is in the subset"));
+                }
+                let mut blocks = Vec::new();
+                for argument in arguments {
+                    let name = match &argument.kind {
+                        ExprKind::Call(callee, _, arguments) if arguments.is_empty() => {
+                            match &callee.kind {
+                                ExprKind::Name(name) => Some(name),
+                                _ => None,
+                            }
+                        }
+                        _ => None,
+                    };
+                    let name = name.ok_or_else(|| {
+                        error(&argument.place, "expected the name of a block, and ()")
+                    })?;
+                    blocks.push(lower.block(name, &argument.place)?);
+                }
+                main = Some((blocks, kind.place.clone()));
+            }
+        }
+    }
+    let Some((blocks, place)) = main else {
+        let place = Place {
+            file: "".into(),
+            line: 1,
+            column: 1,
+        };
+        return Err(error(&place, "there is no main"));
+    };
+    let Ok([parser, verify, ingress, egress, compute, deparser]) = <[&Block; 6]>::try_from(blocks)
+    else {
+        return Err(error(&place, "V1Switch has six blocks"));
+    };
+    lower.pipeline(parser, [verify, ingress, egress, compute, deparser], &place)
+}
+
+#[derive(Default)]
+struct Lower<'a> {
+    scope: Scope<'a>,
+    structs: Vec<Struct>,
+    slots: Vec<SlotInfo>,
+    headers: Vec<crate::p4::ir::Header>,
+    tables: Vec<Table>,
+    registers: Vec<Register>,
+    elements: usize,
+    ops: usize,
+    /// How many scopes an action sees.
+    control_depth: usize,
+    /// Blocks and actions that are being put in place.
+    open: Vec<String>,
+}
+
+impl<'a> Lower<'a> {
+    fn standard(&mut self) -> Result<(), Error> {
+        let place = Place {
+            file: "v1model.p4".into(),
+            line: 1,
+            column: 1,
+        };
+        let field = |(name, width): (&str, u32)| {
+            let ty = if width == 0 {
+                Ty::Error
+            } else {
+                Ty::Bits(width)
+            };
+            (name.to_owned(), ty)
+        };
+        self.structs.push(Struct {
+            is_header: false,
+            fields: STANDARD.into_iter().map(field).collect(),
+        });
+        let name = |text: &str| Name {
+            text: text.to_owned(),
+            place: place.clone(),
+        };
+        self.declare(&name("standard_metadata_t"), Entry::Type(Ty::Struct(0)))?;
+        self.declare(&name("packet_in"), Entry::Type(Ty::PacketIn))?;
+        self.declare(&name("packet_out"), Entry::Type(Ty::PacketOut))
+    }
+
+    fn declare(&mut self, name: &Name, entry: Entry<'a>) -> Result<(), Error> {
+        if self.scope.declare(&name.text, entry) {
+            return Ok(());
+        }
+        Err(error(
+            &name.place,
+            format!("{} is declared twice", name.text),
+        ))
+    }
+
+    fn constant(&mut self, constant: &Constant) -> Result<(), Error> {
+        let ty = self.ty(&constant.kind)?;
+        let value = self.expr(&constant.value)?;
+        let value = self.convert(value, &ty, &constant.value.place)?;
+        let fixed = value.fixed();
+        let fixed = fixed.ok_or_else(|| error(&constant.value.place, "not a constant"))?;
+        self.declare(&constant.name, Entry::Constant(ty, fixed))
+    }
+
+    fn structure(&mut self, name: &Name, fields: &[Field], is_header: bool) -> Result<(), Error> {
+        let mut list: Vec<(String, Ty)> = Vec::new();
+        for field in fields {
+            let ty = self.ty(&field.kind)?;
+            let fits = match &ty {
+                Ty::Bits(_) => true,
+                Ty::Bool | Ty::Header(_) | Ty::Struct(_) => !is_header,
+                _ => false,
+            };
+            if !fits {
+                return Err(error(&field.name.place, "a field cannot have this type"));
+            }
+            if list.iter().any(|(known, _)| *known == field.name.text) {
+                let why = format!("{} is a field already", field.name.text);
+                return Err(error(&field.name.place, why));
+            }
+            list.push((field.name.text.clone(), ty));
+        }
+        let index = self.structs.len();
+        self.structs.push(Struct {
+            is_header,
+            fields: list,
+        });
+        let ty = if is_header {
+            Ty::Header(index)
+        } else {
+            Ty::Struct(index)
+        };
+        self.declare(name, Entry::Type(ty))
+    }
+
+    fn block(&self, name: &str, place: &Place) -> Result<&'a Block, Error> {
+        match self.scope.find(name) {
+            Some(Entry::Block(block)) => Ok(block),
+            _ => Err(error(
+                place,
+                format!("there is no parser or control {name}"),
+            )),
+        }
+    }
+
+    /// The blocks of v1model share headers, metadata, and the machine's own metadata.
+    fn pipeline(
+        mut self,
+        parser: &'a Block,
+        controls: [&'a Block; 5],
+        place: &Place,
+    ) -> Result<Program, Error> {
+        let shape = |block: &Block, count: usize| {
+            if block.parameters.len() == count {
+                return Ok(());
+            }
+            let why = format!("v1model wants {count} parameters here");
+            Err(error(&block.name.place, why))
+        };
+        shape(parser, 4)?;
+        let headers = self.ty(&parser.parameters[1].kind)?;
+        let metadata = self.ty(&parser.parameters[2].kind)?;
+        let headers = self.instance("hdr", &headers, false, place)?;
+        let metadata = self.instance("meta", &metadata, true, place)?;
+        let standard = self.instance("standard_metadata", &Ty::Struct(0), true, place)?;
+        let packet_in = Entry::Variable(scope::Variable::packet(Ty::PacketIn));
+        let packet_out = Entry::Variable(scope::Variable::packet(Ty::PacketOut));
+        let (h, m, s) = (
+            Entry::Variable(headers),
+            Entry::Variable(metadata),
+            Entry::Variable(standard.clone()),
+        );
+        let (states, start) = self.parser(parser, &[packet_in, h.clone(), m.clone(), s.clone()])?;
+        let mut bodies: [Vec<crate::p4::ir::Op>; 5] = Default::default();
+        for (number, block) in controls.into_iter().enumerate() {
+            let Body::Control(_) = block.body else {
+                return Err(error(&block.name.place, "expected a control"));
+            };
+            let arguments: Vec<Entry<'a>> = match number {
+                0 | 3 => vec![h.clone(), m.clone()],
+                1 | 2 => vec![h.clone(), m.clone(), s.clone()],
+                _ => vec![packet_out.clone(), h.clone()],
+            };
+            shape(block, arguments.len())?;
+            bodies[number] = self.control(block, &arguments)?;
+        }
+        let field = |name: &str| {
+            let at = STANDARD.iter().position(|(field, _)| *field == name);
+            standard.slot + at.expect("a field of the table above")
+        };
+        let standard = Standard {
+            ingress_port: field("ingress_port"),
+            egress_spec: field("egress_spec"),
+            egress_port: field("egress_port"),
+            packet_length: field("packet_length"),
+            multicast: field("mcast_grp"),
+            copy: field("egress_rid"),
+            checksum_error: field("checksum_error"),
+            parser_error: field("parser_error"),
+        };
+        Ok(Program {
+            slots: self.slots,
+            standard,
+            states,
+            controls: bodies,
+            tables: self.tables,
+            registers: self.registers,
+            start,
+            headers: self.headers,
+        })
+    }
+}

@@ -1,0 +1,335 @@
+//! Expressions and their types.
+
+use super::Lower;
+use crate::p4::{
+    Error, Place,
+    ast::{self, Binary, ExprKind, Unary},
+    ir::{self, Expr, ones},
+    lower::scope::{Entry, Ty, Value, Variable},
+    token::error,
+};
+
+/// As in core.p4.
+const ERRORS: [&str; 7] = [
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+];
+pub(crate) const PACKET_TOO_SHORT: u128 = 1;
+pub(crate) const NO_MATCH: u128 = 2;
+
+impl Lower<'_> {
+    /// A number without a width takes one; everything else has its type already.
+    pub(super) fn convert(&self, value: Value, ty: &Ty, place: &Place) -> Result<Value, Error> {
+        match (&value.ty, ty) {
+            (Ty::Int, Ty::Bits(width)) => {
+                let number = u128::try_from(value.int).ok();
+                let number = number.filter(|number| *number <= ones(*width));
+                let number = number
+                    .ok_or_else(|| error(place, format!("{} is no bit<{width}>", value.int)))?;
+                Ok(Value::new(ty.clone(), Expr::Constant(number)))
+            }
+            (found, wanted) if found == wanted => Ok(value),
+            (found, wanted) => {
+                let why = format!("expected {}, found {}", wanted.name(), found.name());
+                Err(error(place, why))
+            }
+        }
+    }
+
+    pub(super) fn typed(&mut self, expr: &ast::Expr, ty: &Ty) -> Result<Value, Error> {
+        let value = self.expr(expr)?;
+        self.convert(value, ty, &expr.place)
+    }
+
+    pub(super) fn expr(&mut self, expr: &ast::Expr) -> Result<Value, Error> {
+        self.count(&expr.place)?;
+        let place = &expr.place;
+        if let Some(variable) = self.variable(expr)? {
+            return self.read(&variable, place);
+        }
+        match &expr.kind {
+            ExprKind::Number(number, None) => match i128::try_from(*number) {
+                Ok(number) => Ok(Value::int(number)),
+                Err(_) => Err(error(
+                    place,
+                    "a number without a width has at most 127 bits",
+                )),
+            },
+            ExprKind::Number(number, Some(width)) => {
+                if !(1..=128).contains(width) || *number > ones(*width) {
+                    return Err(error(place, format!("{number} is no bit<{width}>")));
+                }
+                Ok(Value::new(Ty::Bits(*width), Expr::Constant(*number)))
+            }
+            ExprKind::Bool(value) => Ok(Value::new(Ty::Bool, Expr::Constant((*value).into()))),
+            ExprKind::Name(name) => match self.scope.find(name) {
+                Some(Entry::Constant(ty, value)) => Ok(Value::new(ty, Expr::Constant(value))),
+                Some(_) => Err(error(place, format!("{name} is no value"))),
+                None => Err(error(place, format!("there is no {name}"))),
+            },
+            ExprKind::Member(inner, name) => self.member(inner, name, place),
+            ExprKind::Slice(inner, high, low) => {
+                let value = self.expr(inner)?;
+                let Ty::Bits(width) = value.ty else {
+                    let why = format!("{} has no slices", value.ty.name());
+                    return Err(error(place, why));
+                };
+                let (high, low) = self.bounds(high, low, width)?;
+                let ty = Ty::Bits(high - low + 1);
+                let expr = match value.fixed() {
+                    Some(number) => Expr::Constant(number >> low & ones(high - low + 1)),
+                    None => Expr::Slice(Box::new(value.expr), high, low),
+                };
+                Ok(Value::new(ty, expr))
+            }
+            ExprKind::Unary(operator, inner) => self.unary(*operator, inner),
+            ExprKind::Binary(operator, left, right) => self.binary(*operator, left, right),
+            ExprKind::Choose(condition, then, otherwise) => {
+                let condition = self.typed(condition, &Ty::Bool)?;
+                let (a, b) = self.pair(then, otherwise)?;
+                if !matches!(a.ty, Ty::Bits(_) | Ty::Bool) {
+                    return Err(error(place, "expected values that have a width"));
+                }
+                let parts = (Box::new(condition.expr), Box::new(a.expr), Box::new(b.expr));
+                Ok(Value::new(a.ty, Expr::Choose(parts.0, parts.1, parts.2)))
+            }
+            ExprKind::Cast(ty, inner) => {
+                let ty = self.ty(ty)?;
+                let value = self.expr(inner)?;
+                self.cast(value, ty, place)
+            }
+            ExprKind::Call(callee, types, arguments) => {
+                if let ExprKind::Member(inner, method) = &callee.kind
+                    && method.text == "isValid"
+                    && types.is_empty()
+                    && arguments.is_empty()
+                    && let Some(header) = self.variable(inner)?
+                    && matches!(header.ty, Ty::Header(_))
+                {
+                    return Ok(Value::new(Ty::Bool, Expr::Valid(header.slot)));
+                }
+                Err(error(place, "this call is no value of the subset"))
+            }
+            ExprKind::List(_) | ExprKind::Mask(..) | ExprKind::Any => {
+                Err(error(place, "this is no value here"))
+            }
+        }
+    }
+
+    fn read(&self, variable: &Variable, place: &Place) -> Result<Value, Error> {
+        let whole = Expr::Read {
+            slot: variable.slot,
+            valid: variable.valid,
+            place: Box::new(place.clone()),
+        };
+        if !matches!(variable.ty, Ty::Bits(_) | Ty::Bool | Ty::Error) {
+            return Err(error(place, format!("{} is no value", variable.ty.name())));
+        }
+        let expr = match variable.slice {
+            Some((high, low)) => Expr::Slice(Box::new(whole), high, low),
+            None => whole,
+        };
+        Ok(Value::new(variable.ty.clone(), expr))
+    }
+
+    /// `error.NoError`; `table.apply().hit`.
+    fn member(
+        &mut self,
+        inner: &ast::Expr,
+        name: &ast::Name,
+        place: &Place,
+    ) -> Result<Value, Error> {
+        if matches!(&inner.kind, ExprKind::Name(name) if name == "error") {
+            let number = ERRORS.iter().position(|known| *known == name.text);
+            let number = number.ok_or_else(|| error(&name.place, "no error of core.p4"))?;
+            return Ok(Value::new(Ty::Error, Expr::Constant(number as u128)));
+        }
+        if let ExprKind::Call(callee, _, arguments) = &inner.kind
+            && let ExprKind::Member(table, apply) = &callee.kind
+            && let ExprKind::Name(table) = &table.kind
+            && apply.text == "apply"
+            && arguments.is_empty()
+            && let Some(Entry::Table(index)) = self.scope.find(table)
+        {
+            let hit = Expr::Hit(index, Box::new(place.clone()));
+            return match name.text.as_str() {
+                "hit" => Ok(Value::new(Ty::Bool, hit)),
+                "miss" => Ok(Value::new(Ty::Bool, Expr::Not(Box::new(hit)))),
+                _ => Err(error(&name.place, "expected hit or miss")),
+            };
+        }
+        Err(error(place, "this has no fields"))
+    }
+
+    fn unary(&mut self, operator: Unary, inner: &ast::Expr) -> Result<Value, Error> {
+        let place = &inner.place;
+        if operator == Unary::Not {
+            let value = self.typed(inner, &Ty::Bool)?;
+            let expr = match value.fixed() {
+                Some(fixed) => Expr::Constant(u128::from(fixed == 0)),
+                None => Expr::Not(Box::new(value.expr)),
+            };
+            return Ok(Value::new(Ty::Bool, expr));
+        }
+        let value = self.expr(inner)?;
+        match (operator, &value.ty) {
+            (Unary::Negate, Ty::Int) => {
+                let int = value.int.checked_neg();
+                Ok(Value::int(int.ok_or_else(|| error(place, "too large"))?))
+            }
+            (_, Ty::Bits(width)) => {
+                let width = *width;
+                let fixed = value.fixed();
+                let expr = match (operator, fixed) {
+                    (Unary::Complement, Some(fixed)) => Expr::Constant(!fixed & ones(width)),
+                    (Unary::Complement, None) => Expr::Complement(Box::new(value.expr), width),
+                    (_, Some(fixed)) => Expr::Constant(fixed.wrapping_neg() & ones(width)),
+                    (_, None) => Expr::Negate(Box::new(value.expr), width),
+                };
+                Ok(Value::new(Ty::Bits(width), expr))
+            }
+            _ => Err(error(place, format!("not for {}", value.ty.name()))),
+        }
+    }
+
+    /// Two sides of one type: a number without a width takes that of the other side.
+    fn pair(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<(Value, Value), Error> {
+        let (a, b) = (self.expr(left)?, self.expr(right)?);
+        match (&a.ty, &b.ty) {
+            (Ty::Int, other) if *other != Ty::Int => {
+                let a = self.convert(a, &b.ty.clone(), &left.place)?;
+                Ok((a, b))
+            }
+            _ => {
+                let ty = a.ty.clone();
+                let b = self.convert(b, &ty, &right.place)?;
+                Ok((a, b))
+            }
+        }
+    }
+
+    fn binary(
+        &mut self,
+        operator: Binary,
+        left: &ast::Expr,
+        right: &ast::Expr,
+    ) -> Result<Value, Error> {
+        let place = &left.place;
+        let is_shift = matches!(operator, Binary::Left | Binary::Right);
+        let (a, b) = if is_shift || operator == Binary::Concatenate {
+            (self.expr(left)?, self.expr(right)?)
+        } else {
+            self.pair(left, right)?
+        };
+        if a.ty == Ty::Int && b.ty == Ty::Int {
+            return ints(operator, a.int, b.int).ok_or_else(|| error(place, "no number"));
+        }
+        let wrong = || {
+            let why = format!(
+                "this operator is not for {} and {}",
+                a.ty.name(),
+                b.ty.name()
+            );
+            error(place, why)
+        };
+        let (ty, width, other) = match (operator, &a.ty, &b.ty) {
+            (Binary::Or | Binary::And, Ty::Bool, _) => (Ty::Bool, 1, 1),
+            (Binary::Equal | Binary::Differ, Ty::Bool | Ty::Error, _) => (Ty::Bool, 1, 1),
+            (Binary::Or | Binary::And, ..) => return Err(wrong()),
+            (
+                Binary::Equal
+                | Binary::Differ
+                | Binary::Less
+                | Binary::LessEqual
+                | Binary::Greater
+                | Binary::GreaterEqual,
+                Ty::Bits(width),
+                Ty::Bits(_),
+            ) => (Ty::Bool, *width, *width),
+            (Binary::Concatenate, Ty::Bits(high), Ty::Bits(low)) => {
+                let width = high + low;
+                if width > 128 {
+                    return Err(error(place, "more than 128 bits"));
+                }
+                (Ty::Bits(width), width, *low)
+            }
+            (Binary::Left | Binary::Right, Ty::Bits(width), Ty::Bits(by)) => {
+                (Ty::Bits(*width), *width, *by)
+            }
+            (Binary::Left | Binary::Right, Ty::Bits(width), Ty::Int) => {
+                let by = u128::try_from(b.int).map_err(|_| wrong())?;
+                let (ty, width) = (Ty::Bits(*width), *width);
+                let by = Value::new(Ty::Bits(128), Expr::Constant(by));
+                return Ok(fold(operator, a, by, ty, width, 128));
+            }
+            (Binary::Concatenate, ..) => return Err(wrong()),
+            (_, Ty::Bits(width), Ty::Bits(_)) => (Ty::Bits(*width), *width, *width),
+            _ => return Err(wrong()),
+        };
+        Ok(fold(operator, a, b, ty, width, other))
+    }
+
+    fn cast(&self, value: Value, ty: Ty, place: &Place) -> Result<Value, Error> {
+        let fixed = value.fixed();
+        let expr = match (&value.ty, &ty) {
+            (Ty::Int, Ty::Bits(width)) => {
+                let bits = u128::from_ne_bytes(value.int.to_ne_bytes());
+                Expr::Constant(bits & ones(*width))
+            }
+            (Ty::Bits(from), Ty::Bits(to)) if to < from => match fixed {
+                Some(fixed) => Expr::Constant(fixed & ones(*to)),
+                None => Expr::Cut(Box::new(value.expr), *to),
+            },
+            (Ty::Bits(_), Ty::Bits(_)) | (Ty::Bool, Ty::Bits(1)) | (Ty::Bits(1), Ty::Bool) => {
+                value.expr
+            }
+            (from, to) if from == to => value.expr,
+            (from, to) => {
+                let why = format!("no cast from {} to {}", from.name(), to.name());
+                return Err(error(place, why));
+            }
+        };
+        Ok(Value::new(ty, expr))
+    }
+}
+
+fn fold(operator: Binary, a: Value, b: Value, ty: Ty, width: u32, right: u32) -> Value {
+    let expr = match (a.fixed(), b.fixed()) {
+        (Some(a), Some(b)) => Expr::Constant(ir::binary(operator, a, b, width, right)),
+        _ => Expr::Binary(operator, Box::new(a.expr), Box::new(b.expr), width, right),
+    };
+    Value::new(ty, expr)
+}
+
+/// Numbers without a width.
+fn ints(operator: Binary, a: i128, b: i128) -> Option<Value> {
+    let truth = |is: bool| Some(Value::new(Ty::Bool, Expr::Constant(is.into())));
+    let by = || u32::try_from(b).ok().filter(|by| *by < 127);
+    let number = match operator {
+        Binary::Equal => return truth(a == b),
+        Binary::Differ => return truth(a != b),
+        Binary::Less => return truth(a < b),
+        Binary::LessEqual => return truth(a <= b),
+        Binary::Greater => return truth(a > b),
+        Binary::GreaterEqual => return truth(a >= b),
+        Binary::Add => a.checked_add(b),
+        Binary::Subtract => a.checked_sub(b),
+        Binary::Multiply => a.checked_mul(b),
+        Binary::BitAnd => Some(a & b),
+        Binary::BitOr => Some(a | b),
+        Binary::BitXor => Some(a ^ b),
+        Binary::Left => by().and_then(|by| a.checked_mul(1_i128.checked_shl(by)?)),
+        Binary::Right => by().map(|by| a >> by),
+        Binary::Or
+        | Binary::And
+        | Binary::Concatenate
+        | Binary::AddSaturated
+        | Binary::SubtractSaturated => None,
+    };
+    number.map(Value::int)
+}

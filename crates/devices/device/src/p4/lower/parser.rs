@@ -1,0 +1,91 @@
+//! Parsers: states, and where they go.
+
+use std::collections::BTreeMap;
+
+use super::Lower;
+use crate::p4::{
+    Error,
+    ast::{Block, Body, Name, Transition},
+    ir::{Next, Op, State},
+    lower::scope::{Entry, Ty},
+    token::error,
+};
+
+impl<'a> Lower<'a> {
+    /// All states, and which one is the first.
+    pub(super) fn parser(
+        &mut self,
+        block: &'a Block,
+        arguments: &[Entry<'a>],
+    ) -> Result<(Vec<State>, usize), Error> {
+        let Body::Parser(states) = &block.body else {
+            return Err(error(&block.name.place, "expected a parser"));
+        };
+        let mut numbers = BTreeMap::new();
+        for (number, state) in states.iter().enumerate() {
+            let name = &state.name;
+            if numbers.insert(name.text.as_str(), number).is_some() {
+                let why = format!("{} is declared twice", name.text);
+                return Err(error(&name.place, why));
+            }
+        }
+        let next = |name: &Name| match name.text.as_str() {
+            "accept" => Ok(Next::Accept),
+            "reject" => Ok(Next::Reject),
+            text => match numbers.get(text) {
+                Some(number) => Ok(Next::State(*number)),
+                None => Err(error(&name.place, format!("there is no state {text}"))),
+            },
+        };
+        self.scope.open();
+        self.control_depth = self.scope.depth();
+        for (parameter, argument) in block.parameters.iter().zip(arguments) {
+            self.bind(parameter, argument)?;
+        }
+        let mut begin = Vec::new();
+        for local in &block.locals {
+            self.local(local, &BTreeMap::new(), &mut begin)?;
+        }
+        let mut lowered = Vec::new();
+        for state in states {
+            let mut ops = Vec::new();
+            self.scope.open();
+            self.statements(&state.statements, &mut ops)?;
+            let (keys, cases) = match &state.transition {
+                Transition::To(name) => (Vec::new(), vec![(Vec::new(), next(name)?)]),
+                Transition::Select(keys, cases, place) => {
+                    let mut exprs = Vec::new();
+                    let mut widths = Vec::new();
+                    for key in keys {
+                        let value = self.expr(key)?;
+                        let Ty::Bits(width) = value.ty else {
+                            return Err(error(&key.place, "expected a bit string"));
+                        };
+                        exprs.push(value.expr);
+                        widths.push((width, true));
+                    }
+                    let mut lowered = Vec::new();
+                    for (sets, name) in cases {
+                        lowered.push((self.masks(sets, &widths, place)?, next(name)?));
+                    }
+                    (exprs, lowered)
+                }
+            };
+            self.scope.close();
+            lowered.push(State { ops, keys, cases });
+        }
+        self.scope.close();
+        let start = numbers.get("start").copied();
+        let start = start.ok_or_else(|| error(&block.name.place, "there is no state start"))?;
+        if !begin.is_empty() {
+            // Locals get their values before the first state.
+            lowered.push(State {
+                ops: vec![Op::Body(begin)],
+                keys: Vec::new(),
+                cases: vec![(Vec::new(), Next::State(start))],
+            });
+            return Ok((lowered, states.len()));
+        }
+        Ok((lowered, start))
+    }
+}

@@ -1,0 +1,162 @@
+//! What names stand for, and what types are.
+
+use std::collections::BTreeMap;
+
+use crate::p4::{
+    ast::{Action, Block},
+    ir::{Expr, Slot},
+};
+
+/// What an expression is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ty {
+    Bits(u32),
+    Bool,
+    /// A number without a width: a constant that takes the width of what stands beside it.
+    Int,
+    Error,
+    Header(usize),
+    Struct(usize),
+    PacketIn,
+    PacketOut,
+}
+
+impl Ty {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Bits(width) => format!("bit<{width}>"),
+            Self::Bool => "bool".to_owned(),
+            Self::Int => "a number without a width".to_owned(),
+            Self::Error => "error".to_owned(),
+            Self::Header(_) => "a header".to_owned(),
+            Self::Struct(_) => "a struct".to_owned(),
+            Self::PacketIn | Self::PacketOut => "a packet".to_owned(),
+        }
+    }
+}
+
+/// Fields of a header or a struct.
+#[derive(Clone, Debug)]
+pub(crate) struct Struct {
+    pub(crate) is_header: bool,
+    pub(crate) fields: Vec<(String, Ty)>,
+}
+
+/// A variable: its slots begin here.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) slot: Slot,
+    pub(crate) ty: Ty,
+    /// Of the header around it.
+    pub(crate) valid: Option<Slot>,
+    /// Whether it may be written to.
+    pub(crate) writable: bool,
+    pub(crate) slice: Option<(u32, u32)>,
+}
+
+impl Variable {
+    pub(crate) const fn packet(ty: Ty) -> Self {
+        Self {
+            slot: 0,
+            ty,
+            valid: None,
+            writable: false,
+            slice: None,
+        }
+    }
+}
+
+/// An expression and its type.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    pub(crate) ty: Ty,
+    pub(crate) expr: Expr,
+    /// Of a number without a width.
+    pub(crate) int: i128,
+}
+
+impl Value {
+    pub(crate) const fn new(ty: Ty, expr: Expr) -> Self {
+        Self { ty, expr, int: 0 }
+    }
+
+    pub(crate) const fn int(int: i128) -> Self {
+        Self {
+            ty: Ty::Int,
+            expr: Expr::Constant(0),
+            int,
+        }
+    }
+
+    /// Its value, if that is known before a packet comes. That of a number without a width is another matter.
+    pub(crate) const fn fixed(&self) -> Option<u128> {
+        match self.expr {
+            Expr::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry<'a> {
+    Constant(Ty, u128),
+    Type(Ty),
+    Block(&'a Block),
+    Variable(Variable),
+    Action(&'a Action),
+    Table(usize),
+    Register(usize, u32),
+    /// A control that was instantiated: its registers are made once.
+    Instance(&'a Block, BTreeMap<String, usize>),
+}
+
+/// Names, the innermost last.
+#[derive(Debug)]
+pub(crate) struct Scope<'a>(Vec<BTreeMap<String, Entry<'a>>>);
+
+impl Default for Scope<'_> {
+    fn default() -> Self {
+        Self(vec![BTreeMap::new()])
+    }
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn open(&mut self) {
+        self.0.push(BTreeMap::new());
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.0.pop();
+    }
+
+    /// How many are open; [`Scope::cut`] takes it.
+    pub(crate) fn depth(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Puts away all that were opened after, for as long as a body is looked at that does not see them.
+    pub(crate) fn cut(&mut self, depth: usize) -> Vec<BTreeMap<String, Entry<'a>>> {
+        self.0.split_off(depth)
+    }
+
+    pub(crate) fn mend(&mut self, inner: Vec<BTreeMap<String, Entry<'a>>>) {
+        self.0.extend(inner);
+    }
+
+    /// Whether the name is new in the innermost scope.
+    pub(crate) fn declare(&mut self, name: &str, entry: Entry<'a>) -> bool {
+        let innermost = self.0.last_mut().expect("one is always open");
+        let is_new = !innermost.contains_key(name);
+        innermost.insert(name.to_owned(), entry);
+        is_new
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Entry<'a>> {
+        self.0
+            .iter()
+            .rev()
+            .find_map(|names| names.get(name))
+            .cloned()
+    }
+}

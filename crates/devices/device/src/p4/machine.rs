@@ -1,0 +1,401 @@
+//! A packet goes through: parser, verification, ingress, copies, egress, checksums, deparser, as v1model has them.
+
+mod bytes;
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::p4::{
+    Place,
+    ast::Binary,
+    ir::{self, Expr, Next, Op, Program, Slot, State, Target, ones},
+    lower::{NO_MATCH, PACKET_TOO_SHORT},
+};
+
+/// `mark_to_drop` of v1model.
+const DROP_PORT: u128 = 511;
+/// States that one packet may pass.
+const STATES_MAX: usize = 1000;
+
+/// Where the result is undefined in P4: a program that gets there is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where, if it has a place.
+    pub place: Option<Place>,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.what),
+            None => self.what.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// How a list of operations ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Next,
+    Return,
+    Exit,
+}
+
+/// A program with its registers.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    program: Program,
+    registers: Vec<Vec<u128>>,
+    groups: BTreeMap<u16, Vec<u16>>,
+}
+
+/// One packet.
+struct Packet<'a> {
+    program: &'a Program,
+    registers: &'a mut [Vec<u128>],
+    values: Vec<u128>,
+    defined: Vec<bool>,
+    bytes: &'a [u8],
+    /// How far the parser came.
+    at: usize,
+    /// What the deparser wrote.
+    out: Vec<u8>,
+}
+
+impl Machine {
+    /// Registers are zero; there are no multicast groups.
+    pub fn new(program: Program) -> Self {
+        let zeros = program
+            .registers
+            .iter()
+            .map(|register| vec![0; register.size]);
+        let registers = zeros.collect();
+        Self {
+            program,
+            registers,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// Power went and came.
+    pub fn reset(&mut self) {
+        for register in &mut self.registers {
+            register.fill(0);
+        }
+    }
+
+    /// Copies for this group go to these ports, in this order.
+    pub fn set_group(&mut self, group: u16, ports: &[u16]) {
+        self.groups.insert(group, ports.to_vec());
+    }
+
+    /// A register's value, for tests.
+    pub fn register(&self, name: &str, index: usize) -> Option<u128> {
+        let found = self
+            .program
+            .registers
+            .iter()
+            .position(|register| register.name == name)?;
+        self.registers[found].get(index).copied()
+    }
+
+    /// One packet in at a port; those that leave, with their ports.
+    pub fn process(&mut self, port: u16, bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Fault> {
+        let program = &self.program;
+        let mut packet = Packet {
+            program,
+            registers: &mut self.registers,
+            values: vec![0; program.slots.len()],
+            defined: program.slots.iter().map(|slot| slot.zeroed).collect(),
+            bytes,
+            at: 0,
+            out: Vec::new(),
+        };
+        let standard = program.standard;
+        packet.values[standard.ingress_port] = port.into();
+        packet.values[standard.packet_length] = bytes.len() as u128 & ones(32);
+        packet.parse()?;
+        packet.control(0)?;
+        packet.control(1)?;
+
+        let group = packet.values[standard.multicast];
+        let spec = packet.values[standard.egress_spec];
+        let ports: Vec<u128> = if group != 0 {
+            let group = u16::try_from(group)
+                .ok()
+                .and_then(|group| self.groups.get(&group));
+            group.map_or(Vec::new(), |ports| {
+                ports.iter().map(|port| u128::from(*port)).collect()
+            })
+        } else if spec == DROP_PORT {
+            Vec::new()
+        } else {
+            vec![spec]
+        };
+        let (values, defined) = (packet.values.clone(), packet.defined.clone());
+        let mut sent = Vec::new();
+        for (copy, port) in (0..).zip(ports) {
+            packet.values.clone_from(&values);
+            packet.defined.clone_from(&defined);
+            packet.values[standard.egress_port] = port;
+            packet.values[standard.copy] = copy;
+            // Egress drops by this, too.
+            packet.values[standard.egress_spec] = 0;
+            packet.control(2)?;
+            if packet.values[standard.egress_spec] == DROP_PORT {
+                continue;
+            }
+            packet.control(3)?;
+            packet.out = Vec::with_capacity(bytes.len());
+            packet.control(4)?;
+            let mut out = core::mem::take(&mut packet.out);
+            out.extend_from_slice(&packet.bytes[packet.at..]);
+            let port = u16::try_from(port).expect("9 bits, or a port of a group");
+            sent.push((port, out));
+        }
+        Ok(sent)
+    }
+}
+
+fn fault(place: &Place, what: impl Into<String>) -> Fault {
+    Fault {
+        place: Some(place.clone()),
+        what: what.into(),
+    }
+}
+
+impl Packet<'_> {
+    fn control(&mut self, number: usize) -> Result<(), Fault> {
+        let program = self.program;
+        self.run(&program.controls[number])?;
+        Ok(())
+    }
+
+    /// A parser that fails leaves the packet as far as it came; ingress sees the error.
+    fn parse(&mut self) -> Result<(), Fault> {
+        let program = self.program;
+        let mut next = Next::State(program.start);
+        for _ in 0..STATES_MAX {
+            let state: &State = match next {
+                Next::State(number) => &program.states[number],
+                Next::Accept | Next::Reject => return Ok(()),
+            };
+            if self.run(&state.ops)? == Flow::Exit {
+                return Ok(());
+            }
+            let mut keys = Vec::with_capacity(state.keys.len());
+            for key in &state.keys {
+                keys.push(self.value(key)?);
+            }
+            let fits = |masks: &[ir::Mask]| {
+                let mut pairs = keys.iter().zip(masks);
+                pairs.all(|(key, (value, mask))| key & mask == *value)
+            };
+            match state.cases.iter().find(|(masks, _)| fits(masks)) {
+                Some((_, to)) => next = *to,
+                None => {
+                    self.values[program.standard.parser_error] = NO_MATCH;
+                    return Ok(());
+                }
+            }
+        }
+        Err(Fault {
+            place: None,
+            what: format!("the parser passed {STATES_MAX} states and did not end"),
+        })
+    }
+
+    fn run(&mut self, ops: &[Op]) -> Result<Flow, Fault> {
+        for op in ops {
+            let flow = match op {
+                Op::Set(target, expr, place) => {
+                    let value = self.value(expr)?;
+                    self.set(target, value, place)?;
+                    Flow::Next
+                }
+                Op::If(condition, then, otherwise) => {
+                    if self.value(condition)? == 0 {
+                        self.run(otherwise)?
+                    } else {
+                        self.run(then)?
+                    }
+                }
+                Op::Body(ops) => match self.run(ops)? {
+                    Flow::Exit => Flow::Exit,
+                    Flow::Next | Flow::Return => Flow::Next,
+                },
+                Op::Return => Flow::Return,
+                Op::Exit => Flow::Exit,
+                Op::Apply(table) => self.apply(*table)?.1,
+                Op::ReadRegister(register, target, index, place) => {
+                    let index = self.index(*register, index, place)?;
+                    let value = self.registers[*register][index];
+                    self.set(target, value, place)?;
+                    Flow::Next
+                }
+                Op::WriteRegister(register, index, value, place) => {
+                    let index = self.index(*register, index, place)?;
+                    self.registers[*register][index] = self.value(value)?;
+                    Flow::Next
+                }
+                Op::Extract(header, place) => {
+                    if !self.extract(*header, place)? {
+                        self.values[self.program.standard.parser_error] = PACKET_TOO_SHORT;
+                        return Ok(Flow::Exit);
+                    }
+                    Flow::Next
+                }
+                Op::Emit(header) => {
+                    self.emit(*header)?;
+                    Flow::Next
+                }
+                Op::SetValid(header, valid) => {
+                    let slot = self.program.headers[*header].valid;
+                    self.values[slot] = u128::from(*valid);
+                    Flow::Next
+                }
+                Op::Verify(checksum) => {
+                    self.verify(checksum)?;
+                    Flow::Next
+                }
+                Op::Update(checksum, target, place) => {
+                    if self.value(&checksum.condition)? != 0 {
+                        let sum = self.sum(checksum)?;
+                        self.set(target, sum, place)?;
+                    }
+                    Flow::Next
+                }
+                Op::Drop => {
+                    let standard = self.program.standard;
+                    self.values[standard.egress_spec] = DROP_PORT;
+                    self.values[standard.multicast] = 0;
+                    Flow::Next
+                }
+                Op::Forget(slot) => {
+                    self.defined[*slot] = false;
+                    Flow::Next
+                }
+            };
+            if flow != Flow::Next {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    /// P4 leaves it open what an index beyond the end does: it crashed a published switch.
+    fn index(&mut self, register: usize, index: &Expr, place: &Place) -> Result<usize, Fault> {
+        let index = usize::try_from(self.value(index)?).unwrap_or(usize::MAX);
+        let size = self.registers[register].len();
+        if index < size {
+            return Ok(index);
+        }
+        let name = &self.program.registers[register].name;
+        Err(fault(
+            place,
+            format!("index {index} of {name}, which has {size} elements"),
+        ))
+    }
+
+    fn set(&mut self, target: &Target, value: u128, place: &Place) -> Result<(), Fault> {
+        if let Some(valid) = target.valid {
+            self.is_there(valid, target.slot, place)?;
+        }
+        let Some((high, low)) = target.slice else {
+            self.values[target.slot] = value;
+            self.defined[target.slot] = true;
+            return Ok(());
+        };
+        if !self.defined[target.slot] {
+            let name = &self.program.slots[target.slot].name;
+            return Err(fault(
+                place,
+                format!("a part of {name}, which has no value"),
+            ));
+        }
+        let mask = ones(high - low + 1) << low;
+        let slot = &mut self.values[target.slot];
+        *slot = *slot & !mask | value << low & mask;
+        Ok(())
+    }
+
+    fn is_there(&self, valid: Slot, slot: Slot, place: &Place) -> Result<(), Fault> {
+        if self.values[valid] == 1 {
+            return Ok(());
+        }
+        let name = &self.program.slots[slot].name;
+        Err(fault(
+            place,
+            format!("{name} of a header that is not valid"),
+        ))
+    }
+
+    fn value(&mut self, expr: &Expr) -> Result<u128, Fault> {
+        Ok(match expr {
+            Expr::Constant(value) => *value,
+            Expr::Read { slot, valid, place } => {
+                if let Some(valid) = valid {
+                    self.is_there(*valid, *slot, place)?;
+                }
+                if !self.defined[*slot] {
+                    let name = &self.program.slots[*slot].name;
+                    return Err(fault(place, format!("{name} has no value")));
+                }
+                self.values[*slot]
+            }
+            Expr::Valid(slot) => self.values[*slot],
+            Expr::Slice(inner, high, low) => self.value(inner)? >> low & ones(high - low + 1),
+            Expr::Not(inner) => u128::from(self.value(inner)? == 0),
+            Expr::Complement(inner, width) => !self.value(inner)? & ones(*width),
+            Expr::Negate(inner, width) => self.value(inner)?.wrapping_neg() & ones(*width),
+            Expr::Binary(Binary::Or, left, right, ..) => match self.value(left)? {
+                0 => self.value(right)?,
+                _ => 1,
+            },
+            Expr::Binary(Binary::And, left, right, ..) => match self.value(left)? {
+                0 => 0,
+                _ => self.value(right)?,
+            },
+            Expr::Binary(operator, left, right, width, other) => {
+                let (left, right) = (self.value(left)?, self.value(right)?);
+                ir::binary(*operator, left, right, *width, *other)
+            }
+            Expr::Choose(condition, then, otherwise) => {
+                if self.value(condition)? == 0 {
+                    self.value(otherwise)?
+                } else {
+                    self.value(then)?
+                }
+            }
+            Expr::Cut(inner, width) => self.value(inner)? & ones(*width),
+            Expr::Hit(table, place) => {
+                let (hit, flow) = self.apply(*table)?;
+                if flow == Flow::Exit {
+                    return Err(fault(place, "exit within a condition"));
+                }
+                u128::from(hit)
+            }
+        })
+    }
+
+    /// Whether an entry matched, and how its action ended.
+    fn apply(&mut self, table: usize) -> Result<(bool, Flow), Fault> {
+        let table = &self.program.tables[table];
+        let mut keys = Vec::with_capacity(table.keys.len());
+        for key in &table.keys {
+            keys.push(self.value(key)?);
+        }
+        let found = table.entries.iter().find(|(masks, _)| {
+            let mut pairs = keys.iter().zip(masks);
+            pairs.all(|(key, (value, mask))| key & mask == *value)
+        });
+        let (hit, ops) = match found {
+            Some((_, ops)) => (true, ops),
+            None => (false, &table.default),
+        };
+        Ok((hit, self.run(ops)?))
+    }
+}

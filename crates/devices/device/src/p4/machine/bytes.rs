@@ -1,0 +1,119 @@
+//! Headers and bytes: taken from a packet, put into one, summed.
+
+use super::{Fault, Packet, fault};
+use crate::p4::{
+    Place,
+    ir::{Checksum, Header, ones},
+};
+
+impl Packet<'_> {
+    /// Nothing of a header is taken from a packet that is too short for it.
+    pub(super) fn extract(&mut self, header: usize, place: &Place) -> Result<bool, Fault> {
+        let Header {
+            valid,
+            fields,
+            bits,
+        } = &self.program.headers[header];
+        if self.values[*valid] == 1 {
+            return Err(fault(place, "a header is extracted twice"));
+        }
+        let bytes = *bits as usize / 8;
+        let Some(from) = self.bytes.get(self.at..self.at + bytes) else {
+            return Ok(false);
+        };
+        let mut reader = Bits::default();
+        let mut rest = from.iter();
+        for (slot, width) in fields {
+            self.values[*slot] = reader.take(*width, &mut rest);
+            self.defined[*slot] = true;
+        }
+        self.values[*valid] = 1;
+        self.at += bytes;
+        Ok(true)
+    }
+
+    pub(super) fn emit(&mut self, header: usize) -> Result<(), Fault> {
+        let Header { valid, fields, .. } = &self.program.headers[header];
+        if self.values[*valid] == 0 {
+            return Ok(());
+        }
+        let mut writer = Bits::default();
+        for (slot, width) in fields {
+            if !self.defined[*slot] {
+                let name = &self.program.slots[*slot].name;
+                let what = format!("{name} is sent without a value");
+                return Err(Fault { place: None, what });
+            }
+            writer.put(self.values[*slot], *width, |byte| self.out.push(byte));
+        }
+        Ok(())
+    }
+
+    pub(super) fn verify(&mut self, checksum: &Checksum) -> Result<(), Fault> {
+        if self.value(&checksum.condition)? == 0 {
+            return Ok(());
+        }
+        let sum = self.sum(checksum)?;
+        let expected = checksum.expected.as_ref().expect("of a verification");
+        if self.value(expected)? != sum {
+            self.values[self.program.standard.checksum_error] = 1;
+        }
+        Ok(())
+    }
+
+    /// The complement of the one's-complement sum of words of 16 bits.
+    pub(super) fn sum(&mut self, checksum: &Checksum) -> Result<u128, Fault> {
+        let mut writer = Bits::default();
+        let (mut sum, mut high) = (0_u64, None);
+        for (expr, width) in &checksum.data {
+            let value = self.value(expr)?;
+            writer.put(value, *width, |byte| match high.take() {
+                None => high = Some(byte),
+                Some(high) => sum += u64::from(u16::from_be_bytes([high, byte])),
+            });
+        }
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        Ok(u128::from(!sum & 0xffff))
+    }
+}
+
+/// Fields that do not end where bytes do.
+#[derive(Default)]
+struct Bits {
+    held: u128,
+    count: u32,
+}
+
+impl Bits {
+    fn take<'a>(&mut self, width: u32, bytes: &mut impl Iterator<Item = &'a u8>) -> u128 {
+        let mut value = 0;
+        let mut missing = width;
+        while missing > 0 {
+            if self.count == 0 {
+                self.held = bytes.next().copied().unwrap_or(0).into();
+                self.count = 8;
+            }
+            let taken = missing.min(self.count);
+            self.count -= taken;
+            value = value << taken | self.held >> self.count & ones(taken);
+            missing -= taken;
+        }
+        value
+    }
+
+    fn put(&mut self, value: u128, width: u32, mut to: impl FnMut(u8)) {
+        let mut left = width;
+        while left > 0 {
+            let taken = left.min(8 - self.count);
+            left -= taken;
+            self.held = self.held << taken | value >> left & ones(taken);
+            self.count += taken;
+            if self.count == 8 {
+                to(self.held.to_le_bytes()[0]);
+                (self.held, self.count) = (0, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Words of a program: comments are gone, files included, definitions put in their place.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::p4::{Error, Place, Sources};
+
+/// What a word is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A name or a keyword.
+    Name(String),
+    /// A number, and its width if it says one.
+    Number(u128, Option<u32>),
+    /// Between quotation marks.
+    Text(String),
+    /// Operators and brackets. `>` stands alone, so that `bit<bit<8>>` can be read.
+    Sign(&'static str),
+    /// Nothing comes after it.
+    End,
+}
+
+/// A word and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What it is.
+    pub kind: Kind,
+    /// Of its first character; of its use, if it was defined elsewhere.
+    pub place: Place,
+    /// Whether nothing is between it and the word before.
+    pub joined: bool,
+}
+
+/// Longest first.
+const SIGNS: [&str; 40] = [
+    "&&&", "|+|", "|-|", "...", "&&", "||", "==", "!=", "<=", ">=", "<<", "++", "..", "+=", "-=",
+    "(", ")", "{", "}", "[", "]", "<", ">", ",", ";", ":", ".", "=", "+", "-", "*", "/", "%", "!",
+    "~", "&", "|", "^", "?", "@",
+];
+/// Of all files together, however often they are included.
+const TOKENS_MAX: usize = 1 << 20;
+const INCLUDES_MAX: usize = 16;
+/// Known to the interpreter itself.
+const BUILT_IN: [&str; 2] = ["core.p4", "v1model.p4"];
+
+/// All words of a file and of those that it includes; the last one is the end.
+pub fn tokens(
+    sources: &Sources,
+    name: &str,
+    defines: &[(&str, &str)],
+) -> Result<Vec<Token>, Error> {
+    let mut reader = Reader {
+        sources,
+        defined: BTreeMap::new(),
+        tokens: Vec::new(),
+        includes: 0,
+    };
+    for (name, text) in defines {
+        let place = Place {
+            file: "-D".into(),
+            line: 1,
+            column: 1,
+        };
+        let mut words = Vec::new();
+        Line::new(text, &place.file, 1).read(&mut words)?;
+        reader.defined.insert((*name).to_owned(), words);
+    }
+    let place = Place {
+        file: name.into(),
+        line: 1,
+        column: 1,
+    };
+    reader.file(name, &place)?;
+    let last = reader.tokens.last();
+    let place = last.map_or(place, |token| token.place.clone());
+    reader.tokens.push(Token {
+        kind: Kind::End,
+        place,
+        joined: false,
+    });
+    Ok(reader.tokens)
+}
+
+struct Reader<'a> {
+    sources: &'a Sources,
+    defined: BTreeMap<String, Vec<Token>>,
+    tokens: Vec<Token>,
+    includes: usize,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, name: &str, from: &Place) -> Result<(), Error> {
+        self.includes += 1;
+        if self.includes > INCLUDES_MAX {
+            return Err(error(from, "too many files are included"));
+        }
+        let text = self.sources.get(name);
+        let text = text.ok_or_else(|| error(from, format!("there is no file {name}")))?;
+        let text = without_comments(text);
+        let file: Arc<str> = name.into();
+        // For each open #if: whether its lines count.
+        let mut open: Vec<bool> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let place = Place {
+                file: file.clone(),
+                line: number,
+                column: 1,
+            };
+            if let Some(directive) = line.trim_start().strip_prefix('#') {
+                self.directive(directive.trim(), &place, &mut open)?;
+            } else if open.iter().all(|counts| *counts) {
+                let mut words = Vec::new();
+                Line::new(line, &file, number).read(&mut words)?;
+                self.put(words)?;
+            }
+        }
+        if !open.is_empty() {
+            return Err(error(from, format!("an #if in {name} has no #endif")));
+        }
+        Ok(())
+    }
+
+    fn directive(&mut self, text: &str, place: &Place, open: &mut Vec<bool>) -> Result<(), Error> {
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim();
+        let counts = open.iter().all(|counts| *counts);
+        match word {
+            "ifdef" => open.push(self.defined.contains_key(rest)),
+            "ifndef" => open.push(!self.defined.contains_key(rest)),
+            "else" => {
+                let last = open.last_mut();
+                let last = last.ok_or_else(|| error(place, "#else without #if"))?;
+                *last = !*last;
+            }
+            "endif" => {
+                open.pop()
+                    .ok_or_else(|| error(place, "#endif without #if"))?;
+            }
+            _ if !counts => {}
+            "define" => {
+                let (name, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+                if name.is_empty() || !name.chars().all(is_name) {
+                    return Err(error(place, "#define NAME VALUE, without arguments"));
+                }
+                let mut words = Vec::new();
+                Line::new(value, &place.file, place.line).read(&mut words)?;
+                self.defined.insert(name.to_owned(), words);
+            }
+            "include" => {
+                let quoted = rest
+                    .strip_prefix('"')
+                    .and_then(|rest| rest.strip_suffix('"'));
+                let built_in = rest
+                    .strip_prefix('<')
+                    .and_then(|rest| rest.strip_suffix('>'));
+                match (quoted, built_in) {
+                    (Some(name), _) => self.file(name, place)?,
+                    (_, Some(name)) if BUILT_IN.contains(&name) => {}
+                    _ => return Err(error(place, format!("cannot include {rest}"))),
+                }
+            }
+            _ => return Err(error(place, format!("#{word} is not in the subset"))),
+        }
+        Ok(())
+    }
+
+    /// A definition is put in place once; what it names is not looked up again.
+    fn put(&mut self, words: Vec<Token>) -> Result<(), Error> {
+        for word in words {
+            let definition = match &word.kind {
+                Kind::Name(name) => self.defined.get(name),
+                _ => None,
+            };
+            match definition {
+                Some(definition) => {
+                    let place = &word.place;
+                    let moved = definition.iter().map(|token| Token {
+                        place: place.clone(),
+                        ..token.clone()
+                    });
+                    self.tokens.extend(moved);
+                }
+                None => self.tokens.push(word),
+            }
+            if self.tokens.len() > TOKENS_MAX {
+                let last = self.tokens.last().expect("there are many");
+                return Err(error(&last.place, "the program is too long"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Comments become blanks, so that everything stays where it is.
+fn without_comments(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    let mut quoted = false;
+    while let Some(letter) = rest.next() {
+        match (letter, rest.peek()) {
+            ('"', _) => {
+                quoted = !quoted;
+                plain.push(letter);
+            }
+            ('\n', _) => {
+                quoted = false;
+                plain.push(letter);
+            }
+            ('/', Some('/')) if !quoted => {
+                while rest.next_if(|letter| *letter != '\n').is_some() {}
+            }
+            ('/', Some('*')) if !quoted => {
+                plain.push_str("  ");
+                rest.next();
+                let mut star = false;
+                for letter in rest.by_ref() {
+                    plain.push(if letter == '\n' { '\n' } else { ' ' });
+                    if star && letter == '/' {
+                        break;
+                    }
+                    star = letter == '*';
+                }
+            }
+            _ => plain.push(letter),
+        }
+    }
+    plain
+}
+
+fn is_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+struct Line<'a> {
+    rest: &'a str,
+    file: &'a Arc<str>,
+    line: u32,
+    column: u32,
+}
+
+impl<'a> Line<'a> {
+    fn new(rest: &'a str, file: &'a Arc<str>, line: u32) -> Self {
+        Self {
+            rest,
+            file,
+            line,
+            column: 1,
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        self.column += u32::try_from(taken.chars().count()).unwrap_or(u32::MAX / 2);
+        taken
+    }
+
+    fn read(mut self, words: &mut Vec<Token>) -> Result<(), Error> {
+        loop {
+            let blank = self.rest.len() - self.rest.trim_start().len();
+            self.take(blank);
+            let Some(first) = self.rest.chars().next() else {
+                return Ok(());
+            };
+            let place = Place {
+                file: self.file.clone(),
+                line: self.line,
+                column: self.column,
+            };
+            let kind = self.word(first, &place)?;
+            words.push(Token {
+                kind,
+                place,
+                joined: blank == 0,
+            });
+        }
+    }
+
+    fn word(&mut self, first: char, place: &Place) -> Result<Kind, Error> {
+        if is_name(first) {
+            let end = self.rest.find(|letter| !is_name(letter));
+            let text = self.take(end.unwrap_or(self.rest.len()));
+            return if first.is_ascii_digit() {
+                number(text, place)
+            } else {
+                Ok(Kind::Name(text.to_owned()))
+            };
+        }
+        if first == '"' {
+            let end = self.rest[1..].find('"');
+            let end = end.ok_or_else(|| error(place, "a text without its end"))?;
+            let text = self.take(end + 2);
+            return Ok(Kind::Text(text[1..=end].to_owned()));
+        }
+        let sign = SIGNS.iter().find(|sign| self.rest.starts_with(**sign));
+        let sign = sign.ok_or_else(|| error(place, format!("{first:?} begins no word")))?;
+        self.take(sign.len());
+        Ok(Kind::Sign(sign))
+    }
+}
+
+/// `12`, `0x_ff`, `0b11`, `0o17`, and `8w` before it.
+fn number(text: &str, place: &Place) -> Result<Kind, Error> {
+    let wrong = |why: &str| error(place, format!("{text}: {why}"));
+    let width = text.split_once(['w', 's']);
+    let (width, digits) = match width {
+        Some((width, digits)) if width.bytes().all(|digit| digit.is_ascii_digit()) => {
+            if text.as_bytes()[width.len()] == b's' {
+                return Err(wrong("signed numbers are not in the subset"));
+            }
+            let width = width.parse().map_err(|_| wrong("a width is a number"))?;
+            (Some(width), digits)
+        }
+        _ => (None, text),
+    };
+    let plain = digits.replace('_', "");
+    let (radix, plain) = match plain.get(..2) {
+        Some("0x" | "0X") => (16, &plain[2..]),
+        Some("0b" | "0B") => (2, &plain[2..]),
+        Some("0o" | "0O") => (8, &plain[2..]),
+        Some("0d" | "0D") => (10, &plain[2..]),
+        _ => (10, &plain[..]),
+    };
+    let value = u128::from_str_radix(plain, radix);
+    let value = value.map_err(|_| wrong("no number of at most 128 bits"))?;
+    Ok(Kind::Number(value, width))
+}
+
+pub(crate) fn error(place: &Place, what: impl Into<String>) -> Error {
+    Error {
+        place: place.clone(),
+        what: what.into(),
+    }
+}

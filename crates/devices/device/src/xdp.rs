@@ -1,0 +1,39 @@
+//! Devices in the kernel: loads, attaches, pins and drives the eBPF programs of `crates/devices/programs/xdp`.
+//!
+//! The loader is **aya**: it is Rust alone and builds in about 19 s on a machine with two cores and nothing else
+//! installed, where libbpf-rs takes 33 s and wants clang, libelf, zlib and pkg-config; both load our objects. It has what
+//! is needed here: maps that are pinned, runs of a program by hand, the ring of the tap, links of XDP and tc. The programs
+//! are C, since no Rust that is released compiles to eBPF with the standard tools.
+//!
+//! Reading order: [`Settings`] (what a device is told), [`Device`] (in the kernel; frames in and out, counters, the tap),
+//! [`control`] (what an owner asks), [`Hook`] (where frames come from), [`Pins`] (a device outlives its owner), [`Host`]
+//! (both programs at an interface, behind the port that owners have), [`Health`].
+
+mod claim;
+pub mod compile;
+pub mod control;
+mod decided;
+mod device;
+mod drain;
+mod echo;
+mod failed;
+mod health;
+mod hook;
+mod host;
+mod object;
+mod pins;
+mod settings;
+
+pub use aya::VerifierLogLevel;
+pub use claim::FILE_SYSTEM;
+pub use decided::{Gives, hear_only_decisions};
+pub use device::{Device, Entry, Fate, Role};
+pub use drain::Draining;
+pub use echo::{ECHO_ETHER_TYPE, ECHO_PORT, Echo};
+pub use failed::Failed;
+pub use health::Health;
+pub use hook::{Attached, Hook, Passing};
+pub use host::{Before, Host, Left};
+pub use object::ORIGIN;
+pub use pins::{Kept, Pins};
+pub use settings::Settings;

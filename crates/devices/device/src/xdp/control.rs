@@ -1,0 +1,202 @@
+//! What an owner asks of its device, as calls: each is one frame into the owner's port, and the frame that comes back.
+
+use quorate_offload::{
+    Descriptor, Form, Header, Number, PackedBallot, Reason, State, Type,
+    header::{COORDINATOR, HEADER_BYTES, HINT},
+    port::Program,
+};
+
+use crate::xdp::{Device, Entry, Failed, Fate};
+
+/// What an acceptor is armed with ([offload-5]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// The only ballot that it votes in.
+    pub ballot: PackedBallot,
+    /// Its own, in the configuration of the ballot's era.
+    pub position: u8,
+    /// Lowest slot that it votes for.
+    pub floor: u64,
+}
+
+/// What a coordinator is started with ([offload-5]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The only ballot that it gives out slots of.
+    pub ballot: PackedBallot,
+    /// One past the leader's last proposal.
+    pub first: u64,
+    /// The first slot that it does not give out.
+    pub limit: u64,
+    /// Any so many of the members decide ([offload-10]).
+    pub quorum: u8,
+    /// How many positions there are.
+    pub members: u8,
+    /// Whether its decisions are hints.
+    pub hint: bool,
+}
+
+/// What a cell holds of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Of the vote, or of the proposal; also an older one than the armed.
+    pub ballot: PackedBallot,
+    /// Which value.
+    pub value: Descriptor,
+    /// Its bytes, without what is behind them in the room.
+    pub bytes: Vec<u8>,
+}
+
+/// What is asked of one program of a device.
+#[derive(Clone, Copy)]
+pub struct Calls<'a> {
+    device: &'a Device,
+    program: Program,
+}
+
+impl Device {
+    /// Calls of one of its programs; one that it has not answers nothing.
+    pub const fn calls(&self, program: Program) -> Calls<'_> {
+        Calls {
+            device: self,
+            program,
+        }
+    }
+}
+
+impl Calls<'_> {
+    /// Who the device is from now on, if it has no boot yet.
+    pub fn begin(&self, boot: u32) -> Result<State, Failed> {
+        let mut header = self.plain(Type::Boot);
+        header.boot = boot;
+        self.control(&header)
+    }
+
+    /// [offload-5] Votes in this ballot from now on. Again with the same ballot: the answer to a lost answer.
+    pub fn arm(&self, number: Number, arm: Arm) -> Result<State, Failed> {
+        if arm.position >= 16 {
+            return Err(Failed::Refused(Reason::Range));
+        }
+        let mut header = self.call(Type::Arm, number);
+        (header.ballot, header.position, header.slot) = (arm.ballot, arm.position, arm.floor);
+        self.control(&header)
+    }
+
+    /// [offload-5] Gives out slots of this ballot from now on.
+    pub fn start(&self, number: Number, start: Start) -> Result<State, Failed> {
+        let mut header = self.call(Type::Arm, number);
+        (header.ballot, header.slot, header.voted) = (start.ballot, start.first, start.limit);
+        (header.value.kind, header.value.origin) = (start.quorum, start.members.into());
+        header.flags |= if start.hint { HINT } else { 0 };
+        self.control(&header)
+    }
+
+    /// [offload-14] Forgets what is below; of an acceptor the limit is not looked at.
+    pub fn raise_floor(&self, number: Number, floor: u64, limit: u64) -> Result<State, Failed> {
+        let mut header = self.call(Type::Floor, number);
+        (header.slot, header.voted) = (floor, limit);
+        self.control(&header)
+    }
+
+    /// [offload-8] [offload-12] Votes, or gives out and counts, no more. The owner drains before it reads.
+    pub fn fence(&self, number: Number) -> Result<State, Failed> {
+        self.control(&self.call(Type::Fence, number))
+    }
+
+    /// How it stands: boot, ballot, floor, next slot ([offload-18]). It takes no number.
+    pub fn state(&self) -> Result<State, Failed> {
+        self.control(&self.plain(Type::Ask))
+    }
+
+    /// [offload-7] What the cell of a slot holds; `None`: nothing of that slot.
+    pub fn read(&self, slot: u64) -> Result<Option<Held>, Failed> {
+        let mut header = self.plain(Type::Read);
+        header.slot = slot;
+        let (fate, header, room) = self.ask(&header)?;
+        if fate != Fate::ToOwner || header.kind != Type::Cell || header.slot != slot {
+            return Err(Failed::Answer);
+        }
+        let bytes = room.get(..header.value.length.into());
+        Ok((header.voted != 0).then(|| Held {
+            ballot: PackedBallot(header.voted),
+            value: header.value,
+            bytes: bytes.unwrap_or(&room).to_vec(),
+        }))
+    }
+
+    /// [offload-19] The proposal of a slot once more: a frame that the owner sends on the network. The kernel sends
+    /// nothing that did not arrive.
+    pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
+        let mut header = self.plain(Type::Tick);
+        header.slot = slot;
+        let mut frame = self.frame(form, &header)?;
+        match self.device.put(Entry::Owner, &mut frame)? {
+            Fate::ToNetwork => Ok(frame),
+            Fate::ToOwner => Err(refusal(&parse(&frame)?.0)),
+            Fate::Taken | Fate::Passed => Err(Failed::Refused(Reason::Stale)),
+        }
+    }
+
+    fn plain(&self, kind: Type) -> Header {
+        let mut header = Header::submit(self.device.settings.setup.group, Descriptor::NONE, 0);
+        header.kind = kind;
+        if self.program == Program::Coordinator {
+            header.flags = COORDINATOR;
+        }
+        header
+    }
+
+    fn call(&self, kind: Type, number: Number) -> Header {
+        let mut header = self.plain(kind);
+        header.boot = number.device_boot;
+        header.value.origin_boot = number.owner_boot;
+        header.value.counter = number.counter;
+        header
+    }
+
+    fn frame(&self, form: Form, header: &Header) -> Result<Vec<u8>, Failed> {
+        let setup = &self.device.settings.setup;
+        let room = vec![0; setup.room];
+        let mut buffer = vec![0; form.room_at() + room.len()];
+        form.write(&mut buffer, &setup.owner, &setup.own, header, &room)
+            .ok_or(Failed::Room(setup.room))?;
+        Ok(buffer)
+    }
+
+    fn ask(&self, header: &Header) -> Result<(Fate, Header, Vec<u8>), Failed> {
+        let mut frame = self.frame(Form::Raw, header)?;
+        let fate = self.device.put(Entry::Owner, &mut frame)?;
+        let (header, room) = parse(&frame)?;
+        Ok((fate, header, room.to_vec()))
+    }
+
+    fn control(&self, header: &Header) -> Result<State, Failed> {
+        let (fate, answer, _) = self.ask(header)?;
+        match (fate, answer.kind) {
+            (Fate::ToOwner, Type::Done) => Ok(State {
+                boot: answer.boot,
+                ballot: answer.ballot,
+                position: answer.position,
+                floor: answer.slot,
+                next: answer.voted,
+                hint: answer.flags & HINT != 0,
+            }),
+            (Fate::ToOwner, Type::Refused) => Err(refusal(&answer)),
+            _ => Err(Failed::Answer),
+        }
+    }
+}
+
+/// Header and room of a raw frame.
+fn parse(frame: &[u8]) -> Result<(Header, &[u8]), Failed> {
+    let form = Form::Raw;
+    let header = frame.get(form.header_at()..).ok_or(Failed::Answer)?;
+    let header: &[u8; HEADER_BYTES] = header.first_chunk().ok_or(Failed::Answer)?;
+    let header = Header::read(header).ok_or(Failed::Answer)?;
+    Ok((header, frame.get(form.room_at()..).unwrap_or_default()))
+}
+
+fn refusal(header: &Header) -> Failed {
+    let reason = Reason::ALL.get(usize::from(header.reason));
+    reason.map_or(Failed::Answer, |reason| Failed::Refused(*reason))
+}

@@ -1,0 +1,365 @@
+//! A device in the kernel, and its owner's port: frames go in and come out, as in the reference programs.
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use aya::{
+    Ebpf, EbpfLoader, VerifierLogLevel,
+    maps::{Array, ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf},
+    programs::{ProgramInfo, SchedClassifier, TestRun as _, TestRunOptions, Xdp},
+    util::nr_cpus,
+};
+use quorate_offload::reason::COUNTERS;
+
+use crate::xdp::{
+    Failed, Settings,
+    drain::{Drain, Draining},
+    object,
+};
+
+/// Which program a device runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Votes.
+    Acceptor,
+    /// Proposes and counts.
+    Coordinator,
+    /// Both, at one interface.
+    Host,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
+
+    /// As files have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Acceptor => "acceptor",
+            Self::Coordinator => "coordinator",
+            Self::Host => "host",
+        }
+    }
+
+    /// How many programs it is.
+    const fn programs(self) -> u32 {
+        match self {
+            Self::Acceptor | Self::Coordinator => 1,
+            Self::Host => 2,
+        }
+    }
+}
+
+/// Where a frame comes into the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// XDP, native or generic: the network's port.
+    Network,
+    /// tc: the network's port.
+    Traffic,
+    /// The owner's port: only who holds the program can ask the kernel to run it.
+    Owner,
+}
+
+impl Entry {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Network, Self::Traffic, Self::Owner];
+
+    /// The program's name in the object, and of its pin.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Network => "network",
+            Self::Traffic => "traffic",
+            Self::Owner => "owner",
+        }
+    }
+
+    /// What a program says of the frame that it was run with.
+    fn fate(self, code: u32) -> Result<Fate, Failed> {
+        Ok(match (self, code) {
+            (Self::Network, 1) | (Self::Traffic, 2) | (Self::Owner, 1) => Fate::Taken,
+            (Self::Network, 2) | (Self::Traffic, 0) | (Self::Owner, 0) => Fate::Passed,
+            (Self::Network, 3) | (Self::Traffic, 7) | (Self::Owner, 2) => Fate::ToNetwork,
+            (Self::Owner, 3) => Fate::ToOwner,
+            _ => return Err(Failed::Fate(code)),
+        })
+    }
+}
+
+/// What became of a frame that was put in by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on to the other port, unchanged.
+    Passed,
+    /// It ended in the device.
+    Taken,
+    /// What is in the buffer now is for the network.
+    ToNetwork,
+    /// What is in the buffer now is for the owner.
+    ToOwner,
+}
+
+/// Loaded by this process, or found where another one pinned them.
+pub(crate) enum Programs {
+    Loaded(Ebpf),
+    Pinned {
+        network: Box<Xdp>,
+        owner: Box<Xdp>,
+        traffic: Box<SchedClassifier>,
+    },
+}
+
+impl Programs {
+    fn xdp(&self, entry: Entry) -> Result<&Xdp, Failed> {
+        Ok(match self {
+            Self::Loaded(loaded) => {
+                let program = loaded.program(entry.name()).ok_or(Failed::Answer)?;
+                program.try_into()?
+            }
+            Self::Pinned { network, .. } if entry == Entry::Network => network,
+            Self::Pinned { owner, .. } => owner,
+        })
+    }
+
+    fn traffic(&self) -> Result<&SchedClassifier, Failed> {
+        Ok(match self {
+            Self::Loaded(loaded) => {
+                let name = Entry::Traffic.name();
+                let program = loaded.program(name).ok_or(Failed::Answer)?;
+                program.try_into()?
+            }
+            Self::Pinned { traffic, .. } => traffic,
+        })
+    }
+
+    pub(crate) fn xdp_mut(&mut self) -> Result<&mut Xdp, Failed> {
+        Ok(match self {
+            Self::Loaded(loaded) => {
+                let name = Entry::Network.name();
+                let program = loaded.program_mut(name).ok_or(Failed::Answer)?;
+                program.try_into()?
+            }
+            Self::Pinned { network, .. } => network,
+        })
+    }
+
+    pub(crate) fn traffic_mut(&mut self) -> Result<&mut SchedClassifier, Failed> {
+        Ok(match self {
+            Self::Loaded(loaded) => {
+                let name = Entry::Traffic.name();
+                let program = loaded.program_mut(name).ok_or(Failed::Answer)?;
+                program.try_into()?
+            }
+            Self::Pinned { traffic, .. } => traffic,
+        })
+    }
+}
+
+/// Programs and maps of one device.
+pub struct Device {
+    pub(crate) role: Role,
+    pub(crate) settings: Settings,
+    pub(crate) programs: Programs,
+    pub(crate) tap: RingBuf<MapData>,
+    pub(crate) counted: PerCpuArray<MapData, Counted>,
+    pub(crate) drain: Arc<Mutex<Drain>>,
+    /// What pins are made of; empty if there are pins.
+    pub(crate) handles: Vec<(&'static str, MapData)>,
+}
+
+/// `struct counters` of `device.h`: reasons, then what the tap had no room for.
+pub(crate) type Counted = [u64; COUNTERS + 1];
+
+/// Maps that the owner's process uses itself.
+pub(crate) const TAP: &str = "tap";
+pub(crate) const COUNTED: &str = "counted";
+pub(crate) const DRAINED: &str = "drained";
+pub(crate) const NOTHING: &str = "nothing";
+/// What it was told when it was loaded.
+pub(crate) const SETUP: &str = ".rodata";
+
+impl Device {
+    /// Into the kernel: not attached, without a boot, not armed.
+    pub fn load(role: Role, settings: &Settings) -> Result<Self, Failed> {
+        Self::load_object(
+            role,
+            settings,
+            object::of(role),
+            VerifierLogLevel::default(),
+        )
+    }
+
+    /// The same with other programs: for faults that are planted on purpose.
+    pub fn load_object(
+        role: Role,
+        settings: &Settings,
+        object: &[u8],
+        log: VerifierLogLevel,
+    ) -> Result<Self, Failed> {
+        settings.check()?;
+        let room = u32::try_from(settings.setup.room).map_err(|_| Failed::Room(usize::MAX))?;
+        let object = object::with_rooms(object, room)?;
+        let cpus = nr_cpus().map_err(|(what, error)| Failed::Io {
+            what: what.to_owned(),
+            error,
+        })?;
+        let setup = settings.bytes(u32::try_from(cpus).unwrap_or(u32::MAX));
+        let mut loaded = EbpfLoader::new()
+            .verifier_log_level(log)
+            .override_global("setup", &setup, true)
+            .map_max_entries("cells", settings.cells * role.programs())
+            .map_max_entries("rooms", settings.cells * role.programs())
+            .map_max_entries(TAP, settings.tap)
+            .load(&object)?;
+        for entry in Entry::ALL {
+            let name = entry.name();
+            let program = loaded.program_mut(name);
+            let program = program.ok_or_else(|| Failed::Object(format!("no program {name}")))?;
+            match entry {
+                Entry::Traffic => <&mut SchedClassifier>::try_from(program)?.load()?,
+                Entry::Network | Entry::Owner => <&mut Xdp>::try_from(program)?.load()?,
+            }
+        }
+        let mut handles = Vec::new();
+        let mut map = |name: &'static str| {
+            let map = loaded.take_map(name);
+            let map = map.ok_or_else(|| Failed::Object(format!("no map {name}")))?;
+            handles.push((name, again(&map)?));
+            Ok::<Map, Failed>(map)
+        };
+        // Held for its pin alone.
+        map(SETUP)?;
+        Ok(Self {
+            role,
+            settings: settings.clone(),
+            tap: RingBuf::try_from(map(TAP)?)?,
+            counted: PerCpuArray::try_from(map(COUNTED)?)?,
+            drain: Drain::new(
+                ArrayOfMaps::try_from(map(DRAINED)?)?,
+                Array::try_from(map(NOTHING)?)?,
+            ),
+            handles,
+            programs: Programs::Loaded(loaded),
+        })
+    }
+
+    /// Which program it runs.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// What it was loaded with, or should have been.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What the kernel knows of an entry: instructions, run time.
+    pub fn info(&self, entry: Entry) -> Result<ProgramInfo, Failed> {
+        Ok(match entry {
+            Entry::Traffic => self.programs.traffic()?.info()?,
+            Entry::Network | Entry::Owner => self.programs.xdp(entry)?.info()?,
+        })
+    }
+
+    /// A frame goes in, by hand; what comes out lies in the same buffer. A frame for the owner of what leaves for the
+    /// network, too, is in the tap then. Many threads may do this at once. The kernel runs nothing on less than an
+    /// Ethernet header, as no driver hands it on.
+    pub fn put(&self, entry: Entry, frame: &mut Vec<u8>) -> Result<Fate, Failed> {
+        self.put_often(entry, frame, 1)
+    }
+
+    /// The same buffer again and again, as the program left it: only for measurements.
+    pub fn put_often(&self, entry: Entry, frame: &mut Vec<u8>, times: u32) -> Result<Fate, Failed> {
+        let input = frame.clone();
+        let options = TestRunOptions {
+            data_in: Some(&input),
+            data_out: Some(frame),
+            repeat: times,
+            ..TestRunOptions::default()
+        };
+        let result = match entry {
+            Entry::Traffic => self.programs.traffic()?.test_run(options)?,
+            Entry::Network | Entry::Owner => self.programs.xdp(entry)?.test_run(options)?,
+        };
+        frame.truncate(usize::try_from(result.data_size_out).unwrap_or(usize::MAX));
+        entry.fate(result.return_value)
+    }
+
+    /// The oldest frame in the tap, if there is one; no system call is made.
+    pub fn tapped(&mut self, mut read: impl FnMut(&[u8])) -> bool {
+        let Some(record) = self.tap.next() else {
+            return false;
+        };
+        // Its length, then the frame.
+        if let Some((length, rest)) = record.split_first_chunk::<4>() {
+            let length = usize::try_from(u32::from_ne_bytes(*length)).unwrap_or(usize::MAX);
+            if let Some(frame) = rest.get(4..).and_then(|rest| rest.get(..length)) {
+                read(frame);
+            }
+        }
+        true
+    }
+
+    /// Readable while something is in the tap.
+    pub fn readable(&self) -> BorrowedFd<'_> {
+        self.tap.as_fd()
+    }
+
+    /// Frames by what became of them, over all CPUs and programs, and last what the tap had no room for.
+    pub fn counters(&self) -> Result<[u64; COUNTERS + 1], Failed> {
+        let mut sum = [0; COUNTERS + 1];
+        for program in 0..self.role.programs() {
+            for cpu in self.counted.get(&program, 0)?.iter() {
+                for (sum, one) in sum.iter_mut().zip(cpu) {
+                    *sum += one;
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    /// [offload-14] What was counted, but had no room in the tap: before the floor passes it, the owner reads those cells.
+    pub fn lost(&self) -> Result<u64, Failed> {
+        Ok(self.counters()?[COUNTERS])
+    }
+
+    /// Pins of the maps that an owner's process uses; programs hold the others.
+    pub(crate) fn pin_maps(&self, folder: &Path) -> Result<(), Failed> {
+        for (name, map) in &self.handles {
+            // A pin's name has no dot.
+            map.pin(folder.join(name.trim_start_matches('.')))?;
+        }
+        Ok(())
+    }
+
+    /// [offload-8] Begins to wait until no handler runs that began before; it may take some milliseconds.
+    pub fn draining(&self) -> Draining {
+        Draining::begin(Arc::clone(&self.drain))
+    }
+
+    /// [offload-8] The same, waited for.
+    pub fn drain(&self) -> Result<(), Failed> {
+        self.drain
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wait()
+    }
+}
+
+/// The same map once more.
+fn again(map: &Map) -> Result<MapData, Failed> {
+    let (Map::RingBuf(data) | Map::PerCpuArray(data) | Map::ArrayOfMaps(data) | Map::Array(data)) =
+        map
+    else {
+        return Err(Failed::Object("a map of another kind".to_owned()));
+    };
+    let file = data.fd().as_fd().try_clone_to_owned();
+    let file = file.map_err(|error| Failed::Io {
+        what: "a map of the device".to_owned(),
+        error,
+    })?;
+    Ok(MapData::from_fd(file)?)
+}

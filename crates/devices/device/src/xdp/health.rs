@@ -1,0 +1,106 @@
+//! Whether a device still hears its interface: somebody else may detach it, or take the interface away.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use quorate_packets::ethernet::Raw;
+
+use crate::xdp::pins::Kept;
+
+/// How a device is with its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It hears what arrives.
+    Well,
+    /// The interface is down; when it is up again, the device hears again.
+    Down,
+    /// Somebody detached it. It hears nothing any more.
+    Detached,
+    /// The interface was removed. It hears nothing any more.
+    Gone,
+    /// It cannot be known.
+    Unknown,
+}
+
+impl Health {
+    /// Whether it will hear something again.
+    pub const fn hears(self) -> bool {
+        matches!(self, Self::Well | Self::Down)
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Well => "well",
+            Self::Down => "the interface is down",
+            Self::Detached => "somebody detached the device from its interface",
+            Self::Gone => "the interface is gone",
+            Self::Unknown => "what keeps the device at its interface cannot be read",
+        })
+    }
+}
+
+/// What the kernel says of the file that a link is.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    place: Option<PathBuf>,
+}
+
+impl Watch {
+    /// The loader names a link by its number; which file it is, the process knows.
+    pub(crate) fn of(kept: &Kept) -> Self {
+        let place = kept.link.info().ok().and_then(|info| find(info.id()));
+        Self { place }
+    }
+
+    /// Now. A socket of the same interface knows whether that is there.
+    pub(crate) fn look(&self, socket: &Raw) -> Health {
+        let Some(up) = socket.is_up() else {
+            return Health::Gone;
+        };
+        let said = self.place.as_ref().map(fs::read_to_string);
+        match said.and_then(Result::ok).and_then(|said| interface(&said)) {
+            None => Health::Unknown,
+            Some(0) => Health::Detached,
+            Some(_) if up => Health::Well,
+            Some(_) => Health::Down,
+        }
+    }
+}
+
+fn find(id: u32) -> Option<PathBuf> {
+    let wanted = format!("link_id:\t{id}");
+    let files = fs::read_dir("/proc/self/fdinfo").ok()?;
+    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
+    paths.find(|path| says(path, &wanted))
+}
+
+fn says(path: &Path, line: &str) -> bool {
+    let said = fs::read_to_string(path).unwrap_or_default();
+    said.lines().any(|said| said == line)
+}
+
+/// The number of the interface; 0: there is none any more.
+fn interface(said: &str) -> Option<u32> {
+    let number = said
+        .lines()
+        .find_map(|line| line.strip_prefix("ifindex:"))?;
+    number.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_names_the_interface() {
+        let said =
+            "pos:\t0\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\tabc\nprog_id:\t3\nifindex:\t12\n";
+        assert_eq!(interface(said), Some(12));
+        assert_eq!(interface("ifindex:\t0\n"), Some(0));
+        assert_eq!(interface("pos:\t0\n"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The objects that the crate carries, and the one thing in them that is changed before they are loaded.
+
+use object::{Object as _, ObjectSection as _};
+
+use crate::xdp::{Failed, Role};
+
+/// Where they come from: this build, or the tree.
+pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
+
+/// The bytes of a program's object.
+pub(crate) const fn of(role: Role) -> &'static [u8] {
+    match role {
+        Role::Acceptor => include_bytes!(concat!(env!("OUT_DIR"), "/acceptor.o")),
+        Role::Coordinator => include_bytes!(concat!(env!("OUT_DIR"), "/coordinator.o")),
+        Role::Host => include_bytes!(concat!(env!("OUT_DIR"), "/host.o")),
+    }
+}
+
+/// Tells what is pinned of these programs from what an older or newer release pinned.
+pub(crate) fn mark(role: Role) -> String {
+    let hash = sha1_smol::Sha1::from(of(role)).digest().to_string();
+    format!("made-{}", &hash[..16])
+}
+
+/// Takes nothing: for the other end of a veth pair.
+pub(crate) const PASS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.o"));
+
+/// Sends back what it gets.
+pub(crate) const ECHO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.o"));
+
+/// What a client's socket hears.
+pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decided.o"));
+
+/// Where a map of the older kind has the size of its values: behind its type and the size of its keys.
+const VALUE_SIZE_AT: usize = 8;
+
+/// The same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes apart.
+pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
+    let broken = || Failed::Object("it has no section of maps".to_owned());
+    let file = object::File::parse(bytes).map_err(|error| Failed::Object(error.to_string()))?;
+    let section = file.section_by_name("maps").ok_or_else(broken)?;
+    let (offset, length) = section.file_range().ok_or_else(broken)?;
+    let at = usize::try_from(offset).map_err(|_| broken())? + VALUE_SIZE_AT;
+    let mut changed = bytes.to_vec();
+    let place = changed.get_mut(at..at + 4).filter(|_| length >= 12);
+    place
+        .ok_or_else(broken)?
+        .copy_from_slice(&room.to_ne_bytes());
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_size_of_a_room_is_changed() {
+        for role in Role::ALL {
+            let bytes = of(role);
+            let changed = with_rooms(bytes, 0x0102_0304).unwrap();
+            let differ: Vec<usize> = (0..bytes.len())
+                .filter(|at| bytes[*at] != changed[*at])
+                .collect();
+            assert_eq!(bytes[differ[0]..differ[0] + 4], 1408_u32.to_ne_bytes());
+            assert_eq!(differ.last(), Some(&(differ[0] + 3)));
+        }
+        assert!(with_rooms(b"no object", 8).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! Pins: a device outlives its owner, and the next owner finds it ([offload-8], [offload-9]).
+//!
+//! One folder for each interface, group and role, in the kernel's own file system. What an owner finds there votes on, so
+//! it is fenced and read out before anything else. A folder that is not whole is swept away.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    maps::{Array, ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf},
+    programs::{
+        SchedClassifier, Xdp,
+        links::{FdLink, PinnedLink},
+    },
+};
+use aya_obj::programs::XdpAttachType;
+
+use crate::xdp::{
+    Attached, Device, Entry, Failed, Hook, Role, Settings, claim,
+    device::{COUNTED, DRAINED, NOTHING, Programs, TAP},
+    drain::Drain,
+    hook::Link,
+    object,
+    settings::SETUP_BYTES,
+};
+
+/// Of the map that the object has as a section without a name for pins.
+const SETUP: &str = "rodata";
+
+/// Where the pins of one device are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pins {
+    folder: PathBuf,
+    role: Role,
+}
+
+impl Pins {
+    /// Of this device; the file system is mounted if it is not.
+    pub fn of(settings: &Settings, interface: &str, role: Role) -> Result<Self, Failed> {
+        Ok(Self::below(&claim::folder(interface)?, settings, role))
+    }
+
+    pub(crate) fn below(root: &Path, settings: &Settings, role: Role) -> Self {
+        let group = format!("{:08x}", settings.setup.group);
+        Self {
+            folder: root.join(group).join(role.name()),
+            role,
+        }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Keeps a device and its place at the interface, whatever becomes of this process.
+    pub fn keep(&self, device: &mut Device, attached: Attached) -> Result<Kept, Failed> {
+        self.sweep()?;
+        let made = self.folder.join(object::mark(self.role));
+        fs::create_dir_all(made).map_err(|error| self.failed("create", error))?;
+        let Programs::Loaded(loaded) = &mut device.programs else {
+            return Err(Failed::Object("it was pinned before".to_owned()));
+        };
+        for entry in Entry::ALL {
+            let program = loaded.program_mut(entry.name()).ok_or(Failed::Answer)?;
+            program.pin(self.folder.join(entry.name()))?;
+        }
+        device.pin_maps(&self.folder)?;
+        // Last: a folder with a link is whole.
+        match attached.link {
+            Link::File(link) => {
+                let pinned = link.pin(self.link(attached.hook))?;
+                Ok(Kept {
+                    hook: attached.hook,
+                    link: pinned.into(),
+                })
+            }
+            // It would vote on when its owner is gone, and nobody could find it.
+            Link::Xdp(_) | Link::Traffic(_) => {
+                self.sweep()?;
+                Err(Failed::Object(
+                    "this kernel has no links that outlive a process".to_owned(),
+                ))
+            }
+        }
+    }
+
+    fn link(&self, hook: Hook) -> PathBuf {
+        self.folder.join(format!("link-{}", hook.word()))
+    }
+
+    /// What an earlier owner left, and what keeps it at the interface. `None`: nothing, or nothing whole.
+    pub fn find(&self) -> Result<Option<(Device, Kept)>, Failed> {
+        let hook = Hook::ALL.into_iter().find(|hook| self.link(*hook).exists());
+        let Some(hook) = hook else {
+            self.sweep()?;
+            return Ok(None);
+        };
+        let data = |name: &str| MapData::from_pin(self.folder.join(name));
+        let attach = XdpAttachType::Interface;
+        let program = |entry: Entry| Xdp::from_pin(self.folder.join(entry.name()), attach);
+        let traffic = self.folder.join(Entry::Traffic.name());
+        let setup: Array<MapData, [u8; SETUP_BYTES]> = Array::try_from(Map::Array(data(SETUP)?))?;
+        let tap = data(TAP)?;
+        let tap_bytes = tap.info()?.max_entries();
+        let device = Device {
+            role: self.role,
+            settings: Settings::read(&setup.get(&0, 0)?, tap_bytes)?,
+            tap: RingBuf::try_from(Map::RingBuf(tap))?,
+            counted: PerCpuArray::try_from(Map::PerCpuArray(data(COUNTED)?))?,
+            drain: Drain::new(
+                ArrayOfMaps::try_from(Map::ArrayOfMaps(data(DRAINED)?))?,
+                Array::try_from(Map::Array(data(NOTHING)?))?,
+            ),
+            handles: Vec::new(),
+            programs: Programs::Pinned {
+                network: Box::new(program(Entry::Network)?),
+                owner: Box::new(program(Entry::Owner)?),
+                traffic: Box::new(SchedClassifier::from_pin(traffic)?),
+            },
+        };
+        let link = PinnedLink::from_pin(self.link(hook))?.into();
+        Ok(Some((device, Kept { hook, link })))
+    }
+
+    /// Whether what is pinned there is of the programs that this process has.
+    pub(crate) fn is_same_object(&self) -> bool {
+        self.folder.join(object::mark(self.role)).exists()
+    }
+
+    /// Takes the pins away; a device that nobody holds then is gone, and off its interface.
+    pub fn sweep(&self) -> Result<(), Failed> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.failed("remove", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes away what owners in other groups left at the same interface, which this process has claimed: an interface has
+    /// one device. To them it is as if their device had forgotten ([offload-9]).
+    pub(crate) fn sweep_others(&self, interface: &Path) -> Result<(), Failed> {
+        let folders = fs::read_dir(interface).map_err(|error| self.failed("look beside", error))?;
+        for folder in folders {
+            let path = folder
+                .map_err(|error| self.failed("look beside", error))?
+                .path();
+            if !self.folder.starts_with(&path) {
+                fs::remove_dir_all(path).map_err(|error| self.failed("sweep beside", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Failed {
+        Failed::Io {
+            what: format!("{what} {}", self.folder.display()),
+            error,
+        }
+    }
+}
+
+/// What keeps a pinned device at its interface. If it goes, the device stays there, as long as it has its pins.
+pub struct Kept {
+    pub(crate) hook: Hook,
+    pub(crate) link: FdLink,
+}
+
+impl Kept {
+    /// Where.
+    pub const fn hook(&self) -> Hook {
+        self.hook
+    }
+}

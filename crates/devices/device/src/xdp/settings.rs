@@ -1,0 +1,185 @@
+//! What a device in the kernel is told when it is loaded; it never changes, and the verifier knows it.
+
+use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
+
+use crate::xdp::Failed;
+
+/// Fixed for the life of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Group, room, places in the network.
+    pub setup: Setup,
+    /// Where an acceptor's votes go: one address, of a station or of a group of them, which the network copies. A
+    /// program of XDP sends one frame for each that arrives.
+    pub votes: Address,
+    /// Where a coordinator's proposals go.
+    pub proposals: Address,
+    /// Where a coordinator's decisions go.
+    pub decisions: Address,
+    /// Cells of the ring of each program: a power of two ([offload-14]).
+    pub cells: u32,
+    /// Bytes of the tap: a power of two, and whole pages.
+    pub tap: u32,
+}
+
+/// Bytes of `struct setup` in `device.h`.
+pub(crate) const SETUP_BYTES: usize = 84;
+
+impl Settings {
+    /// From the routes of the reference programs.
+    pub fn of(
+        setup: Setup,
+        votes: &Routes,
+        proposals: &Routes,
+        decisions: &Routes,
+    ) -> Result<Self, Failed> {
+        let one = |routes: &Routes| {
+            let mut routes = routes.iter();
+            match (routes.next(), routes.next()) {
+                (Some(one), None) => Ok(*one),
+                _ => Err(Failed::Routes),
+            }
+        };
+        Ok(Self {
+            setup,
+            votes: one(votes)?,
+            proposals: one(proposals)?,
+            decisions: one(decisions)?,
+            cells: 1 << 14,
+            tap: 1 << 22,
+        })
+    }
+
+    /// Whether a kernel can take them.
+    pub(crate) fn check(&self) -> Result<(), Failed> {
+        let room = self.setup.room;
+        if !room.is_multiple_of(8) || room == 0 || room > ROOM_BYTES_MAX {
+            return Err(Failed::Room(room));
+        }
+        if !self.cells.is_power_of_two() || self.cells > 1 << 24 {
+            return Err(Failed::Cells(self.cells));
+        }
+        Ok(())
+    }
+
+    /// As the programs have it: addresses as in frames, numbers as in the machine.
+    pub(crate) fn bytes(&self, cpus: u32) -> [u8; SETUP_BYTES] {
+        let mut bytes = [0; SETUP_BYTES];
+        let mut at = 0;
+        let mut put = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        let room = u32::try_from(self.setup.room).expect("checked: at most 1408");
+        put(&self.setup.group.to_be_bytes());
+        for number in [room, self.cells, cpus] {
+            put(&number.to_ne_bytes());
+        }
+        for address in [
+            &self.setup.own,
+            &self.setup.owner,
+            &self.votes,
+            &self.proposals,
+            &self.decisions,
+        ] {
+            put(&address.mac);
+            put(&address.port.to_be_bytes());
+            put(&address.ip);
+        }
+        put(&self.setup.heard);
+        bytes
+    }
+
+    /// What a device was told that another process loaded; the size of its tap is not among it.
+    pub(crate) fn read(bytes: &[u8; SETUP_BYTES], tap: u32) -> Result<Self, Failed> {
+        let part = |at: usize| -> [u8; 4] { std::array::from_fn(|byte| bytes[at + byte]) };
+        let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|byte| bytes[at + byte]) };
+        let address = |number: usize| {
+            let at = 16 + 12 * number;
+            Address {
+                mac: mac(at),
+                port: u16::from_be_bytes([bytes[at + 6], bytes[at + 7]]),
+                ip: part(at + 8),
+            }
+        };
+        let room = u32::from_ne_bytes(part(4));
+        let settings = Self {
+            setup: Setup {
+                group: u32::from_be_bytes(part(0)),
+                room: usize::try_from(room).unwrap_or(usize::MAX),
+                own: address(0),
+                heard: mac(76),
+                owner: address(1),
+            },
+            votes: address(2),
+            proposals: address(3),
+            decisions: address(4),
+            cells: u32::from_ne_bytes(part(8)),
+            tap,
+        };
+        settings.check().map(|()| settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        let address = |last| Address {
+            mac: [2, 0, 0, 0, 0, last],
+            ip: [10, 0, 0, last],
+            port: 0x1234,
+        };
+        let route = Routes::of(&[address(7)]).unwrap();
+        let setup = Setup {
+            group: 0x0a0b_0c0d,
+            room: 64,
+            own: address(1),
+            heard: [3; 6],
+            owner: address(2),
+        };
+        Settings::of(setup, &route, &route, &Routes::of(&[address(8)]).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_field_has_its_place() {
+        let bytes = settings().bytes(3);
+        assert_eq!(bytes[..4], [0x0a, 0x0b, 0x0c, 0x0d]);
+        assert_eq!(bytes[4..8], 64_u32.to_ne_bytes());
+        assert_eq!(bytes[12..16], 3_u32.to_ne_bytes());
+        assert_eq!(bytes[16..28], [2, 0, 0, 0, 0, 1, 0x12, 0x34, 10, 0, 0, 1]);
+        assert_eq!(bytes[33], 2);
+        assert_eq!((bytes[45], bytes[57], bytes[69]), (7, 7, 8));
+        assert_eq!(bytes[76..], [3, 3, 3, 3, 3, 3, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_told_is_read_again() {
+        let settings = settings();
+        assert_eq!(
+            Settings::read(&settings.bytes(3), settings.tap).unwrap(),
+            settings
+        );
+        assert!(Settings::read(&[0; SETUP_BYTES], settings.tap).is_err());
+    }
+
+    #[test]
+    fn what_no_kernel_takes_is_refused() {
+        for room in [0, 12, 1416] {
+            let mut settings = settings();
+            settings.setup.room = room;
+            assert!(settings.check().is_err(), "{room}");
+        }
+        for cells in [0, 3, 1 << 25] {
+            let settings = Settings {
+                cells,
+                ..settings()
+            };
+            assert!(settings.check().is_err(), "{cells}");
+        }
+        assert!(settings().check().is_ok());
+        let two = Routes::of(&[settings().votes, settings().votes]).unwrap();
+        assert!(Settings::of(settings().setup, &two, &two, &two).is_err());
+    }
+}

@@ -1,0 +1,23 @@
+//! The committed programs are programs, and say what they are.
+
+use std::path::Path;
+
+use quorate_device::p4::{Machine, Sources, compile};
+
+fn sources() -> Sources {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/p4");
+    Sources::folder(&folder).unwrap()
+}
+
+#[test]
+fn committed_programs_compile() {
+    for name in ["acceptor.p4", "coordinator.p4"] {
+        let program = compile(&sources(), name, &[("CELLS", "64")]);
+        let program = program.unwrap_or_else(|error| panic!("{error}"));
+        let mut machine = Machine::new(program);
+        // Nobody's frame goes on, to the other port.
+        let sent = machine.process(0, &[7; 64]).unwrap();
+        assert_eq!(sent, [(1, vec![7; 64])]);
+        assert_eq!(machine.register("counters", 1), Some(1));
+    }
+}

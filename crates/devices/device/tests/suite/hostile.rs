@@ -1,0 +1,138 @@
+//! Programs that are none, made from those that are: whatever is read, an answer comes, and no panic.
+
+use std::path::Path;
+
+use quorate_core::dice::Dice;
+use quorate_device::p4::{Machine, Sources, compile};
+
+const MUTATIONS: u64 = 1500;
+/// Words that mean something.
+const WORDS: [&str; 30] = [
+    "{",
+    "}",
+    "(",
+    ")",
+    ";",
+    "<",
+    ">",
+    "[",
+    "]",
+    "=",
+    "&&&",
+    "++",
+    "if",
+    "else",
+    "apply",
+    "state",
+    "transition",
+    "select",
+    "control",
+    "register",
+    "bit<64>",
+    "0",
+    "0xffffffffffffffffffffffffffffffff",
+    "999999999999",
+    "129",
+    "hdr",
+    "meta",
+    "#include \"frame.p4\"",
+    "#if\n",
+    "default",
+];
+
+fn sources() -> Sources {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/p4");
+    Sources::folder(&folder).unwrap()
+}
+
+fn mutate(text: &str, dice: &mut Dice) -> String {
+    let mut letters: Vec<char> = text.chars().collect();
+    for _ in 0..=dice.below(3) {
+        let at = dice.index(letters.len());
+        let end = (at + dice.index(40)).min(letters.len());
+        match dice.below(6) {
+            0 => drop(letters.drain(at..end)),
+            1 => letters[at] = char::from(u8::try_from(dice.between(9, 126)).unwrap()),
+            2 => {
+                let copy: Vec<char> = letters[at..end].to_vec();
+                let to = dice.index(letters.len());
+                letters.splice(to..to, copy);
+            }
+            3 => letters.truncate(at.max(1)),
+            4 => {
+                let many = dice.pick(&["(", "{", "-", "a.", "1+", "if(true)", "else if (x) ", "!"]);
+                letters.splice(at..at, many.repeat(dice.index(3000)).chars());
+            }
+            _ => {
+                let word = dice.pick(&WORDS);
+                letters.splice(at..end, word.chars());
+            }
+        }
+    }
+    letters.into_iter().collect()
+}
+
+/// A program that still is one must take any packet, too.
+fn survive(sources: &Sources, name: &str) -> bool {
+    match compile(sources, name, &[("CELLS", "64")]) {
+        Err(error) => {
+            assert!(error.place.line > 0 && error.place.column > 0, "{error}");
+            false
+        }
+        Ok(program) => {
+            let mut machine = Machine::new(program);
+            for length in [0, 14, 60, 112, 136, 2000] {
+                let _ = machine.process(0, &vec![0x5a; length]);
+            }
+            true
+        }
+    }
+}
+
+#[test]
+fn no_text_breaks_the_interpreter() {
+    let committed = sources();
+    let mut programs = 0;
+    for seed in 0..MUTATIONS {
+        let mut dice = Dice::new(seed);
+        let mut sources = committed.clone();
+        let name = dice.pick(&["acceptor.p4", "coordinator.p4"]);
+        let changed = dice.pick(&[name, "frame.p4"]);
+        let text = mutate(committed.get(changed).unwrap(), &mut dice);
+        sources.put(changed, text);
+        programs += u64::from(survive(&sources, name));
+    }
+    // Comments, mostly.
+    assert!(
+        (MUTATIONS / 100..MUTATIONS / 2).contains(&programs),
+        "{programs}"
+    );
+}
+
+#[test]
+fn nothing_is_too_deep() {
+    for text in [
+        "(",
+        "{",
+        "-",
+        "a.",
+        "1+",
+        "if(true)",
+        "else if (x) ",
+        "!",
+        "[",
+        "<",
+        "@a(",
+    ] {
+        for around in [
+            "control I() { apply { ",
+            "const bit<8> X = ",
+            "",
+            "parser P() { state start { ",
+        ] {
+            let mut sources = Sources::default();
+            sources.put("t.p4", format!("{around}{}", text.repeat(100_000)));
+            assert!(!survive(&sources, "t.p4"));
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Real interfaces: three hosts and a client on a bridge, owners that are killed, hooks, and what becomes of interfaces.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead as _, BufReader, Write as _},
+    process::Stdio,
+};
+
+use quorate_device::xdp::{Before, Failed, Health, Hook, Host};
+use quorate_offload::{
+    Form, Header, PackedBallot, Reason, Type,
+    port::{Device as _, Drained, Program},
+};
+use quorate_testbed::namespace::ip;
+
+use crate::kernel::{
+    desk::{BALLOT, arm, descriptor, number, parse, room, start, submit},
+    wires::{Another, CLIENT, Client, INTERFACE, again, alone, at, lay, settings, word},
+};
+
+const VALUES: u64 = 10_000;
+/// More than all values, so that every cell can be compared.
+const CELLS: u32 = 1 << 14;
+/// How many a client waits for.
+const OUTSTANDING: u64 = 32;
+
+fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
+    at(host, || {
+        Host::open(&settings(host, cells), INTERFACE, hooks, Form::Raw)
+    })
+}
+
+/// Both programs know who they are, and the acceptor votes.
+fn armed(host: u8, hooks: &[Hook]) -> Host {
+    let (device, before) = open(host, CELLS, hooks).unwrap();
+    assert!(matches!(before, Before::Nothing));
+    for program in Program::ALL {
+        device
+            .device()
+            .calls(program)
+            .begin(crate::kernel::desk::BOOT)
+            .unwrap();
+    }
+    let mut arm = arm();
+    arm.position = host - 1;
+    let acceptor = device.device().calls(Program::Acceptor);
+    acceptor.arm(number(1), arm).unwrap();
+    device
+}
+
+/// What an owner delivers: decisions in the order of slots, though they come in that of votes.
+#[derive(Default)]
+struct Delivered {
+    values: Vec<u64>,
+    early: BTreeMap<u64, u64>,
+}
+
+impl Delivered {
+    fn take(&mut self, host: &mut Host) {
+        let mut frame = Vec::new();
+        while let Some(program) = host.take(&mut frame) {
+            let (header, bytes) = parse(Form::Raw, &frame);
+            assert_eq!(bytes, room(header.value.counter));
+            match header.kind {
+                Type::Decided => {
+                    assert_eq!(program, Program::Coordinator);
+                    let first = self.early.insert(header.slot, header.value.counter);
+                    assert_eq!(first, None, "twice");
+                }
+                Type::Phase2b => assert_eq!(program, Program::Acceptor),
+                other => panic!("{other:?}"),
+            }
+            while let Some(value) = self.early.remove(&(self.values.len() as u64)) {
+                self.values.push(value);
+            }
+        }
+    }
+}
+
+/// Values from outside are decided by devices alone, and every owner finds them in its tap.
+fn ten_thousand(hooks: &[Hook]) {
+    let _passing = lay(3);
+    let mut hosts: Vec<Host> = (1..=3).map(|host| armed(host, hooks)).collect();
+    eprintln!("hosts: {}", hosts[0]);
+    assert_eq!(hosts[0].hook(), hooks[0]);
+    let leader = hosts[0].device().calls(Program::Coordinator);
+    leader.start(number(1), start()).unwrap();
+    let client = Client::new();
+    let mut delivered = [(); 3].map(|()| Delivered::default());
+    let (mut sent, mut decided) = (0, BTreeSet::new());
+    while (decided.len() as u64) < VALUES {
+        while sent < VALUES && sent - (decided.len() as u64) < OUTSTANDING {
+            client.send(1, &submit(sent));
+            sent += 1;
+        }
+        let Some((header, bytes)) = client.hear() else {
+            panic!("{} decided, {sent} sent, and no more", decided.len());
+        };
+        if header.kind == Type::Decided {
+            let value = header.value.counter;
+            assert_eq!(
+                (header.value, bytes),
+                (descriptor(value), room(value).to_vec())
+            );
+            assert!(decided.insert(value), "twice");
+        }
+        assert_ne!(header.kind, Type::Refused);
+        if decided.len() % 100 == 0 {
+            for (host, delivered) in hosts.iter_mut().zip(&mut delivered) {
+                delivered.take(host);
+            }
+        }
+    }
+    for (host, delivered) in hosts.iter_mut().zip(&mut delivered) {
+        delivered.take(host);
+        assert_eq!((host.lost(), host.health()), (0, Health::Well));
+    }
+    let [first, others @ ..] = &delivered;
+    assert_eq!(
+        first.values.iter().copied().collect::<BTreeSet<_>>(),
+        decided
+    );
+    for other in others {
+        assert!(other.values == first.values && other.early.is_empty());
+    }
+    for (slot, value) in (0..).zip(&first.values) {
+        for host in &hosts {
+            let held = host.device().calls(Program::Acceptor).read(slot);
+            let held = held.unwrap().unwrap();
+            assert_eq!((held.ballot, held.value), (BALLOT, descriptor(*value)));
+            assert_eq!(held.bytes, room(*value));
+        }
+    }
+    assert_eq!(leader_next(&hosts[0]), VALUES);
+    for host in hosts {
+        host.close().unwrap();
+    }
+}
+
+fn leader_next(host: &Host) -> u64 {
+    host.device()
+        .calls(Program::Coordinator)
+        .state()
+        .unwrap()
+        .next
+}
+
+#[test]
+fn ten_thousand_values_by_native_xdp() {
+    alone("interfaces::ten_thousand_values_by_native_xdp", || {
+        ten_thousand(&[Hook::Native]);
+    });
+}
+
+#[test]
+fn ten_thousand_values_by_generic_xdp() {
+    alone("interfaces::ten_thousand_values_by_generic_xdp", || {
+        ten_thousand(&[Hook::Generic]);
+    });
+}
+
+#[test]
+fn ten_thousand_values_by_tc() {
+    alone("interfaces::ten_thousand_values_by_tc", || {
+        ten_thousand(&[Hook::Traffic]);
+    });
+}
+
+/// What an owner asks goes in by its port, and what is for others leaves by its socket.
+#[test]
+fn an_owner_drives_its_device_by_frames() {
+    alone("interfaces::an_owner_drives_its_device_by_frames", || {
+        let _passing = lay(2);
+        let mut host = armed(1, &Hook::ALL);
+        let client = Client::new();
+        let leader = host.device().calls(Program::Coordinator);
+        leader.start(number(1), start()).unwrap();
+        let frames = |kind: Type, flags: u16| {
+            let header = Header {
+                kind,
+                flags,
+                ..submit(7)
+            };
+            let shape = host.shape();
+            let mut buffer = vec![0; 200];
+            let frame = Form::Raw.write(&mut buffer, &shape.owner, &shape.own, &header, &room(7));
+            frame.unwrap().to_vec()
+        };
+        let (own, tick, ask) = (
+            frames(Type::Submit, 0),
+            frames(Type::Tick, 8),
+            frames(Type::Ask, 8),
+        );
+        // An owner's own value, and the same again: the group hears both, and the own acceptor votes once.
+        host.put(Program::Coordinator, &own);
+        host.put(Program::Coordinator, &tick);
+        for _ in 0..2 {
+            let (header, bytes) = client.hear().unwrap();
+            assert_eq!((header.kind, header.slot), (Type::Phase2a, 0));
+            assert_eq!((header.value, bytes), (descriptor(7), room(7).to_vec()));
+        }
+        host.put(Program::Coordinator, &ask);
+        let mut frame = Vec::new();
+        let mut taken = Vec::new();
+        while let Some(program) = host.take(&mut frame) {
+            taken.push((program, parse(Form::Raw, &frame).0.kind));
+        }
+        let (acceptor, coordinator) = (Program::Acceptor, Program::Coordinator);
+        assert_eq!(
+            taken,
+            [(coordinator, Type::Done), (acceptor, Type::Phase2b)]
+        );
+        host.close().unwrap();
+        // What others say that looks like an owner's answers does not reach the owner; a refusal does.
+        let mut host = armed(1, &Hook::ALL);
+        for kind in [Type::Done, Type::Cell, Type::Refused] {
+            client.send(1, &Header { kind, ..submit(1) });
+        }
+        assert_eq!(host.take(&mut frame), Some(Program::Acceptor));
+        assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Refused);
+        assert_eq!(host.take(&mut frame), None);
+        host.close().unwrap();
+    });
+}
+
+/// An owner is killed: its device votes on. The next owner finds it, fences it, and reads every vote.
+#[test]
+fn the_next_owner_finds_what_a_killed_one_left() {
+    const NAME: &str = "interfaces::the_next_owner_finds_what_a_killed_one_left";
+    alone(NAME, || {
+        if word().is_some() {
+            // The owner that is killed; this process is at its machine already.
+            let (host, _) =
+                Host::open(&settings(1, CELLS), INTERFACE, &[Hook::Native], Form::Raw).unwrap();
+            let acceptor = host.device().calls(Program::Acceptor);
+            acceptor.begin(crate::kernel::desk::BOOT).unwrap();
+            acceptor.arm(number(1), arm()).unwrap();
+            println!("\narmed");
+            std::io::stdout().flush().unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        let _passing = lay(1);
+        let killed = again(NAME, 1, "owner").stdout(Stdio::piped()).spawn();
+        let mut killed = Another(killed.unwrap());
+        let said = BufReader::new(killed.0.stdout.take().unwrap());
+        let mut lines = said.lines().map(Result::unwrap);
+        assert!(lines.any(|line| line == "armed"));
+        // As long as it lives, nobody else may.
+        let Err(Failed::Owned { interface }) = open(1, CELLS, &[Hook::Native]) else {
+            panic!("two owners");
+        };
+        assert_eq!(interface, INTERFACE);
+        drop(killed);
+
+        let client = Client::new();
+        for slot in 0..100 {
+            client.send(1, &crate::kernel::desk::phase2a(slot, slot));
+            assert_eq!(client.hear().unwrap().0.kind, Type::Phase2b);
+        }
+        let (mut host, before) = open(1, CELLS, &[Hook::Native]).unwrap();
+        assert!(matches!(before, Before::Same));
+        let acceptor = host.device().calls(Program::Acceptor);
+        assert_eq!(acceptor.state().unwrap().ballot, BALLOT);
+        acceptor.fence(number(2)).unwrap();
+        host.drain();
+        while host.drained() == Drained::NotYet {
+            std::thread::yield_now();
+        }
+        assert_eq!(host.drained(), Drained::Over);
+        client.send(1, &crate::kernel::desk::phase2a(100, 100));
+        let refused = client.hear().unwrap().0;
+        assert_eq!(
+            (refused.kind, refused.reason),
+            (Type::Refused, Reason::Disarmed as u8)
+        );
+        for slot in 0..=100 {
+            let held = host.device().calls(Program::Acceptor).read(slot).unwrap();
+            let expected = (slot < 100).then(|| descriptor(slot));
+            assert_eq!(held.map(|held| held.value), expected);
+        }
+        // Its tap still has what the killed owner did not take.
+        let mut frame = Vec::new();
+        for slot in 0..100 {
+            assert_eq!(host.take(&mut frame), Some(Program::Acceptor));
+            assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
+        }
+        // Told otherwise, it is another device: the old one, armed again, is ended, and can still be read.
+        let acceptor = host.device().calls(Program::Acceptor);
+        acceptor.arm(number(3), arm()).unwrap();
+        drop(host);
+        let (host, before) = open(1, CELLS / 2, &[Hook::Native]).unwrap();
+        let Before::Other(left) = before else {
+            panic!("another device was taken for this one");
+        };
+        let old = left.device().calls(Program::Acceptor);
+        assert_eq!(old.read(7).unwrap().unwrap().value, descriptor(7));
+        assert_eq!(old.state().unwrap().ballot, PackedBallot::NONE);
+        assert_eq!(
+            host.device().calls(Program::Acceptor).state().unwrap().boot,
+            0
+        );
+        drop(left);
+        host.close().unwrap();
+        let (host, before) = open(1, CELLS, &[Hook::Native]).unwrap();
+        assert!(matches!(before, Before::Nothing));
+        host.close().unwrap();
+    });
+}
+
+#[test]
+fn what_an_interface_does_is_seen() {
+    alone("interfaces::what_an_interface_does_is_seen", || {
+        let _passing = lay(2);
+        let (host, _) = open(1, 64, &Hook::ALL).unwrap();
+        let (other, _) = open(2, 64, &[Hook::Traffic]).unwrap();
+        for (number, host) in [(1, &host), (2, &other)] {
+            assert_eq!(host.health(), Health::Well);
+            ip(&format!("-n n{number} link set {INTERFACE} down")).unwrap();
+            assert_eq!(host.health(), Health::Down);
+            ip(&format!("-n n{number} link set {INTERFACE} up")).unwrap();
+            assert_eq!(host.health(), Health::Well);
+        }
+        // A program of somebody else: said, and no later hook is taken behind its back.
+        at(CLIENT, || {
+            let _theirs = quorate_device::xdp::Passing::attach(INTERFACE).unwrap();
+            let opened = Host::open(&settings(9, 64), INTERFACE, &Hook::ALL, Form::Raw);
+            let failed = opened.err().unwrap();
+            assert!(
+                matches!(
+                    failed,
+                    Failed::Busy {
+                        hook: Hook::Native,
+                        ..
+                    }
+                ),
+                "{failed}"
+            );
+        });
+        for (number, host) in [(1, host), (2, other)] {
+            ip(&format!("link del p{number}")).unwrap();
+            assert_eq!(host.health(), Health::Gone);
+            host.close().unwrap();
+        }
+        let failed = open(1, 64, &Hook::ALL).err().unwrap();
+        assert!(matches!(failed, Failed::Interface(_)), "{failed}");
+    });
+}
+
+/// One vote is enough where the ballot is the device's: what is for others is not heard inside.
+#[test]
+fn a_host_that_speaks_to_others_alone_does_not_hear_itself() {
+    let mut told = settings(1, 64);
+    told.proposals.mac[5] = 0x56;
+    let Some(device) = crate::kernel::desk::load(quorate_device::xdp::Role::Host, &told) else {
+        return;
+    };
+    for program in Program::ALL {
+        device
+            .calls(program)
+            .begin(crate::kernel::desk::BOOT)
+            .unwrap();
+    }
+    device
+        .calls(Program::Acceptor)
+        .arm(number(1), arm())
+        .unwrap();
+    let started = device.calls(Program::Coordinator).start(number(1), start());
+    assert_eq!(started.unwrap().ballot, BALLOT);
+    let mut frame = crate::kernel::desk::frame(Form::Raw, &submit(1));
+    device
+        .put(quorate_device::xdp::Entry::Network, &mut frame)
+        .unwrap();
+    assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Phase2a);
+    assert_eq!(device.calls(Program::Acceptor).read(0).unwrap(), None);
+    assert_ne!(BALLOT, PackedBallot::NONE);
+}

@@ -1,0 +1,207 @@
+//! A network for one test: machines that are network namespaces, a bridge between them, and a client.
+
+use std::{
+    env,
+    fs::File,
+    os::fd::AsFd as _,
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::Duration,
+};
+
+use quorate_device::xdp::{Failed, Passing, Settings};
+use quorate_offload::{Address, Form, Header, Routes, Setup, link::ETHER_TYPE};
+use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
+use quorate_testbed::namespace::{self, ip};
+use rustix::thread::{
+    CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
+};
+
+use crate::kernel::desk::{ROOM, address, room};
+
+/// Set in the process of one test that is in a namespace.
+const INSIDE: &str = "QUORATE_XDP_INSIDE";
+/// The interface that each machine has.
+pub(crate) const INTERFACE: &str = "wire";
+/// The group of all hosts.
+pub(crate) const GROUP: Address = Address {
+    mac: [3, 0, 0, 0, 0, 0x55],
+    ip: [239, 0, 0, 0x55],
+    port: 47_100,
+};
+/// Where decisions go: clients are in it, too.
+pub(crate) const DECISIONS: Address = Address {
+    mac: [3, 0, 0, 0, 0, 0x56],
+    ip: [239, 0, 0, 0x56],
+    port: 47_100,
+};
+/// The client's number; hosts are 1, 2, 3.
+pub(crate) const CLIENT: u8 = 9;
+
+/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+pub(crate) fn skip(what: &str, why: &str) {
+    let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+    assert!(!all, "{what} is not tested: {why}");
+    eprintln!("skipped: {what}: {why}");
+}
+
+/// Runs a test, of this name, in a process and namespaces of its own.
+pub(crate) fn alone(name: &str, test: fn()) {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    if namespace::is_inside(INSIDE) {
+        if word().is_none() {
+            namespace::prepare().unwrap();
+        }
+        stay_here();
+        return test();
+    }
+    let missing = MISSING.get_or_init(|| {
+        let trial = "ip link add switch type bridge && mount -t bpf bpf /sys/fs/bpf";
+        let why = namespace::missing(trial);
+        why.map(|why| why.to_string()).or_else(may_not_load)
+    });
+    if let Some(why) = missing {
+        return skip(name, why);
+    }
+    let output = namespace::unshare()
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    // A name that no test has would be a success, too.
+    let ran = output.status.success() && said.contains("1 passed");
+    assert!(ran, "{name}: {}\n{said}", output.status);
+}
+
+fn may_not_load() -> Option<String> {
+    let loaded = quorate_device::xdp::Device::load(
+        quorate_device::xdp::Role::Acceptor,
+        &crate::kernel::desk::settings(64),
+    );
+    let failed = loaded.err().filter(Failed::is_forbidden);
+    failed.map(|failed| failed.to_string())
+}
+
+/// A bridge keeps the order of what one processor sends, so this thread, and all that it starts, stays on one.
+fn stay_here() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+    let mut one = CpuSet::new();
+    one.set(first.unwrap());
+    sched_setaffinity(None, &one).unwrap();
+}
+
+/// So many hosts and a client, each a machine of its own, and a bridge. What hosts send back by XDP is lost without what
+/// is returned here.
+pub(crate) fn lay(hosts: u8) -> Vec<Passing> {
+    ip("link add switch type bridge mcast_snooping 0").unwrap();
+    ip("link set switch up").unwrap();
+    (1..=hosts).chain([CLIENT]).map(wire).collect()
+}
+
+fn wire(machine: u8) -> Passing {
+    let mac = Mac(address(machine).mac);
+    let words = [
+        format!("netns add n{machine}"),
+        format!(
+            "link add p{machine} type veth peer name {INTERFACE} address {mac} netns n{machine}"
+        ),
+        format!("link set p{machine} master switch up"),
+        format!("-n n{machine} link set {INTERFACE} up"),
+    ];
+    words.iter().for_each(|words| ip(words).unwrap());
+    Passing::attach(&format!("p{machine}")).unwrap()
+}
+
+/// Does something as a machine; what is opened there stays there.
+pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            let place = File::open(format!("/run/netns/n{machine}")).unwrap();
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(place.as_fd(), network).unwrap();
+            does()
+        });
+        there.join().unwrap()
+    })
+}
+
+/// This test once more as another process, at a machine, with a word that tells it what to do.
+pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
+    let mut command = namespace::inside(machine.into());
+    command
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .env(WORD, word);
+    command
+}
+
+const WORD: &str = "QUORATE_XDP_WORD";
+
+/// What this process was told, if it is such a one.
+pub(crate) fn word() -> Option<String> {
+    env::var(WORD).ok()
+}
+
+pub(crate) fn settings(host: u8, cells: u32) -> Settings {
+    let [route, decisions] = [GROUP, DECISIONS].map(|to| Routes::of(&[to]).unwrap());
+    let setup = Setup {
+        group: 5,
+        room: ROOM,
+        own: address(host),
+        heard: GROUP.mac,
+        owner: address(host + 100),
+    };
+    Settings {
+        cells,
+        tap: 1 << 22,
+        ..Settings::of(setup, &route, &route, &decisions).unwrap()
+    }
+}
+
+/// Who submits from outside.
+pub(crate) struct Client(Raw);
+
+impl Client {
+    pub(crate) fn new() -> Self {
+        let hears = Hears::EtherType(ETHER_TYPE);
+        let socket = at(CLIENT, || {
+            Raw::open(INTERFACE, hears, Some(Mac(DECISIONS.mac))).unwrap()
+        });
+        socket.set_patience(Some(Duration::from_secs(5))).unwrap();
+        Self(socket)
+    }
+
+    pub(crate) fn send(&self, host: u8, header: &Header) {
+        let mut buffer = vec![0; 200];
+        let (from, to) = (address(CLIENT), address(host));
+        let room = room(header.value.counter);
+        let frame = Form::Raw.write(&mut buffer, &from, &to, header, &room);
+        assert!(self.0.send(frame.unwrap()).unwrap(), "no room on the wire");
+    }
+
+    /// The next frame, if one comes within some seconds.
+    pub(crate) fn hear(&self) -> Option<(Header, Vec<u8>)> {
+        let mut buffer = [0; 200];
+        let frame = self.0.receive(&mut buffer).unwrap()?;
+        let (header, room) = crate::kernel::desk::parse(Form::Raw, frame);
+        Some((header, room.to_vec()))
+    }
+}
+
+/// A process that does not outlive its test.
+pub(crate) struct Another(pub(crate) Child);
+
+impl Drop for Another {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

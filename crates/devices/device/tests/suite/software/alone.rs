@@ -1,0 +1,68 @@
+//! One device: its thread, and what its handle promises.
+
+use std::sync::Arc;
+
+use quorate_device::{Network, Software, udp};
+use quorate_offload::{
+    Address,
+    port::{Device, Drained},
+};
+
+use crate::software::group::settings;
+
+fn own() -> Address {
+    udp::address("10.0.0.1:47100".parse().unwrap())
+}
+
+fn start(wake: Arc<dyn Fn() + Send + Sync>) -> Software {
+    let wire = Network::new(0, 0, 0, 0).join(own().mac).unwrap();
+    Software::start(settings(own(), udp::everybody(47_100)), wire, wake).unwrap()
+}
+
+/// The thread is joined: nothing of it is left.
+#[test]
+fn a_device_that_is_dropped_ends_its_thread() {
+    let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| ());
+    for _ in 0..50 {
+        let device = start(Arc::clone(&wake));
+        assert_eq!(Arc::strong_count(&wake), 2);
+        drop(device);
+        assert_eq!(Arc::strong_count(&wake), 1);
+    }
+}
+
+/// A drain calls the owner when it is over.
+#[test]
+fn a_drain_is_over_and_says_so() {
+    let (rings, hears) = std::sync::mpsc::channel();
+    let mut device = start(Arc::new(move || {
+        let _ = rings.send(());
+    }));
+    assert_eq!(device.drained(), Drained::Over);
+    for _ in 0..100 {
+        device.drain();
+        while device.drained() != Drained::Over {
+            hears.recv().unwrap();
+        }
+    }
+}
+
+/// A thread that died has no drain that is over.
+#[test]
+fn a_device_whose_thread_died_is_not_drained() {
+    let mut device = start(Arc::new(|| {
+        panic!("the owner's wake-up fails: this is a test")
+    }));
+    device.drain();
+    // The first one is over before the owner is called, the next never.
+    let mut died = false;
+    for _ in 0..1_000_000 {
+        device.drain();
+        died = device.drained() == Drained::Unknown;
+        if died {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert!(died);
+}

@@ -1,0 +1,137 @@
+//! Questions how a program stands. They have no number of control; a tag tells which question an answer is to.
+
+use alloc::collections::VecDeque;
+
+use crate::{Header, Type, port::Program};
+use quorate_core::time::Time;
+
+use crate::owner::{desk::Desk, event::Loss, frames::QUIET, owning::Pace};
+
+/// Questions whose answers are awaited at once; those before them are given up.
+const SENT_MAX: usize = 16;
+
+/// Questions are counted from 1; the n-th one was asked after all that came before it.
+pub(crate) type Serial = u64;
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stands {
+    /// Which question it answers.
+    pub(crate) serial: Serial,
+    /// When that one was asked.
+    pub(crate) asked: Time,
+    pub(crate) header: Header,
+}
+
+/// Asks one program, again if there is no answer.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    program: Program,
+    last: Serial,
+    sent: VecDeque<(Serial, Time)>,
+    wanted: bool,
+    /// Since when nothing answers.
+    silent: Time,
+    tries: u32,
+    /// When the last answer came.
+    heard: Time,
+}
+
+impl Ask {
+    pub(crate) const fn new(program: Program) -> Self {
+        Self {
+            program,
+            last: 0,
+            sent: VecDeque::new(),
+            wanted: false,
+            silent: Time(0),
+            tries: 0,
+            heard: Time(0),
+        }
+    }
+
+    /// Asks in this turn. The answer to a question of this number or a later one is the answer to it.
+    pub(crate) const fn want(&mut self) -> Serial {
+        self.wanted = true;
+        self.last + 1
+    }
+
+    /// Awaits nothing: another record is about to be made, and answers about the one before mislead.
+    pub(crate) fn forget(&mut self) {
+        self.sent.clear();
+        (self.wanted, self.tries) = (false, 0);
+    }
+
+    /// Whether an answer is awaited.
+    pub(crate) fn is_open(&self) -> bool {
+        self.wanted || !self.sent.is_empty()
+    }
+
+    /// When the last answer came.
+    pub(crate) const fn heard(&self) -> Time {
+        self.heard
+    }
+
+    pub(crate) fn due(&self, pace: &Pace) -> Option<Time> {
+        if self.wanted {
+            return Some(Time(0));
+        }
+        (!self.sent.is_empty()).then(|| self.silent.plus_us(pace.answer_us))
+    }
+
+    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        let late = !self.sent.is_empty() && desk.now >= self.silent.plus_us(desk.pace().answer_us);
+        if late {
+            self.tries += 1;
+            self.silent = desk.now;
+            if self.tries >= desk.pace().tries {
+                return Err(Loss::NoAnswer);
+            }
+        }
+        if !core::mem::take(&mut self.wanted) && !late {
+            return Ok(());
+        }
+        if self.sent.is_empty() {
+            self.silent = desk.now;
+        }
+        if self.sent.len() == SENT_MAX {
+            self.sent.pop_front();
+        }
+        self.last += 1;
+        self.sent.push_back((self.last, desk.now));
+        let mut header = desk.frames.plain(self.program, Type::Ask);
+        header.boot = desk.settings.device_boot;
+        header.value.origin = QUIET;
+        header.value.origin_boot = tag(desk.settings.owner_boot, self.last);
+        desk.put(self.program, &header, &[]);
+        Ok(())
+    }
+
+    /// Whether a frame answers a question that is awaited.
+    pub(crate) fn hear(&mut self, said: &Header, now: Time, owner_boot: u32) -> Option<Stands> {
+        if said.kind != Type::Done || said.value.origin != QUIET || said.value.counter != 0 {
+            return None;
+        }
+        let is_it =
+            |(serial, _): &&(Serial, Time)| tag(owner_boot, *serial) == said.value.origin_boot;
+        let (serial, asked) = *self.sent.iter().find(is_it)?;
+        self.sent.retain(|(other, _)| *other > serial);
+        (self.silent, self.tries, self.heard) = (now, 0, now);
+        Some(Stands {
+            serial,
+            asked,
+            header: *said,
+        })
+    }
+}
+
+/// Tells questions of two processes apart as well.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a tag is compared with the few that are awaited"
+)]
+const fn tag(owner_boot: u32, serial: Serial) -> u32 {
+    owner_boot
+        .wrapping_mul(0x9e37_79b1)
+        .wrapping_add(serial as u32)
+}

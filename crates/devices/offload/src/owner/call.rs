@@ -1,0 +1,106 @@
+//! One call of control, repeated under new numbers until it is answered ([offload-17]).
+
+use crate::{Header, Reason, Type, port::Program};
+use quorate_core::time::Time;
+
+use crate::owner::{
+    desk::Desk,
+    event::Loss,
+    owning::{Pace, Settings},
+};
+
+/// A call that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Call {
+    program: Program,
+    header: Header,
+    /// The numbers under which it was sent: an answer to any of them is one.
+    numbers: core::ops::RangeInclusive<u64>,
+    sent: Option<Time>,
+    tries: u32,
+    /// Whether the device said that the last number was an old one.
+    is_old: bool,
+}
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Done(Header),
+    Refused(Reason, Header),
+}
+
+impl Call {
+    pub(crate) const fn new(program: Program, header: Header) -> Self {
+        Self {
+            program,
+            header,
+            // None: no call has it.
+            numbers: 0..=0,
+            sent: None,
+            tries: 0,
+            is_old: false,
+        }
+    }
+
+    /// Whether it was ever sent. It counts as carried out from then on ([offload-8]).
+    pub(crate) const fn was_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// What was asked.
+    pub(crate) const fn asked(&self) -> Header {
+        self.header
+    }
+
+    pub(crate) fn due(&self, pace: &Pace) -> Time {
+        self.sent
+            .map_or(Time(0), |sent| sent.plus_us(pace.answer_us))
+    }
+
+    /// Sends it, for the first time or again.
+    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        if self.due(desk.pace()) > desk.now {
+            return Ok(());
+        }
+        if self.tries >= desk.pace().tries {
+            return Err(if self.is_old {
+                Loss::OtherOwner
+            } else {
+                Loss::NoAnswer
+            });
+        }
+        let number = desk.number();
+        self.numbers = match self.sent {
+            None => number..=number,
+            Some(_) => *self.numbers.start()..=number,
+        };
+        (self.sent, self.is_old) = (Some(desk.now), false);
+        self.tries += 1;
+        self.header.boot = desk.settings.device_boot;
+        self.header.value.origin_boot = desk.settings.owner_boot;
+        self.header.value.counter = number;
+        desk.put(self.program, &self.header, &[]);
+        Ok(())
+    }
+
+    /// Whether a frame of the program answers it, and how.
+    pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> Option<Answer> {
+        let ours = said.value.origin_boot == settings.owner_boot
+            && self.numbers.contains(&said.value.counter)
+            && self.was_sent();
+        match said.kind {
+            Type::Done if ours => Some(Answer::Done(*said)),
+            Type::Refused if ours => {
+                let reason = Reason::ALL.get(usize::from(said.reason))?;
+                // A frame that came twice is old the second time, and one that a later one overtook. The answer that
+                // counts comes, or the call is repeated.
+                if *reason == Reason::Order {
+                    self.is_old |= said.value.counter == *self.numbers.end();
+                    return None;
+                }
+                Some(Answer::Refused(*reason, *said))
+            }
+            _ => None,
+        }
+    }
+}

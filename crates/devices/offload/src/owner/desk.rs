@@ -1,0 +1,72 @@
+//! What the parts of an owner work with: the time, the port, the numbers of calls, and where events go.
+
+use alloc::vec::Vec;
+
+use crate::{
+    Header,
+    port::{Device, Program},
+};
+use quorate_core::time::Time;
+
+use crate::owner::{
+    event::{Event, Loss},
+    frames::Frames,
+    owning::{Pace, Settings},
+};
+
+/// Lent for one turn.
+pub(crate) struct Desk<'a> {
+    pub(crate) now: Time,
+    pub(crate) settings: &'a Settings,
+    pub(crate) frames: &'a mut Frames,
+    /// Of the last call; both programs' calls are counted together.
+    pub(crate) counter: &'a mut u64,
+    pub(crate) device: &'a mut dyn Device,
+    /// Whether a drain was begun in this turn.
+    pub(crate) draining: bool,
+    pub(crate) events: &'a mut Vec<Event>,
+}
+
+impl Desk<'_> {
+    pub(crate) const fn pace(&self) -> &Pace {
+        &self.settings.pace
+    }
+
+    pub(crate) fn put(&mut self, program: Program, header: &Header, bytes: &[u8]) {
+        let frame = self.frames.make(header, bytes);
+        self.device.put(program, frame);
+    }
+
+    /// [offload-17] Each call has a number of its own, also when it is the same again: an old one is refused by the device.
+    pub(crate) fn number(&mut self) -> u64 {
+        *self.counter += 1;
+        *self.counter
+    }
+
+    /// Both programs drain together; one that waits already waits for this one, too.
+    pub(crate) fn drain(&mut self) {
+        if !self.draining {
+            self.device.drain();
+        }
+        self.draining = true;
+    }
+
+    /// [offload-9] Whether what took its boot is the device that is meant.
+    pub(crate) fn check_booted(&self, said: &Header) -> Result<(), Loss> {
+        if said.boot != self.settings.device_boot {
+            return Err(Loss::Boot { found: said.boot });
+        }
+        let shape = self.frames.shape();
+        let cells = said.value.crc == shape.cells;
+        let room = usize::from(said.value.length) == shape.room;
+        if cells && room {
+            Ok(())
+        } else {
+            Err(Loss::Shape)
+        }
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}

@@ -1,0 +1,232 @@
+//! Frames to a device and from it: made, and read as hostile bytes.
+
+use alloc::{vec, vec::Vec};
+
+use crate::{
+    Address, Descriptor, Form, Header, PackedBallot, Port, Setup, Type,
+    admit::arrive,
+    header::{COORDINATOR, HINT},
+    port::{Program, Shape},
+};
+use quorate_core::slot::Slot;
+
+use crate::owner::{
+    event::{Held, Start},
+    value::value,
+};
+
+/// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has this number in
+/// its place, so that answers to questions and to calls are told apart.
+pub(crate) const QUIET: u32 = 31;
+
+/// A frame that came off the port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard<'a> {
+    pub(crate) header: Header,
+    pub(crate) room: &'a [u8],
+    /// Whether the own device says it; it also passes on what others sent.
+    pub(crate) own: bool,
+}
+
+impl Heard<'_> {
+    /// The slot and its value, with its bytes; `None` if it is none.
+    pub(crate) fn held(&self) -> Option<Held> {
+        let (value, bytes) = value(&self.header.value, self.room)?;
+        Some(Held {
+            slot: Slot(self.header.slot),
+            value,
+            bytes: bytes.to_vec(),
+        })
+    }
+}
+
+/// Makes and reads frames of one device.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    shape: Shape,
+    frame: Vec<u8>,
+    room: Vec<u8>,
+}
+
+impl Frames {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            frame: vec![0; shape.form.room_at() + shape.room],
+            room: vec![0; shape.room],
+        }
+    }
+
+    pub(crate) const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    pub(crate) fn cells(&self) -> u64 {
+        self.shape.cells.into()
+    }
+
+    /// A header that asks a program for something; the rest is to be set.
+    pub(crate) fn plain(&self, program: Program, kind: Type) -> Header {
+        Header {
+            kind,
+            flags: match program {
+                Program::Acceptor => 0,
+                Program::Coordinator => COORDINATOR,
+            },
+            ..Header::submit(self.shape.group, Descriptor::NONE, 0)
+        }
+    }
+
+    pub(crate) fn submit(&self, value: Descriptor) -> Header {
+        Header::submit(self.shape.group, value, 0)
+    }
+
+    /// The call that starts a coordinator.
+    pub(crate) fn start(&self, ballot: PackedBallot, start: &Start) -> Header {
+        let mut header = Header {
+            slot: start.first.0,
+            ballot,
+            voted: start.limit.0,
+            ..self.plain(Program::Coordinator, Type::Arm)
+        };
+        (header.value.kind, header.value.origin) = (start.quorum, start.members.into());
+        header.flags |= if start.hint { HINT } else { 0 };
+        header
+    }
+
+    /// The frame; bytes that do not fit were refused before.
+    pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
+        self.make_between((self.shape.owner, self.shape.own), header, bytes)
+    }
+
+    /// The same as if the own device said it to all others.
+    pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
+        self.make_between((self.shape.own, self.shape.everybody), header, bytes)
+    }
+
+    fn make_between(
+        &mut self,
+        (from, to): (Address, Address),
+        header: &Header,
+        bytes: &[u8],
+    ) -> &[u8] {
+        self.room.fill(0);
+        self.room[..bytes.len()].copy_from_slice(bytes);
+        self.shape
+            .form
+            .write(&mut self.frame, &from, &to, header, &self.room)
+            .expect("a room of whole words, and a frame for it")
+    }
+
+    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and passed on.
+    pub(crate) fn hear<'a>(&self, frame: &'a [u8]) -> Option<Heard<'a>> {
+        let Shape { own, owner, .. } = self.shape;
+        let to = *frame.first_chunk()?;
+        let admit = |listens: Address| {
+            let setup = Setup {
+                group: self.shape.group,
+                room: self.shape.room,
+                own: listens,
+                // The device saw whom it is for.
+                heard: to,
+                owner,
+            };
+            arrive(&setup, Port::Owner, frame)
+        };
+        let said = admit(owner).or_else(|_| admit(own)).ok()?;
+        let own = said.source().is_some_and(|from| match said.form {
+            Form::Udp => from == own,
+            Form::Raw => from.mac == own.mac,
+        });
+        Some(Heard {
+            header: said.header,
+            room: said.room,
+            own,
+        })
+    }
+}
+
+/// The ballot, if it is some and not zero.
+pub(crate) fn pack(ballot: quorate_core::ballot::Ballot) -> Option<PackedBallot> {
+    PackedBallot::of(ballot).filter(|packed| *packed != PackedBallot::NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8, port: u16) -> Address {
+        Address {
+            mac: [2, 0, 0, 0, 0, last],
+            ip: [10, 0, 0, last],
+            port,
+        }
+    }
+
+    fn frames(form: Form) -> Frames {
+        Frames::new(Shape {
+            group: 9,
+            cells: 8,
+            room: 32,
+            form,
+            own: address(1, 1000),
+            owner: address(2, 2000),
+            everybody: address(9, 1000),
+        })
+    }
+
+    /// From own device, from another member to it, from nobody of the group.
+    #[test]
+    fn who_says_it_is_seen() {
+        for form in [Form::Udp, Form::Raw] {
+            let frames = frames(form);
+            let header = frames.submit(Descriptor::NONE);
+            let mut buffer = [0; 200];
+            let mut hear = |from, to: Address, header: &Header| {
+                let frame = form.write(&mut buffer, &from, &to, header, &[7; 32]);
+                frames.hear(frame.unwrap()).map(|heard| heard.own)
+            };
+            let (own, owner, other) = (address(1, 1000), address(2, 2000), address(3, 1000));
+            assert_eq!(hear(own, owner, &header), Some(true));
+            assert_eq!(hear(other, own, &header), Some(false));
+            let mut stranger = header;
+            stranger.group = 8;
+            assert_eq!(hear(own, owner, &stranger), None);
+        }
+    }
+
+    /// What is for all comes from the own device.
+    #[test]
+    fn what_is_for_all_is_sent_as_a_device_would() {
+        for form in [Form::Udp, Form::Raw] {
+            let mut frames = frames(form);
+            let header = frames.submit(Descriptor::NONE);
+            let frame = frames.make_for_all(&header, b"1234").to_vec();
+            let setup = Setup {
+                group: 9,
+                room: 32,
+                own: address(5, 1000),
+                heard: address(9, 1000).mac,
+                owner: address(6, 2000),
+            };
+            let arrived = arrive(&setup, Port::Network, &frame).unwrap();
+            assert_eq!(arrived.header.kind, Type::Submit);
+            assert_eq!(&arrived.room[..4], b"1234");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_or_changed_says_nothing() {
+        for form in [Form::Udp, Form::Raw] {
+            let mut frames = frames(form);
+            let header = frames.plain(Program::Coordinator, Type::Ask);
+            let frame = frames.make(&header, b"1234").to_vec();
+            for length in 0..frame.len() {
+                assert!(frames.hear(&frame[..length]).is_none(), "{length} bytes");
+            }
+            let mut changed = frame.clone();
+            *changed.last_mut().unwrap() ^= 1;
+            assert!(frames.hear(&changed).is_none());
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The coordinator's side: starts it, takes the allocation back, answers reads.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use crate::{
+    Header, PackedBallot, Reason, Type,
+    port::{Program, Shape},
+};
+use quorate_core::{slot::Slot, time::Time};
+
+use crate::owner::{
+    ask::{Ask, Serial, Stands},
+    call::{Answer, Call},
+    desk::Desk,
+    event::{Event, Held, Loss, Start},
+    frames::{Heard, pack},
+    owning::Pace,
+    reader::Reader,
+    reads::Reads,
+    upkeep::Upkeep,
+    waiting::Waiting,
+};
+
+/// Why it is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Who owned it before may have started it.
+    Begin,
+    Stop,
+    TakeBack,
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Phase {
+    /// Its boot is told.
+    Booting(Call),
+    /// [offload-12] The steps of an end, in order; a stop reads nothing.
+    Stopping(Call, End),
+    Draining(End, bool),
+    Looking(Serial),
+    Reading {
+        next: u64,
+    },
+    Idle,
+    /// Told to start; counts as started.
+    Starting(Call),
+    Started,
+}
+
+/// One coordinator.
+#[derive(Debug)]
+pub(crate) struct Giving {
+    phase: Phase,
+    /// What it was started with, or is about to.
+    start: Option<(PackedBallot, Start)>,
+    /// To be started when what is before it is over.
+    wanted: Option<(PackedBallot, Start)>,
+    /// Asked for and not begun.
+    end_wanted: Option<End>,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) waiting: Waiting,
+    /// What was read while taken back; none: a hole.
+    found: BTreeMap<u64, Option<Held>>,
+    reader: Reader,
+    ask: Ask,
+    reads: Reads,
+    /// Ends that need no device.
+    ends: Vec<Event>,
+}
+
+impl Giving {
+    pub(crate) fn new(boot: Header, shape: &Shape, window: u64) -> Self {
+        Self {
+            phase: Phase::Booting(Call::new(Program::Coordinator, boot)),
+            start: None,
+            wanted: None,
+            end_wanted: None,
+            upkeep: Upkeep::new(shape),
+            waiting: Waiting::new(window),
+            found: BTreeMap::new(),
+            reader: Reader::new(Program::Coordinator),
+            ask: Ask::new(Program::Coordinator),
+            reads: Reads::default(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// [offload-5]
+    pub(crate) fn start(&mut self, start: Start) {
+        let Start { ballot, .. } = start;
+        let refuse = |reason| Event::StartRefused { ballot, reason };
+        let goes_on = matches!(self.phase, Phase::Starting(_) | Phase::Started);
+        match pack(ballot).filter(|_| start.first >= Slot::FIRST) {
+            None => self.ends.push(refuse(Reason::Range)),
+            Some(_) if self.wanted.is_some() || (goes_on && self.end_wanted.is_none()) => {
+                self.ends.push(refuse(Reason::Armed));
+            }
+            Some(packed) => {
+                self.upkeep.forget_limit();
+                self.wanted = Some((packed, start));
+            }
+        }
+    }
+
+    /// [offload-12]
+    pub(crate) fn take_back(&mut self) {
+        self.wanted = None;
+        self.reads.fail_all();
+        self.end_wanted.get_or_insert(End::TakeBack);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.wanted = None;
+        self.reads.fail_all();
+        self.end_wanted = Some(End::Stop);
+    }
+
+    /// [offload-18] A question that leaves after this one arrived.
+    pub(crate) fn look_next(&mut self, token: u64) {
+        let is_started = self.is_started();
+        self.reads.push(token, is_started, &mut self.ask);
+    }
+
+    fn is_started(&self) -> bool {
+        matches!(self.phase, Phase::Started) && self.end_wanted.is_none()
+    }
+
+    /// Only its slots are told: of this ballot, from this start's first one on.
+    pub(crate) fn ballot(&self) -> Option<PackedBallot> {
+        let gives = matches!(self.phase, Phase::Starting(_) | Phase::Started);
+        self.start.filter(|_| gives).map(|(ballot, _)| ballot)
+    }
+
+    /// Something was lost for lack of room.
+    pub(crate) fn on_lost(&mut self) {
+        if self.is_started() {
+            self.ask.want();
+        }
+    }
+
+    /// The own acceptor or the coordinator itself says what a slot of this start was given to.
+    pub(crate) fn on_given(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
+        match heard.held() {
+            Some(held) => self.upkeep.know(heard.header.value, held, cells),
+            None => Ok(()),
+        }
+    }
+
+    /// One frame that the device's coordinator says; its boot was looked at.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        let said = &heard.header;
+        // A value that came back: only a start has a kind in its call, and its slot is not 0.
+        if said.kind == Type::Refused && said.value.kind != 0 && said.slot == 0 {
+            self.waiting
+                .on_refused(&said.value, desk.now, &desk.settings.pace);
+            return Ok(());
+        }
+        match said.kind {
+            Type::Cell => return self.on_cell(heard, desk.frames.cells()),
+            Type::Done | Type::Refused => {
+                if let Some(stands) = self.ask.hear(said, desk.now, desk.settings.owner_boot) {
+                    return self.on_stands(&stands, desk);
+                }
+                let settings = desk.settings;
+                if self.upkeep.hear(said, settings, &mut self.waiting) {
+                    return Ok(());
+                }
+                let call = match &mut self.phase {
+                    Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => call,
+                    _ => return Ok(()),
+                };
+                if let Some(answer) = call.hear(said, settings) {
+                    return self.on_answer(answer, desk);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, answer: Answer, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        match (&self.phase, answer) {
+            (_, Answer::Refused(Reason::Boot, said)) => {
+                return Err(Loss::Boot { found: said.boot });
+            }
+            (Phase::Booting(_), Answer::Done(said)) => {
+                desk.check_booted(&said)?;
+                self.phase = stopping(End::Begin, desk);
+            }
+            (Phase::Stopping(_, end), Answer::Done(said)) => {
+                if said.ballot != PackedBallot::NONE {
+                    return Err(Loss::Contradiction);
+                }
+                self.phase = Phase::Draining(*end, false);
+            }
+            (Phase::Starting(_), Answer::Done(said) | Answer::Refused(Reason::Armed, said)) => {
+                let (ballot, Start { first, .. }) = self.start.ok_or(Loss::Contradiction)?;
+                // It was drained before: it is this start, if only its answer was lost.
+                if said.ballot != ballot {
+                    return Err(Loss::Contradiction);
+                }
+                self.phase = Phase::Started;
+                let ballot = ballot.ballot();
+                desk.tell(Event::Started { ballot, first });
+            }
+            (Phase::Starting(_), Answer::Refused(reason, _)) => {
+                let (_, Start { ballot, .. }) = self.start.take().ok_or(Loss::Contradiction)?;
+                self.phase = Phase::Idle;
+                desk.tell(Event::StartRefused { ballot, reason });
+            }
+            _ => return Err(Loss::Contradiction),
+        }
+        Ok(())
+    }
+
+    fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        let said = stands.header;
+        let next = said.voted;
+        match self.phase {
+            Phase::Started => {
+                if Some(said.ballot) != self.ballot() {
+                    return Err(Loss::Contradiction);
+                }
+                self.upkeep.on_next(next, desk.frames.cells());
+                self.waiting.on_next(stands.asked, next);
+                self.reads.on_stands(stands, desk);
+            }
+            Phase::Looking(serial) if stands.serial >= serial => {
+                let (from, cells) = (self.upkeep.given_to(), desk.frames.cells());
+                let fits = from <= next && next - from <= cells && self.upkeep.known_to() <= next;
+                if said.ballot != PackedBallot::NONE || !fits {
+                    return Err(Loss::Contradiction);
+                }
+                self.reader.clear();
+                (from..next).for_each(|slot| self.reader.want(slot));
+                self.phase = Phase::Reading { next };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_cell(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
+        let said = &heard.header;
+        let (Some((ballot, _)), slot) = (self.start, Slot(said.slot)) else {
+            return Ok(());
+        };
+        let taking_back = match self.phase {
+            Phase::Started if said.ballot == ballot => false,
+            // [offload-12] What was read before it was stopped and drained is not all that it holds.
+            Phase::Reading { .. } if said.ballot == PackedBallot::NONE => true,
+            _ => return Ok(()),
+        };
+        let is_held = said.voted == ballot.0;
+        if !self.reader.hear(slot.0) {
+            return Ok(());
+        }
+        if !taking_back {
+            // An empty one below the next slot is being written: its turn comes again.
+            return if is_held {
+                self.on_given(heard, cells)
+            } else {
+                Ok(())
+            };
+        }
+        if !is_held && self.upkeep.is_known(slot.0) {
+            return Err(Loss::Contradiction);
+        }
+        let held = heard.held();
+        if is_held && held.is_none() {
+            return Err(Loss::Unreadable { slot });
+        }
+        self.found.insert(slot.0, held.filter(|_| is_held));
+        Ok(())
+    }
+
+    /// No step runs that saw the device started, and nothing is on its way that such a step answered.
+    pub(crate) fn on_drained(&mut self) {
+        match self.phase {
+            Phase::Draining(End::TakeBack, true) => {
+                self.phase = Phase::Looking(self.ask.want());
+            }
+            Phase::Draining(end, true) => {
+                self.phase = Phase::Idle;
+                if end == End::Stop {
+                    self.ends.push(Event::Stopped);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything that is due.
+    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        if matches!(self.phase, Phase::Reading { .. }) && self.reader.is_idle() {
+            self.tell_taken_back(desk);
+        }
+        self.end(desk);
+        self.begin(desk);
+        desk.events.append(&mut self.ends);
+        self.reads.tell_failed(desk);
+        match &mut self.phase {
+            Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => {
+                call.advance(desk)?;
+            }
+            Phase::Draining(_, begun) if !*begun => {
+                *begun = true;
+                desk.drain();
+            }
+            Phase::Started => self.keep_up(desk)?,
+            Phase::Draining(..) | Phase::Looking(_) | Phase::Reading { .. } | Phase::Idle => {}
+        }
+        self.reader.advance(desk)?;
+        self.ask.advance(desk)
+    }
+
+    fn keep_up(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        self.upkeep.tell(desk, &mut self.waiting);
+        let held = self.waiting.is_held(desk.now);
+        self.upkeep.advance(desk, &mut self.reader, held)?;
+        let given_to = self.upkeep.given_to();
+        let doubt = self.waiting.advance(desk, given_to);
+        let probe = desk.now >= self.ask.heard().plus_us(desk.pace().probe_us);
+        if (doubt || probe) && !self.ask.is_open() {
+            self.ask.want();
+        }
+        Ok(())
+    }
+
+    /// An end that was asked for and whose turn has come.
+    fn end(&mut self, desk: &mut Desk<'_>) {
+        let Some(wish) = self.end_wanted else {
+            return;
+        };
+        match &mut self.phase {
+            // What it gave out is known when it is known whether it started; who stops does not care.
+            Phase::Starting(_) if wish == End::TakeBack => return,
+            Phase::Booting(_) => return,
+            Phase::Starting(_) | Phase::Started => {
+                self.upkeep.pause();
+                self.reader.clear();
+                self.found.clear();
+                self.phase = stopping(wish, desk);
+            }
+            Phase::Stopping(_, end) | Phase::Draining(end, _) => match (&end, wish) {
+                (End::TakeBack, End::TakeBack) => {}
+                (End::Begin | End::Stop, _) | (_, End::Stop | End::Begin) => *end = End::Stop,
+            },
+            // Drained: stepping down needs nothing more.
+            Phase::Looking(_) | Phase::Reading { .. } if wish == End::Stop => {
+                self.reader.clear();
+                self.phase = Phase::Idle;
+                self.ends.push(Event::Stopped);
+            }
+            Phase::Looking(_) | Phase::Reading { .. } => {}
+            Phase::Idle => self.ends.push(Event::Stopped),
+        }
+        self.end_wanted = None;
+    }
+
+    /// A start whose turn has come.
+    fn begin(&mut self, desk: &mut Desk<'_>) {
+        if !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        let Some((ballot, start)) = self.wanted.take() else {
+            return;
+        };
+        let header = desk.frames.start(ballot, &start);
+        self.start = Some((ballot, start));
+        self.upkeep.begin(start.first.0, start.limit.0);
+        self.reader.clear();
+        self.ask.forget();
+        self.waiting.forget_sent();
+        self.phase = Phase::Starting(Call::new(Program::Coordinator, header));
+    }
+
+    fn tell_taken_back(&mut self, desk: &mut Desk<'_>) {
+        let (Phase::Reading { next }, Some((ballot, _))) = (&self.phase, self.start.take()) else {
+            return;
+        };
+        let next = Slot(*next);
+        let (mut given, mut holes) = (Vec::new(), Vec::new());
+        for (slot, held) in core::mem::take(&mut self.found) {
+            match held {
+                Some(held) => given.push(held),
+                None => holes.push(Slot(slot)),
+            }
+        }
+        self.waiting.on_taken_back(&given, desk.frames.shape().room);
+        self.phase = Phase::Idle;
+        desk.tell(Event::TakenBack {
+            ballot: ballot.ballot(),
+            next,
+            given,
+            holes,
+        });
+    }
+
+    /// Whether the device took the boot that it was told.
+    pub(crate) const fn is_booted(&self) -> bool {
+        !matches!(self.phase, Phase::Booting(_))
+    }
+
+    /// When something is due next.
+    pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
+        let (call, started) = match &self.phase {
+            Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => {
+                (Some(call.due(pace)), false)
+            }
+            Phase::Started => (Some(self.ask.heard().plus_us(pace.probe_us)), true),
+            _ => (None, false),
+        };
+        let upkeep = self.upkeep.due(pace).chain(self.waiting.due(pace));
+        let questions = [call, self.reader.due(), self.ask.due(pace)];
+        let all = questions.into_iter().flatten();
+        all.chain(upkeep.filter(move |_| started))
+    }
+}
+
+fn stopping(end: End, desk: &Desk<'_>) -> Phase {
+    let stop = desk.frames.plain(Program::Coordinator, Type::Fence);
+    Phase::Stopping(Call::new(Program::Coordinator, stop), end)
+}

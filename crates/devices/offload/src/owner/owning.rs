@@ -1,0 +1,481 @@
+//! The owner of one device: wishes go in, events come out; a turn does what is due.
+
+use alloc::vec::Vec;
+
+use crate::{
+    Type,
+    header::{COORDINATOR, HINT},
+    port::{Device, Drained, Program, Shape},
+};
+use quorate_core::{ballot::Ballot, slot::Slot, time::Time, value::Value};
+
+use crate::owner::{
+    desk::Desk,
+    event::{Event, Held, Loss, Start},
+    frames::{Frames, Heard},
+    giving::Giving,
+    ring::Ring,
+    value::{NotCarried, descriptor, value},
+    voting::Voting,
+    waiting::NotSubmitted,
+};
+
+/// How patient an owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// A call, a question or a value is repeated after this long without an answer, in microseconds.
+    pub answer_us: u64,
+    /// A call or question is made this often at most; then the device is lost.
+    pub tries: u32,
+    /// A slot that is missing is read, and one that is undecided repeated, after this long, in microseconds.
+    pub slot_us: u64,
+    /// A device that works is asked how it stands this often, in microseconds.
+    pub probe_us: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            answer_us: 10_000,
+            tries: 50,
+            slot_us: 5_000,
+            probe_us: 50_000,
+        }
+    }
+}
+
+/// Whose calls they are, and to whom ([offload-17]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The process's start: above 0, and above that of every earlier process that owned the device.
+    pub owner_boot: u32,
+    /// The device's, drawn once each time it gets power: above 0. Only a device that has none yet, or this one, obeys.
+    pub device_boot: u32,
+    /// How many submitted values are on their way to the coordinator at most.
+    pub window: u64,
+    /// How patient it is.
+    pub pace: Pace,
+}
+
+/// What an owner noticed, for metrics. Nothing here falls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames off the port that are no whole frames of the group.
+    pub foreign: u64,
+    /// Votes for what is no value, or whose bytes are others.
+    pub unbelieved: u64,
+    /// Calls of control, repeated ones included.
+    pub calls: u64,
+    /// Frames that the device lost for lack of room.
+    pub lost: u64,
+}
+
+/// What a drain is at.
+#[derive(Clone, Copy, Debug)]
+enum Drain {
+    None,
+    /// Since when, and how often it was looked at.
+    Begun(Time, u32),
+    /// No step runs; what such steps answered may still be there to be taken.
+    Over,
+}
+
+/// The owner of one device.
+#[derive(Debug)]
+pub struct Owner {
+    settings: Settings,
+    frames: Frames,
+    counter: u64,
+    voting: Voting,
+    giving: Giving,
+    drain: Drain,
+    /// Decisions that were told, of one ballot.
+    decided: (u64, Ring),
+    /// Decisions are told, whoever's ballot they are of.
+    listens: bool,
+    lost: Option<Loss>,
+    /// How often the device is known to have forgotten.
+    forgot: u64,
+    counts: Counts,
+    now: Time,
+    /// Whether a wish waits for a turn.
+    is_due: bool,
+    frame: Vec<u8>,
+}
+
+impl Owner {
+    /// Tells the device its boot first. What the device was armed with before is not known until a fence.
+    ///
+    /// # Panics
+    /// If a boot is 0, the cells are no power of two, or the room is no room.
+    pub fn new(settings: Settings, shape: Shape) -> Self {
+        assert!(settings.owner_boot > 0, "owners' boots begin at 1");
+        assert!(settings.device_boot > 0, "devices' boots begin at 1");
+        assert!(shape.cells.is_power_of_two(), "{} cells", shape.cells);
+        let fits = shape.room <= crate::header::ROOM_BYTES_MAX;
+        assert!(
+            fits && shape.room.is_multiple_of(8),
+            "a room of {} bytes",
+            shape.room
+        );
+        let frames = Frames::new(shape);
+        let boot = |program| frames.plain(program, Type::Boot);
+        Self {
+            voting: Voting::new(boot(Program::Acceptor), &shape),
+            giving: Giving::new(boot(Program::Coordinator), &shape, settings.window),
+            settings,
+            frames,
+            counter: 0,
+            drain: Drain::None,
+            decided: (0, Ring::new(shape.cells.into())),
+            listens: false,
+            lost: None,
+            forgot: 0,
+            counts: Counts::default(),
+            now: Time(0),
+            is_due: true,
+            frame: Vec::new(),
+        }
+    }
+
+    /// [offload-5] The acceptor shall vote in this ballot, from this slot on. The replica raised its promise to it, and
+    /// fenced before. It ends with [`Event::Armed`], [`Event::ArmRefused`], or a fence.
+    pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
+        self.voting.arm(ballot, position, floor);
+        self.is_due = true;
+    }
+
+    /// [offload-8] Disarm, drain, read out, check the boot. It ends with [`Event::Fenced`]; nothing of a later arm is sent
+    /// before. An owner that was restarted fences first.
+    pub fn fence(&mut self) {
+        self.voting.fence();
+        self.is_due = true;
+    }
+
+    /// [offload-10] A fence whose votes nobody needs: where they are hints, or of an owner of before. It reads nothing out,
+    /// and its [`Event::Fenced`] has no votes.
+    pub fn disarm(&mut self) {
+        self.voting.disarm();
+        self.is_due = true;
+    }
+
+    /// [offload-5] The coordinator shall give out slots. It ends with [`Event::Started`] or [`Event::StartRefused`], or
+    /// what ends a start.
+    pub fn start(&mut self, start: Start) {
+        self.giving.start(start);
+        self.is_due = true;
+    }
+
+    /// [offload-12] Stop, drain, check the boot, read what was given out. It ends with [`Event::TakenBack`], or with
+    /// [`Event::Stopped`] if there is no start to take back.
+    pub fn take_back(&mut self) {
+        self.giving.take_back();
+        self.is_due = true;
+    }
+
+    /// Stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also a take-back that is not over.
+    pub fn stop(&mut self) {
+        self.giving.stop();
+        self.is_due = true;
+    }
+
+    /// [offload-14] Both programs may forget what is below; the coordinator may give out slots up to the limit. It is sent
+    /// when it is worth a call. `floor` is at most what this replica knows as decided and keeps itself.
+    pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
+        let votes = self.voting.tap.raise_floor(floor);
+        let gives = self.giving.upkeep.raise_floor(floor, limit);
+        // Said again and again, it wakes nobody.
+        self.is_due |= votes || gives;
+    }
+
+    /// A value for the coordinator; it waits until it is seen given out, whatever is lost. It may be given out more than
+    /// once, in slots of their own.
+    pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
+        let named = descriptor(&value, bytes, self.frames.shape().room)
+            .map_err(NotSubmitted::NotCarried)?;
+        if self.giving.waiting.len() as u64 >= self.frames.cells() {
+            return Err(NotSubmitted::Full);
+        }
+        self.giving.waiting.push(named, value, bytes);
+        self.is_due = true;
+        Ok(())
+    }
+
+    /// [offload-15] Offers a value to the coordinator of another member, once. Nobody says whether it arrived: what is not
+    /// seen decided soon goes another way.
+    pub fn offer(
+        &mut self,
+        device: &mut dyn Device,
+        value: &Value,
+        bytes: &[u8],
+    ) -> Result<(), NotCarried> {
+        let named = descriptor(value, bytes, self.frames.shape().room)?;
+        let header = self.frames.submit(named);
+        device.send(self.frames.make_for_all(&header, bytes));
+        Ok(())
+    }
+
+    /// [offload-11] Whether decisions are told of ballots, too, that this owner has no part in.
+    pub const fn listen(&mut self, listens: bool) {
+        self.listens = listens;
+    }
+
+    /// How many submitted values were not seen given out.
+    pub fn waiting(&self) -> usize {
+        self.giving.waiting.len()
+    }
+
+    /// Whether another value would be on its way soon: no more wait than are on their way.
+    pub fn has_room(&self) -> bool {
+        (self.giving.waiting.len() as u64) < 2 * self.settings.window
+    }
+
+    /// The boot of the device that this owner means.
+    pub const fn device_boot(&self) -> u32 {
+        self.settings.device_boot
+    }
+
+    /// [offload-9] An owner like this one of the same device, after that lost power: what it says from now on it says with
+    /// another boot.
+    #[must_use]
+    pub fn after_power(&self, found: u32) -> Self {
+        let boot = if found == 0 {
+            self.settings.device_boot.wrapping_add(1).max(1)
+        } else {
+            found
+        };
+        let settings = Settings {
+            device_boot: boot,
+            ..self.settings
+        };
+        Self {
+            forgot: self.forgot,
+            ..Self::new(settings, *self.frames.shape())
+        }
+    }
+
+    /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it by itself.
+    pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
+        self.giving.waiting.withdraw()
+    }
+
+    /// [offload-18] Asks the coordinator for its next slot. It ends with [`Event::Next`], unless the device is lost.
+    pub fn look_next(&mut self, token: u64) {
+        self.giving.look_next(token);
+        self.is_due = true;
+    }
+
+    /// What was noticed.
+    pub const fn counts(&self) -> Counts {
+        Counts {
+            unbelieved: self.voting.tap.unbelieved,
+            calls: self.counter,
+            ..self.counts
+        }
+    }
+
+    /// Why the device is given up, if it is.
+    pub const fn lost(&self) -> Option<Loss> {
+        self.lost
+    }
+
+    /// Takes what came off the port, and does what is due.
+    pub fn turn(&mut self, now: Time, device: &mut dyn Device, events: &mut Vec<Event>) {
+        (self.now, self.is_due) = (now, false);
+        if self.lost.is_some() {
+            return;
+        }
+        if let Err(why) = self.work(device, events) {
+            self.lost = Some(why);
+            events.push(Event::Lost { why });
+        }
+    }
+
+    /// When the next turn is due without a frame; `None`: not before one, or a wish.
+    pub fn wake_at(&self) -> Option<Time> {
+        if self.lost.is_some() {
+            return None;
+        }
+        if self.is_due {
+            return Some(self.now);
+        }
+        let pace = &self.settings.pace;
+        let drain = match self.drain {
+            Drain::None => None,
+            // Its end is not told; who runs the device may look earlier.
+            Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
+            Drain::Over => return Some(self.now),
+        };
+        let parts = self.voting.due(pace).chain(self.giving.due(pace));
+        let parts = parts.chain(drain);
+        // What was due in the last turn and was not done waits for a frame.
+        parts.filter(|due| *due > self.now).min()
+    }
+
+    fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
+        // [offload-9] It says so itself, and nobody need wait until it does not answer.
+        let forgot = device.forgot();
+        if forgot > self.forgot {
+            self.forgot = forgot;
+            return Err(Loss::Boot { found: 0 });
+        }
+        // Before frames are taken: then all that belongs to what drained is among them.
+        self.look_at_drain(device)?;
+        let emptied = self.take_all(device, events)?;
+        if emptied && matches!(self.drain, Drain::Over) {
+            self.drain = Drain::None;
+            self.voting.on_drained(self.frames.cells());
+            self.giving.on_drained();
+        }
+        let lost = device.lost();
+        if lost > self.counts.lost {
+            self.counts.lost = lost;
+            self.voting.tap.on_lost(self.now, &self.settings.pace);
+            self.giving.on_lost();
+        }
+        let (mut desk, voting, giving) = self.desk(device, events);
+        voting.advance(&mut desk)?;
+        giving.advance(&mut desk)?;
+        if desk.draining {
+            self.drain = Drain::Begun(self.now, 0);
+        }
+        Ok(())
+    }
+
+    fn desk<'a>(
+        &'a mut self,
+        device: &'a mut dyn Device,
+        events: &'a mut Vec<Event>,
+    ) -> (Desk<'a>, &'a mut Voting, &'a mut Giving) {
+        let desk = Desk {
+            now: self.now,
+            settings: &self.settings,
+            frames: &mut self.frames,
+            counter: &mut self.counter,
+            device,
+            draining: false,
+            events,
+        };
+        (desk, &mut self.voting, &mut self.giving)
+    }
+
+    fn look_at_drain(&mut self, device: &mut dyn Device) -> Result<(), Loss> {
+        if let Drain::Begun(since, looks) = self.drain {
+            let Pace {
+                answer_us, tries, ..
+            } = self.settings.pace;
+            let patience = answer_us.saturating_mul(tries.into());
+            match device.drained() {
+                Drained::Over => self.drain = Drain::Over,
+                // A process that stood still finds its patience gone, and its device's thread has stood still with it.
+                Drained::NotYet if looks < tries || self.now.since_us(since) < patience => {
+                    self.drain = Drain::Begun(since, looks.saturating_add(1));
+                }
+                Drained::NotYet | Drained::Unknown => return Err(Loss::Drain),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes frames; whether none is left. Not more than a ring or two in one turn, or a reactor would wait.
+    fn take_all(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<bool, Loss> {
+        let mut frame = core::mem::take(&mut self.frame);
+        let most = self.frames.cells().saturating_mul(2).saturating_add(256);
+        let mut emptied = false;
+        for _ in 0..most {
+            let Some(program) = device.take(&mut frame) else {
+                emptied = true;
+                break;
+            };
+            match self.frames.hear(&frame) {
+                Some(heard) => self.hear(program, &heard, device, events)?,
+                None => self.counts.foreign += 1,
+            }
+        }
+        self.is_due |= !emptied;
+        self.frame = frame;
+        Ok(emptied)
+    }
+
+    fn hear(
+        &mut self,
+        program: Program,
+        heard: &Heard<'_>,
+        device: &mut dyn Device,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Loss> {
+        let said = &heard.header;
+        if !heard.own {
+            // Of others, only what a coordinator counted is of use.
+            if said.kind == Type::Decided {
+                self.on_decided(heard, events);
+            }
+            return Ok(());
+        }
+        let (voting, giving) = (self.voting.is_booted(), self.giving.is_booted());
+        let booted = match program {
+            Program::Acceptor => voting,
+            Program::Coordinator => giving,
+        };
+        // [offload-9] Whatever it says, it says with another memory.
+        if booted && said.boot != self.settings.device_boot {
+            return Err(Loss::Boot { found: said.boot });
+        }
+        let cells = self.frames.cells();
+        match said.kind {
+            Type::Decided if booted => {
+                if said.flags & COORDINATOR != 0 && self.giving.ballot() == Some(said.ballot) {
+                    self.giving.on_given(heard, cells)?;
+                    self.giving.upkeep.on_decided(said.slot);
+                }
+                self.on_decided(heard, events);
+                return Ok(());
+            }
+            Type::Phase2b if booted && self.giving.ballot() == Some(said.ballot) => {
+                self.giving.on_given(heard, cells)?;
+            }
+            _ => {}
+        }
+        let (mut desk, voting, giving) = self.desk(device, events);
+        match program {
+            Program::Acceptor => voting.hear(heard, &mut desk),
+            Program::Coordinator => giving.hear(heard, &mut desk),
+        }
+    }
+
+    /// [offload-10] Only a count that decides, and only in a ballot that this owner is in. Each is told once.
+    fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
+        let said = &heard.header;
+        let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
+        // One of before is of no use: what it says is known, or asked for.
+        let listens = self.listens && said.ballot.0 >= self.decided.0;
+        if !(ours || listens) || said.flags & HINT != 0 {
+            return;
+        }
+        let Some((value, bytes)) = value(&said.value, heard.room) else {
+            return;
+        };
+        let (ballot, told) = &mut self.decided;
+        if *ballot != said.ballot.0 {
+            *ballot = said.ballot.0;
+            told.clear();
+        }
+        if !told.see(said.slot) {
+            return;
+        }
+        let (ballot, slot) = (said.ballot.ballot(), Slot(said.slot));
+        events.push(if ours {
+            Event::Decided {
+                ballot,
+                slot,
+                value,
+            }
+        } else {
+            let bytes = bytes.to_vec();
+            Event::Told {
+                ballot,
+                held: Held { slot, value, bytes },
+            }
+        });
+    }
+}

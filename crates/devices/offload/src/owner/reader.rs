@@ -1,0 +1,92 @@
+//! Reads cells of one program, a few at a time, again if there is no answer ([offload-7]).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::{Type, port::Program};
+use quorate_core::time::Time;
+
+use crate::owner::{desk::Desk, event::Loss, owning::Pace};
+
+/// Cells that are asked for at once: what a queue of a device holds easily.
+const ASKED_MAX: usize = 64;
+
+/// Which cells are wanted.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    program: Program,
+    wanted: BTreeSet<u64>,
+    asked: BTreeMap<u64, (Time, u32)>,
+    /// Not before the next question is late.
+    due: Option<Time>,
+}
+
+impl Reader {
+    pub(crate) const fn new(program: Program) -> Self {
+        Self {
+            program,
+            wanted: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            due: None,
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.program);
+    }
+
+    pub(crate) fn want(&mut self, slot: u64) {
+        if !self.asked.contains_key(&slot) {
+            self.wanted.insert(slot);
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.wanted.is_empty() && self.asked.is_empty()
+    }
+
+    pub(crate) fn due(&self) -> Option<Time> {
+        let room = self.asked.len() < ASKED_MAX && !self.wanted.is_empty();
+        if room { Some(Time(0)) } else { self.due }
+    }
+
+    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        while self.asked.len() < ASKED_MAX
+            && let Some(slot) = self.wanted.pop_first()
+        {
+            self.asked.insert(slot, (desk.now, 1));
+            read(self.program, slot, desk);
+            let late = desk.now.plus_us(desk.pace().answer_us);
+            self.due = Some(self.due.map_or(late, |due| due.min(late)));
+        }
+        if self.due.is_none_or(|due| desk.now < due) {
+            return Ok(());
+        }
+        let Pace {
+            answer_us, tries, ..
+        } = *desk.pace();
+        for (slot, (sent, tried)) in &mut self.asked {
+            if desk.now < sent.plus_us(answer_us) {
+                continue;
+            }
+            if *tried >= tries {
+                return Err(Loss::NoAnswer);
+            }
+            (*sent, *tried) = (desk.now, *tried + 1);
+            read(self.program, *slot, desk);
+        }
+        let first = self.asked.values().map(|(sent, _)| *sent).min();
+        self.due = first.map(|sent| sent.plus_us(answer_us));
+        Ok(())
+    }
+
+    /// Whether the cell of this slot was asked for; it is not any more.
+    pub(crate) fn hear(&mut self, slot: u64) -> bool {
+        self.asked.remove(&slot).is_some()
+    }
+}
+
+fn read(program: Program, slot: u64, desk: &mut Desk<'_>) {
+    let mut header = desk.frames.plain(program, Type::Read);
+    header.slot = slot;
+    desk.put(program, &header, &[]);
+}

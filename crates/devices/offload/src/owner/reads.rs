@@ -1,0 +1,52 @@
+//! Who asked for the coordinator's next slot, and which question must be answered for it ([offload-18]).
+
+use alloc::vec::Vec;
+
+use quorate_core::slot::Slot;
+
+use crate::owner::{
+    ask::{Ask, Serial, Stands},
+    desk::Desk,
+    event::Event,
+};
+
+/// Reads that wait at once; more are answered with nothing.
+const READS_MAX: usize = 1024;
+
+/// All that wait, and those that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    waiting: Vec<(Serial, u64)>,
+    failed: Vec<u64>,
+}
+
+impl Reads {
+    /// The question leaves after the read arrived. `is_started`: nobody else gives out slots.
+    pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut Ask) {
+        if is_started && self.waiting.len() < READS_MAX {
+            self.waiting.push((ask.want(), token));
+        } else {
+            self.failed.push(token);
+        }
+    }
+
+    /// The coordinator stops.
+    pub(crate) fn fail_all(&mut self) {
+        let tokens = self.waiting.drain(..).map(|(_, token)| token);
+        self.failed.extend(tokens);
+    }
+
+    pub(crate) fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) {
+        let next = Some(Slot(stands.header.voted));
+        let answered = |(serial, _): &mut (Serial, u64)| *serial <= stands.serial;
+        for (_, token) in self.waiting.extract_if(.., answered) {
+            desk.tell(Event::Next { token, next });
+        }
+    }
+
+    pub(crate) fn tell_failed(&mut self, desk: &mut Desk<'_>) {
+        for token in self.failed.drain(..) {
+            desk.tell(Event::Next { token, next: None });
+        }
+    }
+}

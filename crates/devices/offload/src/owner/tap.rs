@@ -1,0 +1,175 @@
+//! What an armed acceptor needs: its votes told once, holes of the tap read, its floor raised.
+
+use crate::{
+    Header, Type,
+    port::{Program, Shape},
+};
+use quorate_core::{slot::Slot, time::Time};
+
+use crate::owner::{
+    call::{Answer, Call},
+    desk::Desk,
+    event::{Event, Loss},
+    frames::Heard,
+    owning::{Pace, Settings},
+    reader::Reader,
+    ring::Ring,
+    stuck::Stuck,
+};
+
+/// Holes that are looked at together.
+const HOLES_MAX: usize = 16;
+
+/// The tap of one acceptor, in one arming.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    /// The device's floor, as it last said.
+    pub(crate) floor: u64,
+    /// The highest that it was told.
+    told_floor: u64,
+    wanted_floor: u64,
+    call: Option<Call>,
+    told: Ring,
+    /// Every slot from the floor to here was told.
+    told_to: u64,
+    /// One past the highest slot that it voted for.
+    highest: u64,
+    hole: Stuck,
+    /// A floor that may be raised while nothing happens.
+    idle: Stuck,
+    /// When to look for votes behind everything that was heard.
+    sweep: Option<Time>,
+    /// Votes for what is no value.
+    pub(crate) unbelieved: u64,
+}
+
+impl Tap {
+    pub(crate) fn new(shape: &Shape) -> Self {
+        Self {
+            floor: 0,
+            told_floor: 0,
+            wanted_floor: 0,
+            call: None,
+            told: Ring::new(shape.cells.into()),
+            told_to: 0,
+            highest: 0,
+            hole: Stuck::default(),
+            idle: Stuck::default(),
+            sweep: None,
+            unbelieved: 0,
+        }
+    }
+
+    /// Nothing of it goes on: what follows is a fence, or another record.
+    pub(crate) fn pause(&mut self) {
+        (self.call, self.sweep) = (None, None);
+    }
+
+    /// Armed with this floor; `again`: in the same ballot, without a fence between.
+    pub(crate) fn begin(&mut self, floor: u64, again: bool) {
+        self.pause();
+        self.told_floor = self.told_floor.max(floor);
+        if !again {
+            self.told.clear();
+            (self.told_to, self.highest) = (floor, floor);
+        }
+    }
+
+    /// [offload-14] Whether it is news.
+    pub(crate) fn raise_floor(&mut self, floor: Slot) -> bool {
+        let before = self.wanted_floor;
+        self.wanted_floor = before.max(floor.0);
+        self.wanted_floor > before
+    }
+
+    /// Something was lost for lack of room.
+    pub(crate) fn on_lost(&mut self, now: Time, pace: &Pace) {
+        if self.sweep.is_none() {
+            self.sweep = Some(now.plus_us(pace.slot_us));
+        }
+    }
+
+    /// A vote in the armed ballot, from the tap or read.
+    pub(crate) fn on_vote(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) {
+        let slot = heard.header.slot;
+        let top = self.told_floor.max(self.floor);
+        let within = slot >= self.floor && slot.saturating_sub(top) < desk.frames.cells();
+        if !within || self.told.has(slot) {
+            return;
+        }
+        let Some(vote) = heard.held() else {
+            self.unbelieved += 1;
+            return;
+        };
+        self.told.see(slot);
+        self.highest = self.highest.max(slot.saturating_add(1));
+        desk.tell(Event::Voted(vote));
+    }
+
+    /// Whether a frame answers the call for a higher floor.
+    pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> bool {
+        let Some(answer) = self
+            .call
+            .as_mut()
+            .and_then(|call| call.hear(said, settings))
+        else {
+            return false;
+        };
+        self.call = None;
+        let floor = match answer {
+            Answer::Done(said) => said.slot,
+            // It has a higher one.
+            Answer::Refused(_, said) => said.voted,
+        };
+        self.floor = self.floor.max(floor);
+        true
+    }
+
+    /// What is due while it is armed.
+    pub(crate) fn keep_up(&mut self, desk: &mut Desk<'_>, reader: &mut Reader) -> Result<(), Loss> {
+        self.raise(desk)?;
+        let cells = desk.frames.cells();
+        if self.sweep.is_some_and(|due| desk.now >= due) && reader.is_idle() {
+            self.sweep = None;
+            let all = self.floor..self.floor.saturating_add(cells);
+            all.filter(|slot| !self.told.has(*slot))
+                .for_each(|slot| reader.want(slot));
+        }
+        // A hole of the tap, or of the acceptor: only its cell says which.
+        let first = self.told.first_unseen(self.told_to.max(self.floor));
+        self.told_to = first;
+        let hole = (first < self.highest).then_some(first);
+        if self.hole.is_due(desk.now, hole, desk.pace().slot_us) {
+            let holes = (first..self.highest).filter(|slot| !self.told.has(*slot));
+            holes.take(HOLES_MAX).for_each(|slot| reader.want(slot));
+        }
+        Ok(())
+    }
+
+    /// [offload-14] Only when it is worth a call: an eighth of the ring, or nothing was in flight above it for a while.
+    fn raise(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        if let Some(call) = &mut self.call {
+            return call.advance(desk);
+        }
+        let gain = self.wanted_floor.saturating_sub(self.floor);
+        let idle = gain > 0 && self.wanted_floor >= self.highest;
+        let (idle, slot_us) = (idle.then_some(self.highest), desk.pace().slot_us);
+        let idle = self.idle.is_due(desk.now, idle, slot_us);
+        if !idle && gain < (desk.frames.cells() / 8).max(1) {
+            return Ok(());
+        }
+        let mut header = desk.frames.plain(Program::Acceptor, Type::Floor);
+        header.slot = self.wanted_floor;
+        self.told_floor = self.told_floor.max(self.wanted_floor);
+        let mut call = Call::new(Program::Acceptor, header);
+        call.advance(desk)?;
+        self.call = Some(call);
+        Ok(())
+    }
+
+    pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
+        let call = self.call.as_ref().map(|call| call.due(pace));
+        let stuck = [&self.hole, &self.idle].map(|stuck| stuck.due(pace.slot_us));
+        stuck.into_iter().chain([call, self.sweep]).flatten()
+    }
+}

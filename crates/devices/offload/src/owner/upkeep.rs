@@ -1,0 +1,230 @@
+//! What a started coordinator needs: its slots told in order, the undecided ones repeated, floor and limit raised.
+
+use alloc::collections::BTreeMap;
+
+use crate::{
+    Descriptor, Header, Type,
+    port::{Program, Shape},
+};
+use quorate_core::{slot::Slot, time::Time};
+
+use crate::owner::{
+    call::{Answer, Call},
+    desk::Desk,
+    event::{Event, Held, Loss},
+    owning::{Pace, Settings},
+    reader::Reader,
+    ring::Ring,
+    stuck::Stuck,
+    waiting::Waiting,
+};
+
+/// Slots that are repeated together.
+const TICKS_MAX: usize = 8;
+/// Gaps that are read together.
+const GAPS_MAX: usize = 64;
+
+/// The slots of one start.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    /// Every slot below was told.
+    given_to: u64,
+    /// What is known behind a gap.
+    ahead: BTreeMap<u64, (Descriptor, Held)>,
+    /// What the coordinator said that its next slot is.
+    next: u64,
+    decided: Ring,
+    decided_to: u64,
+    floor: u64,
+    limit: u64,
+    /// Floor and limit that are wanted.
+    wanted: (u64, u64),
+    call: Option<Call>,
+    gap: Stuck,
+    undecided: Stuck,
+    /// A floor or limit that may be raised while nothing happens.
+    idle: Stuck,
+}
+
+impl Upkeep {
+    pub(crate) fn new(shape: &Shape) -> Self {
+        Self {
+            given_to: 0,
+            ahead: BTreeMap::new(),
+            next: 0,
+            decided: Ring::new(shape.cells.into()),
+            decided_to: 0,
+            floor: 0,
+            limit: 0,
+            wanted: (0, 0),
+            call: None,
+            gap: Stuck::default(),
+            undecided: Stuck::default(),
+            idle: Stuck::default(),
+        }
+    }
+
+    /// A start: nothing of those before counts any more.
+    pub(crate) fn begin(&mut self, first: u64, limit: u64) {
+        (self.given_to, self.next, self.decided_to) = (first, first, first);
+        (self.floor, self.limit) = (first, limit);
+        self.wanted.1 = self.wanted.1.max(limit);
+        self.ahead.clear();
+        self.decided.clear();
+        self.call = None;
+        (self.gap, self.undecided) = (Stuck::default(), Stuck::default());
+    }
+
+    /// A limit belongs to a start.
+    pub(crate) const fn forget_limit(&mut self) {
+        self.wanted.1 = 0;
+    }
+
+    /// Every slot below was told by [`Event::Given`].
+    pub(crate) const fn given_to(&self) -> u64 {
+        self.given_to
+    }
+
+    /// One past the last slot that is known to be given out.
+    pub(crate) fn known_to(&self) -> u64 {
+        let ahead = self.ahead.keys().next_back();
+        ahead.map_or(self.given_to, |slot| slot.saturating_add(1))
+    }
+
+    pub(crate) fn is_known(&self, slot: u64) -> bool {
+        self.ahead.contains_key(&slot)
+    }
+
+    /// [offload-14] Whether it is news.
+    pub(crate) fn raise_floor(&mut self, floor: Slot, limit: Slot) -> bool {
+        let before = self.wanted;
+        self.wanted = (before.0.max(floor.0), before.1.max(limit.0));
+        self.wanted != before
+    }
+
+    /// What a slot was given to, whoever says it. Two values are one too many ([count-1]).
+    pub(crate) fn know(&mut self, named: Descriptor, held: Held, cells: u64) -> Result<(), Loss> {
+        let slot = held.slot.0;
+        if slot < self.given_to || slot - self.given_to >= cells {
+            return Ok(());
+        }
+        let (before, _) = self.ahead.entry(slot).or_insert((named, held));
+        if *before == named {
+            Ok(())
+        } else {
+            Err(Loss::Contradiction)
+        }
+    }
+
+    /// Tells what is next in order.
+    pub(crate) fn tell(&mut self, desk: &mut Desk<'_>, waiting: &mut Waiting) {
+        while let Some((named, held)) = self.ahead.remove(&self.given_to) {
+            waiting.on_given(&named);
+            desk.tell(Event::Given(held));
+            self.given_to += 1;
+        }
+    }
+
+    pub(crate) fn on_decided(&mut self, slot: u64) {
+        if slot >= self.decided_to && slot - self.decided_to < self.decided.cells() {
+            self.decided.see(slot);
+        }
+    }
+
+    /// The coordinator's next slot.
+    pub(crate) fn on_next(&mut self, next: u64, cells: u64) {
+        self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
+    }
+
+    /// Whether a frame answers the call for a higher floor.
+    pub(crate) fn hear(
+        &mut self,
+        said: &Header,
+        settings: &Settings,
+        waiting: &mut Waiting,
+    ) -> bool {
+        let Some(answer) = self
+            .call
+            .as_mut()
+            .and_then(|call| call.hear(said, settings))
+        else {
+            return false;
+        };
+        let header = self.call.take().map(|call| call.asked());
+        if let (Answer::Done(said), Some(asked)) = (answer, header) {
+            (self.floor, self.limit) = (said.slot, self.limit.max(asked.voted));
+            waiting.resume();
+        }
+        true
+    }
+
+    /// What is due while it is started. `is_open`: whether values wait for room.
+    pub(crate) fn advance(
+        &mut self,
+        desk: &mut Desk<'_>,
+        reader: &mut Reader,
+        is_open: bool,
+    ) -> Result<(), Loss> {
+        let slot_us = desk.pace().slot_us;
+        // What the replica counts as decided needs no repetition.
+        let decided = self.decided_to.max(self.wanted.0.min(self.given_to));
+        self.decided_to = self.decided.first_unseen(decided);
+        self.raise(desk, is_open)?;
+
+        let end = self.next.max(self.known_to());
+        let gap = (self.given_to < end).then_some(self.given_to);
+        if self.gap.is_due(desk.now, gap, slot_us) {
+            let gaps = (self.given_to..end).filter(|slot| !self.ahead.contains_key(slot));
+            gaps.take(GAPS_MAX).for_each(|slot| reader.want(slot));
+        }
+        // [offload-19] The oldest, and some behind it, since losses come in rows.
+        let undecided = (self.decided_to < self.given_to).then_some(self.decided_to);
+        if self.undecided.is_due(desk.now, undecided, slot_us) {
+            let slots = (self.decided_to..self.given_to).filter(|slot| !self.decided.has(*slot));
+            for slot in slots.take(TICKS_MAX) {
+                let mut header = desk.frames.plain(Program::Coordinator, Type::Tick);
+                header.slot = slot;
+                desk.put(Program::Coordinator, &header, &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// [offload-14] Only when it is worth a call: an eighth of the ring, or somebody waits, or nothing was in flight for a while.
+    fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
+        if let Some(call) = &mut self.call {
+            return call.advance(desk);
+        }
+        // Its cells above were not told yet, and must stay to be read.
+        let floor = self.wanted.0.min(self.given_to).max(self.floor);
+        let limit = self.wanted.1.max(self.limit);
+        let gain = (floor - self.floor).max(limit - self.limit);
+        let in_flight = self.decided_to < self.given_to.max(self.next);
+        let idle = (gain > 0 && !in_flight).then_some(self.given_to);
+        let idle = self.idle.is_due(desk.now, idle, desk.pace().slot_us);
+        let worth = gain >= (desk.frames.cells() / 8).max(1) || is_open || idle;
+        if gain == 0 || !worth {
+            return Ok(());
+        }
+        let header = Header {
+            slot: floor,
+            voted: limit,
+            ..desk.frames.plain(Program::Coordinator, Type::Floor)
+        };
+        let mut call = Call::new(Program::Coordinator, header);
+        call.advance(desk)?;
+        self.call = Some(call);
+        Ok(())
+    }
+
+    /// Nothing of it goes on: what follows is a stop.
+    pub(crate) fn pause(&mut self) {
+        self.call = None;
+    }
+
+    pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
+        let call = self.call.as_ref().map(|call| call.due(pace));
+        let stuck = [&self.gap, &self.undecided, &self.idle].map(|stuck| stuck.due(pace.slot_us));
+        stuck.into_iter().chain([call]).flatten()
+    }
+}

@@ -1,0 +1,273 @@
+//! Values of the core as descriptors of devices, and back: without loss, or not at all.
+//!
+//! Devices carry every kind but content and reconfiguration ([offload-15]), and **each of the six fits without loss**:
+//!
+//! | | kind | origin | its boot | counter | length | CRC |
+//! |---|--:|---|---|---|---|---|
+//! | no-op | 1 | 0 | 0 | 0 | 0 | 0 |
+//! | batch | 2 | origin | boot | counter | length | checksum |
+//! | close of a stream | 4 | owner | boot | number (32 bits) | 0 | 0 |
+//! | registration of a session | 5 | origin | boot | number | 0 | 0 |
+//! | end of a session | 6 | 0 | 0 | session | 0 | 0 |
+//! | fresh node id | 8 | 0 | 0 | nonce | 0 | 0 |
+//!
+//! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a room anyway, and is
+//! [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its bytes, and so is a descriptor's CRC; it
+//! is made again from the bytes on both ways ([value-2]). Fields without meaning are zero: equal values have equal
+//! descriptors, and a descriptor that has one set is no value.
+
+use crate::Descriptor;
+use quorate_core::{
+    node_id::NodeId,
+    value::{BatchName, StreamName, Value},
+};
+use quorate_wire::checksum;
+
+/// Why a device does not carry a value; it goes over TCP ([offload-15]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCarried {
+    /// Content and reconfiguration.
+    Kind,
+    /// Longer than the room.
+    TooLong,
+    /// The bytes are not those that the value names.
+    Bytes,
+}
+
+/// How a device names a value with these bytes. `room`: the bytes that a frame has for them.
+pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
+    let plain = |kind| Descriptor {
+        kind,
+        ..Descriptor::NONE
+    };
+    let named = match *value {
+        Value::NoOp => plain(1),
+        Value::Batch(name) => {
+            let length = u16::try_from(name.length).map_err(|_| NotCarried::TooLong)?;
+            if usize::from(length) > room {
+                return Err(NotCarried::TooLong);
+            }
+            if usize::from(length) != bytes.len() || checksum(bytes) != name.checksum {
+                return Err(NotCarried::Bytes);
+            }
+            return Ok(Descriptor {
+                kind: 2,
+                origin: name.origin.0,
+                origin_boot: name.boot,
+                counter: name.counter,
+                length,
+                crc: name.checksum,
+            });
+        }
+        Value::CloseStream(stream) => Descriptor {
+            origin: stream.owner.0,
+            origin_boot: stream.boot,
+            counter: stream.number.into(),
+            ..plain(4)
+        },
+        Value::RegisterSession {
+            origin,
+            boot,
+            number,
+        } => Descriptor {
+            origin: origin.0,
+            origin_boot: boot,
+            counter: number,
+            ..plain(5)
+        },
+        Value::ExpireSession { session } => Descriptor {
+            counter: session,
+            ..plain(6)
+        },
+        Value::AllocateNode { nonce } => Descriptor {
+            counter: nonce,
+            ..plain(8)
+        },
+        Value::Content { .. } | Value::Reconfigure { .. } => return Err(NotCarried::Kind),
+    };
+    if bytes.is_empty() {
+        Ok(named)
+    } else {
+        Err(NotCarried::Bytes)
+    }
+}
+
+/// The value of a descriptor, and its bytes out of the room; `None` if no value has that descriptor, or the bytes are others.
+pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
+    let bytes = room.get(..usize::from(named.length))?;
+    let value = match named.kind {
+        1 => Value::NoOp,
+        2 => Value::Batch(BatchName {
+            origin: NodeId(named.origin),
+            boot: named.origin_boot,
+            counter: named.counter,
+            length: named.length.into(),
+            checksum: named.crc,
+        }),
+        4 => Value::CloseStream(StreamName {
+            owner: NodeId(named.origin),
+            boot: named.origin_boot,
+            number: u32::try_from(named.counter).ok()?,
+        }),
+        5 => Value::RegisterSession {
+            origin: NodeId(named.origin),
+            boot: named.origin_boot,
+            number: named.counter,
+        },
+        6 => Value::ExpireSession {
+            session: named.counter,
+        },
+        8 => Value::AllocateNode {
+            nonce: named.counter,
+        },
+        _ => return None,
+    };
+    // The way back compares every field, and the checksum with the bytes.
+    let again = descriptor(&value, bytes, room.len());
+    (again == Ok(*named)).then_some((value, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{vec, vec::Vec};
+
+    use quorate_core::{ballot::Era, configuration::Change, node_id::Member};
+
+    use super::*;
+
+    const ROOM: usize = 64;
+
+    fn batch(bytes: &[u8]) -> Value {
+        Value::Batch(BatchName {
+            origin: NodeId(u32::MAX),
+            boot: 0x1234_5678,
+            counter: u64::MAX - 1,
+            length: u32::try_from(bytes.len()).unwrap(),
+            checksum: checksum(bytes),
+        })
+    }
+
+    /// Every kind that devices carry, fields full and empty.
+    fn carried() -> Vec<(Value, Vec<u8>)> {
+        let stream = StreamName {
+            owner: NodeId(0x8000_0001),
+            boot: u32::MAX,
+            number: u32::MAX,
+        };
+        let bare = [
+            Value::NoOp,
+            Value::CloseStream(stream),
+            Value::CloseStream(StreamName::default()),
+            Value::RegisterSession {
+                origin: NodeId(7),
+                boot: u32::MAX,
+                number: u64::MAX,
+            },
+            Value::ExpireSession { session: u64::MAX },
+            Value::ExpireSession { session: 0 },
+            Value::AllocateNode { nonce: 1 << 63 },
+        ];
+        let mut all: Vec<_> = bare.map(|value| (value, Vec::new())).into();
+        for bytes in [&b""[..], b"x", &[0; ROOM], &[0xff; ROOM - 1]] {
+            all.push((batch(bytes), bytes.to_vec()));
+        }
+        all
+    }
+
+    fn room(bytes: &[u8]) -> Vec<u8> {
+        let mut room = vec![0; ROOM];
+        room[..bytes.len()].copy_from_slice(bytes);
+        room
+    }
+
+    #[test]
+    fn every_kind_that_is_carried_comes_back() {
+        for (before, bytes) in carried() {
+            let named = descriptor(&before, &bytes, ROOM).unwrap();
+            assert!(named.is_carried(), "{before}");
+            assert_eq!(
+                value(&named, &room(&bytes)),
+                Some((before, &bytes[..])),
+                "{before}"
+            );
+        }
+    }
+
+    /// [value-2] Two descriptors of one value would be counted apart.
+    #[test]
+    fn a_changed_bit_is_another_value_or_none() {
+        for (before, bytes) in carried() {
+            let named = descriptor(&before, &bytes, ROOM).unwrap();
+            let changed = |change: &dyn Fn(&mut Descriptor)| {
+                let mut changed = named;
+                change(&mut changed);
+                let found = value(&changed, &room(&bytes)).map(|(value, _)| value);
+                assert_ne!(found, Some(before), "{changed:?}");
+            };
+            for bit in 0..8 {
+                changed(&|named| named.kind ^= 1 << bit);
+            }
+            for bit in 0..16 {
+                changed(&|named| named.length ^= 1 << bit);
+            }
+            for bit in 0..32 {
+                changed(&|named| named.origin ^= 1 << bit);
+                changed(&|named| named.origin_boot ^= 1 << bit);
+                changed(&|named| named.crc ^= 1 << bit);
+            }
+            for bit in 0..64 {
+                changed(&|named| named.counter ^= 1 << bit);
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_never_believed() {
+        let bytes = b"some commands";
+        let named = descriptor(&batch(bytes), bytes, ROOM).unwrap();
+        for at in 0..bytes.len() {
+            let mut room = room(bytes);
+            room[at] ^= 1;
+            assert_eq!(value(&named, &room), None, "byte {at}");
+        }
+        assert_eq!(value(&named, &bytes[..4]), None);
+        let mut other = *bytes;
+        other[3] ^= 1;
+        let refused = descriptor(&batch(bytes), &other, ROOM);
+        assert_eq!(refused, Err(NotCarried::Bytes));
+        let refused = descriptor(&Value::NoOp, bytes, ROOM);
+        assert_eq!(refused, Err(NotCarried::Bytes));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_never_cut() {
+        for long in [ROOM + 1, 0x1_0000, 0x1_0001] {
+            let bytes = vec![1; long];
+            let refused = descriptor(&batch(&bytes), &bytes, ROOM);
+            assert_eq!(refused, Err(NotCarried::TooLong), "{long} bytes");
+        }
+    }
+
+    /// [offload-15]
+    #[test]
+    fn content_and_reconfiguration_stay_on_tcp() {
+        let content = Value::Content {
+            stream: StreamName::default(),
+            offset: 1,
+        };
+        let change = Value::Reconfigure {
+            era: Era(1),
+            change: Change::Increment(Member::first(1)),
+        };
+        for stays in [content, change] {
+            assert_eq!(descriptor(&stays, b"", ROOM), Err(NotCarried::Kind));
+        }
+        for kind in [0, 3, 7, 9, u8::MAX] {
+            let named = Descriptor {
+                kind,
+                ..Descriptor::NONE
+            };
+            assert_eq!(value(&named, &[0; ROOM]), None, "kind {kind}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The acceptor's side: arms it, fences it, tells what it voted for.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use crate::{
+    Header, PackedBallot, Reason, Type,
+    port::{Program, Shape},
+};
+use quorate_core::{ballot::Ballot, slot::Slot, time::Time};
+
+use crate::owner::{
+    ask::{Ask, Serial, Stands},
+    call::{Answer, Call},
+    desk::Desk,
+    event::{Event, Held, Loss},
+    frames::{Heard, pack},
+    owning::Pace,
+    reader::Reader,
+    tap::Tap,
+};
+
+/// What it is armed with.
+#[derive(Clone, Copy, Debug)]
+struct Arm {
+    ballot: PackedBallot,
+    position: u8,
+    floor: u64,
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Phase {
+    /// Its boot is told.
+    Booting(Call),
+    /// Not armed, as far as this owner knows.
+    Idle,
+    /// Told to arm; counts as armed.
+    Arming(Call),
+    Armed,
+    /// [offload-8] The steps of a fence, in order.
+    Disarming(Call),
+    Draining {
+        begun: bool,
+    },
+    Reading,
+    Checking(Serial),
+}
+
+/// One acceptor.
+#[derive(Debug)]
+pub(crate) struct Voting {
+    phase: Phase,
+    armed: Option<Arm>,
+    /// To be armed when what is before it is over.
+    wanted: Option<Arm>,
+    /// Asked for and not begun.
+    fence_wanted: bool,
+    /// Whether that, or the one under way that did not drain yet, reads out.
+    reads_out: bool,
+    /// Whether the one under way did without.
+    is_unread: bool,
+    /// Whether there can be votes that no fence told.
+    must_read: bool,
+    pub(crate) tap: Tap,
+    /// What a fence read: the ballot of the vote, and the vote.
+    found: BTreeMap<u64, (PackedBallot, Held)>,
+    reader: Reader,
+    ask: Ask,
+    /// Ends that need no device.
+    ends: Vec<Event>,
+}
+
+impl Voting {
+    pub(crate) fn new(boot: Header, shape: &Shape) -> Self {
+        Self {
+            phase: Phase::Booting(Call::new(Program::Acceptor, boot)),
+            armed: None,
+            wanted: None,
+            fence_wanted: false,
+            reads_out: false,
+            is_unread: false,
+            // Who owned it before may have armed it.
+            must_read: true,
+            tap: Tap::new(shape),
+            found: BTreeMap::new(),
+            reader: Reader::new(Program::Acceptor),
+            ask: Ask::new(Program::Acceptor),
+            ends: Vec::new(),
+        }
+    }
+
+    /// [offload-5]
+    pub(crate) fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
+        let refuse = |reason| Event::ArmRefused { ballot, reason };
+        let (Some(packed), 0..16) = (pack(ballot), position) else {
+            self.ends.push(refuse(Reason::Range));
+            return;
+        };
+        let arm = Arm {
+            ballot: packed,
+            position,
+            floor: floor.0,
+        };
+        let other = |arm: &Arm| (arm.ballot, arm.position) != (packed, position);
+        // [offload-17] One record is not changed for another but by a fence.
+        let fenced = self.fence_wanted || self.is_fencing();
+        if !fenced && self.armed.as_ref().is_some_and(other) {
+            self.ends.push(refuse(Reason::Armed));
+            return;
+        }
+        if let Some(before) = self.wanted.take_if(|arm| other(arm)) {
+            self.ends.push(Event::ArmRefused {
+                ballot: before.ballot.ballot(),
+                reason: Reason::Ballot,
+            });
+        }
+        self.wanted = Some(arm);
+    }
+
+    const fn is_fencing(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Disarming(_) | Phase::Draining { .. } | Phase::Reading | Phase::Checking(_)
+        )
+    }
+
+    /// [offload-8] What was asked for before and not sent, never is.
+    pub(crate) fn fence(&mut self) {
+        self.wanted = None;
+        match self.phase {
+            Phase::Disarming(_) | Phase::Draining { .. } => self.reads_out = true,
+            Phase::Reading | Phase::Checking(_) if !self.is_unread => {}
+            _ => (self.fence_wanted, self.reads_out) = (true, true),
+        }
+    }
+
+    /// The same without reading out.
+    pub(crate) fn disarm(&mut self) {
+        self.wanted = None;
+        self.fence_wanted |= !self.is_fencing();
+    }
+
+    /// The only ballot whose votes are told now.
+    pub(crate) fn ballot(&self) -> Option<PackedBallot> {
+        let votes = matches!(self.phase, Phase::Arming(_) | Phase::Armed);
+        self.armed.filter(|_| votes).map(|armed| armed.ballot)
+    }
+
+    /// One frame that the device's acceptor says; its boot was looked at.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        let said = &heard.header;
+        match said.kind {
+            Type::Phase2b if self.ballot() == Some(said.ballot) => self.tap.on_vote(heard, desk),
+            Type::Cell => return self.on_cell(heard, desk),
+            Type::Done | Type::Refused => {
+                if let Some(stands) = self.ask.hear(said, desk.now, desk.settings.owner_boot) {
+                    return self.on_stands(&stands, desk);
+                }
+                let settings = desk.settings;
+                if self.tap.hear(said, settings) {
+                    return Ok(());
+                }
+                let call = match &mut self.phase {
+                    Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => call,
+                    _ => return Ok(()),
+                };
+                if let Some(answer) = call.hear(said, settings) {
+                    return self.on_answer(answer, desk);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, answer: Answer, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        match (&self.phase, answer) {
+            (_, Answer::Refused(Reason::Boot, said)) => {
+                return Err(Loss::Boot { found: said.boot });
+            }
+            (Phase::Booting(_), Answer::Done(said)) => {
+                desk.check_booted(&said)?;
+                self.tap.floor = said.slot;
+                self.phase = Phase::Idle;
+            }
+            (Phase::Arming(_), Answer::Done(said)) => {
+                let armed = self.armed.ok_or(Loss::Contradiction)?;
+                if (said.ballot, said.position) != (armed.ballot, armed.position) {
+                    return Err(Loss::Contradiction);
+                }
+                self.tap.floor = said.slot;
+                self.phase = Phase::Armed;
+                let ballot = armed.ballot.ballot();
+                desk.tell(Event::Armed { ballot });
+            }
+            (Phase::Arming(_), Answer::Refused(reason, said)) => {
+                let armed = self.armed.ok_or(Loss::Contradiction)?;
+                // Asked for again, it may be armed all the same.
+                self.phase = if said.ballot == armed.ballot {
+                    Phase::Armed
+                } else {
+                    self.armed = None;
+                    Phase::Idle
+                };
+                let ballot = armed.ballot.ballot();
+                desk.tell(Event::ArmRefused { ballot, reason });
+            }
+            (Phase::Disarming(_), Answer::Done(said)) => {
+                if said.ballot != PackedBallot::NONE {
+                    return Err(Loss::Contradiction);
+                }
+                self.tap.floor = said.slot;
+                self.phase = Phase::Draining { begun: false };
+            }
+            _ => return Err(Loss::Contradiction),
+        }
+        Ok(())
+    }
+
+    fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        let said = stands.header;
+        match self.phase {
+            // [offload-8] The boot was looked at once more, after everything was read.
+            Phase::Checking(serial) if stands.serial >= serial => {
+                if said.ballot != PackedBallot::NONE {
+                    return Err(Loss::Contradiction);
+                }
+                self.tell_fenced(desk);
+            }
+            // Somebody else disarmed it.
+            Phase::Armed if Some(said.ballot) != self.ballot() => return Err(Loss::Contradiction),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_cell(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        let (said, slot) = (&heard.header, Slot(heard.header.slot));
+        let fencing = match self.phase {
+            // What was read while it was armed, or by another owner, is not what it holds now.
+            Phase::Reading if said.ballot == PackedBallot::NONE => true,
+            Phase::Armed if Some(said.ballot) == self.ballot() => false,
+            _ => return Ok(()),
+        };
+        if !self.reader.hear(said.slot) || said.voted == 0 {
+            return Ok(());
+        }
+        if fencing {
+            // There is a vote. One that cannot be said is one that was forgotten.
+            let vote = heard.held().ok_or(Loss::Unreadable { slot })?;
+            let of = PackedBallot(said.voted);
+            self.found.insert(said.slot, (of, vote));
+        } else if said.voted == said.ballot.0 {
+            self.tap.on_vote(heard, desk);
+        }
+        Ok(())
+    }
+
+    /// No step runs that saw the device armed, and nothing is on its way that such a step answered.
+    pub(crate) fn on_drained(&mut self, cells: u64) {
+        if matches!(self.phase, Phase::Draining { begun: true }) {
+            self.reader.clear();
+            self.is_unread = !core::mem::take(&mut self.reads_out);
+            if !self.is_unread {
+                let floor = self.tap.floor;
+                // [offload-8] Every cell: what is behind a hole is a vote, too.
+                (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
+            }
+            self.phase = Phase::Reading;
+        }
+    }
+
+    /// Everything that is due.
+    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+        desk.events.append(&mut self.ends);
+        self.begin(desk);
+        match &mut self.phase {
+            Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
+                call.advance(desk)?;
+            }
+            Phase::Draining { begun } if !*begun => {
+                *begun = true;
+                desk.drain();
+            }
+            Phase::Reading if self.reader.is_idle() => {
+                self.phase = Phase::Checking(self.ask.want());
+            }
+            Phase::Armed => {
+                if desk.now >= self.ask.heard().plus_us(desk.pace().probe_us) && !self.ask.is_open()
+                {
+                    self.ask.want();
+                }
+                self.tap.keep_up(desk, &mut self.reader)?;
+            }
+            Phase::Idle | Phase::Draining { .. } | Phase::Reading | Phase::Checking(_) => {}
+        }
+        self.reader.advance(desk)?;
+        self.ask.advance(desk)
+    }
+
+    /// Whether the device took the boot that it was told.
+    pub(crate) const fn is_booted(&self) -> bool {
+        !matches!(self.phase, Phase::Booting(_))
+    }
+
+    /// When something is due next.
+    pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
+        let (call, armed) = match &self.phase {
+            Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
+                (Some(call.due(pace)), false)
+            }
+            Phase::Armed => (Some(self.ask.heard().plus_us(pace.probe_us)), true),
+            _ => (None, false),
+        };
+        let tap = self.tap.due(pace).filter(move |_| armed);
+        let questions = [call, self.reader.due(), self.ask.due(pace)];
+        questions.into_iter().flatten().chain(tap)
+    }
+
+    /// Wishes whose turn has come.
+    fn begin(&mut self, desk: &mut Desk<'_>) {
+        if matches!(self.phase, Phase::Booting(_)) || self.is_fencing() {
+            return;
+        }
+        if core::mem::take(&mut self.fence_wanted) {
+            self.found.clear();
+            self.reader.clear();
+            self.tap.pause();
+            // Without reading out it is disarmed all the same.
+            if self.must_read {
+                let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
+                self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));
+                return;
+            }
+            (self.reads_out, self.is_unread) = (false, false);
+            self.tell_fenced(desk);
+        }
+        if matches!(self.phase, Phase::Arming(_)) {
+            return;
+        }
+        let Some(arm) = self.wanted.take() else {
+            return;
+        };
+        self.ask.forget();
+        // [offload-6] The floor never falls; armed again, it may have been raised since.
+        let again = self.armed.is_some();
+        let floor = if again {
+            arm.floor.max(self.tap.floor)
+        } else {
+            arm.floor
+        };
+        self.tap.begin(floor, again);
+        let header = Header {
+            position: arm.position,
+            slot: floor,
+            ballot: arm.ballot,
+            ..desk.frames.plain(Program::Acceptor, Type::Arm)
+        };
+        (self.armed, self.must_read) = (Some(Arm { floor, ..arm }), true);
+        self.phase = Phase::Arming(Call::new(Program::Acceptor, header));
+    }
+
+    fn tell_fenced(&mut self, desk: &mut Desk<'_>) {
+        let found = core::mem::take(&mut self.found);
+        let armed = self.armed.take().map(|arm| arm.ballot);
+        let ballot = armed.or_else(|| found.values().map(|(ballot, _)| *ballot).max());
+        let votes = found.into_values();
+        let votes = votes.filter_map(|(of, vote)| (Some(of) == ballot).then_some(vote));
+        desk.tell(Event::Fenced {
+            ballot: ballot.map(PackedBallot::ballot),
+            votes: votes.collect(),
+        });
+        self.must_read = self.is_unread;
+        self.phase = Phase::Idle;
+    }
+}

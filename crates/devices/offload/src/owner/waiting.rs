@@ -1,0 +1,157 @@
+//! Values that were submitted and not yet seen given out.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use crate::{Descriptor, port::Program};
+use quorate_core::{time::Time, value::Value};
+
+use crate::owner::{
+    desk::Desk,
+    event::Held,
+    owning::Pace,
+    value::{NotCarried, descriptor},
+};
+
+/// Why a value was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSubmitted {
+    /// It goes by other ways.
+    NotCarried(NotCarried),
+    /// As many as the device has cells wait already: back-pressure ([offload-14]).
+    Full,
+}
+
+/// One value.
+#[derive(Debug)]
+struct Waiter {
+    named: Descriptor,
+    value: Value,
+    bytes: Vec<u8>,
+    /// When it was sent last; `None`: it has to be.
+    sent: Option<Time>,
+    /// It was not given a slot below this one, if all of them are known and it still waits.
+    not_below: Option<u64>,
+}
+
+/// All of them, oldest first.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    list: VecDeque<Waiter>,
+    /// How many are sent at most before one of them is seen.
+    window: usize,
+    /// Not before this time: there was no room.
+    hold: Time,
+}
+
+impl Waiting {
+    pub(crate) fn new(window: u64) -> Self {
+        Self {
+            list: VecDeque::new(),
+            window: usize::try_from(window).unwrap_or(usize::MAX).max(1),
+            hold: Time(0),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn push(&mut self, named: Descriptor, value: Value, bytes: &[u8]) {
+        self.list.push_back(Waiter {
+            named,
+            value,
+            bytes: bytes.to_vec(),
+            sent: None,
+            not_below: None,
+        });
+    }
+
+    /// A slot was given to this value: one that waits for it has its slot.
+    pub(crate) fn on_given(&mut self, named: &Descriptor) {
+        if let Some(at) = self.list.iter().position(|waiter| waiter.named == *named) {
+            self.list.remove(at);
+        }
+    }
+
+    /// The same of slots that were told otherwise.
+    pub(crate) fn on_taken_back(&mut self, given: &[Held], room: usize) {
+        for held in given {
+            if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
+                self.on_given(&named);
+            }
+        }
+    }
+
+    /// [offload-14] No room, or no start: again later.
+    pub(crate) fn on_refused(&mut self, named: &Descriptor, now: Time, pace: &Pace) {
+        let sent = self.list.iter_mut().filter(|waiter| waiter.named == *named);
+        sent.for_each(|waiter| waiter.sent = None);
+        self.hold = now.plus_us(pace.slot_us);
+    }
+
+    /// There is room again.
+    pub(crate) const fn resume(&mut self) {
+        self.hold = Time(0);
+    }
+
+    /// Whether something waits for room.
+    pub(crate) fn is_held(&self, now: Time) -> bool {
+        self.hold > now
+    }
+
+    /// Everything is to be sent again: to another start, nothing was.
+    pub(crate) fn forget_sent(&mut self) {
+        for waiter in &mut self.list {
+            (waiter.sent, waiter.not_below) = (None, None);
+        }
+        self.resume();
+    }
+
+    /// All that waits goes to the caller.
+    pub(crate) fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
+        let list = self.list.drain(..);
+        list.map(|waiter| (waiter.value, waiter.bytes)).collect()
+    }
+
+    /// The coordinator's next slot, as of this time: what was sent before and is in no slot below was lost.
+    pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
+        for waiter in &mut self.list {
+            if waiter.sent.is_some_and(|sent| sent < asked) {
+                waiter.not_below.get_or_insert(next);
+            }
+        }
+    }
+
+    /// Sends what is new, and what was lost: `known`, all slots below are known. Whether the next slot must be asked for.
+    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>, known: u64) -> bool {
+        let mut ask = false;
+        let held = self.is_held(desk.now);
+        for waiter in self.list.iter_mut().take(self.window) {
+            let late = match waiter.sent {
+                None => !held,
+                Some(sent) if desk.now >= sent.plus_us(desk.pace().answer_us) => {
+                    let lost = waiter.not_below.is_some_and(|next| known >= next);
+                    ask |= waiter.not_below.is_none();
+                    lost && !held
+                }
+                Some(_) => false,
+            };
+            if !late {
+                continue;
+            }
+            (waiter.sent, waiter.not_below) = (Some(desk.now), None);
+            let header = desk.frames.submit(waiter.named);
+            desk.put(Program::Coordinator, &header, &waiter.bytes);
+        }
+        ask
+    }
+
+    pub(crate) fn due(&self, pace: &Pace) -> Option<Time> {
+        let window = self.list.iter().take(self.window);
+        let times = window.map(|waiter| match waiter.sent {
+            None => self.hold,
+            Some(sent) => sent.plus_us(pace.answer_us).max(self.hold),
+        });
+        times.min()
+    }
+}

@@ -1,0 +1,441 @@
+//! A device behind a bad port: frames are lost, repeated and reordered both ways, steps go on after a fence was
+//! answered until a drain is over, power goes. The programs are the reference.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::dice::Dice;
+use quorate_offload::{
+    Acceptor, Coordinator, Descriptor, Form, Header, Number, Out, PackedBallot, Port, Routes, Type,
+    Verdict,
+    acceptor::Arm,
+    header::COORDINATOR,
+    out::FRAMES_MAX,
+    port::{Device, Drained, Program, Shape},
+};
+
+use crate::port::frames::{
+    CELLS, GROUP, MEMBERS, OWN, OWNER, QUORUM, ROOM, address, cells, read, setup, station, write,
+};
+
+/// How bad the port and the network are, in so many of 100 frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    pub(crate) lost: u64,
+    pub(crate) repeated: u64,
+    /// Of given out slots: their proposals never leave, and their cells are empty.
+    pub(crate) holes: u64,
+}
+
+/// Both programs, the acceptors of two other members, and everything on its way between them.
+pub(crate) struct Bad {
+    pub(crate) dice: Dice,
+    pub(crate) trouble: Trouble,
+    pub(crate) acceptor: Acceptor<'static>,
+    pub(crate) coordinator: Coordinator<'static>,
+    others: [Acceptor<'static>; 2],
+    calls: u64,
+    inward: Vec<(Program, Vec<u8>)>,
+    network: Vec<Vec<u8>>,
+    outward: Vec<(Program, Vec<u8>)>,
+    ready: VecDeque<(Program, Vec<u8>)>,
+    /// Fences that were answered, while steps that began before go on.
+    late: BTreeMap<Program, Vec<u8>>,
+    /// The highest number that each program was told.
+    last: BTreeMap<Program, (u32, u64)>,
+    draining: bool,
+    /// What each slot was given to, in each ballot.
+    pub(crate) given: BTreeMap<(u64, u64), Option<Descriptor>>,
+    /// Who voted for a slot.
+    pub(crate) votes: BTreeMap<(u64, u64), BTreeSet<u8>>,
+    pub(crate) ticks: u64,
+    /// How many frames for the owner are thrown away from now on.
+    pub(crate) overflows: u64,
+    lost: u64,
+}
+
+impl Bad {
+    pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
+        let routes =
+            |all: &[u8]| Routes::of(&all.iter().map(|last| address(*last)).collect::<Vec<_>>());
+        let everybody: Vec<u8> = (0..MEMBERS).map(station).collect();
+        let acceptor = |last| {
+            let votes = routes(&[OWN]).unwrap();
+            Acceptor::new(setup(last), votes, cells())
+        };
+        let (proposals, decisions) = (routes(&everybody).unwrap(), routes(&[11]).unwrap());
+        Self {
+            dice: Dice::new(seed),
+            trouble,
+            acceptor: acceptor(OWN),
+            coordinator: Coordinator::new(setup(OWN), proposals, decisions, cells()),
+            others: [acceptor(station(1)), acceptor(station(2))],
+            calls: 0,
+            inward: Vec::new(),
+            network: Vec::new(),
+            outward: Vec::new(),
+            ready: VecDeque::new(),
+            late: BTreeMap::new(),
+            last: BTreeMap::new(),
+            draining: false,
+            given: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            ticks: 0,
+            overflows: 0,
+            lost: 0,
+        }
+    }
+
+    /// The other members are armed by owners that need not be here.
+    pub(crate) fn arm_others(&mut self, ballot: PackedBallot) {
+        self.calls += 2;
+        let counter = self.calls;
+        for (position, other) in (1..).zip(&mut self.others) {
+            let number = Number {
+                device_boot: 9,
+                owner_boot: 1,
+                counter,
+            };
+            let _ = other.begin(9);
+            let _ = other.fence(Number {
+                counter: counter - 1,
+                ..number
+            });
+            let (floor, votes) = (other.state().floor, Routes::of(&[address(OWN)]).unwrap());
+            other
+                .arm(
+                    number,
+                    Arm {
+                        ballot,
+                        position,
+                        floor,
+                        votes,
+                    },
+                )
+                .unwrap();
+        }
+    }
+
+    /// Their floors follow.
+    pub(crate) fn raise_others(&mut self, floor: u64) {
+        self.calls += 1;
+        let counter = self.calls;
+        for other in &mut self.others {
+            let floor = floor.max(other.state().floor);
+            let number = Number {
+                device_boot: 9,
+                owner_boot: 1,
+                counter,
+            };
+            other.raise_floor(number, floor).unwrap();
+        }
+    }
+
+    /// The own acceptor votes, for a proposal that came straight to it.
+    pub(crate) fn vote(&mut self, ballot: PackedBallot, slot: u64, number: u64) {
+        let bytes = number.to_be_bytes();
+        let value = Descriptor {
+            kind: 2,
+            origin: 5,
+            origin_boot: 1,
+            counter: number,
+            length: 8,
+            crc: quorate_offload::checksum::crc32c(&bytes),
+        };
+        self.propose(ballot, slot, value, &bytes);
+    }
+
+    /// The same for any descriptor.
+    pub(crate) fn vote_for(&mut self, ballot: PackedBallot, slot: u64, value: Descriptor) {
+        self.propose(ballot, slot, value, &[]);
+    }
+
+    fn propose(&mut self, ballot: PackedBallot, slot: u64, value: Descriptor, bytes: &[u8]) {
+        let mut room = [0; ROOM];
+        room[..bytes.len()].copy_from_slice(bytes);
+        let mut header = Header::submit(GROUP, value, 0);
+        (header.kind, header.ballot, header.slot) = (Type::Phase2a, ballot, slot);
+        let mut buffer = vec![0; 200];
+        let frame = Form::Udp.write(&mut buffer, &address(12), &address(OWN), &header, &room);
+        let frame = frame.unwrap().to_vec();
+        self.run(Program::Acceptor, Port::Network, &frame, false);
+    }
+
+    /// A frame for the owner that no program made.
+    pub(crate) fn say(&mut self, program: Program, frame: Vec<u8>) {
+        self.ready.push_back((program, frame));
+    }
+
+    /// Everything is forgotten; what was on its way in or out of the box is, or is not.
+    pub(crate) fn power_goes(&mut self) {
+        self.acceptor.forget();
+        self.coordinator.forget();
+        self.inward.clear();
+        self.late.clear();
+        self.last.clear();
+    }
+
+    /// The first slot from here on that no quorum voted for.
+    pub(crate) fn decided_to(&self, ballot: PackedBallot, from: u64) -> u64 {
+        let chosen = |slot| {
+            let votes = self.votes.get(&(ballot.0, slot));
+            votes.is_some_and(|voters| voters.len() >= usize::from(QUORUM))
+        };
+        (from..).find(|slot| !chosen(*slot)).unwrap()
+    }
+
+    /// Whether something is on its way to somebody.
+    pub(crate) fn is_busy(&self) -> bool {
+        !(self.inward.is_empty() && self.network.is_empty() && self.outward.is_empty())
+            || self.draining
+    }
+
+    pub(crate) fn has_frames(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// One thing happens.
+    pub(crate) fn step(&mut self) {
+        match self.dice.below(10) {
+            0..3 => self.carry_in(),
+            3..6 => self.carry_over(),
+            6..9 => self.carry_out(),
+            _ if self.draining && self.dice.chance(1, 3) => {
+                self.draining = false;
+                self.end_steps();
+                // What was answered before a drain was over does not come after it.
+                while !self.outward.is_empty() {
+                    self.carry_out();
+                }
+            }
+            _ if !self.late.is_empty() && !self.draining && self.dice.chance(1, 20) => {
+                self.end_steps();
+            }
+            _ => {}
+        }
+    }
+
+    /// Steps that saw a program armed end, and it is disarmed for good.
+    fn end_steps(&mut self) {
+        for (program, fence) in core::mem::take(&mut self.late) {
+            self.run(program, Port::Owner, &fence, true);
+        }
+    }
+
+    /// Any frame of a list, delivered once, twice, or not.
+    fn draw<T: Clone>(dice: &mut Dice, trouble: Trouble, list: &mut Vec<T>) -> Option<T> {
+        if list.is_empty() {
+            return None;
+        }
+        let at = dice.index(list.len());
+        if dice.chance(trouble.repeated, 100) {
+            return Some(list[at].clone());
+        }
+        let drawn = list.swap_remove(at);
+        (!dice.chance(trouble.lost, 100)).then_some(drawn)
+    }
+
+    fn carry_out(&mut self) {
+        let drawn = Self::draw(&mut self.dice, self.trouble, &mut self.outward);
+        let Some(frame) = drawn else { return };
+        if self.overflows > 0 {
+            (self.overflows, self.lost) = (self.overflows - 1, self.lost + 1);
+        } else {
+            self.ready.push_back(frame);
+        }
+    }
+
+    fn carry_in(&mut self) {
+        let drawn = Self::draw(&mut self.dice, self.trouble, &mut self.inward);
+        let Some((program, frame)) = drawn else {
+            return;
+        };
+        let header = read(&frame);
+        let is_call = matches!(header.kind, Type::Arm | Type::Floor | Type::Fence);
+        if !is_call {
+            self.ticks += u64::from(header.kind == Type::Tick);
+            return self.run(program, Port::Owner, &frame, false);
+        }
+        let boot = match program {
+            Program::Acceptor => self.acceptor.state().boot,
+            Program::Coordinator => self.coordinator.state().boot,
+        };
+        let last = self.last.entry(program).or_default();
+        let number = (header.value.origin_boot, header.value.counter);
+        let is_next = number > *last;
+        if is_next && boot == header.boot {
+            *last = number;
+        } else if self.late.contains_key(&program) {
+            return;
+        }
+        let steps_go_on = self.late.contains_key(&program) || self.dice.chance(1, 2);
+        if header.kind == Type::Fence && is_next && boot == header.boot && steps_go_on {
+            self.answer_early(program, &header);
+            self.late.insert(program, frame);
+            return;
+        }
+        // An owner that does not wait for the drain: its call is carried out when its turn is.
+        if let Some(fence) = self.late.remove(&program) {
+            self.run(program, Port::Owner, &fence, true);
+        }
+        self.run(program, Port::Owner, &frame, false);
+    }
+
+    /// A fence is answered while steps go on that began before it.
+    fn answer_early(&mut self, program: Program, asked: &Header) {
+        let state = match program {
+            Program::Acceptor => self.acceptor.state(),
+            Program::Coordinator => self.coordinator.state(),
+        };
+        let header = Header {
+            kind: Type::Done,
+            slot: state.floor,
+            ballot: PackedBallot::NONE,
+            voted: state.next,
+            boot: state.boot,
+            value: Descriptor {
+                kind: 0,
+                length: u16::try_from(ROOM).unwrap(),
+                crc: CELLS,
+                ..asked.value
+            },
+            ..*asked
+        };
+        self.outward.push((program, write(&header, &[0; ROOM])));
+    }
+
+    fn carry_over(&mut self) {
+        let drawn = Self::draw(&mut self.dice, self.trouble, &mut self.network);
+        let Some(frame) = drawn else { return };
+        match frame[5] {
+            OWN if matches!(
+                read(&frame).kind,
+                Type::Phase2b | Type::Refused | Type::Submit
+            ) =>
+            {
+                self.run(Program::Coordinator, Port::Network, &frame, false);
+            }
+            OWN => self.run(Program::Acceptor, Port::Network, &frame, false),
+            last => {
+                let mut buffer = vec![0; FRAMES_MAX * frame.len()];
+                let mut out = Out::new(&mut buffer);
+                let other = &mut self.others[usize::from(last - 11)];
+                other.step(Port::Network, &frame, &mut out);
+                for (port, frame) in out.frames() {
+                    let said = read(frame);
+                    if said.kind == Type::Phase2b && port == Port::Network {
+                        let voters = self.votes.entry((said.ballot.0, said.slot)).or_default();
+                        voters.insert(said.position);
+                        self.network.push(frame.to_vec());
+                    }
+                }
+            }
+        }
+    }
+
+    /// One step of an own program, and where what it sends goes.
+    fn run(&mut self, program: Program, from: Port, frame: &[u8], silent: bool) {
+        let mut buffer = vec![0; FRAMES_MAX * frame.len()];
+        let mut out = Out::new(&mut buffer);
+        let verdict = match program {
+            Program::Acceptor => self.acceptor.step(from, frame, &mut out),
+            Program::Coordinator => self.coordinator.step(from, frame, &mut out),
+        };
+        let asked = read(frame);
+        for (port, sent) in out.frames() {
+            let said = read(sent);
+            match (said.kind, port) {
+                _ if silent => {}
+                (Type::Phase2b, Port::Owner) => {
+                    let voters = self.votes.entry((said.ballot.0, said.slot)).or_default();
+                    voters.insert(said.position);
+                    self.outward.push((program, sent.to_vec()));
+                }
+                (Type::Phase2a, _) => {
+                    let key = (said.ballot.0, said.slot);
+                    if asked.kind == Type::Submit && !self.given.contains_key(&key) {
+                        let lacks = self.dice.chance(self.trouble.holes, 100);
+                        self.given.insert(key, (!lacks).then_some(said.value));
+                    }
+                    if self.given.get(&key).is_some_and(Option::is_some) {
+                        self.network.push(sent.to_vec());
+                    }
+                }
+                (Type::Cell, _) => {
+                    let sent = self.cell(program, &said, sent);
+                    self.outward.push((program, sent));
+                }
+                (Type::Done, _) if self.late.contains_key(&program) => {
+                    let header = Header {
+                        ballot: PackedBallot::NONE,
+                        ..said
+                    };
+                    self.outward.push((program, write(&header, &[0; ROOM])));
+                }
+                (_, Port::Owner) => self.outward.push((program, sent.to_vec())),
+                (_, Port::Network) => self.network.push(sent.to_vec()),
+            }
+        }
+        if verdict == Verdict::Pass && asked.kind == Type::Decided {
+            self.outward.push((program, frame.to_vec()));
+        }
+    }
+
+    /// What a cell shows: disarmed once a fence was answered; nothing in a hole.
+    fn cell(&self, program: Program, said: &Header, sent: &[u8]) -> Vec<u8> {
+        let mut header = *said;
+        if self.late.contains_key(&program) {
+            header.ballot = PackedBallot::NONE;
+        }
+        let hole = self.given.get(&(said.voted, said.slot)) == Some(&None);
+        if hole && said.flags & COORDINATOR != 0 {
+            (header.voted, header.value) = (0, Descriptor::NONE);
+            return write(&header, &[0; ROOM]);
+        }
+        write(&header, &sent[Form::Udp.room_at()..])
+    }
+}
+
+impl Device for Bad {
+    fn shape(&self) -> Shape {
+        Shape {
+            group: GROUP,
+            cells: CELLS,
+            room: ROOM,
+            form: Form::Udp,
+            own: address(OWN),
+            owner: address(OWNER),
+            // Of all, this is the one that a test asks.
+            everybody: address(OWN),
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.network.push(frame.to_vec());
+    }
+
+    fn put(&mut self, program: Program, frame: &[u8]) {
+        self.inward.push((program, frame.to_vec()));
+    }
+
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+        let (program, taken) = self.ready.pop_front()?;
+        *frame = taken;
+        Some(program)
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    fn drained(&mut self) -> Drained {
+        if self.draining {
+            Drained::NotYet
+        } else {
+            Drained::Over
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost
+    }
+}

@@ -1,0 +1,16 @@
+//! Owners over a port that loses, repeats and reorders frames both ways, to the reference programs.
+
+mod device;
+mod fencing;
+mod frames;
+mod giving;
+mod losing;
+mod world;
+
+/// Runs of each property; a number that fails says which to run alone.
+fn seeds(count: u64, run: impl Fn(u64)) {
+    match std::env::var("SEED") {
+        Ok(seed) => run(seed.parse().expect("a number")),
+        Err(_) => (0..count).for_each(run),
+    }
+}

@@ -1,0 +1,88 @@
+//! How much the kernel really keeps for a socket of datagrams: as it may be asked, and as it may be forced.
+
+use std::io;
+
+use quorate_packets::socket::Buffered;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::doctor::{finding::Finding, kernel::BUFFER_BYTES, plane::Plane};
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// Bytes by SO_RCVBUF alone.
+    pub asked: usize,
+    /// Bytes as a node asks: SO_RCVBUFFORCE where that is allowed.
+    pub got: usize,
+}
+
+/// Asks for as much as an endpoint does, both ways.
+pub fn ask() -> io::Result<Got> {
+    let open = || {
+        socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+    };
+    let plain = open()?;
+    sockopt::set_socket_recv_buffer_size(&plain, BUFFER_BYTES)?;
+    // The kernel says twice of what it was asked for: it counts its own costs.
+    let asked = sockopt::socket_recv_buffer_size(&plain)? / 2;
+    let got = Buffered::receive(open()?, BUFFER_BYTES)?.bytes;
+    Ok(Got { asked, got })
+}
+
+/// Asks, and judges.
+pub fn examine() -> Finding {
+    judge(&ask())
+}
+
+fn judge(got: &io::Result<Got>) -> Finding {
+    let name = "buffers";
+    let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
+    let hint =
+        format!("sysctl -w net.core.rmem_max={BUFFER_BYTES}, or give the process CAP_NET_ADMIN");
+    let found = match got {
+        Err(why) => Finding::unknown(name, "no socket takes a size", hint).detail(why.to_string()),
+        Ok(Got { asked, got }) => {
+            let what = format!(
+                "a socket keeps {} KiB of {} KiB",
+                got >> 10,
+                BUFFER_BYTES >> 10
+            );
+            let detail = format!("SO_RCVBUF alone gives {} KiB", asked >> 10);
+            match *got < BUFFER_BYTES {
+                true => Finding::warning(name, what, hint),
+                false => Finding::ok(name, what),
+            }
+            .detail(detail)
+        }
+    };
+    found.about(planes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::State;
+
+    #[test]
+    fn less_than_was_wanted_says_what_to_do() {
+        let of = |asked, got| judge(&Ok(Got { asked, got }));
+        let short = of(212_992, 212_992);
+        assert_eq!(short.state, State::Warning);
+        assert_eq!(short.what, "a socket keeps 208 KiB of 4096 KiB");
+        assert!(short.hint.contains("rmem_max=4194304"), "{short:?}");
+        assert_eq!(of(212_992, BUFFER_BYTES).state, State::Ok);
+        let none = judge(&Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!((none.state, none.blocks), (State::Unknown, false));
+    }
+
+    #[test]
+    fn force_never_gives_less() {
+        let Got { asked, got } = ask().unwrap();
+        assert!(0 < asked && asked <= got, "{asked} {got}");
+    }
+}

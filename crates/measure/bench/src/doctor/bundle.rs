@@ -1,0 +1,554 @@
+//! All that helpers from elsewhere want to see, in one file without secrets: the report, what each node says, logs, and
+//! what the machine says of itself. Whatever is missing is named, with the reason.
+//!
+//! Only what is listed here goes in. Everything that is text goes through [`redact`]; files of keys are never opened.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, Read, Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use quorate_admin::{client, view::Answer, view::ClusterView};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::doctor::{
+    reach,
+    redact::{self, Redacted},
+    system::{System, Unread},
+};
+
+/// The folder that an archive unpacks to.
+const FOLDER: &str = "quorate-bundle";
+/// Of each log, its end.
+const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Logs that are taken.
+const LOGS_MAX: usize = 32;
+/// Lines of the journal.
+const JOURNAL_LINES: &str = "50000";
+/// The journal has this long.
+const JOURNAL_WAIT: Duration = Duration::from_secs(15);
+/// A node has this long for each page.
+const WAIT: Duration = Duration::from_secs(3);
+/// Of each node.
+const PAGES: [(&str, &str); 5] = [
+    ("/status", "status.json"),
+    ("/metrics", "metrics.txt"),
+    ("/members", "members.json"),
+    ("/tuning", "tuning.json"),
+    ("/ready", "ready.txt"),
+];
+/// Of the machine. Not its command line: that may hold anything.
+const MACHINE: [&str; 29] = [
+    "proc/version",
+    "proc/loadavg",
+    "proc/uptime",
+    "proc/meminfo",
+    "proc/swaps",
+    "proc/diskstats",
+    "proc/cpuinfo",
+    "proc/net/dev",
+    "proc/net/snmp",
+    "proc/net/route",
+    "proc/pressure/cpu",
+    "proc/pressure/io",
+    "proc/pressure/memory",
+    "proc/self/cgroup",
+    "proc/self/limits",
+    "proc/self/mountinfo",
+    "proc/sys/fs/file-nr",
+    "proc/sys/fs/nr_open",
+    "proc/sys/kernel/io_uring_disabled",
+    "proc/sys/kernel/osrelease",
+    "proc/sys/net/core/rmem_max",
+    "proc/sys/net/core/somaxconn",
+    "proc/sys/net/core/wmem_max",
+    "proc/sys/net/ipv4/igmp_max_memberships",
+    "proc/sys/vm/dirty_ratio",
+    "proc/sys/vm/overcommit_memory",
+    "proc/sys/vm/swappiness",
+    "sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+];
+
+/// What is put together.
+#[derive(Clone, Debug)]
+pub struct Wish<'a> {
+    /// The report as a document.
+    pub report: Json,
+    /// The same for people.
+    pub shown: String,
+    /// A running cluster, and the admin addresses by which it was found; or why there is none.
+    pub cluster: Result<(&'a ClusterView, &'a [String]), String>,
+    /// Logs, of which the end is taken.
+    pub logs: &'a [PathBuf],
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Manifest {
+    /// When, in seconds since 1970.
+    pub made_unix_s: u64,
+    /// Of the program that made it.
+    pub version: String,
+    /// What is in it, but for the manifest itself.
+    pub files: Vec<Entry>,
+    /// What is not.
+    pub missing: Vec<Missing>,
+}
+
+/// One file of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Within the archive's folder.
+    pub file: String,
+    /// Where it comes from.
+    pub source: String,
+    /// As it is in the archive.
+    pub bytes: usize,
+    /// Lines that lost something; null where values were looked at and not lines.
+    pub redacted_lines: Option<usize>,
+}
+
+/// What is not in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Which.
+    pub what: String,
+    /// For people.
+    pub why: String,
+}
+
+/// Whether a bundle can be made there; asked before anything takes time.
+pub fn is_free(to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(to) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = folder_of(to);
+            match folder.is_dir() {
+                true => Ok(()),
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes it: nobody else may read it, and it is there as a whole or not at all. Nothing is written over.
+pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest> {
+    let mut bundle = Bundle::of(system, wish);
+    let manifest = bundle.manifest.clone();
+    let text = serde_json::to_string_pretty(&manifest)?;
+    bundle.files.push(("manifest.json".to_owned(), text));
+    let folder = folder_of(to);
+    // For its owner alone, as all of them are.
+    let part = tempfile::Builder::new()
+        .prefix(".quorate-bundle-")
+        .tempfile_in(folder)?;
+    let packed = GzEncoder::new(&part, Compression::default());
+    let mut archive = tar::Builder::new(packed);
+    for (name, text) in &bundle.files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(manifest.made_unix_s);
+        archive.append_data(&mut header, format!("{FOLDER}/{name}"), text.as_bytes())?;
+    }
+    archive.into_inner()?.finish()?.flush()?;
+    part.as_file().sync_all()?;
+    part.persist_noclobber(to).map_err(|error| error.error)?;
+    Ok(manifest)
+}
+
+fn folder_of(to: &Path) -> &Path {
+    match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+struct Bundle {
+    files: Vec<(String, String)>,
+    manifest: Manifest,
+}
+
+impl Bundle {
+    fn of(system: &System, wish: &Wish<'_>) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let mut bundle = Self {
+            files: Vec::new(),
+            manifest: Manifest {
+                made_unix_s: now.unwrap_or_default().as_secs(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                files: Vec::new(),
+                missing: Vec::new(),
+            },
+        };
+        bundle.document("report.json", "quorate doctor", &wish.report);
+        bundle.text("report.txt", "quorate doctor", &wish.shown);
+        bundle.variables();
+        bundle.machine(system);
+        match &wish.cluster {
+            Ok((cluster, given)) => bundle.nodes(cluster, given),
+            Err(why) => bundle.miss("nodes", why),
+        }
+        for (number, log) in wish.logs.iter().enumerate() {
+            let shown = log.display().to_string();
+            if number >= LOGS_MAX {
+                bundle.miss(&shown, &format!("more than {LOGS_MAX} logs"));
+                continue;
+            }
+            match end_of(log) {
+                Ok(text) => bundle.text(&log_name(number + 1, log), &shown, &text),
+                Err(why) => bundle.miss(&shown, &why),
+            }
+        }
+        if wish.logs.is_empty() {
+            bundle.miss("logs", "none was named with --log");
+        }
+        bundle.journal();
+        bundle
+    }
+
+    fn add(&mut self, name: &str, source: &str, text: String, redacted_lines: Option<usize>) {
+        self.manifest.files.push(Entry {
+            file: name.to_owned(),
+            source: redact::text(source).text.trim_end().to_owned(),
+            bytes: text.len(),
+            redacted_lines,
+        });
+        self.files.push((name.to_owned(), text));
+    }
+
+    fn text(&mut self, name: &str, source: &str, text: &str) {
+        let Redacted { text, lines } = redact::text(text);
+        self.add(name, source, text, Some(lines));
+    }
+
+    fn document(&mut self, name: &str, source: &str, document: &Json) {
+        let redacted = redact::json(document);
+        let text = serde_json::to_string_pretty(&redacted).expect("a document is one");
+        self.add(name, source, text, None);
+    }
+
+    fn miss(&mut self, what: &str, why: &str) {
+        let plain = |text: &str| redact::text(text).text.trim_end().to_owned();
+        self.manifest.missing.push(Missing {
+            what: plain(what),
+            why: plain(why),
+        });
+    }
+
+    /// Ours alone: others have secrets of which nobody here knows.
+    fn variables(&mut self) {
+        let ours = env::vars_os().filter_map(|(name, value)| {
+            let name = name.to_string_lossy().into_owned();
+            let value = redact::value(&name, &value.to_string_lossy());
+            name.starts_with("QUORATE_")
+                .then(|| format!("{name}={value}\n"))
+        });
+        let mut ours: Vec<String> = ours.collect();
+        ours.sort();
+        self.text("environment.txt", "variables QUORATE_*", &ours.concat());
+    }
+
+    fn machine(&mut self, system: &System) {
+        for path in MACHINE {
+            match system.read(path) {
+                Ok(text) => self.text(&format!("machine/{path}"), &format!("/{path}"), &text),
+                Err(Unread(why)) => self.miss(&format!("/{path}"), &why),
+            }
+        }
+    }
+
+    fn nodes(&mut self, cluster: &ClusterView, given: &[String]) {
+        let versions = cluster.nodes.iter().filter_map(Answer::view);
+        let versions: serde_json::Map<String, Json> = versions
+            .map(|view| (view.node.to_string(), Json::from(&*view.version)))
+            .collect();
+        let document = serde_json::json!({
+            "program": env!("CARGO_PKG_VERSION"),
+            "nodes": versions,
+        });
+        self.document("versions.json", "/status of each node", &document);
+        let (members, problems) = reach::members(cluster, given);
+        for problem in problems {
+            self.miss("a node", &problem);
+        }
+        for member in members {
+            for (page, file) in PAGES {
+                let name = format!("nodes/{}/{file}", member.node);
+                let source = format!("{}{page}", member.admin);
+                match client::get(&member.admin, page, WAIT) {
+                    Ok(response) if response.status == 200 || page == "/ready" => {
+                        match serde_json::from_str(&response.body) {
+                            Ok(document) => self.document(&name, &source, &document),
+                            Err(_) => self.text(&name, &source, &response.body),
+                        }
+                    }
+                    Ok(response) => self.miss(&source, &format!("HTTP status {}", response.status)),
+                    Err(error) => self.miss(&source, &error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn journal(&mut self) {
+        let mut command = Command::new("journalctl");
+        command
+            .args(["--unit=quorate*", "--no-pager", "--quiet"])
+            .args(["--output=short-iso-precise", "--lines", JOURNAL_LINES]);
+        let source = "journalctl --unit=quorate*";
+        match said_by(&mut command, JOURNAL_WAIT).and_then(|bytes| readable(bytes, false)) {
+            Ok(text) if text.trim().is_empty() => {
+                self.miss(source, "it has no lines of such units")
+            }
+            Ok(text) => self.text("logs/journal.txt", source, &text),
+            Err(why) => self.miss(source, &why),
+        }
+    }
+}
+
+/// `logs/2-node.log`: of whatever name, a plain one.
+fn log_name(number: usize, log: &Path) -> String {
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = name.chars().take(80).map(plain).collect();
+    format!("logs/{number}-{name}")
+}
+
+/// The last part of a log, from the beginning of a line.
+fn end_of(log: &Path) -> Result<String, String> {
+    let read = || -> io::Result<(Vec<u8>, bool)> {
+        // A pipe would be waited for.
+        if !fs::metadata(log)?.is_file() {
+            return Err(io::Error::other("no file"));
+        }
+        let mut file = File::open(log)?;
+        let from = file.metadata()?.len().saturating_sub(LOG_BYTES_MAX);
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok((bytes, from > 0))
+    };
+    let (bytes, is_cut) = read().map_err(|error| error.to_string())?;
+    readable(bytes, is_cut)
+}
+
+/// Text, without the first line if that may have lost its beginning. In what is packed nobody sees a secret.
+fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
+    if is_cut {
+        let first = bytes.iter().position(|byte| *byte == b'\n');
+        bytes.drain(..first.map_or(bytes.len(), |at| at + 1));
+    }
+    match bytes.contains(&0) || bytes.starts_with(&[0x1f, 0x8b]) {
+        true => Err("no text: is it packed? unpack it first".to_owned()),
+        false => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+/// The end of what a program says, if it says it in time.
+fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("not available: {error}"))?;
+    let Some(mut out) = child.stdout.take() else {
+        return Err("not available".to_owned());
+    };
+    let (send, receive) = mpsc::channel();
+    let reads = thread::spawn(move || {
+        let mut all = Vec::new();
+        let mut piece = [0; 64 << 10];
+        let most = usize::try_from(LOG_BYTES_MAX).unwrap_or(usize::MAX);
+        let mut is_cut = false;
+        while let Ok(count @ 1..) = out.read(&mut piece) {
+            all.extend_from_slice(&piece[..count]);
+            if all.len() > 2 * most {
+                all.drain(..all.len() - most);
+                is_cut = true;
+            }
+        }
+        let from = all.len().saturating_sub(most);
+        if from > 0 || is_cut {
+            all.drain(..from);
+            let first = all.iter().position(|byte| *byte == b'\n');
+            all.drain(..first.map_or(all.len(), |at| at + 1));
+        }
+        let _ = send.send(all);
+    });
+    let said = receive.recv_timeout(wait);
+    // It is over, or has to be.
+    let _ = child.kill();
+    let status = child.wait().map_err(|error| error.to_string())?;
+    let said = said.map_err(|_| format!("no answer within {} s", wait.as_secs()))?;
+    let _ = reads.join();
+    match status.success() || !said.is_empty() {
+        true => Ok(said),
+        false => Err(format!("it failed: {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::doctor::system::tests::Tree;
+
+    fn wish(logs: &[PathBuf]) -> Wish<'_> {
+        Wish {
+            report: serde_json::json!({"findings": [], "password": "hunter2"}),
+            shown: "all is well".to_owned(),
+            cluster: Err("no --admin".to_owned()),
+            logs,
+        }
+    }
+
+    /// Everything that is in it, as it would be unpacked.
+    fn unpacked(bundle: &Path) -> Vec<(String, String)> {
+        let file = flate2::read::GzDecoder::new(File::open(bundle).unwrap());
+        let mut archive = tar::Archive::new(file);
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().display().to_string();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            (name, text)
+        });
+        entries.collect()
+    }
+
+    #[test]
+    fn it_has_what_its_manifest_says_and_no_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("node 1.log");
+        let plane = "0123456789abcdef".repeat(4);
+        let pem =
+            "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIPlanted\n-----END PRIVATE KEY-----";
+        fs::write(
+            &log,
+            format!("before\n{pem}\npassword=hunter2\n1 {plane}\nafter\n"),
+        )
+        .unwrap();
+        let packed = folder.path().join("old.gz");
+        fs::write(&packed, [0x1f, 0x8b, 8, 1]).unwrap();
+        let tree = Tree::of(&[
+            ("proc/loadavg", "0.1"),
+            ("proc/self/mountinfo", "x password=hunter2"),
+        ]);
+        let to = folder.path().join("b.tar.gz");
+        let logs = [log, packed, folder.path().join("nowhere")];
+        let manifest = write(&to, &tree.system(), &wish(&logs)).unwrap();
+
+        let all = unpacked(&to);
+        for (name, text) in &all {
+            for secret in ["Planted", "MC4", "hunter2", &plane] {
+                assert!(!text.contains(secret), "{secret} in {name}: {text}");
+            }
+        }
+        let of = |name: &str| {
+            let name = format!("{FOLDER}/{name}");
+            all.iter()
+                .find(|(one, _)| *one == name)
+                .map(|(_, text)| &**text)
+        };
+        let kept = of("logs/1-node_1.log").unwrap();
+        assert!(
+            kept.starts_with("before\n") && kept.ends_with("after\n"),
+            "{kept}"
+        );
+        assert_eq!(of("report.txt"), Some("all is well\n"));
+        assert_eq!(of("machine/proc/loadavg"), Some("0.1\n"));
+        let listed: Json = serde_json::from_str(of("manifest.json").unwrap()).unwrap();
+        assert_eq!(listed, serde_json::to_value(&manifest).unwrap());
+        assert_eq!(manifest.files.len() + 1, all.len());
+        for entry in &manifest.files {
+            assert_eq!(
+                of(&entry.file).map(str::len),
+                Some(entry.bytes),
+                "{entry:?}"
+            );
+        }
+        let why = |what: &str| {
+            let found = manifest.missing.iter().find(|one| one.what.ends_with(what));
+            found
+                .map(|one| one.why.clone())
+                .unwrap_or_else(|| panic!("{what}: {manifest:?}"))
+        };
+        assert!(why("old.gz").contains("packed"));
+        assert!(why("nowhere").contains("No such file"));
+        assert_eq!(why("nodes"), "no --admin");
+        assert!(why("/proc/version").contains("No such file"));
+    }
+
+    #[test]
+    fn it_is_its_owners_and_nothing_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("b.tar.gz");
+        let tree = Tree::of(&[]);
+        is_free(&to).unwrap();
+        write(&to, &tree.system(), &wish(&[])).unwrap();
+        assert_eq!(
+            fs::metadata(&to).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let before = fs::read(&to).unwrap();
+        let kind = |result: io::Result<()>| result.unwrap_err().kind();
+        let again = write(&to, &tree.system(), &wish(&[])).map(drop);
+        assert_eq!(kind(again), io::ErrorKind::AlreadyExists);
+        assert_eq!(kind(is_free(&to)), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&to).unwrap(), before);
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "no part is left"
+        );
+        assert_eq!(
+            kind(is_free(&folder.path().join("no/b"))),
+            io::ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_log_begins_with_a_line() {
+        let cut = readable(b"half of a secret\nwhole\n".to_vec(), true);
+        assert_eq!(cut, Ok("whole\n".to_owned()));
+        assert_eq!(readable(b"one line".to_vec(), true), Ok(String::new()));
+        assert!(readable(vec![b'a', 0], false).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(end_of(folder.path()), Err("no file".to_owned()));
+        let log = folder.path().join("log");
+        let line = "x".repeat(1023) + "\n";
+        fs::write(&log, line.repeat(9 << 10)).unwrap();
+        let end = end_of(&log).unwrap();
+        assert_eq!(end.len() as u64, LOG_BYTES_MAX - 1024);
+        assert!(end.starts_with(&line));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_not_waited_for() {
+        let wait = Duration::from_secs(20);
+        let said = said_by(Command::new("sh").args(["-c", "echo hello"]), wait);
+        assert_eq!(said, Ok(b"hello\n".to_vec()));
+        let never = said_by(Command::new("sleep").arg("1000"), Duration::from_millis(50));
+        assert!(never.unwrap_err().contains("no answer"));
+        let none = said_by(&mut Command::new("no-such-program-at-all"), wait);
+        assert!(none.unwrap_err().starts_with("not available"));
+        assert!(said_by(&mut Command::new("false"), wait).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! Certificates: those of a folder, with their keys, and those that running nodes show. Nothing of a key is kept.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use quorate_admin::{
+    certificates::{SOON_DAYS, days_left},
+    view::{Answer, ClusterView},
+};
+use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, expiries};
+use serde::Serialize;
+
+use crate::doctor::finding::Finding;
+
+const HINT: &str = "'quorate cert' makes another, and it is read while the node runs";
+/// Whoever has an account on this machine may read it.
+const OTHERS_READ: u32 = 0o004;
+
+/// One that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Certificate {
+    /// `folder`, or the node that shows it.
+    pub of: String,
+    /// The file, or what the node says it is.
+    pub what: String,
+    /// Whole days until it ends; negative afterwards.
+    pub days_left: i64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Examined {
+    /// One for each file, and one for each node.
+    pub findings: Vec<Finding>,
+    /// All that could be read.
+    pub certificates: Vec<Certificate>,
+}
+
+/// Looks at the files in a folder that a node or a client has.
+pub fn of_folder(folder: &Path) -> Examined {
+    let (certificates, keys) = if folder.join("node.crt").exists() {
+        (
+            &["node.crt", "server.crt", "ca.crt", "clients-ca.crt"][..],
+            &["node.key", "server.key"][..],
+        )
+    } else {
+        (&["client.crt", "clients-ca.crt"][..], &["client.key"][..])
+    };
+    let now = now_s();
+    let mut examined = Examined::default();
+    for file in certificates {
+        let found = match expiries(&folder.join(file)) {
+            Ok(ends) => {
+                let days = ends.iter().map(|end| days_left(*end, now)).min();
+                let days = days.unwrap_or(i64::MIN);
+                examined.certificates.push(Certificate {
+                    of: "folder".to_owned(),
+                    what: (*file).to_owned(),
+                    days_left: days,
+                });
+                judge(&format!("certificate {file}"), "it", days)
+            }
+            Err(bad) => {
+                let hint = bad.hint();
+                Finding::failing(&format!("certificate {file}"), "cannot be used", hint)
+                    .detail(bad.to_string())
+            }
+        };
+        examined.findings.push(found);
+    }
+    examined
+        .findings
+        .extend(keys.iter().map(|file| key(folder, file)));
+    examined.findings.push(together(folder));
+    examined
+}
+
+/// Looks at what each running node shows.
+pub fn of_nodes(cluster: &ClusterView) -> Examined {
+    let mut examined = Examined::default();
+    for view in cluster.nodes.iter().filter_map(Answer::view) {
+        let of = format!("node {}", view.node);
+        let soonest = view.certificates.iter().min_by_key(|one| one.ends_unix_s);
+        if let Some(soonest) = soonest {
+            let name = format!("certificates of {of}");
+            let which = format!("that of the {}", soonest.what);
+            examined
+                .findings
+                .push(judge(&name, &which, soonest.days_left));
+        }
+        examined
+            .certificates
+            .extend(view.certificates.iter().map(|one| Certificate {
+                of: of.clone(),
+                what: one.what.clone(),
+                days_left: one.days_left,
+            }));
+    }
+    examined
+}
+
+fn judge(name: &str, which: &str, days: i64) -> Finding {
+    match days {
+        ..0 => Finding::failing(
+            name,
+            format!("{which} has ended: nobody connects with it"),
+            HINT,
+        ),
+        0..SOON_DAYS => Finding::warning(name, format!("{which} ends in {days} days"), HINT),
+        _ => Finding::ok(name, format!("{which} ends in {days} days")),
+    }
+}
+
+/// Whether others may read a key. Its contents are looked at together with its certificate.
+fn key(folder: &Path, file: &str) -> Finding {
+    let name = format!("key {file}");
+    let path = folder.join(file);
+    match fs::metadata(&path) {
+        Ok(data) if data.permissions().mode() & OTHERS_READ != 0 => {
+            let mode = data.permissions().mode() & 0o777;
+            let hint = format!(
+                "chmod 600 {}, and replace it if anybody else has an account",
+                path.display()
+            );
+            Finding::warning(
+                &name,
+                format!("anybody on this machine may read it: mode {mode:03o}"),
+                hint,
+            )
+        }
+        Ok(data) => {
+            let mode = data.permissions().mode() & 0o777;
+            Finding::ok(&name, format!("mode {mode:03o}"))
+        }
+        Err(error) => {
+            let hint = "run it as the user who runs the node; 'quorate cert' makes these files";
+            Finding::failing(&name, "cannot be read", hint).detail(error.to_string())
+        }
+    }
+}
+
+/// Whether certificates, keys and names fit together, as a node or client would see when it starts.
+fn together(folder: &Path) -> Finding {
+    let name = "certificates";
+    let loaded = if folder.join("node.crt").exists() {
+        Trust::load(Files::in_folder(folder)).map(|trust| format!("of {}", trust.own()))
+    } else {
+        ClientTrust::load(&ClientFiles::in_folder(folder)).map(|_| "of a client".to_owned())
+    };
+    match loaded {
+        Ok(whose) => Finding::ok(name, whose),
+        Err(bad) => {
+            let hint = bad.hint();
+            Finding::failing(name, "they do not fit together", hint).detail(bad.to_string())
+        }
+    }
+}
+
+fn now_s() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::certificates::CertificateView;
+    use quorate_tls::authority;
+
+    use super::*;
+    use crate::doctor::{finding::State, nodes::tests::view};
+
+    fn made(days: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("authority");
+        authority::init(&at, "blue", 400, false).unwrap();
+        let own = authority::node(&at, 2, &["localhost".to_owned()], days, false).unwrap();
+        (folder, own)
+    }
+
+    fn of<'a>(examined: &'a Examined, name: &str) -> &'a Finding {
+        let mut all = examined.findings.iter();
+        all.find(|finding| finding.name == name).unwrap()
+    }
+
+    #[test]
+    fn each_file_of_a_node_is_looked_at() {
+        let (_folder, own) = made(10);
+        let examined = of_folder(&own);
+        let names: Vec<_> = examined
+            .findings
+            .iter()
+            .map(|finding| &*finding.name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "certificate node.crt",
+                "certificate server.crt",
+                "certificate ca.crt",
+                "certificate clients-ca.crt",
+                "key node.key",
+                "key server.key",
+                "certificates",
+            ]
+        );
+        assert_eq!(of(&examined, "certificate node.crt").state, State::Warning);
+        assert_eq!(of(&examined, "certificate ca.crt").state, State::Ok);
+        assert_eq!(of(&examined, "key node.key").state, State::Ok);
+        let whose = of(&examined, "certificates");
+        assert_eq!(
+            (whose.state, &*whose.what),
+            (State::Ok, "of node-2.blue.quorate.internal")
+        );
+        assert_eq!(examined.certificates.len(), 4);
+    }
+
+    #[test]
+    fn what_others_may_read_or_does_not_fit_is_told() {
+        let (folder, own) = made(400);
+        let key = own.join("node.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let examined = of_folder(&own);
+        assert_eq!(of(&examined, "key node.key").state, State::Warning);
+        let authority = folder.path().join("authority");
+        let other = authority::node(&authority, 3, &[], 400, false).unwrap();
+        fs::copy(other.join("node.key"), &key).unwrap();
+        assert_eq!(of(&of_folder(&own), "certificates").state, State::Failing);
+        fs::write(own.join("node.crt"), "nonsense").unwrap();
+        fs::remove_file(&key).unwrap();
+        let examined = of_folder(&own);
+        for name in ["certificate node.crt", "key node.key", "certificates"] {
+            let found = of(&examined, name);
+            assert!(
+                found.state == State::Failing && !found.hint.is_empty(),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_client_and_an_empty_folder() {
+        let (folder, _) = made(400);
+        let authority = folder.path().join("authority");
+        let client = authority::client(&authority, "ann", 400, false).unwrap();
+        for finding in of_folder(&client).findings {
+            assert_eq!(finding.state, State::Ok, "{finding:?}");
+        }
+        let empty = tempfile::tempdir().unwrap();
+        for finding in of_folder(empty.path()).findings {
+            assert_eq!(finding.state, State::Failing, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_in_time() {
+        let state = |days| judge("a", "it", days).state;
+        assert_eq!(state(-1), State::Failing);
+        assert_eq!(
+            (state(0), state(29), state(30)),
+            (State::Warning, State::Warning, State::Ok)
+        );
+        let mut shown = view(2);
+        let day = 24 * 3600;
+        shown.certificates = [90, 5]
+            .map(|days| CertificateView::at("server", days * day, 0))
+            .to_vec();
+        let cluster = ClusterView::new(vec![
+            Answer::Node(Box::new(view(1))),
+            Answer::Node(Box::new(shown)),
+        ]);
+        let examined = of_nodes(&cluster);
+        let [found] = &examined.findings[..] else {
+            panic!("{examined:?}")
+        };
+        assert_eq!(
+            (&*found.name, found.state),
+            ("certificates of node 2", State::Warning)
+        );
+        assert_eq!(found.what, "that of the server ends in 5 days");
+        assert_eq!(examined.certificates.len(), 2);
+    }
+}

@@ -1,0 +1,268 @@
+//! What the control group of this process may use: memory, processors, processes, the disk. The tightest bound of it
+//! and of those above it counts.
+//!
+//! It is the group of `quorate doctor`; a node that a service manager starts is in another.
+
+use crate::doctor::{
+    finding::Finding,
+    system::{System, Unread},
+};
+
+const OWN: &str = "proc/self/cgroup";
+const ROOT: &str = "sys/fs/cgroup";
+/// A node with its usual memory for clients, and what the store keeps.
+const MEMORY_LEAST: u64 = 512 << 20;
+/// More than a node's threads.
+const PIDS_LEAST: u64 = 128;
+/// Groups within groups that are looked at.
+const DEPTH_MAX: usize = 32;
+
+/// Looks at all of it.
+pub fn examine(system: &System) -> Vec<Finding> {
+    let groups = match groups(system) {
+        Ok(groups) => groups,
+        Err(Unread(why)) => {
+            let hint = "systemd-cgls; version 1 of control groups is not looked at";
+            return vec![Finding::unknown("cgroup", "its limits are not known", hint).detail(why)];
+        }
+    };
+    let read = |file: &str| -> Vec<(String, String)> {
+        let text =
+            |group: &String| Some((group.clone(), system.read(&format!("{group}/{file}")).ok()?));
+        groups.iter().filter_map(text).collect()
+    };
+    vec![
+        memory(&read("memory.max"), &read("memory.high")),
+        processors(&read("cpu.max")),
+        processes(&read("pids.max")),
+        disk(&read("io.max")),
+    ]
+}
+
+/// Folders of this process's group and of those above it, the innermost first.
+fn groups(system: &System) -> Result<Vec<String>, Unread> {
+    let text = system.read(OWN)?;
+    let own = text.lines().find_map(|line| line.strip_prefix("0::"));
+    // Where both versions are in use, limits are set by the first.
+    let first = text
+        .lines()
+        .any(|line| line.contains(":memory:") || line.contains(",memory"));
+    let Some(own) = own.filter(|_| !first) else {
+        return Err(Unread(format!(
+            "/{OWN}: no group of version 2 has the memory"
+        )));
+    };
+    if !system.has(&format!("{ROOT}/cgroup.controllers")) {
+        return Err(Unread(format!(
+            "/{ROOT}: no groups of version 2 are mounted there"
+        )));
+    }
+    // Beyond what a container sees there are dots.
+    let parts: Vec<&str> = own
+        .split('/')
+        .filter(|part| !matches!(*part, "" | ".."))
+        .collect();
+    let depth = parts.len().min(DEPTH_MAX);
+    Ok((0..=depth)
+        .rev()
+        .map(|depth| [&[ROOT], &parts[..depth]].concat().join("/"))
+        .collect())
+}
+
+/// The least number that a group sets, and which.
+fn least(all: &[(String, String)]) -> Option<(u64, &str)> {
+    let number =
+        |(group, text): &'_ (String, String)| Some((text.parse::<u64>().ok()?, group.clone()));
+    let (least, group) = all.iter().filter_map(number).min()?;
+    let group = all.iter().find(|(name, _)| *name == group)?;
+    Some((least, &group.0))
+}
+
+fn memory(max: &[(String, String)], high: &[(String, String)]) -> Finding {
+    let name = "cgroup memory";
+    let bound = [least(max), least(high)].into_iter().flatten().min();
+    let Some((bytes, group)) = bound else {
+        return Finding::ok(name, "no limit");
+    };
+    let what = format!("{} MiB at most", bytes >> 20);
+    let found = if bytes < MEMORY_LEAST {
+        let hint = "MemoryMax=2G in the unit, or a higher limit of the container; else a node is killed, or crawls";
+        Finding::warning(name, what, hint)
+    } else {
+        Finding::ok(name, what)
+    };
+    found.detail(format!(
+        "/{group}; what --client-memory allows comes on top of the store's"
+    ))
+}
+
+fn processors(all: &[(String, String)]) -> Finding {
+    let name = "cgroup cpu";
+    // Microseconds of processors in each period.
+    let share = |(group, text): &'_ (String, String)| {
+        let (quota, period) = text.split_once(' ')?;
+        let (quota, period) = (
+            quota.parse::<u64>().ok()?,
+            period.trim().parse::<u64>().ok()?,
+        );
+        Some((
+            quota.saturating_mul(100).checked_div(period)?,
+            period,
+            group.clone(),
+        ))
+    };
+    let Some((percent, period, group)) = all.iter().filter_map(share).min() else {
+        return Finding::ok(name, "no limit");
+    };
+    let what = format!("{percent} % of one CPU at most");
+    let detail =
+        format!("/{group}; when it is used up, everything waits for the rest of {period} µs");
+    let found = if percent < 100 {
+        let hint = "CPUQuota= in the unit, or the limit of the container: give at least one whole CPU, or only a weight";
+        Finding::warning(name, what, hint)
+    } else {
+        Finding::ok(name, what)
+    };
+    found.detail(detail)
+}
+
+fn processes(all: &[(String, String)]) -> Finding {
+    let name = "cgroup pids";
+    let Some((count, group)) = least(all) else {
+        return Finding::ok(name, "no limit");
+    };
+    let what = format!("{count} threads at most");
+    let found = if count < PIDS_LEAST {
+        Finding::warning(
+            name,
+            what,
+            "TasksMax=512 in the unit, or a higher limit of the container",
+        )
+    } else {
+        Finding::ok(name, what)
+    };
+    found.detail(format!("/{group}"))
+}
+
+fn disk(all: &[(String, String)]) -> Finding {
+    let name = "cgroup io";
+    let bounds = |text: &str| {
+        text.lines()
+            .any(|line| line.split(' ').skip(1).any(bounds_something))
+    };
+    match all.iter().find(|(_, text)| bounds(text)) {
+        None => Finding::ok(name, "no limit"),
+        Some((group, text)) => {
+            let hint = "IOReadBandwidthMax= and IOWriteIOPSMax= in the unit: a flush waits until its turn comes";
+            let text: String = text
+                .chars()
+                .take(200)
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect();
+            Finding::warning(name, "the disk is rationed", hint)
+                .detail(format!("/{group}/io.max: {text}"))
+        }
+    }
+}
+
+/// `wbps=1048576`, and not `wbps=max`.
+fn bounds_something(part: &str) -> bool {
+    part.split_once('=')
+        .is_some_and(|(_, value)| value.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{finding::State, system::tests::Tree};
+
+    fn tree(files: &[(&str, &str)]) -> Tree {
+        let tree = Tree::of(&[
+            (OWN, "0::/a.slice/b.service\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu io"),
+        ]);
+        files
+            .iter()
+            .for_each(|(path, text)| tree.put(&format!("{ROOT}/{path}"), text));
+        tree
+    }
+
+    fn of(files: &[(&str, &str)]) -> Vec<Finding> {
+        examine(&tree(files).system())
+    }
+
+    #[test]
+    fn without_limits_all_is_well() {
+        let max = [
+            ("memory.max", "max"),
+            ("a.slice/cpu.max", "max 100000"),
+            (
+                "a.slice/b.service/io.max",
+                "8:0 rbps=max wbps=max riops=max wiops=max",
+            ),
+        ];
+        for finding in of(&max).into_iter().chain(of(&[])) {
+            assert_eq!(
+                (finding.state, &*finding.what),
+                (State::Ok, "no limit"),
+                "{finding:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_tightest_of_all_groups_counts() {
+        let found = &of(&[
+            ("a.slice/memory.max", "104857600"),
+            ("a.slice/b.service/memory.max", "8589934592"),
+        ])[0];
+        assert_eq!(
+            (found.state, &*found.what),
+            (State::Warning, "100 MiB at most")
+        );
+        assert!(
+            found.detail.contains("/sys/fs/cgroup/a.slice;"),
+            "{found:?}"
+        );
+        let high = &of(&[("a.slice/b.service/memory.high", "629145600")])[0];
+        assert_eq!((high.state, &*high.what), (State::Ok, "600 MiB at most"));
+        // A container sees its own limits at the root.
+        let inside = &of(&[("pids.max", "20")])[2];
+        assert_eq!(inside.state, State::Warning);
+    }
+
+    #[test]
+    fn shares_of_a_processor_and_of_the_disk() {
+        let cpu = |text| of(&[("a.slice/b.service/cpu.max", text)])[1].clone();
+        assert_eq!(
+            (cpu("50000 100000").state, &*cpu("50000 100000").what),
+            (State::Warning, "50 % of one CPU at most")
+        );
+        assert_eq!(cpu("150000 100000\n").state, State::Ok);
+        for garbage in ["", "x", "1 0", "-5 7"] {
+            assert_eq!(cpu(garbage).state, State::Ok, "{garbage}");
+        }
+        let io = &of(&[(
+            "a.slice/io.max",
+            "8:0 rbps=max wbps=1048576 riops=max wiops=max",
+        )])[3];
+        assert!(
+            io.state == State::Warning && io.detail.contains("wbps=1048576"),
+            "{io:?}"
+        );
+    }
+
+    #[test]
+    fn the_first_version_is_not_known() {
+        for own in ["", "4:memory:/x\n0::/\n", "4:cpu,memory:/x"] {
+            let tree = tree(&[]);
+            tree.put(OWN, own);
+            let found = examine(&tree.system());
+            assert_eq!((found.len(), found[0].state), (1, State::Unknown), "{own}");
+        }
+        assert_eq!(
+            examine(&Tree::of(&[(OWN, "0::/\n")]).system())[0].state,
+            State::Unknown
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! The clock: what it is read from, how fine it is, whether it jumps, whether somebody keeps it right.
+//!
+//! Nothing of the protocol depends on wall time. Timeouts and leases count on a clock that goes at a steady pace, and
+//! a slow clock source costs at every turn.
+
+use std::{thread, time::Duration};
+
+use rustix::{
+    thread::ClockId,
+    time::{clock_getres, clock_gettime},
+};
+
+use crate::doctor::{
+    finding::Finding,
+    plane::Plane,
+    system::{System, Unread},
+};
+
+const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+/// Read without a system call, in some tens of nanoseconds.
+const FAST: [&str; 4] = [
+    "tsc",
+    "kvm-clock",
+    "arch_sys_counter",
+    "hyperv_clocksource_tsc_page",
+];
+/// What a daemon that keeps the clock leaves behind.
+const KEEPERS: [(&str, &str); 4] = [
+    ("run/systemd/timesync/synchronized", "systemd-timesyncd"),
+    ("run/chrony/chronyd.pid", "chrony"),
+    ("run/chronyd.pid", "chrony"),
+    ("run/ntpd.pid", "ntpd"),
+];
+/// Both clocks are compared over this long.
+const LOOK: Duration = Duration::from_millis(50);
+/// More than a clock is slewed in that time.
+const JUMP_NS: i64 = 1_000_000;
+
+/// Looks at all of it; takes a twentieth of a second.
+pub fn examine(system: &System) -> Vec<Finding> {
+    let before = apart();
+    thread::sleep(LOOK);
+    vec![
+        source(system),
+        resolution(nanos(clock_getres(ClockId::Monotonic))),
+        jumps(apart() - before),
+        keeper(system),
+    ]
+}
+
+fn source(system: &System) -> Finding {
+    let name = "clocksource";
+    match system.read(SOURCE) {
+        Ok(source) if FAST.contains(&&*source) => Finding::ok(name, source),
+        Ok(source) if !source.is_empty() && source.len() < 64 => {
+            let hint = format!(
+                "echo tsc > /{SOURCE}, if current_clocksource's neighbour available_clocksource lists it"
+            );
+            let what = format!("{source}: reading it may cost microseconds");
+            Finding::warning(name, what, hint).about(&Plane::ALL)
+        }
+        Ok(_) => Finding::unknown(name, "not understood", format!("cat /{SOURCE}")),
+        Err(Unread(why)) => {
+            Finding::unknown(name, "not known", format!("cat /{SOURCE}")).detail(why)
+        }
+    }
+}
+
+fn resolution(nanos: i64) -> Finding {
+    let name = "resolution";
+    let what = format!("the monotonic clock counts in {nanos} ns");
+    match nanos {
+        1..=1000 => Finding::ok(name, what),
+        _ => Finding::warning(name, what, "boot with highres=on").about(&Plane::ALL),
+    }
+}
+
+/// How far wall time went more than monotonic time.
+fn jumps(nanos: i64) -> Finding {
+    let name = "jumps";
+    if nanos.abs() < JUMP_NS {
+        return Finding::ok(name, "wall time goes as fast as monotonic time");
+    }
+    let what = format!(
+        "wall time was set by {} ms while it was looked at",
+        nanos / 1_000_000
+    );
+    Finding::warning(name, what, "have one daemon keep the clock, by slewing")
+        .detail("deadlines of keys move with it; what is decided does not")
+}
+
+fn keeper(system: &System) -> Finding {
+    let name = "clock sync";
+    let found = KEEPERS.iter().find(|(path, _)| system.has(path));
+    match found {
+        Some((path, keeper)) => {
+            Finding::ok(name, format!("{keeper} keeps it")).detail(format!("/{path}"))
+        }
+        None => Finding::unknown(
+            name,
+            "who keeps the clock is not known",
+            "timedatectl, or chronyc tracking",
+        )
+        .detail("nothing needs it but deadlines of keys, which are wall time"),
+    }
+}
+
+fn nanos(time: rustix::time::Timespec) -> i64 {
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec)
+}
+
+fn apart() -> i64 {
+    let of = |clock| nanos(clock_gettime(clock));
+    of(ClockId::Realtime).saturating_sub(of(ClockId::Monotonic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{finding::State, system::tests::Tree};
+
+    #[test]
+    fn sources_are_fast_slow_or_not_understood() {
+        let state = |text: &str| source(&Tree::of(&[(SOURCE, text)]).system()).state;
+        assert_eq!(state("tsc\n"), State::Ok);
+        assert_eq!(state("kvm-clock"), State::Ok);
+        assert_eq!(state("acpi_pm"), State::Warning);
+        assert_eq!(state("hpet"), State::Warning);
+        assert_eq!(state(""), State::Unknown);
+        assert_eq!(state(&"x".repeat(1000)), State::Unknown);
+        let missing = source(&Tree::of(&[]).system());
+        assert_eq!(missing.state, State::Unknown);
+        assert!(missing.detail.contains("No such file"));
+    }
+
+    #[test]
+    fn coarse_clocks_and_steps_are_told() {
+        assert_eq!(resolution(1).state, State::Ok);
+        assert_eq!(resolution(4_000_000).state, State::Warning);
+        assert_eq!(resolution(0).state, State::Warning);
+        assert_eq!(jumps(-5_000).state, State::Ok);
+        let set = jumps(-3_600_000_000_000);
+        assert_eq!(
+            set.what,
+            "wall time was set by -3600000 ms while it was looked at"
+        );
+        assert_eq!(jumps(i64::MIN + 1).state, State::Warning);
+    }
+
+    #[test]
+    fn a_keeper_is_known_by_what_it_leaves() {
+        let tree = Tree::of(&[("run/chrony/chronyd.pid", "1")]);
+        assert_eq!(keeper(&tree.system()).what, "chrony keeps it");
+        assert_eq!(keeper(&Tree::of(&[]).system()).state, State::Unknown);
+        assert_eq!(examine(&tree.system()).len(), 4);
+    }
+}

@@ -1,0 +1,281 @@
+//! The disk under a data folder: which file system, whether it takes writes past the page cache, how long a flush
+//! takes, how much room there is.
+//!
+//! Everything is written into a folder of its own inside the data folder, and removed; a node that runs there does
+//! not notice. A folder that is not there yet is judged by the one it would be made in.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use quorate_log::disk::Abilities;
+use rustix::fs::{StatVfs, statvfs};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::doctor::{
+    finding::Finding,
+    flushes::{self, Flushes},
+    honesty,
+    mounts::mount_of,
+    plane::Plane,
+    system::{System, Unread},
+};
+
+/// A log may grow to 8 GiB; less than this is soon full.
+const FREE_BYTES_LEAST: u64 = 2 << 30;
+/// Files of a log, a store and their snapshots, and more.
+const FREE_INODES_LEAST: u64 = 4096;
+/// Their files are gone, or elsewhere, after a crash.
+pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
+/// Locks and flushes there are another machine's word.
+pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
+
+/// What was found.
+#[derive(Debug)]
+pub struct Examined {
+    /// One for each thing.
+    pub findings: Vec<Finding>,
+    /// How long flushes took, if anything could be flushed.
+    pub flushes: Option<Flushes>,
+    /// How much room there is, if that is known.
+    pub room: Option<Room>,
+    /// To write to, gone when this is dropped.
+    pub scratch: Option<TempDir>,
+}
+
+/// Looks at what a data folder has, or would have.
+pub fn examine(system: &System, data: &Path) -> Examined {
+    let mut findings = Vec::new();
+    let folder = match existing(data) {
+        Ok(folder) => folder,
+        Err(file) => {
+            let what = format!("{} is a file, and no folder", file.display());
+            let found = Finding::failing("data folder", what, "give --data a folder");
+            return Examined {
+                findings: vec![found.blocks(&Plane::ALL)],
+                flushes: None,
+                room: None,
+                scratch: None,
+            };
+        }
+    };
+    findings.push(file_system(system, &folder));
+    let room = statvfs(&folder).map(|of| Room::of(&of));
+    findings.extend(judge_room(room.as_ref().map_err(|errno| *errno)));
+    let room = room.ok();
+    let scratch = tempfile::Builder::new()
+        .prefix(".quorate-doctor-")
+        .tempdir_in(&folder);
+    let scratch = match scratch {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            findings.push(unwritable(&folder, &error));
+            return Examined {
+                findings,
+                flushes: None,
+                room,
+                scratch: None,
+            };
+        }
+    };
+    findings.push(writes(
+        Abilities::of(scratch.path()).map_err(|error| error.to_string()),
+    ));
+    let flushes = Flushes::measure(scratch.path());
+    match &flushes {
+        Ok(flushes) => findings.extend(flushes.judge()),
+        Err(error) => findings.push(flushes::failed(error)),
+    }
+    let flushes = flushes.ok();
+    findings.push(honesty::examine(system, &folder, flushes.as_ref()));
+    Examined {
+        findings,
+        flushes,
+        room,
+        scratch: Some(scratch),
+    }
+}
+
+/// The folder, or the nearest one above it that there is; or the file that is in the way.
+fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
+    let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
+    let mut above = data.ancestors();
+    let found = above.find(|folder| folder.exists());
+    let found = found.unwrap_or(Path::new("/"));
+    let place = found.canonicalize().unwrap_or_else(|_| found.to_owned());
+    if place.is_dir() {
+        Ok(place)
+    } else {
+        Err(place)
+    }
+}
+
+fn unwritable(folder: &Path, error: &io::Error) -> Finding {
+    let what = format!("nothing can be written to {}", folder.display());
+    Finding::failing("data folder", what, "run it as the user who runs the node")
+        .detail(error.to_string())
+        .blocks(&Plane::ALL)
+}
+
+fn file_system(system: &System, folder: &Path) -> Finding {
+    let name = "file system";
+    let mount = match mount_of(system, folder) {
+        Ok(mount) => mount,
+        Err(Unread(why)) => return Finding::unknown(name, "not known", "df -T").detail(why),
+    };
+    let kind = mount.kind;
+    let detail = format!("{kind} is mounted at {}", mount.at);
+    let found = match () {
+        () if VOLATILE.contains(&&*kind) => {
+            let what = format!("{kind}: what it holds may be gone after a restart");
+            Finding::warning(name, what, "put --data on ext4 or XFS on a disk")
+        }
+        () if REMOTE.contains(&&*kind) => {
+            let what = format!("{kind}: a flush is another machine's word");
+            Finding::warning(
+                name,
+                what,
+                "put --data on ext4 or XFS on a disk of this machine",
+            )
+        }
+        () => Finding::ok(name, kind),
+    };
+    found.detail(detail)
+}
+
+/// How much room there is for who is not root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Room {
+    /// Bytes.
+    pub free_bytes: u64,
+    /// Less than this is soon full.
+    pub least_bytes: u64,
+    /// Files that may still be made; null where the file system makes room for them as it goes.
+    pub free_inodes: Option<u64>,
+}
+
+impl Room {
+    fn of(stat: &StatVfs) -> Self {
+        Self {
+            free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            least_bytes: FREE_BYTES_LEAST,
+            free_inodes: (stat.f_files > 0).then_some(stat.f_favail),
+        }
+    }
+}
+
+fn judge_room(room: rustix::io::Result<&Room>) -> Vec<Finding> {
+    let Room {
+        free_bytes,
+        least_bytes,
+        free_inodes,
+    } = match room {
+        Ok(room) => *room,
+        Err(error) => {
+            return vec![Finding::unknown("free", "not known", "df").detail(error.to_string())];
+        }
+    };
+    let free = if free_bytes >= least_bytes {
+        Finding::ok("free", format!("{} GiB", free_bytes >> 30))
+    } else {
+        let hint = "a log keeps up to 8 GiB (--log-max): make room, or lower that";
+        Finding::warning("free", format!("{} MiB", free_bytes >> 20), hint)
+    };
+    let inodes = match free_inodes {
+        None => Finding::ok("inodes", "made as they are needed"),
+        Some(free) if free >= FREE_INODES_LEAST => {
+            Finding::ok("inodes", format!("{free} more files may be made"))
+        }
+        Some(free) => {
+            let hint = "df -i: remove small files, or make the file system with more of them";
+            Finding::warning("inodes", format!("{free} more files may be made"), hint)
+        }
+    };
+    vec![free, inodes]
+}
+
+fn writes(abilities: Result<Abilities, String>) -> Finding {
+    let name = "O_DIRECT";
+    let hint = "ext4 and XFS on a disk take both";
+    match abilities {
+        Ok(
+            abilities @ Abilities {
+                direct: true,
+                dsync: true,
+            },
+        ) => Finding::ok(name, abilities.to_string()),
+        Ok(abilities) => Finding::warning(name, abilities.to_string(), hint),
+        Err(why) => Finding::unknown(name, "could not be tried", hint).detail(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::doctor::{finding::State, mounts::tests::MOUNTS, system::tests::Tree};
+
+    #[test]
+    fn file_systems_that_forget_or_are_elsewhere_are_told() {
+        let tree = Tree::of(&[("proc/self/mountinfo", MOUNTS)]);
+        let state = |folder: &str| file_system(&tree.system(), Path::new(folder)).state;
+        assert_eq!(state("/home"), State::Ok);
+        assert_eq!(state("/mnt/x"), State::Warning);
+        assert_eq!(state("/dev/shm/x"), State::Warning);
+        let unknown = |text: &str| {
+            let tree = Tree::of(&[("proc/self/mountinfo", text)]);
+            file_system(&tree.system(), Path::new("/home")).state
+        };
+        assert_eq!(unknown("\u{0}\n1 2 3"), State::Unknown);
+        assert_eq!(
+            file_system(&Tree::of(&[]).system(), Path::new("/")).state,
+            State::Unknown
+        );
+    }
+
+    #[test]
+    fn room_and_abilities_are_judged() {
+        let room = |free_bytes, free_inodes| {
+            let room = Room {
+                free_bytes,
+                least_bytes: FREE_BYTES_LEAST,
+                free_inodes,
+            };
+            let states = judge_room(Ok(&room)).into_iter();
+            states.map(|finding| finding.state).collect::<Vec<_>>()
+        };
+        assert_eq!(room(3 << 30, None), [State::Ok, State::Ok]);
+        assert_eq!(room(1 << 30, Some(9999)), [State::Warning, State::Ok]);
+        assert_eq!(room(3 << 30, Some(9)), [State::Ok, State::Warning]);
+        let unknown = judge_room(Err(rustix::io::Errno::ACCESS));
+        assert_eq!(unknown[0].state, State::Unknown);
+        let of = |direct, dsync| writes(Ok(Abilities { direct, dsync })).state;
+        assert_eq!(
+            (of(true, true), of(false, true)),
+            (State::Ok, State::Warning)
+        );
+        assert_eq!(writes(Err("why".to_owned())).state, State::Unknown);
+    }
+
+    #[test]
+    fn a_real_folder_is_left_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("n1");
+        let examined = examine(&System::real(), &data);
+        assert!(
+            examined.flushes.as_ref().unwrap().quietest_us > 0.0,
+            "{examined:?}"
+        );
+        assert!(!data.exists());
+        drop(examined);
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let found = &examine(&System::real(), &file.join("n1")).findings[0];
+        assert!(found.state == State::Failing && found.blocks, "{found:?}");
+        fs::remove_file(file).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,402 @@
+//! Everything in order: what was found, the planes, the figures, and whether a node may be started here.
+
+use std::{net::SocketAddrV4, path::Path, time::Duration};
+
+use crate::probe::part::Launcher;
+use quorate_admin::{
+    client,
+    tuning::TuningView,
+    view::{Answer, ClusterView},
+};
+use quorate_testbed::machine::Machine;
+use serde::Serialize;
+
+use crate::doctor::{
+    buffers,
+    bundle::Manifest,
+    certificates::{self, Certificate},
+    cgroups, clock,
+    disk::{self, Room},
+    figures::Figures,
+    files,
+    finding::{Finding, State},
+    flushes::Flushes,
+    interfaces, kernel, load,
+    measure::{self, Compared},
+    memory, multicast, nodes, peers,
+    plane::{Plane, Verdict},
+    predict::{Predicted, Where, predict},
+    reach::{self, Reach},
+    rights::Rights,
+    system::System,
+    trips::{self, Trip},
+    uring,
+};
+
+/// A node has this long to say what it knows.
+const WAIT: Duration = Duration::from_secs(3);
+/// Nodes of a group that nobody described.
+const NODES: u32 = 3;
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub struct Wish<'a> {
+    /// The data folder of a node.
+    pub data: Option<&'a Path>,
+    /// A folder of certificates.
+    pub tls: Option<&'a Path>,
+    /// Addresses at which peers listen.
+    pub peers: &'a [String],
+    /// A running cluster, and the admin addresses by which it was found.
+    pub cluster: Option<(&'a ClusterView, &'a [String])>,
+    /// The group that is tried.
+    pub group: SocketAddrV4,
+    /// Whether somebody named it, and expects it to work.
+    pub group_wanted: bool,
+    /// The interface of planes, of this machine and of each member.
+    pub interface: Option<&'a str>,
+    /// Datagrams of each member.
+    pub count: u32,
+    /// Whether predictions are compared with what is measured.
+    pub measure: bool,
+    /// Only what is known within a few seconds: no bare programs run, and members send nothing.
+    pub quick: bool,
+    /// How bare programs are started.
+    pub launcher: Option<&'a Launcher>,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Where.
+    pub machine: MachineView,
+    /// One for each thing that was looked at.
+    pub findings: Vec<Finding>,
+    /// One for each plane.
+    pub planes: Vec<Verdict>,
+    /// What predictions rest on.
+    pub figures: Figures,
+    /// How long flushes took, if a data folder was looked at.
+    pub flushes: Option<Flushes>,
+    /// How much room that folder has.
+    pub room: Option<Room>,
+    /// Those of a folder, and those that running nodes show.
+    pub certificates: Vec<Certificate>,
+    /// Who hears whom, if members were asked.
+    pub reach: Option<Reach>,
+    /// How members reach each other, if they were asked.
+    pub trips: Option<Vec<Trip>>,
+    /// Predictions beside measurements, if that was asked for.
+    pub measured: Option<Vec<Compared>>,
+    /// What went into a bundle, if one was made.
+    pub bundle: Option<Manifest>,
+    /// Whether tcp works and nothing is failing.
+    pub healthy: bool,
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MachineView {
+    /// Name and release.
+    pub kernel: String,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// As the kernel calls it.
+    pub cpu_model: String,
+}
+
+/// Looks at everything that was asked for.
+pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
+    let rights = Rights::now();
+    let machine = Machine::now();
+    let launcher = wish.launcher.filter(|_| !wish.quick);
+    let mut findings = kernel::examine(system, rights.forces_buffers());
+    findings.push(load::examine(system, machine.cpus));
+    findings.extend(rights.examine());
+    findings.extend(files::examine(system));
+    findings.extend(cgroups::examine(system));
+    findings.extend(memory::examine(system));
+    findings.extend(interfaces::examine(system, wish.interface));
+    findings.push(interfaces::datagrams());
+    findings.push(buffers::examine());
+    findings.extend(clock::examine(system));
+    findings.push(uring::examine(system));
+    findings.push(multicast::examine(wish.group, wish.interface));
+
+    let mut figures = Figures::default();
+    figures.round_trips(launcher);
+    findings.extend(figures.loopback(launcher));
+    let disk = wish.data.map(|data| disk::examine(system, data));
+    let flushes = disk.as_ref().and_then(|disk| disk.flushes.clone());
+    figures.flush(
+        disk.is_some(),
+        flushes.as_ref().map(|flushes| flushes.quietest_us),
+    );
+    findings.extend(disk.iter().flat_map(|disk| disk.findings.clone()));
+    let shown = wish
+        .cluster
+        .map(|(cluster, _)| certificates::of_nodes(cluster));
+    let mut certificates = Vec::new();
+    for examined in [wish.tls.map(certificates::of_folder), shown]
+        .into_iter()
+        .flatten()
+    {
+        findings.extend(examined.findings);
+        certificates.extend(examined.certificates);
+    }
+    let dialled = peers::dial(wish.peers);
+    figures.peers(&dialled);
+    findings.extend(peers::examine(&dialled));
+    let tuning = tuning(wish);
+    figures.leader(tuning.as_ref().map_err(Clone::clone));
+    let trips = wish.cluster.map(|(cluster, _)| trips::of(cluster));
+    figures.members(trips.as_deref());
+    findings.extend(trips.iter().map(|trips| trips::judge(trips)));
+
+    findings.extend(
+        wish.cluster
+            .iter()
+            .flat_map(|(cluster, _)| nodes::examine(cluster)),
+    );
+
+    let asked = wish.cluster.filter(|_| !wish.quick);
+    let reach = asked.map(|(cluster, given)| {
+        let (members, problems) = reach::members(cluster, given);
+        let wish = reach::Wish {
+            group: wish.group,
+            interface: wish.interface.map(str::to_owned),
+            count: wish.count,
+        };
+        reach::ask(&members, problems, &wish)
+    });
+    findings.extend(reach.iter().map(|reach| reach.judge(wish.group_wanted)));
+
+    let nodes = count(wish);
+    let planes: Vec<Verdict> = Plane::ALL
+        .into_iter()
+        .map(|plane| {
+            Verdict::new(plane, &findings, |works| match works {
+                true => predict(plane, nodes, Where::Apart, &figures),
+                false => Predicted::unknown("the plane does not work here"),
+            })
+        })
+        .collect();
+    let scratch = disk.as_ref().and_then(|disk| disk.scratch.as_ref());
+    let measured = wish.measure.then(|| {
+        let scratch = scratch.map(tempfile::TempDir::path);
+        let mut all = measure::beside(launcher, scratch, &figures);
+        // Of a cluster that runs: what its leader expected of the setting in force, and what came.
+        if let Some(trips) = &trips {
+            let plane = trips::usual(trips).unwrap_or(Plane::Tcp);
+            all.extend(measure::of_leader(plane, &tuning));
+        }
+        all
+    });
+    let Machine {
+        kernel,
+        cpus,
+        cpu_model,
+    } = machine;
+    Report {
+        healthy: is_healthy(&findings, &planes),
+        machine: MachineView {
+            kernel,
+            cpus,
+            cpu_model,
+        },
+        findings,
+        planes,
+        figures,
+        flushes,
+        room: disk.as_ref().and_then(|disk| disk.room),
+        certificates,
+        reach,
+        trips,
+        measured,
+        bundle: None,
+    }
+}
+
+impl Report {
+    /// One more finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+        self.healthy = self.healthy && is_healthy(&self.findings, &self.planes);
+    }
+}
+
+fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
+    let failing = findings
+        .iter()
+        .any(|finding| finding.state == State::Failing);
+    let mut planes = planes.iter();
+    let works = planes.any(|verdict| verdict.plane == Plane::Tcp && verdict.works);
+    works && !failing
+}
+
+/// As many as there are, or would be.
+fn count(wish: &Wish<'_>) -> u32 {
+    let small = |count: usize| u32::try_from(count).unwrap_or(NODES);
+    match wish.cluster {
+        Some((cluster, _)) if cluster.nodes.len() > 1 => small(cluster.nodes.len()),
+        _ if !wish.peers.is_empty() => small(wish.peers.len() + 1),
+        _ => NODES,
+    }
+}
+
+/// What the leader knows of its load.
+fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
+    let (cluster, given) = wish.cluster.ok_or("give --admin")?;
+    let (members, _) = reach::members(cluster, given);
+    let leader = members
+        .iter()
+        .find(|member| Some(member.node) == cluster.leader);
+    let Some(leader) = leader else {
+        let running = cluster.nodes.iter().filter_map(Answer::view).count();
+        return Err(format!("none of {running} nodes that run leads"));
+    };
+    let response = client::get(&leader.admin, "/tuning", WAIT);
+    let response = response.map_err(|error| format!("node {}: {error}", leader.node))?;
+    response
+        .json()
+        .map_err(|refusal| format!("node {}: {}", leader.node, refusal.message))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Of a machine that nobody looked at.
+    pub(crate) fn report() -> Report {
+        Report {
+            machine: MachineView {
+                kernel: "Linux".to_owned(),
+                cpus: 1,
+                cpu_model: "none".to_owned(),
+            },
+            findings: Vec::new(),
+            planes: Vec::new(),
+            figures: Figures::default(),
+            flushes: None,
+            room: None,
+            certificates: Vec::new(),
+            reach: None,
+            trips: None,
+            measured: None,
+            bundle: None,
+            healthy: true,
+        }
+    }
+
+    fn wish() -> Wish<'static> {
+        Wish {
+            data: None,
+            tls: None,
+            peers: &[],
+            cluster: None,
+            group: SocketAddrV4::new([239, 81, 84, 73].into(), 7460),
+            group_wanted: false,
+            interface: None,
+            count: 5,
+            measure: false,
+            quick: false,
+            launcher: None,
+        }
+    }
+
+    /// The names are fixed: scripts rely on them.
+    #[test]
+    fn a_report_has_the_documented_fields() {
+        let report = examine(&System::real(), &wish());
+        let json = serde_json::to_value(&report).unwrap();
+        let keys = |json: &serde_json::Value| {
+            json.as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            keys(&json),
+            [
+                "bundle",
+                "certificates",
+                "figures",
+                "findings",
+                "flushes",
+                "healthy",
+                "machine",
+                "measured",
+                "planes",
+                "reach",
+                "room",
+                "trips"
+            ]
+        );
+        assert_eq!(keys(&json["machine"]), ["cpu_model", "cpus", "kernel"]);
+        let finding = ["about", "blocks", "detail", "hint", "name", "state", "what"];
+        assert_eq!(keys(&json["findings"][0]), finding);
+        let verdict = [
+            "because",
+            "plane",
+            "predicted",
+            "spoken",
+            "what_to_do",
+            "works",
+        ];
+        assert_eq!(keys(&json["planes"][0]), verdict);
+        let predicted = ["class", "latency_us", "nodes", "throughput_per_s", "why"];
+        assert_eq!(keys(&json["planes"][0]["predicted"]), predicted);
+        assert_eq!(keys(&json["figures"][0]), ["name", "source", "value_us"]);
+        assert_eq!(
+            (&json["reach"], &json["measured"]),
+            (&serde_json::Value::Null, &serde_json::Value::Null)
+        );
+        assert_eq!(json["planes"].as_array().unwrap().len(), Plane::ALL.len());
+        for finding in &report.findings {
+            assert_eq!(
+                finding.hint.is_empty(),
+                finding.state == State::Ok,
+                "{finding:?}"
+            );
+        }
+        let mut names: Vec<&str> = report
+            .findings
+            .iter()
+            .map(|finding| &*finding.name)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), report.findings.len(), "{names:?}");
+    }
+
+    #[test]
+    fn one_failing_finding_is_enough_and_warnings_are_not() {
+        let verdicts = |findings: &[Finding]| {
+            let verdict = |plane| Verdict::new(plane, findings, |_| Predicted::unknown(""));
+            Plane::ALL.map(verdict)
+        };
+        let healthy = |findings: &[Finding]| is_healthy(findings, &verdicts(findings));
+        assert!(healthy(&[]));
+        assert!(healthy(&[
+            Finding::warning("a", "", "x").blocks(&[Plane::Ethernet])
+        ]));
+        assert!(!healthy(&[
+            Finding::warning("a", "", "x").blocks(&[Plane::Tcp])
+        ]));
+        assert!(!healthy(&[Finding::failing("a", "", "x")]));
+    }
+
+    #[test]
+    fn a_group_is_as_large_as_it_was_described() {
+        let peers = ["a:1", "b:1", "c:1", "d:1"].map(str::to_owned);
+        assert_eq!(count(&wish()), 3);
+        assert_eq!(
+            count(&Wish {
+                peers: &peers,
+                ..wish()
+            }),
+            5
+        );
+    }
+}

@@ -1,0 +1,345 @@
+//! The numbers that predictions rest on: each with where it comes from, or why it is not known.
+
+use std::{io, time::Duration};
+
+use crate::probe::{
+    Ceiling,
+    part::Launcher,
+    round_trip::{self, Wait},
+    wire::Over,
+};
+use quorate_admin::tuning::TuningView;
+use serde::Serialize;
+
+use crate::doctor::{
+    finding::Finding,
+    peers::{self, Dialled},
+    plane::Plane,
+    trips::{self, Trip},
+};
+
+/// A round trip is looked at for so long, in each of some rounds. The quietest counts: on a busy machine, or one whose
+/// processors sleep, whole rounds are slow.
+const LOOK: Duration = Duration::from_millis(150);
+const ROUNDS: usize = 3;
+
+/// Names of figures.
+pub mod name {
+    /// A message to another process and back, over a connection.
+    pub const TRIP_TCP: &str = "round_trip_tcp";
+    /// The same over datagrams.
+    pub const TRIP_UDP: &str = "round_trip_udp";
+    /// Processor time of one end for one message there and one back.
+    pub const CPU_TCP: &str = "cpu_per_exchange_tcp";
+    /// The same over datagrams.
+    pub const CPU_UDP: &str = "cpu_per_exchange_udp";
+    /// 4 KiB written and flushed.
+    pub const FLUSH: &str = "flush";
+    /// One round trip of the network, to the peer that completes a majority.
+    pub const TRIP_PEERS: &str = "round_trip_peers";
+    /// The same as the leader of a running cluster knows it.
+    pub const TRIP_LEADER: &str = "round_trip_leader";
+    /// One round trip between members, by raw frames, as they probe it.
+    pub const TRIP_ETHERNET: &str = "round_trip_ethernet";
+    /// A flush as that leader knows it.
+    pub const FLUSH_LEADER: &str = "flush_leader";
+    /// That leader's processor time for a command.
+    pub const CPU_COMMAND: &str = "cpu_per_command_leader";
+    /// That leader's processor time for a batch.
+    pub const CPU_BATCH: &str = "cpu_per_batch_leader";
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What it is; see [`name`].
+    pub name: &'static str,
+    /// In microseconds; null if it is not known.
+    pub value_us: Option<f64>,
+    /// Where it comes from, or why there is none.
+    pub source: String,
+}
+
+/// All that were looked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Figures(Vec<Figure>);
+
+impl Figures {
+    /// Its value, if it is known.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.find(name)?.value_us
+    }
+
+    /// Why it is not known.
+    pub fn why_not(&self, name: &str) -> String {
+        let source = self
+            .find(name)
+            .map_or("it was not asked for", |figure| &figure.source);
+        format!("{name} is not known: {source}")
+    }
+
+    /// In the order in which they were looked for.
+    pub fn iter(&self) -> impl Iterator<Item = &Figure> {
+        self.0.iter()
+    }
+
+    fn find(&self, name: &str) -> Option<&Figure> {
+        self.0.iter().find(|figure| figure.name == name)
+    }
+
+    /// A value, if it makes sense, and where it comes from.
+    pub fn put(&mut self, name: &'static str, value_us: f64, source: impl Into<String>) {
+        let sensible = value_us.is_finite() && value_us >= 0.0;
+        self.0.push(Figure {
+            name,
+            value_us: sensible.then_some(value_us),
+            source: source.into(),
+        });
+    }
+
+    /// There is none.
+    pub fn miss(&mut self, name: &'static str, why: impl Into<String>) {
+        self.0.push(Figure {
+            name,
+            value_us: None,
+            source: why.into(),
+        });
+    }
+
+    /// Messages to another process of this machine and back.
+    pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
+        for (over, trip, cpu) in [
+            (Over::Tcp, name::TRIP_TCP, name::CPU_TCP),
+            (Over::Udp, name::TRIP_UDP, name::CPU_UDP),
+        ] {
+            let Some(launcher) = launcher else {
+                let why = "no bare program is there to answer";
+                self.miss(trip, why);
+                self.miss(cpu, why);
+                continue;
+            };
+            match quietest(launcher, over) {
+                Ok(ceiling) => {
+                    let source = format!("{}, median of the quietest round", ceiling.name);
+                    match ceiling.p50_us {
+                        Some(p50) => self.put(trip, p50, &source),
+                        None => self.miss(trip, "nothing came back"),
+                    }
+                    let source = "the same: processor time of both ends, halved";
+                    match ceiling.cpu_us_per_op {
+                        Some(both) => self.put(cpu, both / 2.0, source),
+                        None => self.miss(cpu, "it was not counted"),
+                    }
+                }
+                Err(error) => {
+                    self.miss(trip, error.to_string());
+                    self.miss(cpu, error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Whether messages come back at all on this machine; nothing if nobody was there to answer.
+    pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
+        if launcher.is_none() {
+            return Vec::new();
+        }
+        let of = |name: &str, trip| match self
+            .find(trip)
+            .map(|figure| (figure.value_us, &figure.source))
+        {
+            Some((Some(us), _)) => Ok(Finding::ok(name, format!("there and back in {us:.0} µs"))),
+            Some((None, why)) => Err(why.clone()),
+            None => Err("it was not tried".to_owned()),
+        };
+        let (what, hint) = (
+            "no message comes back",
+            "ip link set lo up; does a firewall drop 127.0.0.1?",
+        );
+        let tcp = of("loopback tcp", name::TRIP_TCP).unwrap_or_else(|why| {
+            let found = Finding::failing("loopback tcp", what, hint);
+            found.detail(why).blocks(&Plane::ALL)
+        });
+        let udp = of("loopback udp", name::TRIP_UDP).unwrap_or_else(|why| {
+            let found = Finding::warning("loopback udp", what, hint);
+            found
+                .detail(why)
+                .blocks(&[Plane::Udp, Plane::Multicast, Plane::Chain])
+        });
+        vec![tcp, udp]
+    }
+
+    /// What the disk took.
+    pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
+        match flush_us {
+            Some(us) => self.put(
+                name::FLUSH,
+                us,
+                "4 KiB written and flushed in the data folder, median of the quietest round",
+            ),
+            None if asked => self.miss(name::FLUSH, "nothing could be flushed in the data folder"),
+            None => self.miss(name::FLUSH, "give --data"),
+        }
+    }
+
+    /// What dialling took.
+    pub fn peers(&mut self, dialled: &[Dialled]) {
+        match peers::round_trip_us(dialled) {
+            Some(us) => self.put(
+                name::TRIP_PEERS,
+                us,
+                "time to dial the peer that completes a majority, median",
+            ),
+            None if dialled.is_empty() => self.miss(name::TRIP_PEERS, "give --peer"),
+            None => self.miss(name::TRIP_PEERS, "too few peers on other machines answer"),
+        }
+    }
+
+    /// What members know of the ways between them.
+    pub fn members(&mut self, trips: Option<&[Trip]>) {
+        let known = trips.and_then(|trips| trips::median_us(trips, Plane::Ethernet));
+        match (known, trips) {
+            #[expect(clippy::cast_precision_loss, reason = "microseconds")]
+            (Some(us), _) => self.put(
+                name::TRIP_ETHERNET,
+                us as f64,
+                "probes between members by raw frames, the median",
+            ),
+            (None, Some(_)) => self.miss(
+                name::TRIP_ETHERNET,
+                "no members reach each other by --plane ethernet",
+            ),
+            (None, None) => self.miss(name::TRIP_ETHERNET, "give --admin"),
+        }
+    }
+
+    /// What the leader of a running cluster knows.
+    pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
+        for (own, its) in [
+            (name::TRIP_LEADER, "round_trip"),
+            (name::FLUSH_LEADER, "flush"),
+            (name::CPU_COMMAND, "cpu_per_command"),
+            (name::CPU_BATCH, "cpu_per_batch"),
+        ] {
+            let tuning = match &tuning {
+                Ok(tuning) => tuning,
+                Err(why) => {
+                    self.miss(own, why);
+                    continue;
+                }
+            };
+            let mut parameters = tuning.parameters.iter();
+            let found = parameters.find(|known| known.name == its && known.unit == "ns");
+            match found.and_then(|known| known.value) {
+                Some(nanos) => self.put(own, nanos / 1e3, "measured by the leader while it serves"),
+                None => self.miss(own, "the leader does not know it yet: it needs some load"),
+            }
+        }
+    }
+}
+
+fn quietest(launcher: &Launcher, over: Over) -> io::Result<Ceiling> {
+    let measure = || round_trip::measure(launcher, Wait::Block, over, LOOK);
+    let mut best = measure()?;
+    for _ in 1..ROUNDS {
+        let round = measure()?;
+        if round.p50_us < best.p50_us {
+            best = round;
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::tuning::{ParameterView, SettingView};
+
+    use super::*;
+    use crate::doctor::finding::State;
+
+    #[test]
+    fn what_is_not_known_says_why() {
+        let mut figures = Figures::default();
+        figures.round_trips(None);
+        figures.flush(false, None);
+        figures.peers(&[]);
+        figures.leader(Err("give --admin".to_owned()));
+        figures.members(None);
+        figures.members(Some(&[]));
+        figures.put(name::CPU_BATCH, f64::NAN, "garbage");
+        assert!(
+            figures
+                .iter()
+                .all(|figure| figure.value_us.is_none() && !figure.source.is_empty())
+        );
+        assert_eq!(
+            figures.why_not(name::FLUSH),
+            "flush is not known: give --data"
+        );
+        assert_eq!(figures.why_not("x"), "x is not known: it was not asked for");
+    }
+
+    /// A machine whose loopback is down has no plane at all.
+    #[test]
+    fn messages_that_do_not_come_back_end_the_planes() {
+        let launcher = Launcher {
+            program: "/no/such/program".into(),
+            arguments: Vec::new(),
+        };
+        let mut figures = Figures::default();
+        figures.round_trips(Some(&launcher));
+        let found = figures.loopback(Some(&launcher));
+        assert!(
+            found
+                .iter()
+                .all(|finding| finding.blocks && !finding.detail.is_empty()),
+            "{found:?}"
+        );
+        assert_eq!(found[0].about, Plane::ALL);
+        assert!(found[0].state == State::Failing && found[1].state == State::Warning);
+        assert_eq!(figures.loopback(None), []);
+        let mut figures = Figures::default();
+        figures.put(name::TRIP_TCP, 13.7, "");
+        figures.put(name::TRIP_UDP, 10.2, "");
+        let found = figures.loopback(Some(&launcher));
+        assert!(
+            found.iter().all(|finding| finding.state == State::Ok),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_leader_knows_is_taken_over_in_microseconds() {
+        let parameter = |name: &str, unit: &str, value| ParameterView {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            value,
+            error: None,
+            confidence: None,
+        };
+        let tuning = TuningView {
+            parameters: vec![
+                parameter("round_trip", "ns", Some(250_000.0)),
+                parameter("flush", "bytes", Some(1.0)),
+                parameter("cpu_per_command", "ns", None),
+            ],
+            grid: Vec::new(),
+            bottleneck: None,
+            chosen: SettingView {
+                batch_bytes: 1,
+                window: 1,
+            },
+            held: false,
+            measured: None,
+            reason: String::new(),
+        };
+        let mut figures = Figures::default();
+        figures.leader(Ok(&tuning));
+        assert_eq!(figures.get(name::TRIP_LEADER), Some(250.0));
+        for unknown in [name::FLUSH_LEADER, name::CPU_COMMAND, name::CPU_BATCH] {
+            assert_eq!(figures.get(unknown), None, "{unknown}");
+            assert!(figures.why_not(unknown).contains("some load"));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Open files of the whole machine: how many there are, and how far the limit of one process may be raised.
+
+use crate::doctor::{
+    finding::Finding,
+    system::{System, Unread},
+};
+
+/// A process that serves many clients wants so many.
+const PROCESS_WANTED: u64 = 65_536;
+/// Percent of all that may be open.
+const FULL_PERCENT: u64 = 90;
+
+/// Looks at both.
+pub fn examine(system: &System) -> Vec<Finding> {
+    vec![all(system), one(system)]
+}
+
+fn all(system: &System) -> Finding {
+    let name = "file-nr";
+    let hint = "sysctl -w fs.file-max=…; who has them open? lsof";
+    let text = match system.read("proc/sys/fs/file-nr") {
+        Ok(text) => text,
+        Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
+    };
+    let numbers: Option<Vec<u64>> = text
+        .split_whitespace()
+        .map(|word| word.parse().ok())
+        .collect();
+    let Some([open, unused, most]) = numbers.as_deref() else {
+        return Finding::unknown(name, "not understood", hint);
+    };
+    let used = open.saturating_sub(*unused);
+    let what = format!("{used} of {most} files of the machine are open");
+    if u128::from(used) * 100 >= u128::from(*most) * u128::from(FULL_PERCENT) {
+        return Finding::warning(name, what, hint);
+    }
+    Finding::ok(name, what)
+}
+
+fn one(system: &System) -> Finding {
+    let name = "nr_open";
+    match system.number("proc/sys/fs/nr_open") {
+        Ok(most) if most >= PROCESS_WANTED => {
+            Finding::ok(name, format!("LimitNOFILE may be raised up to {most}"))
+        }
+        Ok(most) => {
+            let what = format!("LimitNOFILE cannot be raised above {most}");
+            Finding::warning(name, what, format!("sysctl -w fs.nr_open={PROCESS_WANTED}"))
+        }
+        Err(Unread(why)) => Finding::unknown(name, "not known", "sysctl fs.nr_open").detail(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{finding::State, system::tests::Tree};
+
+    #[test]
+    fn a_machine_that_has_hardly_any_left_is_told() {
+        let of = |text: &str| {
+            let tree = Tree::of(&[("proc/sys/fs/file-nr", text)]);
+            all(&tree.system()).state
+        };
+        assert_eq!(of("375\t0\t2466174"), State::Ok);
+        assert_eq!(
+            (of("89 0 100"), of("90 0 100")),
+            (State::Ok, State::Warning)
+        );
+        assert_eq!(of("95 50 100"), State::Ok, "what is not used is not open");
+        for garbage in ["", "1 2", "1 2 3 4", "a b c"] {
+            assert_eq!(of(garbage), State::Unknown, "{garbage}");
+        }
+    }
+
+    #[test]
+    fn one_process_may_have_only_so_many() {
+        let of = |text: &str| one(&Tree::of(&[("proc/sys/fs/nr_open", text)]).system()).state;
+        assert_eq!((of("1048576"), of("1024")), (State::Ok, State::Warning));
+        assert_eq!(of(""), State::Unknown);
+        assert_eq!(examine(&Tree::of(&[]).system()).len(), 2);
+    }
+}

@@ -1,0 +1,105 @@
+//! A finding: one thing that was looked at, how it is, and what to do about it.
+
+use serde::Serialize;
+
+use crate::doctor::plane::Plane;
+
+/// How it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing is to be done.
+    Ok,
+    /// It works, or is not needed by everybody, and could be better.
+    Warning,
+    /// It has to be changed.
+    Failing,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl State {
+    /// As in the JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failing => "failing",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// For programs; the same on each machine, but for the names of interfaces and addresses in it.
+    pub name: String,
+    /// How it is.
+    pub state: State,
+    /// What was found, in a few words.
+    pub what: String,
+    /// More about it; may be empty.
+    pub detail: String,
+    /// What to do; empty if nothing.
+    pub hint: String,
+    /// Planes that it matters to.
+    pub about: Vec<Plane>,
+    /// Whether those planes cannot work because of it.
+    pub blocks: bool,
+}
+
+impl Finding {
+    fn new(name: &str, state: State, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            state,
+            what: what.into(),
+            detail: String::new(),
+            hint: hint.into(),
+            about: Vec::new(),
+            blocks: false,
+        }
+    }
+
+    /// All is well.
+    pub fn ok(name: &str, what: impl Into<String>) -> Self {
+        Self::new(name, State::Ok, what, "")
+    }
+
+    /// It could be better.
+    pub fn warning(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(name, State::Warning, what, hint)
+    }
+
+    /// It has to be changed.
+    pub fn failing(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(name, State::Failing, what, hint)
+    }
+
+    /// Nobody knows.
+    pub fn unknown(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(name, State::Unknown, what, hint)
+    }
+
+    /// More about it.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Whom it matters to.
+    #[must_use]
+    pub fn about(mut self, planes: &[Plane]) -> Self {
+        self.about = planes.to_vec();
+        self
+    }
+
+    /// These planes cannot work because of it.
+    #[must_use]
+    pub fn blocks(mut self, planes: &[Plane]) -> Self {
+        self.blocks = true;
+        self.about(planes)
+    }
+}

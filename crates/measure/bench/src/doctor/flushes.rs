@@ -1,0 +1,204 @@
+//! How long flushes take: the quietest round, the spread of all, and whether the slowest are too slow.
+
+use std::{io, path::Path, time::Duration};
+
+use crate::{probe::disk::flushes, samples::Latencies};
+use serde::Serialize;
+
+use crate::doctor::{finding::Finding, plane::Plane};
+
+/// Flushes of a round, and rounds. The quietest round counts: on a busy machine a flush waits for a processor for
+/// longer than for the disk.
+const FLUSHES: usize = 40;
+const ROUNDS: usize = 5;
+/// No round takes much longer.
+const ROUND_WAIT: Duration = Duration::from_millis(500);
+/// A heartbeat's time: slower flushes are felt in every command.
+pub const SLOW_US: f64 = 20_000.0;
+/// The least silence after which others take over, if nobody said otherwise.
+const ELECTION_US: f64 = 100_000.0;
+/// The slowest are so much slower than most.
+const TAIL_TIMES: f64 = 10.0;
+/// Nobody feels a tail below this.
+const TAIL_US_LEAST: f64 = 1_000.0;
+/// The first bound of the histogram; each is twice the one before.
+const FIRST_BOUND_US: u64 = 16;
+
+/// How long flushes took, in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Flushes {
+    /// How many.
+    pub count: u64,
+    /// Median of the quietest round.
+    pub quietest_us: f64,
+    /// Median of the slowest round.
+    pub slowest_us: f64,
+    /// Of all: the median.
+    pub p50_us: f64,
+    /// Nine of ten took no longer.
+    pub p90_us: f64,
+    /// Ninety-nine of a hundred took no longer.
+    pub p99_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+    /// How many took how long; none is left out between the first and the last that is not empty.
+    pub histogram: Vec<Bar>,
+}
+
+/// One bar of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bar {
+    /// Longer than the bar before, and not longer than this.
+    pub to_us: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Flushes {
+    /// Writes and flushes in this folder.
+    pub fn measure(folder: &Path) -> io::Result<Self> {
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            rounds.push(flushes(folder, FLUSHES, ROUND_WAIT)?);
+        }
+        Ok(Self::of(&rounds))
+    }
+
+    fn of(rounds: &[Latencies]) -> Self {
+        let mut all = Latencies::default();
+        let (mut quietest_us, mut slowest_us) = (f64::INFINITY, 0.0_f64);
+        for round in rounds {
+            let median = round.quantile_us(0.5);
+            (quietest_us, slowest_us) = (quietest_us.min(median), slowest_us.max(median));
+            all.add(round);
+        }
+        Self {
+            count: all.count(),
+            quietest_us: tenths(quietest_us),
+            slowest_us: tenths(slowest_us),
+            p50_us: tenths(all.quantile_us(0.5)),
+            p90_us: tenths(all.quantile_us(0.9)),
+            p99_us: tenths(all.quantile_us(0.99)),
+            max_us: tenths(all.max_us()),
+            histogram: histogram(&all),
+        }
+    }
+
+    /// Whether a flush is fast enough, and whether the slowest are.
+    pub fn judge(&self) -> [Finding; 2] {
+        let Self {
+            quietest_us: median,
+            slowest_us: worst,
+            p99_us: high,
+            count,
+            ..
+        } = self;
+        let what = format!("4 KiB are written and flushed in {median:.0} µs");
+        let detail = format!(
+            "median of the quietest of {ROUNDS} rounds; of the slowest {worst:.0} µs; 99 % of {count} within {high:.0} µs"
+        );
+        let flush = if *median > SLOW_US {
+            let hint = "a disk with power-loss protection flushes in well below 1 ms; raise --election-ms on this one";
+            Finding::warning("flush", what, hint).about(&Plane::ALL)
+        } else {
+            Finding::ok("flush", what)
+        };
+        [flush.detail(detail), self.tail()]
+    }
+
+    fn tail(&self) -> Finding {
+        let Self {
+            p50_us: middle,
+            p99_us: high,
+            max_us: max,
+            ..
+        } = self;
+        let what = format!("one of a hundred takes {high:.0} µs or more, half {middle:.0} µs");
+        let detail = format!("the slowest took {max:.0} µs");
+        let far = *high >= middle * TAIL_TIMES && *high >= TAIL_US_LEAST;
+        let found = if *high >= ELECTION_US {
+            let hint = "others take over meanwhile: a disk of its own, or a higher --election-ms";
+            Finding::warning("flush tail", what, hint)
+        } else if far {
+            let hint = "who else writes to this disk, or keeps the processors? see load";
+            Finding::warning("flush tail", what, hint)
+        } else {
+            Finding::ok("flush tail", what)
+        };
+        found.detail(detail)
+    }
+}
+
+/// Nothing can be flushed.
+pub fn failed(error: &io::Error) -> Finding {
+    let hint = "is the disk full, or read-only?";
+    Finding::failing("flush", "nothing can be flushed", hint)
+        .detail(error.to_string())
+        .blocks(&Plane::ALL)
+}
+
+fn histogram(all: &Latencies) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    let (mut to_us, mut before) = (FIRST_BOUND_US, 0);
+    while before < all.count() {
+        let up_to = all.count_to_us(to_us);
+        let count = up_to - before;
+        if count > 0 || !bars.is_empty() {
+            bars.push(Bar { to_us, count });
+        }
+        (before, to_us) = (up_to, to_us.saturating_mul(2));
+    }
+    bars
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::State;
+
+    fn latencies(all: &[u64]) -> Latencies {
+        let mut latencies = Latencies::default();
+        all.iter().for_each(|us| latencies.record(us * 1000));
+        latencies
+    }
+
+    #[test]
+    fn the_quietest_round_counts_and_every_flush_has_a_bar() {
+        let flushes = Flushes::of(&[latencies(&[10, 90, 90]), latencies(&[300, 300, 5000])]);
+        assert_eq!((flushes.count, flushes.quietest_us.round()), (6, 90.0));
+        assert_eq!(flushes.slowest_us.round(), 300.0);
+        let bars: Vec<_> = flushes
+            .histogram
+            .iter()
+            .map(|bar| (bar.to_us, bar.count))
+            .collect();
+        let expected = [(16, 1), (32, 0), (64, 0), (128, 2), (256, 0), (512, 2)];
+        assert_eq!(bars[..6], expected);
+        assert_eq!(bars.last(), Some(&(8192, 1)));
+        assert_eq!(Flushes::of(&[]).histogram, []);
+    }
+
+    #[test]
+    fn slow_flushes_and_long_tails_are_told_apart() {
+        let of = |median, high| {
+            let flushes = Flushes {
+                quietest_us: median,
+                p50_us: median,
+                p99_us: high,
+                ..Flushes::default()
+            };
+            flushes.judge().map(|finding| finding.state)
+        };
+        assert_eq!(of(800.0, 2000.0), [State::Ok, State::Ok]);
+        assert_eq!(of(30_000.0, 40_000.0), [State::Warning, State::Ok]);
+        assert_eq!(of(800.0, 8000.0), [State::Ok, State::Warning]);
+        assert_eq!(of(30.0, 900.0), [State::Ok, State::Ok], "nobody feels it");
+        assert_eq!(of(15_000.0, 100_000.0), [State::Ok, State::Warning]);
+        let failed = failed(&io::ErrorKind::StorageFull.into());
+        assert!(failed.state == State::Failing && failed.blocks);
+    }
+}

@@ -1,0 +1,270 @@
+//! Whether a flush means what it says, as far as that can be told from outside: what the block device says of its
+//! cache, how the file system was mounted, and whether the disk answers sooner than a disk can.
+//!
+//! Only cutting the power proves it. What is found here can make it unlikely, never certain.
+
+use std::path::Path;
+
+use crate::doctor::{
+    disk::{REMOTE, VOLATILE},
+    finding::Finding,
+    flushes::Flushes,
+    mounts::mount_of,
+    system::{System, Unread},
+};
+
+const NAME: &str = "flush honesty";
+/// No disk that has to write to something stable answers sooner: a cache does.
+const SOONEST_US: f64 = 15.0;
+/// Nor does one that has to wait for a turning plate.
+const SOONEST_TURNING_US: f64 = 500.0;
+/// Options with which the file system does not empty the disk's cache.
+const WITHOUT_BARRIERS: [&str; 2] = ["nobarrier", "barrier=0"];
+/// Devices whose flush somebody else carries out, by the beginning of their names.
+const OF_OTHERS: [(&str, &str); 9] = [
+    ("vd", "a virtual disk: the host"),
+    ("xvd", "a virtual disk: the host"),
+    ("loop", "a file as a disk: the file system below"),
+    ("dm-", "mapped onto other devices: those"),
+    ("md", "made of other devices: those"),
+    ("nbd", "a disk on the network: another machine"),
+    ("rbd", "a disk on the network: other machines"),
+    (
+        "drbd",
+        "a mirror over the network: this and another machine",
+    ),
+    ("bcache", "a cache before another device: both"),
+];
+/// Devices in memory.
+const OF_MEMORY: [&str; 2] = ["ram", "zram"];
+/// Who makes disks that are none.
+const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
+
+/// Judges the disk under a folder, by how long its flushes took if that is known.
+pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Finding {
+    let mount = match mount_of(system, folder) {
+        Ok(mount) => mount,
+        Err(Unread(why)) => return Finding::unknown(NAME, "not known", "lsblk -D").detail(why),
+    };
+    if let Some(option) = WITHOUT_BARRIERS
+        .into_iter()
+        .find(|option| mount.options.iter().any(|one| one == option))
+    {
+        let what = format!("mounted with {option}: a flush does not empty the disk's cache");
+        let hint = format!("mount {} without {option}", mount.at);
+        return Finding::warning(NAME, what, hint);
+    }
+    if VOLATILE.contains(&&*mount.kind) || REMOTE.contains(&&*mount.kind) {
+        let what = format!("{} has no disk here that could be asked", mount.kind);
+        return Finding::unknown(NAME, what, "put --data on ext4 or XFS on a disk");
+    }
+    let device = match Device::of(system, &mount.device) {
+        Ok(device) => device,
+        Err(Unread(why)) => {
+            let what = format!("the disk of {} is not known", mount.kind);
+            return Finding::unknown(NAME, what, "lsblk -o NAME,MODEL,WCACHE").detail(why);
+        }
+    };
+    device.judge(flushes.map(|flushes| flushes.quietest_us))
+}
+
+/// What a block device says of itself.
+#[derive(Clone, Debug)]
+struct Device {
+    name: String,
+    /// `write back` or `write through`.
+    cache: String,
+    fua: bool,
+    turning: bool,
+    /// Who answers for it, if it is not the disk itself.
+    other: Option<String>,
+}
+
+impl Device {
+    fn of(system: &System, numbers: &str) -> Result<Self, Unread> {
+        let at = format!("sys/dev/block/{numbers}");
+        let uevent = system.read(&format!("{at}/uevent"))?;
+        let name = uevent
+            .lines()
+            .find_map(|line| line.strip_prefix("DEVNAME="));
+        let name = name.unwrap_or(numbers).to_owned();
+        // A part of a disk lies in the disk's folder, and has no queue of its own.
+        let disk = match system.has(&format!("{at}/partition")) {
+            true => format!("{at}/.."),
+            false => at,
+        };
+        let cache = system.read(&format!("{disk}/queue/write_cache"))?;
+        let flag = |what: &str| system.number(&format!("{disk}/queue/{what}")) == Ok(1);
+        let maker = ["vendor", "model"].into_iter().find_map(|what| {
+            let text = system.read(&format!("{disk}/device/{what}")).ok()?;
+            let host = HOSTS.into_iter().find(|host| text.starts_with(host))?;
+            Some(format!("a virtual disk of {host}: the host"))
+        });
+        let known = OF_OTHERS
+            .into_iter()
+            .find(|(begin, _)| name.starts_with(begin))
+            .map(|(_, whose)| whose.to_owned());
+        let below = system.names(&format!("{disk}/slaves")).unwrap_or_default();
+        let other = known.or(maker).map(|whose| match below.is_empty() {
+            true => whose,
+            false => format!("{whose} ({})", below.join(", ")),
+        });
+        Ok(Self {
+            fua: flag("fua"),
+            turning: flag("rotational"),
+            name,
+            cache,
+            other,
+        })
+    }
+
+    fn judge(&self, flush_us: Option<f64>) -> Finding {
+        let Self {
+            name, cache, fua, ..
+        } = self;
+        if OF_MEMORY.iter().any(|begin| name.starts_with(begin)) {
+            let what = format!("{name} is memory: nothing survives");
+            return Finding::warning(NAME, what, "put --data on a disk");
+        }
+        let detail = format!(
+            "{name}: {cache}{}; only cutting the power proves that a disk keeps what it flushed",
+            if *fua {
+                ", writes that pass its cache"
+            } else {
+                ""
+            }
+        );
+        let caches = cache == "write back";
+        let hint = "does the disk, its controller or the host keep its cache without power? if not, switch that cache off";
+        let found = match (&self.other, flush_us) {
+            (_, Some(us)) if caches && us < SOONEST_US => {
+                let what = format!("{us:.0} µs is sooner than a disk can: a cache answers");
+                Finding::warning(NAME, what, hint)
+            }
+            (None, Some(us)) if caches && self.turning && us < SOONEST_TURNING_US => {
+                let what = format!("{us:.0} µs is sooner than a turning disk can: a cache answers");
+                Finding::warning(NAME, what, hint)
+            }
+            (Some(whose), _) => {
+                let what = format!("on somebody else's word, and cannot be told: {whose}");
+                Finding::unknown(
+                    NAME,
+                    what,
+                    "ask who runs it whether a flush reaches what survives",
+                )
+            }
+            (None, _) if caches => {
+                let what =
+                    "the disk has a cache that forgets, and is told to empty it at each flush";
+                Finding::ok(NAME, what)
+            }
+            (None, _) if cache == "write through" => {
+                Finding::ok(NAME, "the disk says that it has no cache that forgets")
+            }
+            (None, _) => Finding::unknown(NAME, "what the disk says is not understood", hint),
+        };
+        found.detail(detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{finding::State, system::tests::Tree};
+
+    const PLAIN: &str = "21 1 8:0 / / rw - ext4 /dev/x rw";
+
+    fn of(mount: &str, name: &str, cache: &str, turning: &str, flush_us: f64) -> Finding {
+        let uevent = format!("MAJOR=8\nDEVNAME={name}\n");
+        let tree = Tree::of(&[
+            ("proc/self/mountinfo", mount),
+            ("sys/dev/block/8:0/uevent", &uevent),
+            ("sys/dev/block/8:0/queue/write_cache", cache),
+            ("sys/dev/block/8:0/queue/fua", "1"),
+            ("sys/dev/block/8:0/queue/rotational", turning),
+        ]);
+        let flushes = Flushes {
+            quietest_us: flush_us,
+            ..Flushes::default()
+        };
+        examine(&tree.system(), Path::new("/data"), Some(&flushes))
+    }
+
+    #[test]
+    fn what_a_disk_says_and_how_soon_it_answers_are_held_against_each_other() {
+        let state = |name, cache, turning, us| of(PLAIN, name, cache, turning, us).state;
+        assert_eq!(state("nvme0n1", "write back", "0", 40.0), State::Ok);
+        assert_eq!(state("nvme0n1", "write back", "0", 9.0), State::Warning);
+        assert_eq!(state("nvme0n1", "write through", "0", 9.0), State::Ok);
+        assert_eq!(state("sda", "write back", "1", 300.0), State::Warning);
+        assert_eq!(state("sda", "write back", "1", 6000.0), State::Ok);
+        assert_eq!(state("sda", "sideways", "1", 6000.0), State::Unknown);
+        assert_eq!(state("zram0", "write through", "0", 90.0), State::Warning);
+    }
+
+    #[test]
+    fn what_others_answer_for_is_not_known() {
+        for (name, whose) in [
+            ("vda", "the host"),
+            ("loop3", "below"),
+            ("dm-0", "those"),
+            ("nbd1", "machine"),
+        ] {
+            // A virtual disk says that it turns because nobody told it otherwise.
+            let found = of(PLAIN, name, "write back", "1", 200.0);
+            assert!(
+                found.state == State::Unknown && found.what.contains(whose),
+                "{found:?}"
+            );
+            let soon = of(PLAIN, name, "write back", "1", 3.0);
+            assert_eq!(soon.state, State::Warning);
+        }
+    }
+
+    #[test]
+    fn a_mount_without_barriers_does_not_flush() {
+        for option in ["nobarrier", "barrier=0"] {
+            let mount = format!("{PLAIN},{option}");
+            let found = of(&mount, "sda", "write back", "0", 100.0);
+            assert!(
+                found.state == State::Warning && found.hint.contains(option),
+                "{found:?}"
+            );
+        }
+        assert_eq!(
+            of(
+                &format!("{PLAIN},barrier=1"),
+                "sda",
+                "write back",
+                "0",
+                100.0
+            )
+            .state,
+            State::Ok
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_disk_has_the_queue_of_the_disk_and_a_maker_may_be_a_host() {
+        let tree = Tree::of(&[
+            ("proc/self/mountinfo", "21 1 8:1 / / rw - ext4 /dev/sda1 rw"),
+            ("sys/dev/block/8:1/uevent", "DEVNAME=sda1"),
+            ("sys/dev/block/8:1/partition", "1"),
+            ("sys/dev/block/queue/write_cache", "write back"),
+        ]);
+        let look = || examine(&tree.system(), Path::new("/data"), None);
+        assert_eq!(look().state, State::Ok);
+        tree.put("sys/dev/block/device/vendor", "QEMU    ");
+        assert!(look().state == State::Unknown && look().what.contains("QEMU"));
+    }
+
+    #[test]
+    fn what_has_no_disk_here_is_not_known() {
+        let nfs = of("1 1 0:7 / / rw - nfs4 h:/x rw", "", "", "", 100.0);
+        assert_eq!(nfs.state, State::Unknown);
+        let btrfs = of("1 1 0:7 / / rw - btrfs /dev/sda rw", "", "", "", 100.0);
+        assert_eq!(btrfs.state, State::Unknown);
+        let nothing = examine(&Tree::of(&[]).system(), Path::new("/"), None);
+        assert_eq!(nothing.state, State::Unknown);
+    }
+}

@@ -1,0 +1,335 @@
+//! Interfaces: which there are, whether they are up, how long their packets may be; and what the kernel does for
+//! datagrams.
+//!
+//! What a device does itself (checksums, cutting, joining) only ethtool tells, by ioctls that no safe crate of ours
+//! has: the finding says how to ask. What counts for a node, whether one call can carry many datagrams, is asked of a
+//! socket.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use quorate_packets::{
+    limits::{DATAGRAM_BYTES_MIN, IP_UDP_BYTES},
+    socket::Udp,
+};
+
+use crate::doctor::{
+    finding::Finding,
+    plane::Plane,
+    system::{System, Unread},
+};
+
+const CLASS: &str = "sys/class/net";
+/// Bits of `flags`.
+const UP: u64 = 0x1;
+const LOOPBACK: u64 = 0x8;
+const MULTICAST: u64 = 0x1000;
+/// A path must take these.
+const MTU_LEAST: u64 = (DATAGRAM_BYTES_MIN + IP_UDP_BYTES) as u64;
+/// More are counted, and not shown one by one.
+const SHOWN_MAX: usize = 32;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// As the system calls it.
+    pub name: String,
+    /// Whether it is switched on and has a carrier.
+    pub up: bool,
+    /// Whether it only leads back to this machine.
+    pub loopback: bool,
+    /// Whether it takes groups.
+    pub multicast: bool,
+    /// Longest packet.
+    pub mtu: Option<u64>,
+    /// Megabits per second, if it tells.
+    pub mbit: Option<u64>,
+    /// Who drives it; a virtual one has nobody.
+    pub driver: Option<String>,
+    /// Queues in each direction that it has.
+    pub queues: (usize, usize),
+}
+
+/// All of them.
+pub fn seen(system: &System) -> Result<Vec<Seen>, Unread> {
+    let names = system.names(CLASS)?;
+    // Some drivers put files beside the folders of interfaces.
+    let named = names
+        .into_iter()
+        .filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
+    Ok(named.map(|name| of(system, name)).collect())
+}
+
+fn of(system: &System, name: String) -> Seen {
+    let path = |file: &str| format!("{CLASS}/{name}/{file}");
+    let flags = system.read(&path("flags")).unwrap_or_default();
+    let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
+    let state = system.read(&path("operstate")).unwrap_or_default();
+    let carrier = system.number(&path("carrier"));
+    let queues = system.names(&path("queues")).unwrap_or_default();
+    let queues = |kind: &str| {
+        queues
+            .iter()
+            .filter(|queue| queue.starts_with(kind))
+            .count()
+    };
+    Seen {
+        up: flags & UP != 0 && state != "down" && carrier != Ok(0),
+        loopback: flags & LOOPBACK != 0,
+        multicast: flags & MULTICAST != 0,
+        mtu: system.number(&path("mtu")).ok(),
+        // -1 where there is none.
+        mbit: system.number(&path("speed")).ok().filter(|mbit| *mbit > 0),
+        driver: system.link(&path("device/driver")),
+        queues: (queues("rx-"), queues("tx-")),
+        name,
+    }
+}
+
+/// Judges all of them; `wanted` is the one that planes are to use.
+pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
+    let all = match seen(system) {
+        Ok(all) => all,
+        Err(Unread(why)) => {
+            let hint = "ip link";
+            return vec![Finding::unknown("interfaces", "not known", hint).detail(why)];
+        }
+    };
+    let mut findings = vec![summary(&all)];
+    if let Some(name) = wanted
+        && !all.iter().any(|seen| seen.name == name)
+    {
+        let what = format!("there is no interface {name}");
+        let missing = Finding::failing(&named(name), what, "`ip link` lists them");
+        findings.push(missing.blocks(&[Plane::Multicast, Plane::Ethernet]));
+    }
+    for seen in all.iter().take(SHOWN_MAX) {
+        findings.push(judge(seen, wanted == Some(&seen.name)));
+    }
+    findings
+}
+
+fn named(name: &str) -> String {
+    format!("interface {name}")
+}
+
+fn summary(all: &[Seen]) -> Finding {
+    let name = "interfaces";
+    let up = all.iter().filter(|seen| seen.up && !seen.loopback);
+    let up: Vec<&str> = up.map(|seen| &*seen.name).collect();
+    if up.is_empty() {
+        let what = "none but loopback is up: this machine is alone";
+        let hint = "ip link set NAME up; nodes on one machine need nothing else";
+        return Finding::warning(name, what, hint).blocks(&[Plane::Ethernet]);
+    }
+    let shown = &up[..up.len().min(SHOWN_MAX)];
+    Finding::ok(
+        name,
+        format!("{} of {} up: {}", up.len(), all.len(), shown.join(", ")),
+    )
+}
+
+fn judge(seen: &Seen, wanted: bool) -> Finding {
+    let name = named(&seen.name);
+    let known = |value: Option<u64>| value.map_or_else(|| "not told".to_owned(), |v| v.to_string());
+    let kind = match (seen.loopback, &seen.driver) {
+        (true, _) => "loopback".to_owned(),
+        (false, Some(driver)) => format!("driver {driver}"),
+        (false, None) => "virtual".to_owned(),
+    };
+    let detail = format!(
+        "{kind}, {} Mbit/s, {} + {} queues{}; offloads: ethtool -k {}",
+        known(seen.mbit),
+        seen.queues.0,
+        seen.queues.1,
+        if seen.multicast || seen.loopback {
+            ""
+        } else {
+            ", no multicast"
+        },
+        seen.name,
+    );
+    let what = format!(
+        "{}, MTU {}",
+        if seen.up { "up" } else { "down" },
+        known(seen.mtu)
+    );
+    let datagrams = [Plane::Udp, Plane::Multicast, Plane::Chain];
+    let found = match seen {
+        // Nobody asked for it: it is as it is.
+        _ if !wanted && !seen.up => Finding::ok(&name, what),
+        Seen { up: false, .. } => {
+            let hint = format!("ip link set {} up; is the cable in?", seen.name);
+            Finding::failing(&name, what, hint).blocks(&[Plane::Multicast, Plane::Ethernet])
+        }
+        Seen { mtu: Some(mtu), .. } if *mtu < MTU_LEAST => {
+            let hint = format!("ip link set {} mtu 1500", seen.name);
+            let what = format!("{what}: datagrams need {MTU_LEAST}");
+            let found = Finding::warning(&name, what, hint);
+            if wanted {
+                found.blocks(&datagrams)
+            } else {
+                found.about(&datagrams)
+            }
+        }
+        Seen { mtu: None, .. } => {
+            Finding::unknown(&name, what, format!("ip link show {}", seen.name))
+        }
+        Seen {
+            multicast: false,
+            loopback: false,
+            ..
+        } if wanted => {
+            let hint = format!("ip link set {} multicast on", seen.name);
+            Finding::failing(&name, format!("{what}, without multicast"), hint)
+                .blocks(&[Plane::Multicast])
+        }
+        _ => Finding::ok(&name, what),
+    };
+    found.detail(detail)
+}
+
+/// Whether one call can carry many datagrams (UDP_SEGMENT), and none is cut by IP.
+pub fn datagrams() -> Finding {
+    let name = "datagrams";
+    let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
+    let place = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    match Udp::bind(place, 64 << 10) {
+        Ok(socket) if socket.segments_max() > 1 => {
+            let what = format!("one call sends up to {}", socket.segments_max());
+            Finding::ok(name, what).about(planes)
+        }
+        Ok(_) => {
+            let hint = "Linux 4.18 has UDP_SEGMENT; is it kept away by a sandbox?";
+            Finding::warning(name, "each takes a call of its own", hint).about(planes)
+        }
+        Err(why) => {
+            let hint = "is UDP kept away by a sandbox?";
+            let found = Finding::warning(name, "there is no socket for them", hint);
+            found.detail(why.to_string()).blocks(planes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+    use crate::doctor::{finding::State, system::tests::Tree};
+
+    fn tree(name: &str, files: &[(&str, &str)]) -> Tree {
+        let tree = Tree::of(&[]);
+        add(
+            &tree,
+            "lo",
+            &[("flags", "0x9"), ("operstate", "unknown"), ("mtu", "65536")],
+        );
+        add(&tree, name, files);
+        tree
+    }
+
+    fn add(tree: &Tree, name: &str, files: &[(&str, &str)]) {
+        for (file, text) in files {
+            tree.put(&format!("{CLASS}/{name}/{file}"), text);
+        }
+    }
+
+    const ETHERNET: [(&str, &str); 7] = [
+        ("flags", "0x1003\n"),
+        ("operstate", "up\n"),
+        ("carrier", "1\n"),
+        ("mtu", "1500\n"),
+        ("speed", "10000\n"),
+        ("queues/rx-0/a", ""),
+        ("queues/tx-0/a", ""),
+    ];
+
+    fn check(files: &[(&str, &str)], wanted: Option<&str>) -> Finding {
+        let found = examine(&tree("eth0", files).system(), wanted);
+        let mut found = found.into_iter();
+        found
+            .find(|finding| finding.name == "interface eth0")
+            .unwrap()
+    }
+
+    #[test]
+    fn an_interface_says_what_it_is() {
+        let tree = tree("eth0", &ETHERNET);
+        let all = seen(&tree.system()).unwrap();
+        let (eth0, lo) = (&all[0], &all[1]);
+        assert!(lo.loopback && lo.up && !eth0.loopback && eth0.multicast);
+        assert_eq!(
+            (eth0.mtu, eth0.mbit, eth0.queues),
+            (Some(1500), Some(10_000), (1, 1))
+        );
+        let found = check(&ETHERNET, Some("eth0"));
+        assert_eq!((found.state, &*found.what), (State::Ok, "up, MTU 1500"));
+        assert!(found.detail.contains("10000 Mbit/s") && found.detail.contains("ethtool -k eth0"));
+        let summary = &examine(&tree.system(), None)[0];
+        assert_eq!(summary.what, "1 of 2 up: eth0");
+    }
+
+    #[test]
+    fn a_driver_is_the_end_of_a_link() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join(CLASS).join("eth0");
+        fs::create_dir_all(folder.join("device")).unwrap();
+        fs::write(folder.join("flags"), "0x1003").unwrap();
+        symlink(
+            "../../bus/virtio/drivers/virtio_net",
+            folder.join("device/driver"),
+        )
+        .unwrap();
+        let all = seen(&System::at(root.path())).unwrap();
+        assert_eq!(all[0].driver.as_deref(), Some("virtio_net"));
+    }
+
+    #[test]
+    fn what_is_down_matters_if_it_is_wanted() {
+        let mut down = ETHERNET;
+        down[1].1 = "down";
+        assert_eq!(check(&down, None).state, State::Ok);
+        let found = check(&down, Some("eth0"));
+        assert!(found.state == State::Failing && found.blocks, "{found:?}");
+        let mut cut = ETHERNET;
+        cut[2].1 = "0";
+        assert_eq!(check(&cut, Some("eth0")).state, State::Failing);
+        let missing = examine(&tree("eth0", &ETHERNET).system(), Some("eth7"));
+        assert!(
+            missing
+                .iter()
+                .any(|found| found.name == "interface eth7" && found.blocks)
+        );
+    }
+
+    #[test]
+    fn short_packets_and_no_multicast_are_told() {
+        let mut short = ETHERNET;
+        short[3].1 = "576";
+        let found = check(&short, Some("eth0"));
+        assert!(found.blocks && found.hint.contains("mtu 1500"), "{found:?}");
+        assert!(!check(&short, None).blocks);
+        let mut plain = ETHERNET;
+        plain[0].1 = "0x3";
+        assert_eq!(check(&plain, Some("eth0")).about, [Plane::Multicast]);
+    }
+
+    #[test]
+    fn what_is_missing_or_garbage_is_never_guessed() {
+        let found = &examine(&Tree::of(&[]).system(), None)[0];
+        assert_eq!(found.state, State::Unknown);
+        let garbage = [("flags", "0xzz"), ("mtu", "large"), ("speed", "-1")];
+        let found = check(&garbage, None);
+        assert!(found.what.contains("MTU not told"), "{found:?}");
+        let mut nameless = ETHERNET;
+        nameless[3].1 = "x";
+        assert_eq!(check(&nameless, None).state, State::Unknown);
+        // Nothing but loopback.
+        let alone = Tree::of(&[
+            ("sys/class/net/lo/flags", "0x9"),
+            ("sys/class/net/bonding_masters", ""),
+        ]);
+        let found = &examine(&alone.system(), None)[0];
+        assert!(found.blocks && found.what.contains("alone"), "{found:?}");
+    }
+}

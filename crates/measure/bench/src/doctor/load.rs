@@ -1,0 +1,52 @@
+//! Other work on this machine: beside it, what is measured is what is left.
+
+use crate::doctor::{
+    finding::Finding,
+    system::{System, Unread},
+};
+
+/// Judges the load of the last minute, for a machine of so many CPUs.
+pub fn examine(system: &System, cpus: usize) -> Finding {
+    let name = "load";
+    let hint = "uptime";
+    let text = match system.read("proc/loadavg") {
+        Ok(text) => text,
+        Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
+    };
+    let load = text
+        .split(' ')
+        .next()
+        .and_then(|word| word.parse::<f64>().ok());
+    let Some(load) = load.filter(|load| load.is_finite() && *load >= 0.0) else {
+        return Finding::unknown(name, "not understood", hint);
+    };
+    let what = format!("{load} run or wait to run, on {cpus} CPUs");
+    let cpus = u32::try_from(cpus).map_or(f64::INFINITY, f64::from);
+    if load <= cpus {
+        return Finding::ok(name, what);
+    }
+    let hint = "what is measured below is what other work leaves: look again when it is over";
+    Finding::warning(name, what, hint)
+        .detail("a flush or a message may wait for a processor for milliseconds, so predictions and measurements differ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{finding::State, system::tests::Tree};
+
+    #[test]
+    fn more_work_than_processors_is_told() {
+        let state = |text: &str| {
+            let tree = Tree::of(&[("proc/loadavg", text)]);
+            examine(&tree.system(), 2).state
+        };
+        assert_eq!(state("0.31 0.4 0.5 1/200 999\n"), State::Ok);
+        assert_eq!(state("2.00 9 9 1/2 3"), State::Ok);
+        assert_eq!(state("7.11 0 0 1/2 3"), State::Warning);
+        for garbage in ["", "much", "NaN 1", "-1 1", "inf"] {
+            assert_eq!(state(garbage), State::Unknown, "{garbage}");
+        }
+        assert_eq!(examine(&Tree::of(&[]).system(), 2).state, State::Unknown);
+    }
+}

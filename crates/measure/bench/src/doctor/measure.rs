@@ -1,0 +1,238 @@
+//! Measuring what was predicted: the bare commit is measured on this machine, and stands beside what the model expected of it.
+
+use std::{io, path::Path, time::Duration};
+
+use crate::probe::{
+    commit::{Bare, Shape},
+    part::Launcher,
+    wire::Over,
+};
+use quorate_admin::tuning::{MeasuredView, PointView, SettingView, TuningView};
+use serde::Serialize;
+
+use crate::doctor::{
+    figures::Figures,
+    plane::Plane,
+    predict::{COMMAND_BYTES, OUTSTANDING, Where, predict},
+};
+
+/// Thrown away before each measurement.
+const WARMUP: Duration = Duration::from_millis(200);
+/// One measurement.
+const MEASURE: Duration = Duration::from_secs(1);
+/// The bare program's group.
+const NODES: u32 = 3;
+
+/// A number of the model beside what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// Of which plane.
+    pub plane: Plane,
+    /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or `throughput of the leader`
+    /// between the members of a cluster.
+    pub what: &'static str,
+    /// `us` or `per_s`.
+    pub unit: &'static str,
+    /// By the model, of nodes on this machine.
+    pub predicted: Option<f64>,
+    /// Null if it could not be.
+    pub measured: Option<f64>,
+    /// How far the model is off, in percent of what was measured.
+    pub error_percent: Option<f64>,
+    /// Why something is not known; empty if everything is.
+    pub why: String,
+}
+
+impl Compared {
+    fn new(
+        (plane, what, unit): (Plane, &'static str, &'static str),
+        predicted: Result<f64, String>,
+        measured: Result<f64, String>,
+    ) -> Self {
+        let error = match (&predicted, &measured) {
+            (Ok(predicted), Ok(measured)) if *measured > 0.0 => {
+                Some((predicted / measured - 1.0) * 100.0)
+            }
+            _ => None,
+        };
+        let reasons: Vec<&str> = [&predicted, &measured]
+            .into_iter()
+            .filter_map(|figure| figure.as_ref().err().map(|why| &**why))
+            .filter(|why| !why.is_empty())
+            .collect();
+        Self {
+            plane,
+            what,
+            unit,
+            why: reasons.join("; "),
+            predicted: predicted.ok(),
+            measured: measured.ok().map(tenths),
+            error_percent: error.map(tenths),
+        }
+    }
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// Measures; `scratch` is where the disk is, if commands are to be flushed.
+pub fn beside(
+    launcher: Option<&Launcher>,
+    scratch: Option<&Path>,
+    figures: &Figures,
+) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for (plane, over) in [(Plane::Tcp, Over::Tcp), (Plane::Udp, Over::Udp)] {
+        let predicted = predict(plane, NODES, Where::Here, figures);
+        let of = |value: Option<f64>| value.ok_or_else(|| predicted.why.clone());
+        let measured = match launcher {
+            Some(launcher) => measure(launcher, scratch, over).map_err(|error| error.to_string()),
+            None => Err("no bare program is there to be measured".to_owned()),
+        };
+        let (latency, throughput) = match measured {
+            Ok((latency, throughput)) => (Ok(latency), Ok(throughput)),
+            Err(why) => (Err(why.clone()), Err(why)),
+        };
+        all.push(Compared::new(
+            (plane, "latency", "us"),
+            of(predicted.latency_us),
+            latency,
+        ));
+        let throughput = (throughput, of(predicted.throughput_per_s));
+        all.push(Compared::new(
+            (plane, "throughput", "per_s"),
+            throughput.1,
+            throughput.0,
+        ));
+    }
+    all
+}
+
+/// What the leader of a running cluster expects of the setting in force, beside what it measures: by this plane.
+pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
+    let expected = |tuning: &TuningView| {
+        let SettingView {
+            batch_bytes,
+            window,
+        } = tuning.chosen;
+        let mut grid = tuning.grid.iter();
+        let point = grid.find(|point| (point.batch_bytes, point.window) == (batch_bytes, window));
+        point.copied()
+    };
+    let figures = tuning.as_ref().map_err(Clone::clone).and_then(|tuning| {
+        let silent = "the leader does not know it yet: it needs some load";
+        let point = expected(tuning).ok_or(silent)?;
+        let measured = tuning.measured.ok_or(silent)?;
+        Ok((point, measured))
+    });
+    let of = |what, unit, value: fn(&(PointView, MeasuredView)) -> (f64, f64)| {
+        let both = figures.as_ref().map(value).map_err(Clone::clone);
+        let predicted = both.as_ref().map(|both| both.0).map_err(Clone::clone);
+        // The reason is the same, and is said once.
+        let measured = both.map(|both| both.1).or(Err(String::new()));
+        Compared::new((plane, what, unit), predicted, measured)
+    };
+    [
+        of("latency of the leader", "us", |(point, measured)| {
+            (point.latency_us, measured.latency_us)
+        }),
+        of("throughput of the leader", "per_s", |(point, measured)| {
+            (point.throughput, measured.throughput)
+        }),
+    ]
+}
+
+/// Microseconds of one command alone, and commands per second of many.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn measure(launcher: &Launcher, scratch: Option<&Path>, over: Over) -> io::Result<(f64, f64)> {
+    let shape = Shape {
+        value_bytes: COMMAND_BYTES,
+        window: 1,
+        durable: scratch.is_some(),
+        flush: Duration::ZERO,
+        over,
+    };
+    let folder = scratch.unwrap_or(Path::new("."));
+    let mut bare = Bare::start(launcher, folder, shape)?;
+    let alone = bare.repetition(WARMUP, MEASURE)?;
+    bare.set_window(OUTSTANDING)?;
+    let many = bare.repetition(WARMUP, MEASURE)?;
+    let rate = many.samples.completed as f64 * 1e9 / many.samples.measured.max(1) as f64;
+    Ok((alone.samples.latencies.quantile_us(0.5), rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_a_share_of_what_was_measured() {
+        let of =
+            |predicted, measured| Compared::new((Plane::Tcp, "latency", "us"), predicted, measured);
+        assert_eq!(of(Ok(110.0), Ok(100.0)).error_percent, Some(10.0));
+        assert_eq!(of(Ok(50.0), Ok(100.0)).error_percent, Some(-50.0));
+        assert_eq!(of(Ok(50.0), Ok(0.0)).error_percent, None);
+        let unknown = of(Err("a".to_owned()), Err("b".to_owned()));
+        assert_eq!(
+            (unknown.predicted, unknown.measured, unknown.error_percent),
+            (None, None, None)
+        );
+        assert_eq!(unknown.why, "a; b");
+    }
+
+    #[test]
+    fn a_leader_is_measured_by_what_it_expected_of_its_setting() {
+        let point = |window, latency_us| PointView {
+            batch_bytes: 100,
+            window,
+            throughput: 1000.0,
+            latency_us,
+        };
+        let mut tuning = TuningView {
+            parameters: Vec::new(),
+            grid: vec![point(1, 50.0), point(2, 110.0)],
+            bottleneck: None,
+            chosen: SettingView {
+                batch_bytes: 100,
+                window: 2,
+            },
+            held: false,
+            measured: Some(MeasuredView {
+                throughput: 800.0,
+                latency_us: 100.0,
+            }),
+            reason: String::new(),
+        };
+        let [latency, throughput] = of_leader(Plane::Ethernet, &Ok(tuning.clone()));
+        assert_eq!(
+            (latency.plane, latency.error_percent),
+            (Plane::Ethernet, Some(10.0))
+        );
+        assert_eq!(
+            (throughput.predicted, throughput.error_percent),
+            (Some(1000.0), Some(25.0))
+        );
+        tuning.measured = None;
+        let [idle, _] = of_leader(Plane::Udp, &Ok(tuning));
+        assert_eq!((idle.predicted, idle.measured), (None, None));
+        assert_eq!(
+            idle.why,
+            "the leader does not know it yet: it needs some load"
+        );
+        let [gone, _] = of_leader(Plane::Udp, &Err("gone".to_owned()));
+        assert_eq!(gone.why, "gone");
+    }
+
+    #[test]
+    fn without_a_program_nothing_is_measured_and_it_says_so() {
+        let all = beside(None, None, &Figures::default());
+        assert_eq!(all.len(), 4);
+        for compared in all {
+            assert!(
+                compared.measured.is_none() && compared.why.contains("no bare program"),
+                "{compared:?}"
+            );
+        }
+    }
+}

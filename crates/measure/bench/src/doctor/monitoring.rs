@@ -1,0 +1,277 @@
+//! One line for monitoring, as Nagios and its kin read it: a word, what it is about, and figures.
+//!
+//! The worst finding counts. One that matters only to planes that nobody uses does not, nor does one that somebody
+//! named to be left out; what could not be found out counts only if nothing else was.
+
+use crate::doctor::{
+    examination::Report,
+    finding::{Finding, State},
+    flushes::SLOW_US,
+    plane::Plane,
+    trips,
+};
+
+/// Findings that a line names.
+const NAMED_MAX: usize = 5;
+/// Certificates that have a figure.
+const CERTIFICATES_MAX: usize = 32;
+
+/// What monitoring is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Ok, warning, failing or unknown.
+    pub state: State,
+    /// All of it.
+    pub line: String,
+}
+
+/// The code with which a check ends, by the convention of Nagios.
+pub const fn code(state: State) -> u8 {
+    match state {
+        State::Ok => 0,
+        State::Warning => 1,
+        State::Failing => 2,
+        State::Unknown => 3,
+    }
+}
+
+const fn word(state: State) -> &'static str {
+    match state {
+        State::Ok => "OK",
+        State::Warning => "WARNING",
+        State::Failing => "CRITICAL",
+        State::Unknown => "UNKNOWN",
+    }
+}
+
+/// A line about something else than a report: why there is none.
+pub fn line(state: State, what: &str) -> Told {
+    Told {
+        state,
+        line: format!("QUORATE {} - {}", word(state), plain(what)),
+    }
+}
+
+/// Judges a report, without the findings of these names.
+pub fn tell(report: &Report, ignored: &[String]) -> Told {
+    let used = used(report);
+    let counts = |finding: &&Finding| {
+        let matters =
+            finding.about.is_empty() || finding.about.iter().any(|plane| used.contains(plane));
+        matters && !ignored.contains(&finding.name)
+    };
+    let counted: Vec<&Finding> = report.findings.iter().filter(counts).collect();
+    let of = |state| {
+        let of_state = counted.iter().filter(move |finding| finding.state == state);
+        of_state.copied().collect::<Vec<&Finding>>()
+    };
+    let (ok, warning) = (of(State::Ok), of(State::Warning));
+    let (failing, unknown) = (of(State::Failing), of(State::Unknown));
+    // A finding that was left out does not come back by what it blocks.
+    let blocked = counted.iter().any(|finding| {
+        finding.blocks && finding.state != State::Ok && finding.about.contains(&Plane::Tcp)
+    });
+    let state = match () {
+        () if blocked || !failing.is_empty() => State::Failing,
+        () if !warning.is_empty() => State::Warning,
+        () if !ok.is_empty() || unknown.is_empty() => State::Ok,
+        () => State::Unknown,
+    };
+    let named: Vec<&Finding> = match state {
+        State::Unknown => unknown.clone(),
+        _ => failing.iter().chain(&warning).copied().collect(),
+    };
+    let what = match named.len() {
+        0 => format!("{} of {} findings are ok", ok.len(), counted.len()),
+        count => {
+            let mut all: Vec<String> = named
+                .iter()
+                .take(NAMED_MAX)
+                .map(|finding| format!("{}: {}", finding.name, finding.what))
+                .collect();
+            if count > NAMED_MAX {
+                all.push(format!("{} more", count - NAMED_MAX));
+            }
+            all.join("; ")
+        }
+    };
+    let counts = [
+        ("ok", ok),
+        ("warning", warning),
+        ("failing", failing),
+        ("unknown", unknown),
+    ];
+    let mut figures: Vec<String> = counts
+        .into_iter()
+        .map(|(name, all)| format!("{name}={}", all.len()))
+        .collect();
+    figures.extend(measured(report));
+    let told = line(state, &what);
+    Told {
+        line: format!("{} | {}", told.line, figures.join(" ")),
+        ..told
+    }
+}
+
+/// Planes that somebody uses, as far as members say; connections are always needed.
+fn used(report: &Report) -> Vec<Plane> {
+    let trips = report.trips.as_deref().unwrap_or_default();
+    let has = |plane: &Plane| trips.iter().any(|trip| trip.way == plane.name());
+    let mut used: Vec<Plane> = Plane::ALL.into_iter().filter(has).collect();
+    used.push(Plane::Tcp);
+    used.extend(trips::usual(trips));
+    used
+}
+
+/// Figures, each with its bound if it has one.
+fn measured(report: &Report) -> Vec<String> {
+    let mut all = Vec::new();
+    if let Some(flushes) = &report.flushes {
+        all.push(format!(
+            "flush_us={:.0};{SLOW_US:.0} flush_p99_us={:.0}",
+            flushes.quietest_us, flushes.p99_us
+        ));
+    }
+    if let Some(room) = &report.room {
+        let least = room.least_bytes;
+        all.push(format!("free_bytes={}B;{least}:", room.free_bytes));
+    }
+    let soon = quorate_admin::certificates::SOON_DAYS;
+    let certificates = report.certificates.iter().take(CERTIFICATES_MAX);
+    all.extend(certificates.map(|certificate| {
+        let label = format!("days_left {} {}", certificate.of, certificate.what);
+        let label: String = label
+            .chars()
+            .filter(|c| !matches!(c, '\'' | '=' | '|') && !c.is_control())
+            .collect();
+        format!("'{label}'={};{soon}:;0:", certificate.days_left)
+    }));
+    all
+}
+
+/// Without what ends the text of a line.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '|' => '/',
+            c if c.is_control() => ' ',
+            c => c,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{
+        certificates::Certificate, disk::Room, examination::tests::report, flushes::Flushes,
+        trips::Trip,
+    };
+
+    fn of(findings: &[Finding]) -> Report {
+        let mut report = report();
+        report.findings = findings.to_vec();
+        report
+    }
+
+    fn told(findings: &[Finding]) -> (State, String) {
+        let told = tell(&of(findings), &[]);
+        (told.state, told.line)
+    }
+
+    #[test]
+    fn the_worst_finding_counts() {
+        let (ok, unknown) = (Finding::ok("a", "x"), Finding::unknown("u", "?", "h"));
+        let warning = Finding::warning("w", "so so", "h");
+        let failing = Finding::failing("f", "bad", "h");
+        assert_eq!(
+            told(&[ok.clone(), unknown.clone()]),
+            (
+                State::Ok,
+                "QUORATE OK - 1 of 2 findings are ok | ok=1 warning=0 failing=0 unknown=1".into()
+            )
+        );
+        assert_eq!(
+            told(&[warning.clone(), ok.clone()]),
+            (
+                State::Warning,
+                "QUORATE WARNING - w: so so | ok=1 warning=1 failing=0 unknown=0".into()
+            )
+        );
+        let (state, line) = told(&[warning, ok, failing, unknown.clone()]);
+        assert_eq!(state, State::Failing);
+        assert!(
+            line.starts_with("QUORATE CRITICAL - f: bad; w: so so | "),
+            "{line}"
+        );
+        let (state, line) = told(&[unknown]);
+        assert_eq!(state, State::Unknown);
+        assert!(line.starts_with("QUORATE UNKNOWN - u: ? | "), "{line}");
+        assert_eq!(
+            [State::Ok, State::Warning, State::Failing, State::Unknown].map(code),
+            [0, 1, 2, 3]
+        );
+    }
+
+    #[test]
+    fn planes_that_nobody_uses_and_findings_left_out_do_not_count() {
+        let ethernet = Finding::warning("raw", "no", "h").blocks(&[Plane::Ethernet]);
+        let fine = Finding::ok("a", "x");
+        let mut report = of(&[ethernet, fine]);
+        assert_eq!(tell(&report, &[]).state, State::Ok);
+        report.trips = Some(vec![Trip {
+            from: 1,
+            to: 2,
+            connected: true,
+            way: "ethernet".to_owned(),
+            frames: None,
+            rtt_us: None,
+            why: String::new(),
+        }]);
+        assert_eq!(tell(&report, &[]).state, State::Warning);
+        assert_eq!(tell(&report, &["raw".to_owned()]).state, State::Ok);
+        let blocked = of(&[Finding::warning("t", "no", "h").blocks(&[Plane::Tcp])]);
+        assert_eq!(
+            tell(&blocked, &[]).state,
+            State::Failing,
+            "nothing works without"
+        );
+    }
+
+    #[test]
+    fn it_is_one_line_with_one_bar_whatever_a_finding_says() {
+        let many =
+            ["1", "2", "3", "4", "5", "6", "7"].map(|name| Finding::warning(name, "a | b\nc", "h"));
+        let (_, line) = told(&many);
+        assert_eq!(line.matches('|').count(), 1, "{line}");
+        assert_eq!(line.lines().count(), 1);
+        assert!(line.contains("5: a / b c; 2 more | "), "{line}");
+    }
+
+    #[test]
+    fn figures_have_their_bounds() {
+        let mut report = of(&[]);
+        report.flushes = Some(Flushes {
+            quietest_us: 812.4,
+            p99_us: 2000.0,
+            ..Flushes::default()
+        });
+        report.room = Some(Room {
+            free_bytes: 5,
+            least_bytes: 7,
+            free_inodes: None,
+        });
+        report.certificates = vec![Certificate {
+            of: "node 1".to_owned(),
+            what: "nodes' authority".to_owned(),
+            days_left: -2,
+        }];
+        let line = tell(&report, &[]).line;
+        assert!(
+            line.ends_with(
+                "flush_us=812;20000 flush_p99_us=2000 free_bytes=5B;7: 'days_left node 1 nodes authority'=-2;30:;0:"
+            ),
+            "{line}"
+        );
+    }
+}

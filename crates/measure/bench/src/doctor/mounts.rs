@@ -1,0 +1,100 @@
+//! Where the file system of a folder is mounted, on what, and how: one line of `/proc/self/mountinfo`.
+
+use std::path::Path;
+
+use crate::doctor::system::{System, Unread};
+
+/// What the line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where.
+    pub at: String,
+    /// Numbers of the device, as in `/sys/dev/block`; begins with `0:` if it is none that has blocks.
+    pub device: String,
+    /// `ext4`, and so on.
+    pub kind: String,
+    /// What it was told: of this mount, and of the file system.
+    pub options: Vec<String>,
+}
+
+/// Of the file system that a folder is in.
+pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, Unread> {
+    let path = "proc/self/mountinfo";
+    let mounts = system.read(path)?;
+    mounted(&mounts, folder)
+        .ok_or_else(|| Unread(format!("/{path}: nothing about {}", folder.display())))
+}
+
+/// Lines that make no sense are left out.
+fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
+    let line = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<&str> = left.split(' ').collect();
+        let mut right = right.split(' ');
+        let at = unescape(left.get(4)?);
+        let kind = right.next().filter(|kind| !kind.is_empty())?;
+        let of_all = right.nth(1).unwrap_or_default();
+        let options = left.get(5)?.split(',').chain(of_all.split(','));
+        folder.starts_with(&at).then(|| Mount {
+            at,
+            device: left[2].to_owned(),
+            kind: kind.to_owned(),
+            options: options.map(str::to_owned).collect(),
+        })
+    };
+    // Of two at the same place the later one covers the earlier.
+    mounts
+        .lines()
+        .filter_map(line)
+        .max_by_key(|mount| mount.at.len())
+}
+
+/// The kernel writes blanks and the like as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octal {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const MOUNTS: &str = "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw,barrier=0\n\
+        22 21 0:5 / /srv/a\\040b rw - xfs /dev/vdb rw\n\
+        garbage\n23 21 0:6 / /srv\n - \n24 21 0:7 / /mnt rw master:1 shared:2 - nfs4 h:/x rw\n\
+        25 21 0:8 / /dev/shm rw - tmpfs tmpfs rw\n";
+
+    #[test]
+    fn the_nearest_mount_names_the_file_system() {
+        let of = |folder: &str| mounted(MOUNTS, Path::new(folder)).unwrap().kind;
+        assert_eq!(of("/srv/a b/n1"), "xfs");
+        assert_eq!(of("/srv/a bc"), "ext4");
+        assert_eq!(of("/mnt"), "nfs4");
+        assert_eq!(mounted("", Path::new("/")), None);
+        assert_eq!(unescape("a\\040b\\134\\9x\\"), "a b\\\\9x\\");
+    }
+
+    #[test]
+    fn device_and_options_are_found() {
+        let root = mounted(MOUNTS, Path::new("/home")).unwrap();
+        assert_eq!(root.device, "8:1");
+        assert_eq!(root.options, ["rw", "relatime", "rw", "barrier=0"]);
+    }
+}

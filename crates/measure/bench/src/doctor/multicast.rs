@@ -1,0 +1,112 @@
+//! Multicast on this machine alone: does what is sent to a group come back to a listener here?
+//!
+//! Whether it reaches other machines only they can tell: [`crate::doctor::reach`] asks them.
+
+use std::{
+    net::SocketAddrV4,
+    sync::atomic::AtomicBool,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_packets::socket::{
+    Failed,
+    reach::{self, Listener},
+};
+
+use crate::doctor::{finding::Finding, plane::Plane};
+
+/// Datagrams.
+const COUNT: u32 = 50;
+/// However busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Where nothing else is named.
+const LOOPBACK: &str = "lo";
+
+/// Sends and counts, on loopback or the given interface.
+pub fn examine(group: SocketAddrV4, interface: Option<&str>) -> Finding {
+    let interface = interface.unwrap_or(LOOPBACK);
+    judge(group, interface, &count(group, interface))
+}
+
+fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
+    let (token, sender) = (crate::doctor::reach::token(), 0);
+    let mut listener = Listener::join(group, interface, token)?;
+    reach::send(group, interface, (token, sender), COUNT, thread::sleep)?;
+    // Everything was sent: what waits is counted.
+    let until = Instant::now() + PATIENCE;
+    let left = || until.saturating_duration_since(Instant::now());
+    let listened = listener.listen(left, &AtomicBool::new(true));
+    listened.map_err(|source| Failed::Option {
+        option: "poll",
+        source,
+    })?;
+    let heard = listener.heard();
+    Ok(heard.first().map_or(0, |heard| heard.count))
+}
+
+fn judge(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> Finding {
+    let name = "multicast";
+    let alone = match interface {
+        LOOPBACK => "loopback: this says nothing of other machines, --admin asks them",
+        _ => "heard by this machine itself: --admin asks the others",
+    };
+    let hint = format!("ip link show {interface}; does a firewall drop {group}?");
+    match heard {
+        Ok(COUNT) => Finding::ok(
+            name,
+            format!("{COUNT} of {COUNT} to {group} on {interface}, this machine alone"),
+        )
+        .detail(alone)
+        .about(&[Plane::Multicast]),
+        Ok(0) => Finding::warning(
+            name,
+            format!("none of {COUNT} to {group} on {interface}"),
+            hint,
+        )
+        .detail(alone)
+        .blocks(&[Plane::Multicast]),
+        Ok(some) => Finding::warning(
+            name,
+            format!("{some} of {COUNT} to {group} on {interface}"),
+            hint,
+        )
+        .detail(alone)
+        .about(&[Plane::Multicast]),
+        Err(why) => Finding::warning(name, format!("{group} cannot be used on {interface}"), hint)
+            .detail(why.to_string())
+            .blocks(&[Plane::Multicast]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::doctor::finding::State;
+
+    const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 72), 7460);
+
+    #[test]
+    fn nothing_heard_is_no_plane_and_some_lost_is_one() {
+        let of = |heard| judge(GROUP, "eth0", &Ok(heard));
+        assert_eq!((of(50).state, of(50).blocks), (State::Ok, false));
+        assert_eq!((of(49).state, of(49).blocks), (State::Warning, false));
+        assert_eq!((of(0).state, of(0).blocks), (State::Warning, true));
+        assert!(
+            judge(GROUP, "lo", &Ok(50))
+                .detail
+                .contains("says nothing of other machines")
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_told() {
+        let found = examine(GROUP, Some("no-such-if"));
+        assert!(
+            found.blocks && found.detail.contains("no-such-if"),
+            "{found:?}"
+        );
+    }
+}

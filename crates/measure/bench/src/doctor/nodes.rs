@@ -1,0 +1,310 @@
+//! What the nodes of a running cluster should have in common and do not: versions, and settings; and whether each has
+//! room for what its log may become.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_admin::{
+    units::{bytes, span},
+    view::{Answer, ClusterView, NodeView},
+};
+
+use crate::doctor::finding::Finding;
+
+/// Settings that a finding names.
+const NAMED_MAX: usize = 8;
+/// Characters of a value that are shown: it comes from elsewhere.
+const VALUE_MAX: usize = 60;
+
+/// A disk that is full within so many seconds is somebody's work today.
+const SOON_S: u64 = 24 * 3600;
+
+/// Versions, settings, room.
+pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
+    let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
+    let silent = cluster.nodes.len() - views.len();
+    let found = [versions(&views), settings(&views), room(&views)];
+    found
+        .into_iter()
+        .map(|finding| match silent {
+            0 => finding,
+            silent => {
+                let detail = format!("{silent} of {} nodes do not say", cluster.nodes.len());
+                let detail = [&*finding.detail, &*detail].join("; ");
+                finding.detail(detail.trim_start_matches("; "))
+            }
+        })
+        .collect()
+}
+
+/// Who has which value.
+type Values = BTreeMap<String, BTreeSet<u32>>;
+
+fn versions(views: &[&NodeView]) -> Finding {
+    let name = "versions";
+    let mut all = Values::new();
+    for view in views {
+        all.entry(shown(&view.version))
+            .or_default()
+            .insert(view.node);
+    }
+    let own = env!("CARGO_PKG_VERSION");
+    match all.len() {
+        0 => Finding::unknown(name, "no node says", "start a node"),
+        1 => {
+            let (version, _) = all.first_key_value().expect("there is one");
+            let found = Finding::ok(name, format!("all run {version}"));
+            match version == own {
+                true => found,
+                false => found.detail(format!("this program is {own}")),
+            }
+        }
+        _ => {
+            // Nobody sorts 0.9 after 0.10.
+            let mut order: Vec<(&String, &BTreeSet<u32>)> = all.iter().collect();
+            order.sort_by_key(|(version, _)| numbers(version));
+            let what: Vec<String> = order
+                .iter()
+                .map(|(version, nodes)| format!("{version} ({})", list(nodes)))
+                .collect();
+            let (newest, _) = order.last().expect("there are two");
+            let hint = format!("finish the upgrade: the newest is {newest}");
+            Finding::warning(name, format!("nodes differ: {}", what.join(", ")), hint)
+        }
+    }
+}
+
+fn numbers(version: &str) -> Vec<u64> {
+    let parts = version.split(|c: char| !c.is_ascii_digit());
+    parts.filter_map(|part| part.parse().ok()).collect()
+}
+
+fn settings(views: &[&NodeView]) -> Finding {
+    let name = "settings";
+    // Who says nothing at all is of a version before, or no program of ours.
+    let telling: Vec<&&NodeView> = views
+        .iter()
+        .filter(|view| !view.settings.is_empty())
+        .collect();
+    let mut all: BTreeMap<&str, Values> = BTreeMap::new();
+    let names: BTreeSet<&String> = telling
+        .iter()
+        .flat_map(|view| view.settings.keys())
+        .collect();
+    for view in &telling {
+        for name in &names {
+            let value = view
+                .settings
+                .get(*name)
+                .map_or("not given", |value| &**value);
+            let values = all.entry(name).or_default();
+            values.entry(shown(value)).or_default().insert(view.node);
+        }
+    }
+    for view in views {
+        for (name, value) in [("durability", &view.durability), ("store", &view.store)] {
+            let values = all.entry(name).or_default();
+            values.entry(shown(value)).or_default().insert(view.node);
+        }
+    }
+    let differ: Vec<String> = all
+        .iter()
+        .filter(|(_, values)| values.len() > 1)
+        .map(|(name, values)| {
+            let values: Vec<String> = values
+                .iter()
+                .map(|(value, nodes)| format!("{value} ({})", list(nodes)))
+                .collect();
+            format!("{}: {}", shown(name), values.join(", "))
+        })
+        .collect();
+    if !differ.is_empty() {
+        let count = differ.len();
+        let mut named: Vec<String> = differ.into_iter().take(NAMED_MAX).collect();
+        if count > NAMED_MAX {
+            named.push(format!("{} more", count - NAMED_MAX));
+        }
+        let what = format!("nodes differ: {}", named.join("; "));
+        return Finding::warning(
+            name,
+            what,
+            "start all nodes with the same; `quorate help start` says what each is for",
+        );
+    }
+    match (views.len(), telling.len()) {
+        (0, _) => Finding::unknown(name, "no node says", "start a node"),
+        (_, 0) => Finding::unknown(
+            name,
+            "no node says how it was started",
+            "finish the upgrade of nodes",
+        ),
+        (_, 1) => Finding::ok(name, "one node says how it was started"),
+        (_, count) => Finding::ok(name, format!("{count} nodes were started with the same")),
+    }
+}
+
+/// Whether logs have room to grow to the size above which they are not kept for others.
+fn room(views: &[&NodeView]) -> Finding {
+    let name = "room of nodes";
+    let hint = "make room on those machines, or lower --log-max";
+    let mut trouble = Vec::new();
+    let mut known = 0;
+    for view in views {
+        let Some(free) = view.disk.free_bytes else {
+            continue;
+        };
+        known += 1;
+        let most = view.settings.get("log-max");
+        let most = most.and_then(|text| text.parse::<u64>().ok());
+        let grows = most.map_or(0, |most| most.saturating_sub(view.log_bytes));
+        match view.disk.full_in_seconds {
+            Some(seconds) if seconds < SOON_S => {
+                trouble.push(format!("node {} is full in {}", view.node, span(seconds)));
+            }
+            _ if free < grows => trouble.push(format!(
+                "node {}: {} free, and its log may grow by {}",
+                view.node,
+                bytes(free),
+                bytes(grows)
+            )),
+            _ => (),
+        }
+    }
+    if !trouble.is_empty() {
+        trouble.truncate(NAMED_MAX);
+        return Finding::warning(name, trouble.join("; "), hint);
+    }
+    match known {
+        0 => Finding::unknown(name, "no node says how much is free", "df, on each"),
+        _ => Finding::ok(name, format!("{known} nodes have room for their logs")),
+    }
+}
+
+fn list(nodes: &BTreeSet<u32>) -> String {
+    let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    nodes.join(" ")
+}
+
+fn shown(text: &str) -> String {
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(VALUE_MAX)
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::doctor::finding::State;
+
+    /// A node that says little.
+    pub(crate) fn view(node: u32) -> NodeView {
+        let json = serde_json::json!({
+            "cluster": "ab", "node": node, "role": "follower", "leader": 1, "era": 0, "plan": null,
+            "removed": false, "ballot": {"era": 0, "round": 3, "node": 1}, "decided": 1, "applied": 1,
+            "durable": 1, "durability": "durable", "store": "lsm", "log_bytes": 1, "version": "0.9.1",
+            "error": null, "notices": [], "members": [],
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn examined(change: impl Fn(&mut NodeView)) -> [(State, String); 2] {
+        let view = |node| {
+            let mut view = view(node);
+            view.settings = [("reads".to_owned(), "index".to_owned())].into();
+            change(&mut view);
+            Answer::Node(Box::new(view))
+        };
+        let cluster = ClusterView::new(vec![view(1), view(2), view(3)]);
+        let found = examine(&cluster);
+        let [versions, settings, _] = &found[..] else {
+            panic!("{found:?}")
+        };
+        [versions, settings].map(|finding| (finding.state, finding.what.clone()))
+    }
+
+    #[test]
+    fn nodes_that_agree_are_well() {
+        let [versions, settings] = examined(|_| ());
+        assert_eq!(versions, (State::Ok, "all run 0.9.1".to_owned()));
+        assert_eq!(
+            settings,
+            (State::Ok, "3 nodes were started with the same".to_owned())
+        );
+    }
+
+    #[test]
+    fn versions_are_told_from_the_oldest_to_the_newest() {
+        let [versions, _] = examined(|view| {
+            if view.node == 2 {
+                view.version = "0.10.0".to_owned();
+            }
+        });
+        let expected = "nodes differ: 0.9.1 (1 3), 0.10.0 (2)".to_owned();
+        assert_eq!(versions, (State::Warning, expected));
+    }
+
+    #[test]
+    fn who_has_which_value_is_said() {
+        let [_, settings] = examined(|view| {
+            if view.node == 3 {
+                view.settings.insert("reads".to_owned(), "lease".to_owned());
+                view.settings.insert("thrifty".to_owned(), "on".to_owned());
+                view.store = "memory".to_owned();
+            }
+        });
+        let expected = "nodes differ: reads: index (1 2), lease (3); store: lsm (1 2), memory (3); thrifty: not given (1 2), on (3)";
+        assert_eq!(settings, (State::Warning, expected.to_owned()));
+        // One of a version that says nothing differs in nothing.
+        let [_, settings] = examined(|view| {
+            if view.node == 3 {
+                view.settings.clear();
+            }
+        });
+        assert_eq!(settings.0, State::Ok);
+        let [_, settings] = examined(|view| view.settings.clear());
+        assert_eq!(settings.0, State::Unknown);
+    }
+
+    #[test]
+    fn a_log_has_room_to_grow_or_it_is_said_whose_has_none() {
+        let of = |free, full, log_max: &str| {
+            let mut view = view(7);
+            view.disk.free_bytes = free;
+            view.disk.full_in_seconds = full;
+            view.log_bytes = 1 << 30;
+            let setting = ("log-max".to_owned(), log_max.to_owned());
+            view.settings = [setting].into();
+            let found = room(&[&view]);
+            (found.state, found.what)
+        };
+        let (max, gib) = ("8589934592", 1u64 << 30);
+        assert_eq!(of(Some(7 * gib), None, max).0, State::Ok);
+        let (state, what) = of(Some(5 * gib), None, max);
+        assert_eq!(state, State::Warning);
+        assert_eq!(what, "node 7: 5 GiB free, and its log may grow by 7 GiB");
+        assert_eq!(of(Some(5 * gib), None, "much").0, State::Ok);
+        let (state, what) = of(Some(99 * gib), Some(7200), max);
+        assert_eq!((state, &*what), (State::Warning, "node 7 is full in 2 h"));
+        assert_eq!(of(Some(99 * gib), Some(SOON_S), max).0, State::Ok);
+        assert_eq!(of(None, None, max).0, State::Unknown);
+    }
+
+    #[test]
+    fn nodes_that_do_not_answer_are_counted() {
+        let gone = Answer::Unreachable {
+            node: Some(2),
+            error: "refused".to_owned(),
+        };
+        let cluster = ClusterView::new(vec![Answer::Node(Box::new(view(1))), gone]);
+        let found = examine(&cluster);
+        assert!(
+            found[0].detail.ends_with("1 of 2 nodes do not say"),
+            "{found:?}"
+        );
+        assert!(
+            examine(&ClusterView::new(Vec::new()))
+                .iter()
+                .all(|finding| finding.state == State::Unknown)
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Peers: whether they can be dialled, and how long that takes, which is one round trip of the network.
+
+use std::{
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::doctor::{finding::Finding, plane::Plane};
+
+/// Connections to each; the median counts.
+const TRIES: usize = 7;
+/// One is waited for so long.
+const WAIT: Duration = Duration::from_secs(2);
+/// Peers that are dialled at most.
+pub const PEERS_MAX: usize = 64;
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dialled {
+    /// As it was given.
+    pub address: String,
+    /// Where that is.
+    pub place: Option<IpAddr>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of dialling.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It listens; microseconds until the connection stood.
+    Listens(f64),
+    /// The machine is there, and nobody listens.
+    Refused,
+    /// Nothing came back, or the name has no address.
+    Unreachable(String),
+}
+
+/// Dials all at once.
+pub fn dial(addresses: &[String]) -> Vec<Dialled> {
+    thread::scope(|scope| {
+        let asked = addresses.iter().take(PEERS_MAX);
+        let threads: Vec<_> = asked
+            .map(|address| scope.spawn(move || dial_one(address)))
+            .collect();
+        let dialled = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("dialling does not panic"));
+        dialled.collect()
+    })
+}
+
+fn dial_one(address: &str) -> Dialled {
+    let resolved = address.to_socket_addrs().map(|mut all| all.next());
+    let (place, outcome) = match resolved {
+        Ok(Some(place)) => (Some(place.ip()), time(place)),
+        Ok(None) => (
+            None,
+            Outcome::Unreachable("the name has no address".to_owned()),
+        ),
+        Err(error) => (None, Outcome::Unreachable(error.to_string())),
+    };
+    Dialled {
+        address: address.to_owned(),
+        place,
+        outcome,
+    }
+}
+
+fn time(place: SocketAddr) -> Outcome {
+    let mut times = Vec::new();
+    for _ in 0..TRIES {
+        let before = Instant::now();
+        match TcpStream::connect_timeout(&place, WAIT) {
+            Ok(_) => times.push(before.elapsed().as_secs_f64() * 1e6),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Outcome::Refused,
+            Err(error) => return Outcome::Unreachable(error.to_string()),
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Outcome::Listens(times[TRIES / 2])
+}
+
+/// A finding for each. If none can be reached at all, no plane works; one that is away is a failure like any other.
+pub fn examine(dialled: &[Dialled]) -> Vec<Finding> {
+    let away = |peer: &Dialled| matches!(peer.outcome, Outcome::Unreachable(_));
+    let alone = dialled.iter().all(away);
+    dialled.iter().map(|peer| judge(peer, alone)).collect()
+}
+
+fn judge(peer: &Dialled, alone: bool) -> Finding {
+    let name = format!("peer {}", peer.address);
+    match &peer.outcome {
+        Outcome::Listens(us) => {
+            Finding::ok(&name, format!("dialled in {us:.0} µs")).about(&Plane::ALL)
+        }
+        Outcome::Refused => {
+            let hint = "start the node there; is this its --peer address?";
+            Finding::warning(&name, "the machine is there, and nobody listens", hint)
+                .about(&Plane::ALL)
+        }
+        Outcome::Unreachable(why) => {
+            let hint = "does a firewall drop the port? do both machines know a route?";
+            let found = Finding::failing(&name, "cannot be reached", hint).detail(why);
+            match alone {
+                true => found.blocks(&Plane::ALL),
+                false => found.about(&Plane::ALL),
+            }
+        }
+    }
+}
+
+/// The round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must answer. `None` if fewer are known,
+/// or all are this machine.
+pub fn round_trip_us(dialled: &[Dialled]) -> Option<f64> {
+    let near = |peer: &&Dialled| peer.place.is_some_and(|place| place.is_loopback());
+    if dialled.iter().all(|peer| near(&peer)) {
+        return None;
+    }
+    let mut known: Vec<f64> = dialled
+        .iter()
+        .filter_map(|peer| match peer.outcome {
+            Outcome::Listens(us) => Some(us),
+            Outcome::Refused | Outcome::Unreachable(_) => None,
+        })
+        .collect();
+    known.sort_by(f64::total_cmp);
+    known
+        .get(dialled.len().div_ceil(2).checked_sub(1)?)
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::doctor::finding::State;
+
+    fn peer(place: &str, outcome: Outcome) -> Dialled {
+        Dialled {
+            address: format!("{place}:7451"),
+            place: place.parse().ok(),
+            outcome,
+        }
+    }
+
+    #[test]
+    fn who_listens_who_does_not_and_who_is_nowhere() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap().to_string();
+        let gone = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let all = [here, gone.to_string(), "no-such-host.invalid:1".to_owned()];
+        let dialled = dial(&all);
+        let findings = examine(&dialled);
+        let states: Vec<_> = findings.iter().map(|finding| finding.state).collect();
+        assert_eq!(
+            states,
+            [State::Ok, State::Warning, State::Failing],
+            "{findings:?}"
+        );
+        assert!(!findings[2].blocks && !findings[2].hint.is_empty());
+        assert!(examine(&dialled[2..])[0].blocks, "nobody else is there");
+    }
+
+    #[test]
+    fn the_peer_that_completes_a_majority_gives_the_round_trip() {
+        let at = |us| peer("10.0.0.1", Outcome::Listens(us));
+        assert_eq!(round_trip_us(&[at(300.0), at(100.0)]), Some(100.0));
+        let four = [at(400.0), at(300.0), at(100.0), at(200.0)];
+        assert_eq!(round_trip_us(&four), Some(200.0));
+        let refused = peer("10.0.0.2", Outcome::Refused);
+        assert_eq!(round_trip_us(&[refused.clone(), at(5.0)]), Some(5.0));
+        assert_eq!(round_trip_us(&[refused]), None);
+        assert_eq!(round_trip_us(&[]), None);
+        let near = peer("127.0.0.1", Outcome::Listens(9.0));
+        assert_eq!(
+            round_trip_us(&[near]),
+            None,
+            "this machine's own is measured better"
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! What the model expects of a plane: the analytical model of `quorate-tuner`, with the figures of this machine.
+//!
+//! It is asked about the bare commit that [`crate::doctor::measure`] can measure: a leader takes commands of 64 bytes from a
+//! client beside it, sends them to all followers, writes and flushes as they do, and answers when all have; one batch
+//! at a time. That is what a protocol has to come near, not what a node reaches.
+
+use quorate_tuner::model::{Bandwidth, Bytes, Disk, Linear, Micros, Model, Network, Workload};
+use serde::Serialize;
+
+use crate::doctor::{
+    figures::{Figures, name},
+    plane::Plane,
+};
+
+/// Bytes of a command.
+pub const COMMAND_BYTES: usize = 64;
+/// Commands outstanding where throughput is asked for; one where latency is.
+pub const OUTSTANDING: u32 = 64;
+/// Bytes of an answer, and of a batch besides its commands.
+const SMALL_BYTES: f64 = 8.0;
+/// Most bytes of a batch.
+const BATCH_BYTES: f64 = (1 << 20) as f64;
+
+/// What is expected, or why nothing can be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Predicted {
+    /// Commands per second, [`OUTSTANDING`] at a time.
+    pub throughput_per_s: Option<f64>,
+    /// Microseconds from command to answer, one at a time.
+    pub latency_us: Option<f64>,
+    /// `durable` if every command is flushed, else `volatile`.
+    pub class: Option<&'static str>,
+    /// Nodes of the group.
+    pub nodes: Option<u32>,
+    /// What it rests on; or why nothing is known.
+    pub why: String,
+}
+
+impl Predicted {
+    /// Nothing is known.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self {
+            throughput_per_s: None,
+            latency_us: None,
+            class: None,
+            nodes: None,
+            why: why.into(),
+        }
+    }
+}
+
+/// Where the nodes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// All on this machine, over loopback.
+    Here,
+    /// On machines of their own, as far as that was measured.
+    Apart,
+}
+
+/// What a group of so many nodes would give on this plane.
+pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Predicted {
+    Ground::of(plane, nodes, place, figures)
+        .map_or_else(Predicted::unknown, |ground| ground.predict(plane))
+}
+
+/// What the model is told.
+#[derive(Clone, Debug, PartialEq)]
+struct Ground {
+    nodes: u32,
+    /// Between nodes.
+    trip_us: f64,
+    /// Between the leader and the client beside it.
+    client_us: f64,
+    flush_us: Option<f64>,
+    /// Of the leader, for one message there and one back.
+    exchange_us: f64,
+    /// Of a node that serves: for a command, and for a batch.
+    node_us: Option<(f64, f64)>,
+    why: String,
+}
+
+impl Ground {
+    fn of(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Result<Self, String> {
+        let need = |name| figures.get(name).ok_or_else(|| figures.why_not(name));
+        let (trip, cpu) = match plane {
+            Plane::Tcp => (name::TRIP_TCP, name::CPU_TCP),
+            Plane::Udp | Plane::Multicast | Plane::Chain => (name::TRIP_UDP, name::CPU_UDP),
+            // A bare program's datagrams cost at least as much as frames.
+            Plane::Ethernet => (name::TRIP_ETHERNET, name::CPU_UDP),
+        };
+        let here = need(trip)?;
+        // It is between members already.
+        let apart = place == Where::Apart && plane != Plane::Ethernet;
+        let far = |name| figures.get(name).filter(|_| apart);
+        // A leader's own figure has everything in it; of dialling, the kernels answer, and no process wakes up.
+        let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
+            (Some(trip), _) if plane == Plane::Tcp => (trip, "the leader's round trip"),
+            (_, Some(trip)) => (
+                trip + here,
+                "the round trip to peers, and loopback's for what processes add",
+            ),
+            (Some(trip), None) => (trip, "the leader's round trip, which is over TCP"),
+            (None, None) if plane == Plane::Ethernet => (here, "the round trip between members"),
+            (None, None) => (
+                here,
+                "loopback's round trip: the machines are taken for one",
+            ),
+        };
+        let flush = far(name::FLUSH_LEADER).filter(|_| figures.get(name::FLUSH).is_none());
+        let flush_us = figures.get(name::FLUSH).or(flush);
+        let node = far(name::CPU_COMMAND)
+            .zip(far(name::CPU_BATCH))
+            .filter(|_| plane == Plane::Tcp);
+        let of_node = if node.is_some() {
+            ", a node's processor time"
+        } else {
+            ", a bare program's processor time"
+        };
+        let disk = if flush_us.is_some() {
+            ", a flush"
+        } else {
+            ", no flush: none is known"
+        };
+        Ok(Self {
+            nodes: nodes.max(2),
+            trip_us,
+            client_us: need(name::TRIP_TCP)?,
+            flush_us,
+            exchange_us: need(cpu)?,
+            node_us: node,
+            why: format!("{from}{of_node}{disk}"),
+        })
+    }
+
+    fn predict(self, plane: Plane) -> Predicted {
+        let one = self.wall_us(plane, 1.0);
+        let many = self.wall_us(plane, f64::from(OUTSTANDING));
+        let throughput = f64::from(OUTSTANDING) * 1e6 / (many + self.client_us);
+        let latency = one + self.client_us;
+        let sensible = throughput.is_finite() && latency.is_finite() && latency > 0.0;
+        Predicted {
+            throughput_per_s: sensible.then_some(throughput.round()),
+            latency_us: sensible.then_some((latency * 10.0).round() / 10.0),
+            class: Some(if self.flush_us.is_some() {
+                "durable"
+            } else {
+                "volatile"
+            }),
+            nodes: Some(self.nodes),
+            why: self.why,
+        }
+    }
+
+    /// From a batch to its answers, alone.
+    fn wall_us(&self, plane: Plane, commands: f64) -> f64 {
+        let nodes = f64::from(self.nodes);
+        let others = nodes - 1.0;
+        let quorum = (nodes / 2.0).floor() + 1.0;
+        let fixed = |us| Linear {
+            fixed: Micros(us),
+            per_byte: Micros(0.0),
+        };
+        // A bare program takes all commands of a batch with one message, which is answered with one.
+        let command = self
+            .node_us
+            .map_or(self.exchange_us / commands, |(command, _)| command);
+        let batch = self
+            .node_us
+            .map_or(self.exchange_us, |(_, batch)| batch / others);
+        let (batch, hops) = match plane {
+            // One message to all, and an answer of each: half an exchange each way.
+            Plane::Multicast => (batch * 0.5 * (1.0 + 1.0 / others), 2.0),
+            // One message to the first, one back from the last of a quorum.
+            Plane::Chain => (batch / others, quorum),
+            Plane::Tcp | Plane::Udp | Plane::Ethernet => (batch, 2.0),
+        };
+        // How fast links are is not known; small commands do not fill them.
+        let unbounded = Bandwidth(f64::INFINITY);
+        let mut model = Model::paper(
+            nodes,
+            Network::Lan,
+            unbounded,
+            Micros(self.trip_us / 2.0 * hops / 2.0),
+            fixed(command),
+            fixed(batch),
+        );
+        model.disk = self.flush_us.map(|us| Disk {
+            flush: Micros(us),
+            bandwidth: unbounded,
+            depth: 1.0,
+            write_max: Bytes(BATCH_BYTES),
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a size")]
+        let load = Workload {
+            request: Bytes(COMMAND_BYTES as f64),
+            answer: Bytes(SMALL_BYTES),
+            batch_header: Bytes(SMALL_BYTES),
+            vote: Bytes(SMALL_BYTES),
+            execute: Micros(0.0),
+            outstanding: None,
+        };
+        model.instance(&load, commands, 1.0).wall.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> Figures {
+        let mut figures = Figures::default();
+        figures.put(name::TRIP_TCP, 20.0, "");
+        figures.put(name::CPU_TCP, 5.0, "");
+        figures.put(name::TRIP_UDP, 16.0, "");
+        figures.put(name::CPU_UDP, 4.0, "");
+        figures
+    }
+
+    fn latency(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> f64 {
+        let predicted = predict(plane, nodes, place, figures);
+        predicted
+            .latency_us
+            .unwrap_or_else(|| panic!("{predicted:?}"))
+    }
+
+    #[test]
+    fn a_commit_is_a_client_a_round_trip_and_a_flush() {
+        let mut figures = here();
+        assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 40.0);
+        assert_eq!(latency(Plane::Udp, 3, Where::Here, &figures), 36.0);
+        let predicted = predict(Plane::Tcp, 3, Where::Here, &figures);
+        assert_eq!(
+            (predicted.class, predicted.nodes),
+            (Some("volatile"), Some(3))
+        );
+        assert_eq!(predicted.throughput_per_s, Some(1.6e6), "64 in 40 µs");
+        figures.put(name::FLUSH, 1000.0, "");
+        assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 1040.0);
+        let predicted = predict(Plane::Tcp, 3, Where::Here, &figures);
+        assert_eq!(predicted.class, Some("durable"));
+    }
+
+    /// With many peers the leader's processor takes longer than a message and its answer.
+    #[test]
+    fn many_peers_cost_the_leader_but_not_where_one_message_reaches_all() {
+        let figures = here();
+        assert_eq!(
+            latency(Plane::Tcp, 9, Where::Here, &figures),
+            20.0 + 5.0 + 8.0 * 5.0
+        );
+        let multicast = latency(Plane::Multicast, 9, Where::Here, &figures);
+        assert_eq!(multicast, 20.0 + 4.0 + 8.0 * 2.25);
+        // In a chain it is the hops: five to reach a quorum and come back.
+        assert_eq!(latency(Plane::Chain, 9, Where::Here, &figures), 20.0 + 40.0);
+        assert_eq!(latency(Plane::Chain, 3, Where::Here, &figures), 36.0);
+    }
+
+    #[test]
+    fn what_was_measured_between_machines_counts_only_for_them() {
+        let mut figures = here();
+        figures.put(name::TRIP_PEERS, 100.0, "");
+        assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 40.0);
+        assert_eq!(latency(Plane::Tcp, 3, Where::Apart, &figures), 140.0);
+        assert_eq!(latency(Plane::Udp, 3, Where::Apart, &figures), 136.0);
+        figures.put(name::TRIP_LEADER, 150.0, "");
+        assert_eq!(latency(Plane::Tcp, 3, Where::Apart, &figures), 170.0);
+        figures.put(name::FLUSH_LEADER, 50.0, "");
+        assert_eq!(latency(Plane::Tcp, 3, Where::Apart, &figures), 220.0);
+        assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 40.0);
+        figures.put(name::CPU_COMMAND, 3.0, "");
+        figures.put(name::CPU_BATCH, 300.0, "");
+        let of_node = predict(Plane::Tcp, 3, Where::Apart, &figures);
+        assert_eq!(of_node.latency_us, Some(20.0 + 3.0 + 300.0 + 50.0));
+        assert!(
+            of_node.why.contains("a node's processor time"),
+            "{of_node:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_invented() {
+        let nothing = predict(Plane::Tcp, 3, Where::Here, &Figures::default());
+        assert_eq!(
+            (nothing.latency_us, nothing.throughput_per_s, nothing.class),
+            (None, None, None)
+        );
+        assert!(
+            nothing.why.contains("round_trip_tcp is not known"),
+            "{nothing:?}"
+        );
+        let ethernet = predict(Plane::Ethernet, 3, Where::Here, &here());
+        assert_eq!(ethernet.latency_us, None);
+        assert!(ethernet.why.contains("was not asked for"), "{ethernet:?}");
+    }
+
+    /// [plane-1] Members probe each other: that is the round trip, whatever dialling takes.
+    #[test]
+    fn ethernet_is_predicted_from_what_members_probe() {
+        let mut figures = here();
+        figures.put(name::TRIP_ETHERNET, 50.0, "");
+        figures.put(name::TRIP_PEERS, 900.0, "");
+        let expected = 20.0 + 50.0;
+        for place in [Where::Here, Where::Apart] {
+            assert_eq!(latency(Plane::Ethernet, 3, place, &figures), expected);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Whether a multicast group reaches the members of a running cluster: all listen, each sends in turn, all tell.
+
+use std::{net::SocketAddrV4, thread, time::Duration};
+
+use quorate_admin::{
+    client,
+    reaching::{
+        HeardRequest, HeardView, LISTEN_MS_MAX, ListenRequest, Listening, SendRequest, Sent,
+    },
+    view::{Answer, ClusterView},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::doctor::{finding::Finding, plane::Plane};
+
+/// One question has this long: more than a member listens, or sends.
+const WAIT: Duration = Duration::from_secs(15);
+/// Members that are asked at most.
+const MEMBERS_MAX: usize = 64;
+/// Pairs that a finding names.
+const NAMED_MAX: usize = 6;
+
+/// A member that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub node: u32,
+    /// Where it listens for operators.
+    pub admin: String,
+}
+
+/// What is tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Which group.
+    pub group: SocketAddrV4,
+    /// On which interface of each; `None`: where it listens for peers.
+    pub interface: Option<String>,
+    /// Datagrams of each sender.
+    pub count: u32,
+}
+
+/// Who heard how much of whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reach {
+    /// `ADDRESS:PORT`
+    pub group: String,
+    /// Datagrams of each sender.
+    pub count: u32,
+    /// Everybody, in the order of rows and columns.
+    pub members: Vec<Placed>,
+    /// A row for each sender.
+    pub matrix: Vec<Row>,
+    /// What could not be asked, and why.
+    pub problems: Vec<String>,
+}
+
+/// A member and where it listened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Placed {
+    /// Its id.
+    pub node: u32,
+    /// Null if it did not listen.
+    pub interface: Option<String>,
+}
+
+/// What one sent, and who heard how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Who sent.
+    pub sender: u32,
+    /// How many; null if it could not.
+    pub sent: Option<u32>,
+    /// By member; null if it was not asked, or does not tell.
+    pub heard: Vec<Option<u32>>,
+}
+
+/// Something that nobody else uses.
+pub fn token() -> u64 {
+    let mut bytes = [0; 8];
+    let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match random {
+        Ok(8) => u64::from_le_bytes(bytes),
+        // Only to tell two looks at one time apart.
+        _ => u64::from(std::process::id()) << 32,
+    }
+}
+
+/// Members of a cluster that run and can be asked, and why the others cannot.
+pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<String>) {
+    let (mut members, mut problems) = (Vec::new(), Vec::new());
+    for answer in cluster.nodes.iter().take(MEMBERS_MAX) {
+        match answer {
+            Answer::Node(view) => {
+                let own = view.members.iter().find(|member| member.node == view.node);
+                let admin = own.and_then(|own| own.admin.clone());
+                let admin = admin.or_else(|| match given {
+                    [only] if cluster.nodes.len() == 1 => Some(only.clone()),
+                    _ => None,
+                });
+                match admin {
+                    Some(admin) => members.push(Member {
+                        node: view.node,
+                        admin,
+                    }),
+                    None => problems.push(format!(
+                        "the admin address of node {} is not known",
+                        view.node
+                    )),
+                }
+            }
+            Answer::Starting { node, error, .. } => {
+                problems.push(format!("{} is starting: {error}", called(*node)))
+            }
+            Answer::Unreachable { error, .. } => problems.push(error.clone()),
+        }
+    }
+    (members, problems)
+}
+
+fn called(node: Option<u32>) -> String {
+    node.map_or_else(|| "a node".to_owned(), |node| format!("node {node}"))
+}
+
+/// Asks all.
+pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach {
+    let token = format!("{:016x}", token());
+    let group = wish.group.to_string();
+    let listen = |member: &Member| {
+        let request = ListenRequest {
+            group: group.clone(),
+            interface: wish.interface.clone(),
+            listen_ms: LISTEN_MS_MAX,
+            token: token.clone(),
+        };
+        post::<Listening>(member, "", &request)
+    };
+    let listening = of_all(members, listen);
+    // One after the other: what is lost is not lost because of the others.
+    let send = |member: &Member| {
+        let request = SendRequest {
+            group: group.clone(),
+            interface: wish.interface.clone(),
+            token: token.clone(),
+            sender: member.node,
+            count: wish.count,
+        };
+        post::<Sent>(member, "/send", &request)
+    };
+    let sent: Vec<_> = members.iter().map(send).collect();
+    let heard = of_all(members, |member| {
+        let request = HeardRequest {
+            token: token.clone(),
+        };
+        post::<HeardView>(member, "/heard", &request)
+    });
+    let mut placed = Vec::new();
+    for (member, listening) in members.iter().zip(&listening) {
+        problems.extend(listening.as_ref().err().cloned());
+        placed.push(Placed {
+            node: member.node,
+            interface: listening.as_ref().ok().map(|it| it.interface.clone()),
+        });
+    }
+    problems.extend(sent.iter().filter_map(|sent| sent.as_ref().err().cloned()));
+    // Who did not listen said so already.
+    let deaf = heard
+        .iter()
+        .zip(&listening)
+        .filter(|(_, listening)| listening.is_ok());
+    problems.extend(deaf.filter_map(|(heard, _)| heard.as_ref().err().cloned()));
+    let row = |(member, sent): (&Member, &Result<Sent, String>)| Row {
+        sender: member.node,
+        sent: sent.as_ref().ok().map(|sent| sent.sent),
+        heard: heard
+            .iter()
+            .map(|heard| {
+                heard
+                    .as_ref()
+                    .ok()
+                    .map(|heard| of_sender(heard, member.node))
+            })
+            .collect(),
+    };
+    Reach {
+        group,
+        count: wish.count,
+        matrix: members.iter().zip(&sent).map(row).collect(),
+        members: placed,
+        problems,
+    }
+}
+
+fn of_sender(heard: &HeardView, sender: u32) -> u32 {
+    let mut all = heard.heard.iter();
+    all.find(|heard| heard.sender == sender)
+        .map_or(0, |heard| heard.count)
+}
+
+fn of_all<T: Send>(
+    members: &[Member],
+    ask: impl Fn(&Member) -> Result<T, String> + Sync,
+) -> Vec<Result<T, String>> {
+    let ask = &ask;
+    thread::scope(|scope| {
+        let threads: Vec<_> = members
+            .iter()
+            .map(|member| scope.spawn(move || ask(member)))
+            .collect();
+        let answers = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("asking does not panic"));
+        answers.collect()
+    })
+}
+
+fn post<T: DeserializeOwned>(
+    member: &Member,
+    path: &str,
+    body: &impl Serialize,
+) -> Result<T, String> {
+    let body = serde_json::to_string(body).map_err(|error| error.to_string())?;
+    let path = format!("/doctor/multicast{path}");
+    let response = client::post(&member.admin, &path, &body, WAIT);
+    let response =
+        response.map_err(|error| format!("node {} at {}: {error}", member.node, member.admin))?;
+    response.json().map_err(|refusal| {
+        let old = response.status == 404;
+        let why = if old {
+            "it is too old to be asked"
+        } else {
+            &refusal.message
+        };
+        format!("node {}: {why}", member.node)
+    })
+}
+
+impl Reach {
+    /// What is to be thought of it. `wanted`: this group was named, and is expected to work.
+    pub fn judge(&self, wanted: bool) -> Finding {
+        let name = "reach";
+        let planes = &[Plane::Multicast];
+        let (mut silent, mut lossy, mut untold) = (Vec::new(), Vec::new(), 0);
+        for row in &self.matrix {
+            for (placed, heard) in self.members.iter().zip(&row.heard) {
+                let pair = format!("{} → {}", row.sender, placed.node);
+                match (heard, row.sent) {
+                    _ if placed.node == row.sender => {}
+                    (Some(0), Some(1..)) => silent.push(pair),
+                    (Some(heard), Some(sent)) if *heard < sent => {
+                        lossy.push(format!("{pair}: {heard} of {sent}"))
+                    }
+                    (Some(_), Some(_)) => {}
+                    (None, _) | (_, None) => untold += 1,
+                }
+            }
+        }
+        let hint = "switches: IGMP snooping wants a querier; clouds often have no multicast; firewalls: UDP to the \
+                    group; several interfaces: --interface";
+        let problems = self.problems.join("; ");
+        let found = if !silent.is_empty() {
+            let what = format!("{} hears nothing of {}", some(&silent), self.group);
+            let found = match wanted {
+                true => Finding::failing(name, what, hint),
+                false => Finding::warning(name, what, hint),
+            };
+            found.blocks(planes)
+        } else if !lossy.is_empty() {
+            Finding::warning(name, format!("some is lost: {}", some(&lossy)), hint).about(planes)
+        } else if untold > 0 || !self.problems.is_empty() {
+            let hint = "quorate status says who is missing";
+            Finding::unknown(name, "not everybody could be asked", hint).about(planes)
+        } else if self.members.len() < 2 {
+            Finding::unknown(
+                name,
+                "there is nobody else to be reached",
+                "ask a cluster of several nodes",
+            )
+            .about(planes)
+        } else {
+            let what = format!(
+                "{} members hear {} of each other",
+                self.members.len(),
+                self.group
+            );
+            Finding::ok(name, what).about(planes)
+        };
+        found.detail(problems)
+    }
+}
+
+fn some(all: &[String]) -> String {
+    let shown = all[..all.len().min(NAMED_MAX)].join(", ");
+    match all.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::State;
+
+    fn reach(heard: [[Option<u32>; 2]; 2]) -> Reach {
+        let placed = |node| Placed {
+            node,
+            interface: Some("eth0".to_owned()),
+        };
+        let row = |sender, heard: [Option<u32>; 2]| Row {
+            sender,
+            sent: Some(200),
+            heard: heard.to_vec(),
+        };
+        Reach {
+            group: "239.81.84.69:7460".to_owned(),
+            count: 200,
+            members: vec![placed(1), placed(2)],
+            matrix: vec![row(1, heard[0]), row(2, heard[1])],
+            problems: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn everybody_hears_or_it_is_said_who_does_not() {
+        let all = Some(200);
+        let good = reach([[all, all], [all, all]]).judge(true);
+        assert_eq!((good.state, good.blocks), (State::Ok, false), "{good:?}");
+        // What comes back to its sender says nothing.
+        let own = reach([[Some(0), all], [all, Some(0)]]).judge(true);
+        assert_eq!(own.state, State::Ok);
+        let silent = reach([[all, Some(0)], [all, all]]);
+        assert_eq!(silent.judge(true).state, State::Failing);
+        assert_eq!(silent.judge(false).state, State::Warning);
+        assert!(silent.judge(false).blocks && silent.judge(false).what.starts_with("1 → 2 hears"));
+        let lossy = reach([[all, Some(199)], [all, all]]).judge(true);
+        assert_eq!((lossy.state, lossy.blocks), (State::Warning, false));
+        assert_eq!(lossy.what, "some is lost: 1 → 2: 199 of 200");
+        let untold = reach([[all, None], [all, all]]).judge(true);
+        assert_eq!((untold.state, untold.blocks), (State::Unknown, false));
+    }
+
+    #[test]
+    fn one_alone_reaches_nobody() {
+        let mut one = reach([[Some(200); 2]; 2]);
+        one.members.truncate(1);
+        one.matrix.truncate(1);
+        assert_eq!(one.judge(true).state, State::Unknown);
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_named() {
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let member = Member {
+            node: 3,
+            admin: gone.local_addr().unwrap().to_string(),
+        };
+        drop(gone);
+        let wish = Wish {
+            group: "239.81.84.69:7460".parse().unwrap(),
+            interface: None,
+            count: 5,
+        };
+        let reach = ask(&[member], Vec::new(), &wish);
+        assert_eq!(reach.matrix[0].heard, [None]);
+        assert!(
+            reach.problems[0].starts_with("node 3 at 127.0.0.1:"),
+            "{reach:?}"
+        );
+        assert_ne!(token(), token());
+    }
+}

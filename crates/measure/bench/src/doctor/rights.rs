@@ -1,0 +1,224 @@
+//! What this process may do: capabilities, raw sockets, limits on locked memory and open files.
+//!
+//! They are those of `quorate doctor`; a node that runs as another user, or under a service manager, may have others.
+
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+    process::{Resource, getrlimit},
+    thread::{CapabilitySet, capabilities},
+};
+
+use crate::doctor::{finding::Finding, plane::Plane};
+
+/// What a node registers with io_uring: the log's buffers.
+const LOCKED_BYTES: u64 = 4 << 20;
+/// The least with which one of three nodes starts.
+const FILES_LEAST: u64 = 248;
+/// Enough for some hundred clients.
+const FILES_WANTED: u64 = 1024;
+
+/// What the system says.
+#[derive(Clone, Debug)]
+pub struct Rights {
+    /// In force; `None` if the kernel does not tell.
+    pub capabilities: Option<CapabilitySet>,
+    /// Whether a packet socket could be opened, or why not.
+    pub packets: Result<(), String>,
+    /// Hard limit on locked memory; `None` is no limit.
+    pub locked_bytes: Option<u64>,
+    /// Hard limit on open files.
+    pub files: Option<u64>,
+}
+
+impl Rights {
+    /// Of this process.
+    pub fn now() -> Self {
+        let flags = SocketFlags::CLOEXEC;
+        // Without a protocol it hears nothing.
+        let packets = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None);
+        Self {
+            capabilities: capabilities(None).ok().map(|sets| sets.effective),
+            packets: packets.map(|_| ()).map_err(|error| error.to_string()),
+            locked_bytes: getrlimit(Resource::Memlock).maximum,
+            files: getrlimit(Resource::Nofile).maximum,
+        }
+    }
+
+    /// Whether the kernel lets it take larger buffers than the settings say.
+    pub fn forces_buffers(&self) -> bool {
+        self.has(CapabilitySet::NET_ADMIN) == Some(true)
+    }
+
+    fn has(&self, capability: CapabilitySet) -> Option<bool> {
+        let all = self.capabilities?;
+        Some(all.contains(capability))
+    }
+
+    /// Judges all of it.
+    pub fn examine(&self) -> Vec<Finding> {
+        vec![
+            self.raw(),
+            self.plain(
+                CapabilitySet::NET_ADMIN,
+                "CAP_NET_ADMIN",
+                "buffers are bounded by net.core.rmem_max and wmem_max",
+            ),
+            self.plain(
+                CapabilitySet::IPC_LOCK,
+                "CAP_IPC_LOCK",
+                "locked memory is bounded by the limit below",
+            ),
+            self.plain(
+                CapabilitySet::BPF,
+                "CAP_BPF",
+                "nothing needs it yet: it is for a plane in the kernel",
+            ),
+            self.locked(),
+            self.open_files(),
+        ]
+    }
+
+    fn raw(&self) -> Finding {
+        let name = "CAP_NET_RAW";
+        let hint = "only the ethernet plane needs it: AmbientCapabilities=CAP_NET_RAW in the \
+                    unit, or setcap cap_net_raw+ep on the binary";
+        match (&self.packets, self.has(CapabilitySet::NET_RAW)) {
+            (Ok(()), _) => {
+                Finding::ok(name, "packet sockets can be opened").about(&[Plane::Ethernet])
+            }
+            (Err(why), Some(true)) => {
+                Finding::warning(name, "held, but no packet socket can be opened", hint)
+                    .detail(why)
+                    .blocks(&[Plane::Ethernet])
+            }
+            (Err(why), _) => Finding::warning(name, "no packet socket can be opened", hint)
+                .detail(why)
+                .blocks(&[Plane::Ethernet]),
+        }
+    }
+
+    /// A right that something else can stand in for, which is judged where that is.
+    fn plain(&self, capability: CapabilitySet, name: &str, without: &str) -> Finding {
+        match self.has(capability) {
+            Some(true) => Finding::ok(name, "held"),
+            Some(false) => Finding::ok(name, "not held").detail(without),
+            None => Finding::unknown(name, "the kernel does not tell", "capsh --print"),
+        }
+    }
+
+    fn locked(&self) -> Finding {
+        let name = "memlock";
+        let Some(bytes) = self.locked_bytes else {
+            return Finding::ok(name, "memory may be locked without limit");
+        };
+        let what = format!("{} KiB of memory may be locked", bytes >> 10);
+        if bytes >= LOCKED_BYTES || self.has(CapabilitySet::IPC_LOCK) == Some(true) {
+            return Finding::ok(name, what);
+        }
+        let hint = "LimitMEMLOCK=8M in the unit, or ulimit -l 8192";
+        Finding::warning(name, what, hint)
+            .detail("io_uring works without registered buffers, and a write costs more")
+    }
+
+    fn open_files(&self) -> Finding {
+        let name = "nofile";
+        let hint = "LimitNOFILE=65536 in the unit, or ulimit -Hn 65536";
+        let Some(files) = self.files else {
+            return Finding::ok(name, "any number of files may be open");
+        };
+        let what = format!("{files} files may be open");
+        match files {
+            0..FILES_LEAST => Finding::failing(name, what, hint)
+                .detail(format!("one of three nodes starts with {FILES_LEAST}"))
+                .blocks(&Plane::ALL),
+            FILES_LEAST..FILES_WANTED => {
+                Finding::warning(name, what, hint).detail("clients are turned away early")
+            }
+            _ => Finding::ok(name, what),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::State;
+
+    fn all() -> Rights {
+        Rights {
+            capabilities: Some(CapabilitySet::all()),
+            packets: Ok(()),
+            locked_bytes: None,
+            files: Some(65_536),
+        }
+    }
+
+    fn of(rights: &Rights, name: &str) -> Finding {
+        let findings = rights.examine();
+        let mut found = findings.into_iter();
+        found.find(|finding| finding.name == name).unwrap()
+    }
+
+    #[test]
+    fn who_may_do_everything_hears_no_complaint() {
+        for finding in all().examine() {
+            assert_eq!(finding.state, State::Ok, "{finding:?}");
+        }
+        assert!(all().forces_buffers());
+    }
+
+    #[test]
+    fn who_may_do_little_can_do_all_but_ethernet() {
+        let little = Rights {
+            capabilities: Some(CapabilitySet::empty()),
+            packets: Err("Operation not permitted".to_owned()),
+            locked_bytes: Some(64 << 10),
+            files: Some(1024),
+        };
+        let raw = of(&little, "CAP_NET_RAW");
+        assert!(raw.blocks && raw.about == [Plane::Ethernet] && !raw.hint.is_empty());
+        assert_eq!(of(&little, "memlock").state, State::Warning);
+        let blocking = little
+            .examine()
+            .into_iter()
+            .filter(|finding| finding.blocks);
+        assert_eq!(blocking.count(), 1);
+        assert!(!little.forces_buffers());
+        // The right stands in for the limit.
+        let locks = Rights {
+            capabilities: Some(CapabilitySet::IPC_LOCK),
+            ..little
+        };
+        assert_eq!(of(&locks, "memlock").state, State::Ok);
+    }
+
+    #[test]
+    fn too_few_files_are_no_node() {
+        let state = |files| of(&Rights { files, ..all() }, "nofile").state;
+        assert_eq!(state(Some(0)), State::Failing);
+        assert_eq!(state(Some(247)), State::Failing);
+        assert_eq!(state(Some(248)), State::Warning);
+        assert_eq!(state(Some(1024)), State::Ok);
+        assert_eq!(state(None), State::Ok);
+        let few = of(
+            &Rights {
+                files: Some(9),
+                ..all()
+            },
+            "nofile",
+        );
+        assert!(few.blocks && few.about.len() == Plane::ALL.len());
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_tell_is_not_guessed_about() {
+        let silent = Rights {
+            capabilities: None,
+            ..all()
+        };
+        assert_eq!(of(&silent, "CAP_NET_ADMIN").state, State::Unknown);
+        assert_eq!(of(&silent, "CAP_NET_RAW").state, State::Ok, "it was tried");
+        assert!(!silent.forces_buffers());
+        assert_eq!(Rights::now().examine().len(), 6);
+    }
+}

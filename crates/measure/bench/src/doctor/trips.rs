@@ -1,0 +1,153 @@
+//! How the members of a running cluster reach each other, as they probe it themselves: the way of each, and its round
+//! trip.
+
+use quorate_admin::view::{Answer, ClusterView};
+use serde::Serialize;
+
+use crate::doctor::{finding::Finding, plane::Plane};
+
+/// Pairs that a finding names.
+const NAMED_MAX: usize = 6;
+
+/// From one member to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trip {
+    /// Who says it.
+    pub from: u32,
+    /// Of whom.
+    pub to: u32,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if it is not connected.
+    pub way: String,
+    /// How raw frames get from its interface: `packet`, `xdp, copied` or `xdp, zero copy`; null for other ways.
+    pub frames: Option<String>,
+    /// There and back, in microseconds; null where nothing is probed.
+    pub rtt_us: Option<u64>,
+    /// Why not a better way that was wanted; empty if none was.
+    pub why: String,
+}
+
+/// Of every pair that a member speaks of.
+pub fn of(cluster: &ClusterView) -> Vec<Trip> {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    let trips = views.flat_map(|view| {
+        let others = view.members.iter().filter(|to| to.node != view.node);
+        others.map(|to| {
+            let plane = to.plane.as_ref();
+            Trip {
+                from: view.node,
+                to: to.node,
+                connected: to.connected,
+                way: plane.map_or_else(String::new, |plane| plane.way.clone()),
+                frames: plane.and_then(|plane| plane.frames.clone()),
+                rtt_us: plane.and_then(|plane| plane.rtt_us),
+                why: plane
+                    .and_then(|plane| plane.why.clone())
+                    .unwrap_or_default(),
+            }
+        })
+    });
+    trips.collect()
+}
+
+/// The middle one of those of a plane.
+pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
+    let of_plane = trips.iter().filter(|trip| trip.way == plane.name());
+    let mut all: Vec<u64> = of_plane.filter_map(|trip| trip.rtt_us).collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
+}
+
+/// The plane that most pairs have; `None` if nobody is connected.
+pub fn usual(trips: &[Trip]) -> Option<Plane> {
+    let pairs = |plane: &Plane| trips.iter().filter(|trip| trip.way == plane.name()).count();
+    let most = Plane::ALL.into_iter().max_by_key(pairs);
+    most.filter(|plane| pairs(plane) > 0)
+}
+
+/// What an operator should know of it.
+pub fn judge(trips: &[Trip]) -> Finding {
+    let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
+        let mut named: Vec<String> = trips
+            .iter()
+            .take(NAMED_MAX)
+            .map(|trip| what(trip))
+            .collect();
+        if trips.len() > NAMED_MAX {
+            named.push(format!("{} more", trips.len() - NAMED_MAX));
+        }
+        named.join(", ")
+    };
+    let apart: Vec<&Trip> = trips.iter().filter(|trip| !trip.connected).collect();
+    let worse: Vec<&Trip> = trips.iter().filter(|trip| !trip.why.is_empty()).collect();
+    if trips.is_empty() {
+        return Finding::unknown("members", "no member speaks of another", "start more nodes");
+    }
+    if !apart.is_empty() {
+        let pairs = named(&apart, &|trip| format!("{} → {}", trip.from, trip.to));
+        return Finding::warning(
+            "members",
+            format!("not connected: {pairs}"),
+            "start those nodes; does a firewall drop the port of --peer?",
+        );
+    }
+    if !worse.is_empty() {
+        let pairs = named(&worse, &|trip| {
+            format!("{} → {}: {}", trip.from, trip.to, trip.why)
+        });
+        return Finding::warning(
+            "members",
+            format!("a worse way than was wanted: {pairs}"),
+            "docs/operate/planes.md says what falls back, and when",
+        );
+    }
+    let plane = usual(trips).map_or("tcp", Plane::name);
+    Finding::ok("members", format!("all are connected, most by {plane}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::State;
+
+    fn trip(from: u32, to: u32, way: &str, rtt_us: Option<u64>) -> Trip {
+        Trip {
+            from,
+            to,
+            connected: !way.is_empty(),
+            way: way.to_owned(),
+            frames: None,
+            rtt_us,
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_usual_plane_and_its_middle_round_trip_are_found() {
+        let trips = [
+            trip(1, 2, "ethernet", Some(30)),
+            trip(2, 1, "ethernet", Some(50)),
+            trip(1, 3, "ethernet", Some(40)),
+            trip(3, 1, "tcp", None),
+        ];
+        assert_eq!(usual(&trips), Some(Plane::Ethernet));
+        assert_eq!(median_us(&trips, Plane::Ethernet), Some(40));
+        assert_eq!(median_us(&trips, Plane::Tcp), None);
+        assert_eq!((usual(&[]), median_us(&[], Plane::Udp)), (None, None));
+    }
+
+    #[test]
+    fn who_is_not_connected_or_fell_back_is_named() {
+        assert_eq!(judge(&[]).state, State::Unknown);
+        let mut trips = vec![trip(1, 2, "udp", Some(30)), trip(2, 1, "udp", Some(30))];
+        assert_eq!(judge(&trips).state, State::Ok);
+        trips[1].why = "a reason".to_owned();
+        let worse = judge(&trips);
+        assert!(worse.state == State::Warning && worse.what.ends_with("2 → 1: a reason"));
+        trips[0] = trip(1, 2, "", None);
+        let apart = judge(&trips);
+        assert!(apart.state == State::Warning && apart.what == "not connected: 1 → 2");
+        assert!(!apart.hint.is_empty());
+    }
+}

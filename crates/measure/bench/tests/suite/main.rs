@@ -1,0 +1,11 @@
+//! The tests of `quorate-bench` that stand outside of it: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+#[path = "../../../../../fuzz/driver.rs"]
+mod driver;
+mod fuzz;
+mod golden;
+mod sockets;
+mod streams;
+mod virtual_time;

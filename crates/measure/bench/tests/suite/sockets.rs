@@ -1,0 +1,117 @@
+//! The generator over real sockets, against servers that misbehave in known ways. Counts, no times.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    thread,
+};
+
+use quorate_bench::{
+    generator::Running,
+    load::{Offer, Plan},
+    protocol::resp::Resp,
+    samples::Samples,
+    schedule::SECOND,
+};
+
+/// Answers every SET with what `answer` makes of its number; `None` closes the connection.
+fn server(answer: fn(u64) -> Option<&'static [u8]>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            thread::spawn(move || {
+                let (mut seen, mut input) = (0, vec![0; 1 << 16]);
+                while let Ok(count) = socket.read(&mut input)
+                    && count > 0
+                {
+                    // One array marker per request.
+                    let requests = input[..count].iter().filter(|byte| **byte == b'*').count();
+                    for _ in 0..requests {
+                        seen += 1;
+                        let Some(answer) = answer(seen) else { return };
+                        if socket.write_all(answer).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+fn run(address: SocketAddr, offer: Offer, connections: u32) -> Samples {
+    let plan = Plan {
+        offer,
+        connections,
+        warmup: 0,
+        measure: SECOND / 4,
+        patience: 10 * SECOND,
+    };
+    let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
+    assert!(running.started().is_some());
+    running.finish().unwrap()
+}
+
+#[test]
+fn every_command_gets_its_reply() {
+    let address = server(|_| Some(b"+OK\r\n"));
+    let open = run(address, Offer::Open { per_second: 4000 }, 4);
+    assert_eq!((open.sent, open.latencies.count()), (1000, 1000));
+    assert_eq!((open.errors, open.lost), (0, 0));
+    let closed = run(address, Offer::Closed { outstanding: 10 }, 3);
+    assert_eq!((closed.errors, closed.lost), (0, 0));
+    assert_eq!(closed.latencies.count(), closed.sent);
+    assert!(closed.completed > 0);
+}
+
+#[test]
+fn errors_are_counted_with_their_words() {
+    let address = server(|number| {
+        Some(if number % 10 == 0 {
+            b"-BUSY later\r\n"
+        } else {
+            b"+OK\r\n"
+        })
+    });
+    let samples = run(address, Offer::Open { per_second: 4000 }, 1);
+    assert_eq!((samples.errors, samples.lost), (100, 0));
+    assert_eq!(samples.first_error.as_deref(), Some("BUSY later"));
+}
+
+#[test]
+fn a_connection_that_breaks_loses_what_was_outstanding() {
+    let address = server(|number| (number <= 5).then_some(b"+OK\r\n"));
+    let samples = run(address, Offer::Closed { outstanding: 8 }, 2);
+    assert_eq!(samples.lost, 8);
+    assert!(samples.first_error.is_some());
+}
+
+#[test]
+fn a_system_that_is_not_redis_is_told_apart() {
+    let address = server(|_| Some(b"HTTP/1.1 400 Bad Request\r\n"));
+    let samples = run(address, Offer::Closed { outstanding: 1 }, 1);
+    assert_eq!(samples.lost, 1);
+    let why = samples.first_error.unwrap();
+    assert!(why.contains("neither a line nor a value"), "{why}");
+}
+
+#[test]
+fn nobody_there_is_an_error_with_the_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let plan = Plan {
+        offer: Offer::Closed { outstanding: 1 },
+        connections: 1,
+        warmup: 0,
+        measure: SECOND,
+        patience: SECOND,
+    };
+    let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
+    assert!(running.started().is_none());
+    let error = running.finish().unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()), "{error}");
+}

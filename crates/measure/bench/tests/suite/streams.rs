@@ -1,0 +1,173 @@
+//! Writers of byte streams over real sockets, against played nodes that keep to the raw protocol or do
+//! not. Counts, no times.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    thread,
+};
+
+use quorate_bench::{
+    load::{Offer, Plan},
+    schedule::{Nanos, SECOND},
+    stream::{Written, generator::Writers, speech::Speech},
+};
+
+const WRITE_BYTES: usize = 100;
+/// Writes of this size share system calls.
+const GATHERED_BYTES: usize = 64;
+
+/// What a node does with a connection.
+type Serve = fn(TcpStream);
+
+/// A node that does this with every connection.
+fn node(serve: Serve) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let socket = socket.unwrap();
+            thread::spawn(move || serve(socket));
+        }
+    });
+    address
+}
+
+/// Bytes in, until there are no more; what is answered to so many new ones.
+fn take(socket: TcpStream, answer: fn(u32) -> u32) {
+    take_in_parts(socket, 1 << 16, answer);
+}
+
+/// The same, so many at a time.
+fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
+    let mut input = vec![0; bytes];
+    while let Ok(count) = socket.read(&mut input)
+        && count > 0
+    {
+        let said = answer(u32::try_from(count).unwrap()).to_le_bytes();
+        if socket.write_all(&said).is_err() {
+            return;
+        }
+    }
+}
+
+/// A run that waits for every acknowledgement, however long a busy machine takes.
+fn run(address: SocketAddr, offer: Offer, streams: u32, write_bytes: usize) -> Written {
+    patient(60 * SECOND, address, offer, streams, write_bytes)
+}
+
+fn patient(
+    patience: Nanos,
+    address: SocketAddr,
+    offer: Offer,
+    streams: u32,
+    write_bytes: usize,
+) -> Written {
+    let plan = Plan {
+        offer,
+        connections: streams,
+        warmup: 0,
+        measure: SECOND / 4,
+        patience,
+    };
+    let writers = Writers {
+        speech: Speech::Raw,
+        address,
+        write_bytes,
+        gather: write_bytes == GATHERED_BYTES,
+        cpus: None,
+        prefix: String::new(),
+        keeper: None,
+    };
+    let running = writers.start(plan).unwrap();
+    assert!(running.started().is_some());
+    running.finish().unwrap()
+}
+
+#[test]
+fn every_write_is_acknowledged_by_its_last_byte() {
+    let address = node(|socket| take(socket, |count| count));
+    let written = run(address, Offer::Open { per_second: 4000 }, 4, WRITE_BYTES);
+    let samples = &written.samples;
+    assert!((1..=1000).contains(&samples.sent), "{}", samples.sent);
+    assert_eq!(samples.latencies.count(), samples.sent);
+    assert_eq!((samples.errors, samples.lost), (0, 0));
+    let acknowledged = &written.acknowledged;
+    assert_eq!(acknowledged.bytes / WRITE_BYTES as u64, samples.completed);
+    assert!((1..=samples.completed).contains(&acknowledged.count));
+    let closed = run(address, Offer::Closed { outstanding: 10 }, 3, WRITE_BYTES);
+    assert_eq!(closed.samples.lost, 0);
+    assert_eq!(closed.samples.latencies.count(), closed.samples.sent);
+    assert_eq!(
+        closed.acknowledged.from_call.count(),
+        closed.samples.latencies.count()
+    );
+}
+
+/// What an acknowledgement makes room for comes as one piece.
+#[test]
+fn writes_that_are_due_together_go_together() {
+    let address = node(|socket| take(socket, |count| count));
+    let together = Offer::Closed { outstanding: 32 };
+    let Written {
+        samples,
+        acknowledged,
+    } = run(address, together, 1, GATHERED_BYTES);
+    assert_eq!((samples.errors, samples.lost), (0, 0));
+    assert!(acknowledged.count > 0);
+    assert_eq!(samples.completed, acknowledged.count * 32);
+    assert_eq!(
+        acknowledged.bytes,
+        samples.completed * GATHERED_BYTES as u64
+    );
+}
+
+/// The node is slower than the writer, whose socket is full again and again, and takes calls in part.
+#[test]
+fn no_write_is_lost_where_many_are_outstanding() {
+    let address = node(|socket| take_in_parts(socket, 1000, |count| count));
+    let many = Offer::Closed {
+        outstanding: 400_000,
+    };
+    let samples = run(address, many, 2, GATHERED_BYTES).samples;
+    assert_eq!((samples.errors, samples.lost), (0, 0));
+    assert_eq!(samples.latencies.count(), samples.sent);
+    assert!(samples.completed > 0);
+}
+
+/// A byte that is acknowledged and was never written is no acknowledgement, and neither is one by a
+/// node that is gone.
+#[test]
+fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
+    let nodes: [(Serve, &str); 2] = [
+        (|socket| take(socket, |count| count + 1), "beyond what was"),
+        (drop, ""),
+    ];
+    for (serve, why) in nodes {
+        let written = run(
+            node(serve),
+            Offer::Closed { outstanding: 8 },
+            1,
+            WRITE_BYTES,
+        );
+        assert!((1..=8).contains(&written.samples.lost));
+        let said = written.samples.first_error.unwrap();
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+/// What the node does not take stays with the writer, which asks for no more, and gives up in the end.
+#[test]
+fn a_node_that_takes_nothing_holds_the_writer_up() {
+    let address = node(|socket| {
+        let mut one = [0; 1];
+        let _ = socket.peek(&mut one);
+        thread::park();
+    });
+    let per_second = 20_000;
+    let offer = Offer::Open { per_second };
+    let written = patient(SECOND / 4, address, offer, 1, 64 << 10);
+    let lost = written.samples.lost;
+    assert!((1..1000).contains(&lost), "of 5000 that were meant: {lost}");
+    assert_eq!(written.acknowledged.bytes, 0);
+}

@@ -1,0 +1,454 @@
+//! Clients on loopback: back-pressure, bounds, farewells, many at once.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+    sync::mpsc::channel,
+    time::Instant,
+};
+
+use crate::common::{DEADLINE, Event, Node, Start, lone};
+use quorate_net::Limits;
+use quorate_replica::{front::Door, pressure::Pressure};
+
+fn read(stream: &mut (impl Read + ?Sized), count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+/// Until a client waits for its answer.
+fn wait_slow(node: &Node) -> u64 {
+    node.shared
+        .wait("a slow request", |world| !world.slow.is_empty());
+    node.shared.lock().slow[0]
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.sock");
+    let bound = Start {
+        socket: Some(path.clone()),
+        ..Start::node(1)
+    }
+    .bind();
+    let peers = [bound.peer_address()];
+    let node = bound.run(&peers);
+    let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
+    let mut tcp = node.client();
+    let mut unix = UnixStream::connect(&path).unwrap();
+    tcp.write_all(lines.as_bytes()).unwrap();
+    unix.write_all(lines.as_bytes()).unwrap();
+    assert!(read(&mut tcp, lines.len()) == lines.as_bytes());
+    assert!(read(&mut unix, lines.len()) == lines.as_bytes());
+    drop((tcp, unix));
+    node.shared
+        .wait("both gone", |world| world.clients.is_empty());
+}
+
+#[test]
+fn the_front_is_told_by_which_listener_a_client_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.sock");
+    let bound = Start {
+        socket: Some(path.clone()),
+        ..Start::node(1)
+    }
+    .bind();
+    let peers = [bound.peer_address()];
+    let node = bound.run(&peers);
+    let echo = |client: &mut dyn Talk| {
+        client.write_all(b"hello\n").unwrap();
+        assert_eq!(read(client, 6), b"hello\n");
+    };
+    let mut stream = TcpStream::connect(&node.stream).unwrap();
+    echo(&mut stream);
+    echo(&mut node.client());
+    echo(&mut UnixStream::connect(&path).unwrap());
+    echo(&mut TcpStream::connect(&node.stream).unwrap());
+    echo(&mut TcpStream::connect(&node.raw).unwrap());
+    let doors = node.shared.lock().doors.clone();
+    let expected = [
+        Door::Streams,
+        Door::Commands,
+        Door::Commands,
+        Door::Streams,
+        Door::StreamsRaw,
+    ];
+    assert_eq!(doors, expected);
+    // A node that stops takes nobody any more at either, and finishes what it has.
+    node.stop();
+    assert_eq!(read_to_end(&mut stream), b"");
+}
+
+trait Talk: Read + Write {}
+impl<T: Read + Write> Talk for T {}
+
+#[test]
+fn a_command_in_pieces_is_one_command() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.set_nodelay(true).unwrap();
+    let mut line = vec![b'y'; 300_000];
+    line.push(b'\n');
+    for piece in line.chunks(7_001) {
+        client.write_all(piece).unwrap();
+    }
+    assert!(read(&mut client, line.len()) == line);
+}
+
+/// The front takes nothing: the reactor stops reading, TCP tells the client, nothing piles up here.
+#[test]
+fn back_pressure_reaches_the_client_and_ends() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.write_all(b"hello\n").unwrap();
+    assert_eq!(read(&mut client, 6), b"hello\n");
+    node.shared.change(|world| world.hold = true);
+    client.set_nonblocking(true).unwrap();
+    let line = [b'z'; 1024];
+    let mut sent = 0usize;
+    let mut held = None;
+    // Full once: the kernel's buffers. It must stay full, for nothing is read any more.
+    loop {
+        match client.write(&line) {
+            Ok(count) => {
+                sent += count;
+                held = None;
+                assert!(sent < 256 << 20, "there is no end to what is taken");
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let calls = node.handle.metrics().unwrap().stats.calls_client_read;
+                if held.replace(calls) == Some(calls) {
+                    break;
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(node.shared.lock().received, 6);
+    client.set_nonblocking(false).unwrap();
+    let mut writer = client.try_clone().unwrap();
+    let writer = std::thread::spawn(move || writer.write_all(b"\n").unwrap());
+    node.shared.change(|world| world.hold = false);
+    assert_eq!(read(&mut client, sent + 1).len(), sent + 1);
+    writer.join().unwrap();
+}
+
+/// The node has enough to do: nobody is read, until it has much less.
+#[test]
+fn a_full_host_reads_no_client_until_it_is_well_below() {
+    let node = lone(Limits::default(), &[]);
+    let mut clients = [node.client(), node.client()];
+    for client in &mut clients {
+        client.write_all(b"hello\n").unwrap();
+        assert_eq!(read(client, 6), b"hello\n");
+    }
+    let set = |level| node.shared.change(|world| world.pressure = Some(level));
+    let held = || node.handle.metrics().unwrap().stats.client_holds;
+    set(Pressure::Medium);
+    clients[0].write_all(b"below\n").unwrap();
+    assert_eq!(read(&mut clients[0], 6), b"below\n");
+    assert_eq!(held(), 0);
+    set(Pressure::High);
+    for client in &mut clients {
+        client.write_all(b"wait!\n").unwrap();
+    }
+    let began = Instant::now();
+    while held() < 2 {
+        assert!(began.elapsed() < DEADLINE, "clients are read all the same");
+    }
+    // Each question is answered at the end of a turn, in which clients could have been read.
+    set(Pressure::Medium);
+    (0..3).for_each(|_| assert_eq!(held(), 2, "once each"));
+    assert_eq!(node.shared.lock().received, 18);
+    set(Pressure::Low);
+    for client in &mut clients {
+        assert_eq!(read(client, 6), b"wait!\n");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_costs_its_output_and_no_other_client() {
+    let node = lone(Limits::default(), &[]);
+    let mut greedy = node.client();
+    for _ in 0..20 {
+        greedy.write_all(b"big\n").unwrap();
+    }
+    let mut other = node.client();
+    for _ in 0..100 {
+        other.write_all(b"ping\n").unwrap();
+        assert_eq!(read(&mut other, 5), b"ping\n");
+    }
+    for _ in 0..20 {
+        assert_eq!(read(&mut greedy, 3 << 20).len(), 3 << 20);
+    }
+}
+
+/// `printf 'GET k\r\n' | nc` closes its half at once; it still wants the answer.
+#[test]
+fn a_client_that_closed_its_half_gets_its_answers() {
+    let node = lone(Limits::default(), &[]);
+    node.shared.lock().hold_slow = true;
+    let mut client = node.client();
+    client.write_all(b"one\nslow\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read(&mut client, 4), b"one\n");
+    wait_slow(&node);
+    // Turns in which the end of the client's half is seen.
+    node.handle.status().unwrap();
+    node.handle.status().unwrap();
+    node.shared.change(|world| world.hold_slow = false);
+    assert_eq!(read_to_end(&mut client), b"slow answer\n");
+    node.shared.wait("gone", |world| world.clients.is_empty());
+}
+
+/// The end of a stream that has no other: it must not come before the bytes, nor twice, nor from a node
+/// that stops.
+#[test]
+fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
+    let node = lone(Limits::default(), &[]);
+    node.shared.lock().hold_slow = true;
+    let mut client = node.client();
+    client.write_all(b"slow\n").unwrap();
+    wait_slow(&node);
+    client.write_all(b"thr").unwrap();
+    node.wait_stats("the beginning", |stats| stats.client_bytes_in == 8);
+    // The rest and the end come together, while the front takes nothing.
+    let (entered, inside) = channel();
+    let (leave, left) = channel::<()>();
+    node.shared.change(|world| {
+        world.hold = true;
+        world.on_submit = Some(Box::new(move || {
+            entered.send(()).unwrap();
+            left.recv().unwrap();
+        }));
+    });
+    inside.recv().unwrap();
+    client.write_all(b"ee\nmore\nlines\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    leave.send(()).unwrap();
+    node.wait_stats("the rest", |stats| stats.client_bytes_in == 22);
+    node.handle.status().unwrap();
+    assert_eq!(node.shared.lock().half_closed, []);
+    let mut other = node.client();
+    other.write_all(b"x\n").unwrap();
+    node.shared.change(|world| world.hold = false);
+    assert_eq!(read(&mut client, 17), b"three\nmore\nlines\n");
+    assert_eq!(read(&mut other, 2), b"x\n");
+    node.shared
+        .wait("the end", |world| !world.half_closed.is_empty());
+    node.shared.change(|world| world.hold_slow = false);
+    assert_eq!(read_to_end(&mut client), b"slow answer\n");
+    let shared = node.shared.clone();
+    node.stop();
+    assert_eq!(read_to_end(&mut other), b"");
+    let told = shared.lock().half_closed.clone();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].1 >= 5 + 17, "{told:?}");
+}
+
+#[test]
+fn a_front_without_words_has_its_client_reset() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.write_all(b"one\n").unwrap();
+    assert_eq!(read(&mut client, 4), b"one\n");
+    client.write_all(b"break\n").unwrap();
+    let error = client.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    node.wait_stats("a reset", |stats| stats.clients_reset == 1);
+}
+
+/// Closing with unread input would reset the connection and destroy the error.
+#[test]
+fn the_last_error_reaches_a_client_that_keeps_sending() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.write_all(b"bye\n").unwrap();
+    client.write_all(&vec![b'q'; 1 << 20]).unwrap();
+    assert_eq!(read_to_end(&mut client), b"error: bye\n");
+    drop(client);
+    node.shared.wait("gone", |world| world.clients.is_empty());
+}
+
+/// And one that never closes is closed after a while.
+#[test]
+fn a_farewell_ends() {
+    let node = lone(
+        Limits {
+            farewell_ms: 20,
+            ..Limits::default()
+        },
+        &[],
+    );
+    let mut client = node.client();
+    client.write_all(b"bye\n").unwrap();
+    node.shared.wait("gone", |world| {
+        world
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::ClientClosed(_)))
+    });
+    assert_eq!(read_to_end(&mut client), b"error: bye\n");
+}
+
+#[test]
+fn bytes_that_make_no_command_are_bounded() {
+    let limits = Limits {
+        client_backlog_bytes_max: 1 << 20,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let mut client = node.client();
+    let mut other = node.client();
+    // The connection breaks at some point of this.
+    let _ = client.write_all(&vec![b'n'; 64 << 20]);
+    node.shared.wait("gone", |world| world.clients.len() == 1);
+    other.write_all(b"still here\n").unwrap();
+    assert_eq!(read(&mut other, 11), b"still here\n");
+}
+
+/// Together clients have a bound, too: who holds most pays, whether it does not read or does not end
+/// its command, and the others do not notice.
+#[test]
+fn who_holds_most_of_the_memory_for_clients_is_closed() {
+    let limits = Limits {
+        clients_bytes_max: 1 << 20,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| node.client()).collect();
+    for (client, bytes) in clients.iter_mut().zip([300_000, 100_000, 500_000]) {
+        let _ = client.write_all(&vec![b'n'; bytes]);
+    }
+    node.wait_stats("one of them closed", |stats| stats.clients_shed == 1);
+    assert!(read_to_end(&mut clients[2]).is_empty());
+    for client in &mut clients[..2] {
+        client.write_all(b"\n").unwrap();
+    }
+    assert_eq!(read(&mut clients[0], 300_001).last(), Some(&b'\n'));
+    assert_eq!(read(&mut clients[1], 100_001).last(), Some(&b'\n'));
+
+    // One reads nothing of what it asks for, until the kernel's buffers and ours are full.
+    let mut deaf = node.client();
+    let line = [&[b'x'; 9_999][..], b"\n"].concat();
+    while deaf.write_all(&line).is_ok() {}
+    node.wait_stats("it is closed", |stats| stats.clients_shed == 2);
+    clients[0].write_all(b"still here\n").unwrap();
+    assert_eq!(read(&mut clients[0], 11), b"still here\n");
+    assert_eq!(node.handle.metrics().unwrap().stats.clients_closed, 2);
+}
+
+#[test]
+fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
+    let node = lone(Limits::default(), &[]);
+    let mut clients: Vec<TcpStream> = (0..1000).map(|_| node.client()).collect();
+    node.shared.wait("all", |world| world.clients.len() == 1000);
+    // Each question costs a turn; idle clients cost none between them.
+    let turns = || node.handle.metrics().unwrap().stats.turns;
+    let before = turns();
+    for _ in 0..10 {
+        node.handle.status().unwrap();
+    }
+    assert!(turns() - before <= 12, "idle clients make the reactor turn");
+    for (index, client) in clients.iter_mut().enumerate().step_by(37) {
+        let line = format!("client {index}\n");
+        client.write_all(line.as_bytes()).unwrap();
+        assert_eq!(read(client, line.len()), line.as_bytes());
+    }
+    node.stop();
+    for client in &mut clients {
+        assert!(read_to_end(client).is_empty());
+    }
+}
+
+#[test]
+fn more_clients_than_allowed_wait_for_a_place() {
+    let node = lone(
+        Limits {
+            clients_max: 2,
+            ..Limits::default()
+        },
+        &[],
+    );
+    let first = node.client();
+    let _second = node.client();
+    node.shared.wait("two", |world| world.clients.len() == 2);
+    let mut third = node.client(); // the kernel takes it, the node does not
+    third.write_all(b"me too\n").unwrap();
+    node.wait_stats("a pause", |stats| stats.accept_pauses >= 1);
+    assert_eq!(node.shared.lock().clients.len(), 2);
+    drop(first);
+    assert_eq!(read(&mut third, 7), b"me too\n");
+}
+
+#[test]
+fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    let noise: Vec<u8> = (0..100_000u32)
+        .map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect();
+    client.write_all(&noise).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let whole = noise.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    assert!(read_to_end(&mut client) == noise[..whole]);
+}
+
+#[test]
+fn a_stop_finishes_what_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.sock");
+    let bound = Start {
+        socket: Some(path.clone()),
+        ..Start::node(1)
+    }
+    .bind();
+    let peers = [bound.peer_address()];
+    let node = bound.run(&peers);
+    let handle = node.handle.clone();
+    node.shared.lock().hold_slow = true;
+    let (mut client, mut late) = (node.client(), node.client());
+    client.write_all(b"slow\n").unwrap();
+    node.shared.wait("both", |world| {
+        world.clients.len() == 2 && world.slow.len() == 1
+    });
+    handle.stop();
+    node.shared.wait_event(&Event::Stop);
+    assert!(
+        !path.exists(),
+        "the socket file is gone when the stop begins"
+    );
+    let _ = late.write_all(b"too late\n");
+    node.shared.change(|world| world.hold_slow = false);
+    assert_eq!(read_to_end(&mut client), b"slow answer\n");
+    assert!(read_to_end(&mut late).is_empty());
+    node.wait_ended();
+    assert_eq!(handle.status(), Err(quorate_net::Unanswered::Stopped));
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever() {
+    let node = lone(
+        Limits {
+            stop_ms: 20,
+            ..Limits::default()
+        },
+        &[],
+    );
+    node.shared.lock().hold_slow = true;
+    let mut client = node.client();
+    client.write_all(b"slow\n").unwrap();
+    wait_slow(&node);
+    node.stop();
+    assert!(read_to_end(&mut client).is_empty());
+}

@@ -1,0 +1,187 @@
+//! Other threads and the reactor: answers, transfers, the end.
+
+use crate::common::{Task, lone};
+use quorate_core::{
+    effect::Refusal,
+    node_id::{Member, NodeId},
+    slot::Slot,
+};
+use quorate_net::{GroupError, Limits, SnapshotError, TransferError, Unanswered};
+use quorate_replica::{
+    Probed,
+    group::asking::{Answer, Ask, Refused},
+    status::Snapshot,
+};
+
+#[test]
+fn questions_are_answered_from_any_thread() {
+    let node = lone(Limits::default(), &[]);
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let handle = node.handle.clone();
+            std::thread::spawn(move || (0..50).all(|_| handle.status().is_ok()))
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    assert_eq!(node.handle.status().unwrap().member, Member::first(1));
+    let metrics = node.handle.metrics().unwrap();
+    assert!(metrics.text.contains("fake_host 1\n"));
+    assert!(metrics.text.contains("quorate_net_turns_total "));
+}
+
+#[test]
+fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
+    let node = lone(Limits::default(), &[2]);
+    let handle = node.handle.clone();
+    let first = std::thread::spawn(move || handle.transfer(Some(NodeId(2))));
+    node.shared
+        .wait("the transfer", |world| world.transfers == [Some(NodeId(2))]);
+    let second = node.handle.transfer(None);
+    assert_eq!(second, Err(TransferError::Refused(Refusal::Transferring)));
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndTransfer(Ok(NodeId(2)))));
+    assert_eq!(first.join().unwrap(), Ok(NodeId(2)));
+    // And then another one may begin.
+    let handle = node.handle.clone();
+    let third = std::thread::spawn(move || handle.transfer(None));
+    node.shared
+        .wait("the next transfer", |world| world.transfers.len() == 2);
+    let refused = Err(Refusal::NotLeader);
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndTransfer(refused)));
+    assert_eq!(
+        third.join().unwrap(),
+        Err(TransferError::Refused(Refusal::NotLeader))
+    );
+}
+
+/// A caller that asks while an attempt is in progress shares it.
+#[test]
+fn all_who_ask_for_a_snapshot_hear_its_end() {
+    let node = lone(Limits::default(), &[]);
+    let ask = |at: Option<u64>| {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.snapshot(at.map(Slot)))
+    };
+    let asked = [ask(None), ask(Some(7))];
+    node.shared
+        .wait("the orders", |world| world.snapshots.len() == 2);
+    let taken = Snapshot {
+        at: Slot(9),
+        bytes: 100,
+    };
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndSnapshot(Ok(taken))));
+    for thread in asked {
+        assert_eq!(thread.join().unwrap(), Ok(taken));
+    }
+    let again = ask(None);
+    node.shared
+        .wait("the next order", |world| world.snapshots.len() == 3);
+    let why = || "no room".to_owned();
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndSnapshot(Err(why()))));
+    assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
+}
+
+/// Each hears the end of what it asked itself, whatever the order; an answer that nobody waits for is passed
+/// over.
+#[test]
+fn everybody_who_asks_the_group_hears_what_came_of_it() {
+    let limits = Limits {
+        commands_max: 2,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let ask = |ask: Ask, dry_run| {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.group(ask, dry_run))
+    };
+    let first = ask(Ask::Cancel, false);
+    node.shared
+        .wait("the first order", |world| world.asked.len() == 1);
+    let second = ask(Ask::Promote(NodeId(4)), true);
+    node.shared
+        .wait("the second order", |world| world.asked.len() == 2);
+    let busy = Err(GroupError::Unanswered(Unanswered::Busy));
+    assert_eq!(node.handle.group(Ask::Cancel, false), busy);
+    let numbers: Vec<u64> = {
+        let world = node.shared.lock();
+        let asks = world.asked.iter().map(|(_, ask, dry)| (ask.clone(), *dry));
+        let expected = [(Ask::Cancel, false), (Ask::Promote(NodeId(4)), true)];
+        assert!(asks.eq(expected), "the third is not ordered");
+        world.asked.iter().map(|(asked, ..)| *asked).collect()
+    };
+    assert_ne!(numbers[0], numbers[1]);
+    let refused = || Refused::new("not_leader", "node 2 leads", "ask it");
+    node.shared.change(|world| {
+        let ends = [
+            (numbers[1], Err(refused())),
+            (777, Ok(Answer::Already)),
+            (numbers[0], Ok(Answer::Done)),
+            (numbers[0], Ok(Answer::Already)),
+        ];
+        for (asked, end) in ends {
+            world.tasks.push_back(Task::EndGroup(asked, end));
+        }
+    });
+    let refused = Err(GroupError::Refused(refused()));
+    assert_eq!(second.join().unwrap(), refused);
+    assert_eq!(first.join().unwrap(), Ok(Answer::Done));
+    // There is room again, and no number comes twice.
+    let third = ask(Ask::Cancel, false);
+    node.shared
+        .wait("the third order", |world| world.asked.len() == 3);
+    let number = node.shared.lock().asked[2].0;
+    assert!(!numbers.contains(&number));
+    node.shared.change(|world| {
+        let end = Task::EndGroup(number, Ok(Answer::Node(NodeId(5))));
+        world.tasks.push_back(end);
+    });
+    assert_eq!(third.join().unwrap(), Ok(Answer::Node(NodeId(5))));
+    assert_eq!(node.handle.members().unwrap().removed, [NodeId(9)]);
+}
+
+#[test]
+fn probes_share_an_attempt_and_all_hear_its_end() {
+    let node = lone(Limits::default(), &[2]);
+    let ask = || {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.probe())
+    };
+    let asking = [ask(), ask(), ask()];
+    node.shared.wait("the probes", |world| world.probes == 3);
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndProbe(Probed::Unconfirmed)));
+    for asked in asking {
+        assert_eq!(asked.join().unwrap(), Ok(Probed::Unconfirmed));
+    }
+}
+
+#[test]
+fn who_waits_when_the_reactor_ends_hears_it_at_once() {
+    let node = lone(Limits::default(), &[2]);
+    let handle = node.handle.clone();
+    let waiting = std::thread::spawn(move || handle.transfer(None));
+    node.shared
+        .wait("the transfer", |world| world.transfers.len() == 1);
+    let handle = node.handle.clone();
+    node.stop();
+    let stopped = Err(TransferError::Unanswered(Unanswered::Stopped));
+    assert_eq!(waiting.join().unwrap(), stopped);
+    assert_eq!(handle.status(), Err(Unanswered::Stopped));
+    assert_eq!(handle.transfer(None), stopped);
+    handle.stop(); // of no effect
+}
+
+#[test]
+fn too_many_questions_are_refused_and_not_queued() {
+    let node = lone(
+        Limits {
+            commands_max: 0,
+            ..Limits::default()
+        },
+        &[],
+    );
+    assert_eq!(node.handle.status(), Err(Unanswered::Busy));
+}

@@ -1,0 +1,295 @@
+//! Who the peers are changes while a node runs: new ones, other addresses, removed ones, and those of
+//! whom nobody has told it yet.
+
+use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
+use quorate_core::{
+    message::Message,
+    node_id::{Member, NodeId},
+};
+use quorate_net::{Limits, PeerAddress};
+use quorate_replica::group::{NODES_MAX, asking::PeerTable};
+use quorate_wire::{Frame, Hello, Lane, RefusalCode};
+
+fn table(nodes: &[PeerAddress], removed: &[u32]) -> PeerTable {
+    PeerTable {
+        peers: nodes
+            .iter()
+            .map(|peer| (peer.node, peer.address.clone()))
+            .collect(),
+        removed: removed.iter().copied().map(NodeId).collect(),
+    }
+}
+
+fn tell(node: &Node, table: PeerTable) {
+    node.shared.change(|world| world.table = Some(table));
+    node.shared.wait("the table", |world| world.table.is_none());
+}
+
+/// The node says something, and it has arrived.
+fn speak(node: &Node, raw: &mut Raw, from: u32, id: u64) {
+    let message = Message::ReadRequest { id };
+    let bytes = None;
+    raw.send(Member::first(from), &Frame::Protocol { message, bytes });
+    node.shared.wait_event(&Event::Read(NodeId(from), id));
+}
+
+fn hasty() -> Limits {
+    Limits {
+        parting_ms: 50,
+        knock_ms: 20,
+        ..Limits::default()
+    }
+}
+
+fn wait_notice(node: &Node, what: &str) {
+    let noticed = |notices: Vec<String>| notices.iter().any(|notice| notice.contains(what));
+    let start = std::time::Instant::now();
+    while !noticed(node.handle.status().unwrap().notices) {
+        assert!(
+            start.elapsed() < crate::common::DEADLINE,
+            "no notice of {what}"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// A joiner has the highest id, so it is the one that dials: nobody has to know it.
+#[test]
+fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
+    let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
+    let (at_one, at_two) = (one.peer_address(), two.peer_address());
+    let one = one.run(std::slice::from_ref(&at_one));
+    let two = two.run(&[at_one, at_two]);
+    one.shared.wait_event(&Event::Up(NodeId(2), 1));
+    two.shared.wait_event(&Event::Up(NodeId(1), 1));
+    let task = Task::Ask(NodeId(2), 7);
+    one.shared.change(|world| world.tasks.push_back(task));
+    two.shared.wait_event(&Event::Read(NodeId(1), 7));
+}
+
+#[test]
+fn a_node_is_dialled_when_the_table_has_it() {
+    let bounds: Vec<Bound> = [1, 2].map(|node| Start::node(node).bind()).into();
+    let all: Vec<_> = bounds.iter().map(Bound::peer_address).collect();
+    let mut nodes = bounds.into_iter();
+    let one = nodes.next().unwrap().run(&all[..1]);
+    let two = nodes.next().unwrap().run(&all[1..]);
+    assert_eq!(two.handle.metrics().unwrap().stats.dials, 0);
+    tell(&two, table(&all, &[]));
+    one.shared.wait_event(&Event::Up(NodeId(2), 1));
+    two.shared.wait_event(&Event::Up(NodeId(1), 1));
+}
+
+/// Its connection stays until it breaks; only then is it looked for elsewhere.
+#[test]
+fn a_node_that_moved_is_found_at_its_new_address() {
+    let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
+    let mut all = vec![one.peer_address(), two.peer_address()];
+    let (one, two) = (one.run(&all), two.run(&all));
+    two.shared.wait_event(&Event::Up(NodeId(1), 1));
+    let moved = Start {
+        boot: 2,
+        ..Start::node(1)
+    };
+    let moved = moved.bind();
+    all[0] = moved.peer_address();
+    tell(&two, table(&all, &[]));
+    let task = Task::Ask(NodeId(1), 7);
+    two.shared.change(|world| world.tasks.push_back(task));
+    one.shared.wait_event(&Event::Read(NodeId(2), 7));
+    assert!(!two.shared.saw(&Event::Down(NodeId(1))));
+    one.stop();
+    let _moved = moved.run(&all);
+    two.shared.wait_event(&Event::Up(NodeId(1), 2));
+}
+
+/// The old address takes the connection, and never says a word.
+#[test]
+fn a_dial_that_leads_nowhere_ends_when_the_node_has_moved() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (one, two) = (Start::node(1).bind(), Start::node(2));
+    let patient = Limits {
+        handshake_ms: 60_000,
+        ..Limits::default()
+    };
+    let two = Start {
+        limits: patient,
+        ..two
+    };
+    let two = two.bind();
+    let mut all = vec![one.peer_address(), two.peer_address()];
+    all[0].address = silent.local_addr().unwrap().to_string();
+    let two = two.run(&all);
+    let (dialled, _) = silent.accept().unwrap();
+    all[0] = one.peer_address();
+    let one = one.run(&all);
+    tell(&two, table(&all, &[]));
+    one.shared.wait_event(&Event::Up(NodeId(2), 1));
+    drop(dialled);
+}
+
+#[test]
+fn a_removed_node_is_refused_and_told_whichever_side_dials() {
+    let start = |node| Start {
+        limits: hasty(),
+        ..Start::node(node)
+    };
+    for (here, removed) in [(1, 2), (2, 1)] {
+        let (one, two) = (start(here).bind(), start(removed).bind());
+        let all = [one.peer_address(), two.peer_address()];
+        let (one, two) = (one.run(&all[..1]), two.run(&all));
+        tell(&one, table(&all[..1], &[removed]));
+        wait_notice(&two, "this node was removed");
+        one.wait_stats("refusals", |stats| stats.refusals >= 3);
+        assert!(!two.shared.saw(&Event::Up(NodeId(here), 1)) || removed > here);
+    }
+}
+
+/// It has a moment to hear what was decided; then it is told, and goes.
+#[test]
+fn a_peer_that_is_removed_while_it_is_connected_is_told() {
+    let limits = Limits {
+        parting_ms: 1_000,
+        ..hasty()
+    };
+    let node = lone(limits, &[2, 3]);
+    let mut bulk = Raw::greet(
+        &node,
+        Hello {
+            lane: Lane::Bulk,
+            ..hello(2)
+        },
+    );
+    let mut raw = Raw::greet(&node, hello(2));
+    let mut other = Raw::greet(&node, hello(3));
+    speak(&node, &mut raw, 2, 1);
+    let three = PeerAddress {
+        node: NodeId(3),
+        address: "127.0.0.1:1".to_owned(),
+    };
+    tell(&node, table(&[three], &[2]));
+    let task = Task::Ask(NodeId(2), 5);
+    node.shared.change(|world| world.tasks.push_back(task));
+    let answer = raw.answer();
+    assert!(answer.contains("ReadRequest { id: 5 }"), "{answer}");
+    speak(&node, &mut raw, 2, 2);
+    let removed = "Removed: node 2 was removed from the cluster";
+    assert_eq!(raw.answer(), removed);
+    assert_eq!(raw.answer(), "end");
+    assert_eq!(bulk.answer(), "end");
+    node.shared.wait_event(&Event::Down(NodeId(2)));
+    for lane in Lane::ALL {
+        let mut again = Raw::connect(&node);
+        again.say(&Hello { lane, ..hello(2) });
+        assert_eq!(again.answer(), removed);
+    }
+    speak(&node, &mut other, 3, 3);
+    assert!(!node.shared.saw(&Event::Down(NodeId(3))));
+}
+
+/// A node that was away when it was removed hears of it from its peers alone; one of them may be wrong.
+#[test]
+fn most_peers_must_say_that_a_node_was_removed() {
+    let node = lone(hasty(), &[2, 3, 4]);
+    let say = |from: u32| {
+        let mut raw = Raw::greet(&node, hello(from));
+        speak(&node, &mut raw, from, 1);
+        let refused = Frame::Refused(RefusalCode::Removed, "node 1 was removed");
+        raw.send(Member::first(from), &refused);
+        node.shared.wait_event(&Event::Down(NodeId(from)));
+    };
+    say(2);
+    say(2);
+    assert!(!node.shared.saw(&Event::Removed));
+    say(3);
+    node.shared.wait_event(&Event::Removed);
+}
+
+/// Whoever has the cluster's id may say any node's. They are as many as there can be nodes, those that say
+/// nothing make room, and none of them is in the way of one that the table has.
+#[test]
+fn a_flood_of_unknown_nodes_is_bounded() {
+    let limits = Limits {
+        handshake_ms: 60_000,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[2]);
+    let mut known = Raw::greet(&node, hello(2));
+    speak(&node, &mut known, 2, 1);
+    // One of them works.
+    let mut busy = Raw::greet(&node, hello(100));
+    speak(&node, &mut busy, 100, 2);
+    let count = 3 * u32::try_from(NODES_MAX).unwrap();
+    let _flood: Vec<_> = (0..count)
+        .map(|n| Raw::greet(&node, hello(1000 + n)))
+        .collect();
+    node.shared
+        .wait_event(&Event::Up(NodeId(1000 + count - 1), 1));
+    assert_eq!(node.shared.lock().peers.len(), NODES_MAX - 1);
+    speak(&node, &mut busy, 100, 3);
+    speak(&node, &mut known, 2, 4);
+    for gone in [2, 100] {
+        assert!(!node.shared.saw(&Event::Down(NodeId(gone))));
+    }
+    // The table grows: nodes of it always have their place.
+    let all = (2..60).map(|node| PeerAddress {
+        node: NodeId(node),
+        address: "127.0.0.1:1".to_owned(),
+    });
+    tell(&node, table(&all.collect::<Vec<_>>(), &[]));
+    node.shared.wait("room", |world| {
+        world.peers.keys().filter(|node| node.0 >= 100).count() <= NODES_MAX - 1 - 58
+    });
+    let _late = Raw::greet(&node, hello(59));
+    node.shared.wait_event(&Event::Up(NodeId(59), 1));
+    speak(&node, &mut known, 2, 5);
+}
+
+/// All places are taken by nodes that speak.
+#[test]
+fn where_no_place_is_left_an_unknown_node_is_refused() {
+    let limits = Limits {
+        handshake_ms: 60_000,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[2]);
+    let count = u32::try_from(NODES_MAX).unwrap() - 2;
+    let mut guests: Vec<_> = (0..count)
+        .map(|n| Raw::greet(&node, hello(1000 + n)))
+        .collect();
+    for (n, raw) in (0..count).zip(&mut guests) {
+        speak(&node, raw, 1000 + n, 1);
+    }
+    let mut more = Raw::connect(&node);
+    more.say(&hello(77));
+    let expected = "UnknownNode: node 1 does not know node 77, and has no place for more nodes";
+    assert_eq!(more.answer(), expected);
+    let _known = Raw::greet(&node, hello(2));
+    drop(guests.pop());
+    node.shared
+        .wait_event(&Event::Down(NodeId(1000 + count - 1)));
+    let _more = Raw::greet(&node, hello(77));
+}
+
+/// Twice the same node, unknown or not: the rules are those of every peer.
+#[test]
+fn an_unknown_node_that_is_connected_is_not_pushed_out_by_a_hello_in_its_name() {
+    let limits = Limits {
+        handshake_ms: 60_000,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[2]);
+    let mut real = Raw::greet(&node, hello(9));
+    speak(&node, &mut real, 9, 1);
+    let _held = Raw::greet(
+        &node,
+        Hello {
+            boot: 999,
+            ..hello(9)
+        },
+    );
+    speak(&node, &mut real, 9, 2);
+    assert!(!node.shared.saw(&Event::Down(NodeId(9))));
+    drop(real);
+    node.shared.wait_event(&Event::Down(NodeId(9)));
+}

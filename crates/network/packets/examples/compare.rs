@@ -1,0 +1,307 @@
+//! Raw Ethernet beside UDP, over one pair of `veth` between two namespaces, in turns: round trips and runs.
+//!
+//! `cargo run --release -p quorate-ethernet --example compare`. Indications: the machine has other work, so each figure
+//! is the best of some rounds.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a measurement for people, with a clock"
+)]
+
+use std::{
+    env,
+    net::SocketAddr,
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Mac, Sent, Ways};
+use quorate_packets::socket::Udp;
+use quorate_testbed::{
+    namespace::{self, ip},
+    usage::Usage,
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd as _, BorrowedFd},
+    thread::{CpuSet, sched_setaffinity},
+};
+
+const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
+const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+const INTERFACES: [&str; 2] = ["left", "right"];
+const RECEIVE_BYTES: usize = 4 << 20;
+/// By UDP; by packet sockets; by AF_XDP.
+const KINDS: [&str; 3] = ["udp", "ethernet", "xdp"];
+const ROUNDS: usize = 6;
+/// How long each measurement goes on.
+const LASTS: Duration = Duration::from_millis(500);
+const SHORT: usize = 64;
+const LONG: usize = 1400;
+/// What UDP_SEGMENT takes in a call: less than 64 KiB.
+const RUN: usize = 40;
+/// Runs that are under way.
+const WINDOW: usize = 8;
+/// What a receiver does with a datagram that has a tag.
+const WORK: Duration = Duration::from_nanos(1500);
+
+enum Wire {
+    Udp(Udp, SocketAddr),
+    Ethernet(Ethernet, Mac),
+}
+
+impl Wire {
+    /// The left or the right end.
+    fn new(kind: &str, end: usize) -> Self {
+        let address = |end: usize| format!("10.213.78.{}:7000", end + 1).parse().unwrap();
+        if kind == "udp" {
+            let udp = Udp::bind(address(end), RECEIVE_BYTES).unwrap();
+            return Self::Udp(udp, address(1 - end));
+        }
+        let mut ethernet =
+            Ethernet::bind(INTERFACES[end], ETHER_TYPE, None, RECEIVE_BYTES).unwrap();
+        if kind != "ethernet" {
+            // A socket that is closed keeps its queue for a moment.
+            while let Err(why) = ethernet.use_xdp(RECEIVE_BYTES, Ways::Any) {
+                assert!(why.passes(), "{why}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Self::Ethernet(ethernet, MACS[1 - end])
+    }
+
+    fn send(&mut self, bytes: &[u8], segment_bytes: usize) -> Sent {
+        match self {
+            Self::Udp(udp, to) => udp.send(*to, bytes, segment_bytes).unwrap(),
+            Self::Ethernet(ethernet, to) => ethernet.send(*to, bytes, segment_bytes).unwrap(),
+        }
+    }
+
+    /// How many datagrams; none if none came.
+    fn take(&mut self) -> usize {
+        let mut datagrams = 0;
+        match self {
+            Self::Udp(udp, _) => udp.receive(|_, _| datagrams += 1).unwrap(),
+            Self::Ethernet(ethernet, _) => ethernet.receive(|_, _| datagrams += 1).unwrap(),
+        };
+        datagrams
+    }
+
+    /// How many datagrams; waits for at least one, at most a second unless it spins.
+    fn receive(&mut self, spin: bool) -> usize {
+        loop {
+            let datagrams = self.take();
+            if datagrams > 0 || !self.wait(spin) {
+                return datagrams;
+            }
+        }
+    }
+
+    /// Whether something came.
+    fn wait(&self, spin: bool) -> bool {
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let ready = |sockets: &[BorrowedFd<'_>]| {
+            let mut polled: Vec<_> = sockets
+                .iter()
+                .map(|fd| PollFd::new(fd, PollFlags::IN))
+                .collect();
+            poll(&mut polled, Some(&second)).unwrap() > 0
+        };
+        spin || match self {
+            Self::Udp(udp, _) => ready(&[udp.as_fd()]),
+            Self::Ethernet(ethernet, _) => {
+                let mut all = vec![ethernet.as_fd()];
+                all.extend(ethernet.more_sockets());
+                ready(&all)
+            }
+        }
+    }
+}
+
+fn stay_on(cpu: usize) {
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).unwrap();
+}
+
+/// Answers each datagram, or each run.
+fn answer(kind: &str, per_answer: usize, spin: bool, work: bool) -> ! {
+    let mut wire = Wire::new(kind, 1);
+    let mut waiting = 0;
+    loop {
+        let datagrams = wire.receive(spin);
+        let began = Instant::now();
+        while work && began.elapsed() < WORK * u32::try_from(datagrams).unwrap() {}
+        waiting += datagrams;
+        while waiting >= per_answer {
+            wire.send(&[1; SHORT], SHORT);
+            waiting -= per_answer;
+        }
+    }
+}
+
+/// The other end, on a processor of its own or this one.
+struct Other(Child);
+
+impl Other {
+    fn start(words: &[&str], cpu: usize) -> Self {
+        let mut command = namespace::inside(1);
+        command.arg(env::current_exe().unwrap()).args(words);
+        stay_on(cpu);
+        let child = command.env(INSIDE, "1").spawn().unwrap();
+        stay_on(0);
+        Self(child)
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::of_process(self.0.id()).unwrap()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Until the other end answers, and nothing is under way.
+fn meet(wire: &mut Wire, run: usize) {
+    loop {
+        for _ in 0..run {
+            wire.send(&[0; SHORT], SHORT);
+        }
+        if wire.wait(false) {
+            break;
+        }
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    while wire.take() > 0 {}
+}
+
+/// The median and the 99th percentile of round trips, and the processor's time of each way, in µs.
+fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
+    let spins = if spin { "spin" } else { "block" };
+    let other = Other::start(&["answer", kind, "1", spins, "idle"], cpu);
+    let mut wire = Wire::new(kind, 0);
+    meet(&mut wire, 1);
+    let me = || Usage::of_process(std::process::id()).unwrap();
+    let before = me().plus(other.usage());
+    let (mut took, start) = (Vec::new(), Instant::now());
+    while start.elapsed() < LASTS {
+        let began = Instant::now();
+        wire.send(&[0; SHORT], SHORT);
+        assert!(wire.receive(spin) > 0, "{kind}: a datagram was lost");
+        took.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    let used = me().plus(other.usage()).since(before).cpu_s();
+    let ways = 2.0 * took.len() as f64;
+    took.sort_by(f64::total_cmp);
+    let part = |of: usize| took[took.len() * of / 100];
+    [part(50), part(99), used * 1e6 / ways]
+}
+
+/// Thousands of datagrams per second, negative; µs of the processor for each at its sender and receiver.
+fn runs(kind: &str, work: bool) -> [f64; 3] {
+    let works = if work { "work" } else { "idle" };
+    let run = RUN.to_string();
+    let other = Other::start(&["answer", kind, &run, "block", works], 1);
+    let mut wire = Wire::new(kind, 0);
+    meet(&mut wire, RUN);
+    let bytes = vec![7; RUN * LONG];
+    let me = || Usage::of_process(std::process::id()).unwrap();
+    let (mine, others, began) = (me(), other.usage(), Instant::now());
+    let (mut sent, mut answered) = (0, 0);
+    while began.elapsed() < LASTS || answered < sent {
+        while began.elapsed() < LASTS && sent - answered < WINDOW {
+            assert_eq!(wire.send(&bytes, LONG), Sent::All);
+            sent += 1;
+        }
+        let answers = wire.receive(false);
+        assert!(answers > 0, "{kind}: a datagram was lost");
+        answered += answers;
+    }
+    let datagrams = (answered * RUN) as f64;
+    let rate = datagrams / began.elapsed().as_secs_f64() / 1e3;
+    let each = |usage: Usage| usage.cpu_s() * 1e6 / datagrams;
+    [
+        -rate,
+        each(me().since(mine)),
+        each(other.usage().since(others)),
+    ]
+}
+
+/// The round that was best by its first figure.
+fn best(rounds: &[[f64; 3]]) -> [f64; 3] {
+    let better = |a: &&[f64; 3], b: &&[f64; 3]| a[0].total_cmp(&b[0]);
+    *rounds.iter().min_by(better).unwrap()
+}
+
+fn lay() {
+    namespace::prepare().unwrap();
+    let [left, right] = MACS;
+    for words in [
+        "netns add n1".to_owned(),
+        format!("link add left address {left} type veth peer name right address {right} netns n1"),
+        "addr add 10.213.78.1/24 dev left".to_owned(),
+        "-n n1 addr add 10.213.78.2/24 dev right".to_owned(),
+        "link set left up".to_owned(),
+        "-n n1 link set right up".to_owned(),
+    ] {
+        ip(&words).unwrap();
+    }
+}
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    if !namespace::is_inside(INSIDE) {
+        panic!("{}", namespace::enter(INSIDE));
+    }
+    if let [role, kind, per_answer, spins, works] = &words[..]
+        && role == "answer"
+    {
+        let per_answer = per_answer.parse().unwrap();
+        answer(kind, per_answer, spins == "spin", works == "work");
+    }
+    lay();
+    type Measure = fn(&str) -> [f64; 3];
+    let measures: [(&str, Measure); 5] = [
+        ("round trip, one CPU: p50, p99, CPU/way µs", |kind| {
+            round_trips(kind, false, 0)
+        }),
+        ("round trip, two CPUs: p50, p99, CPU/way µs", |kind| {
+            round_trips(kind, false, 1)
+        }),
+        (
+            "round trip, two CPUs that spin: p50, p99, CPU/way µs",
+            |kind| round_trips(kind, true, 1),
+        ),
+        ("runs of 40: k/s, CPU µs of sender, receiver", |kind| {
+            runs(kind, false)
+        }),
+        (
+            "runs of 40, 1.5 µs of work each: k/s, CPU µs of sender, receiver",
+            |kind| runs(kind, true),
+        ),
+    ];
+    for (name, measure) in measures {
+        let mut all = KINDS.map(|_| Vec::new());
+        for _ in 0..ROUNDS {
+            for (kind, rounds) in KINDS.iter().zip(&mut all) {
+                rounds.push(measure(kind));
+            }
+        }
+        for (kind, rounds) in KINDS.iter().zip(&all) {
+            let [first, second, third] = best(rounds);
+            println!(
+                "{kind:<8} {name}: {:.2}, {second:.2}, {third:.2}",
+                first.abs()
+            );
+        }
+    }
+}

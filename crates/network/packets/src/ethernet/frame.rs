@@ -1,0 +1,111 @@
+//! The bytes of a frame: Ethernet's header, the length of the datagram, the datagram.
+//!
+//! The length is there because Ethernet pads a frame to 60 bytes and does not say by how much.
+
+use crate::ethernet::{Mac, refusal::Refusal};
+
+/// The EtherType *local experimental 1* of IEEE 802.
+pub const ETHER_TYPE: u16 = 0x88b5;
+/// Lowest EtherType; what is below is the length of an older kind of frame.
+pub const ETHER_TYPE_MIN: u16 = 0x0600;
+/// Destination, source, EtherType: what is not counted in an MTU.
+pub const ETHERNET_BYTES: usize = 14;
+/// Bytes of the length, which are.
+pub const LENGTH_BYTES: usize = 2;
+/// What is before the datagram.
+pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Whom it is for.
+    pub to: Mac,
+    /// Whom it claims to be from.
+    pub from: Mac,
+    /// At least one byte.
+    pub datagram: &'a [u8],
+}
+
+/// What is before a datagram of this length, which must fit.
+pub const fn header(
+    to: Mac,
+    from: Mac,
+    ether_type: u16,
+    datagram_bytes: u16,
+) -> [u8; HEADER_BYTES] {
+    let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (to.0, from.0);
+    let ([m, n], [o, p]) = (ether_type.to_be_bytes(), datagram_bytes.to_le_bytes());
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
+}
+
+/// Reads a frame; what is behind the datagram is padding.
+pub fn read(bytes: &[u8], ether_type: u16) -> Result<Frame<'_>, Refusal> {
+    let (header, rest) = bytes.split_first_chunk().ok_or(Refusal::Short)?;
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]: [u8; HEADER_BYTES] = *header;
+    if u16::from_be_bytes([m, n]) != ether_type {
+        return Err(Refusal::EtherType);
+    }
+    let length = usize::from(u16::from_le_bytes([o, p]));
+    // Nobody sends an empty datagram, and a frame of zeros is somebody else's.
+    let datagram = rest.get(..length).filter(|datagram| !datagram.is_empty());
+    Ok(Frame {
+        to: Mac([a, b, c, d, e, f]),
+        from: Mac([g, h, i, j, k, l]),
+        datagram: datagram.ok_or(Refusal::Length)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const FROM: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    fn frame(length: u16, behind: usize) -> Vec<u8> {
+        let mut bytes = header(TO, FROM, ETHER_TYPE, length).to_vec();
+        bytes.extend((0..behind).map(|at| at as u8));
+        bytes
+    }
+
+    fn check(bytes: &[u8], expected: Result<usize, Refusal>) {
+        let read = read(bytes, ETHER_TYPE);
+        assert_eq!(
+            read.map(|frame| frame.datagram.len()),
+            expected,
+            "{bytes:?}"
+        );
+        if let Ok(frame) = read {
+            assert_eq!((frame.to, frame.from), (TO, FROM));
+            assert!(bytes[HEADER_BYTES..].starts_with(frame.datagram));
+        }
+    }
+
+    #[test]
+    fn a_datagram_is_cut_by_its_length() {
+        check(&frame(1, 1), Ok(1));
+        check(&frame(1, 44), Ok(1));
+        check(&frame(44, 44), Ok(44));
+        check(&frame(u16::MAX, usize::from(u16::MAX)), Ok(65_535));
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused() {
+        check(&frame(0, 44), Err(Refusal::Length));
+        check(&frame(45, 44), Err(Refusal::Length));
+        check(&frame(u16::MAX, 1484), Err(Refusal::Length));
+        check(&frame(1, 0), Err(Refusal::Length));
+    }
+
+    #[test]
+    fn what_is_no_frame_of_ours_is_refused() {
+        let whole = frame(4, 4);
+        for cut in 0..HEADER_BYTES {
+            check(&whole[..cut], Err(Refusal::Short));
+        }
+        let other = header(TO, FROM, ETHER_TYPE + 1, 4);
+        check(&[&other[..], &[0; 4]].concat(), Err(Refusal::EtherType));
+        let swapped = header(TO, FROM, ETHER_TYPE.swap_bytes(), 4);
+        check(&[&swapped[..], &[0; 4]].concat(), Err(Refusal::EtherType));
+    }
+}

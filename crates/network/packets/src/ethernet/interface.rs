@@ -1,0 +1,72 @@
+//! An Ethernet interface of this machine, by its name.
+
+use std::io;
+
+use rustix::{
+    fd::BorrowedFd,
+    io::Errno,
+    net::netdevice::{index_to_name, name_to_index},
+};
+
+use crate::ethernet::{
+    Failed, Mac,
+    system::{self, Name},
+};
+
+/// `ARPHRD_ETHER` of linux/if_arp.h.
+const ETHERNET: u16 = 1;
+/// `ARPHRD_LOOPBACK`: has Ethernet's header, too.
+const LOOPBACK: u16 = 772;
+
+/// What a socket needs to know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) mac: Mac,
+    /// Longest frame, Ethernet's header not counted.
+    pub(crate) mtu: usize,
+}
+
+impl Interface {
+    /// The one of this name; any socket will do to ask.
+    pub(crate) fn named(name: &str, socket: BorrowedFd<'_>) -> Result<Self, Failed> {
+        let failed = |source: io::Error| Failed::Interface {
+            name: name.to_owned(),
+            source,
+        };
+        let invalid = || failed(io::ErrorKind::InvalidInput.into());
+        let checked = Name::new(name).ok_or_else(invalid)?;
+        let index = name_to_index(socket, name).map_err(|error| failed(error.into()))?;
+        let (hardware, mac) = system::hardware(socket, checked).map_err(failed)?;
+        if hardware != ETHERNET && hardware != LOOPBACK {
+            return Err(Failed::NotEthernet {
+                name: name.to_owned(),
+                hardware,
+            });
+        }
+        let mtu = system::mtu(socket, checked).map_err(failed)?;
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            mac,
+            mtu,
+        })
+    }
+
+    /// What an error of its socket means.
+    pub(crate) fn failed(&self, error: Errno, socket: BorrowedFd<'_>) -> Failed {
+        let interface = self.name.clone();
+        match error {
+            // An interface that is removed is said to be down first.
+            Errno::NETDOWN if index_to_name(socket, self.index).is_ok() => {
+                Failed::Down { interface }
+            }
+            Errno::NETDOWN | Errno::NXIO | Errno::NODEV => Failed::Gone { interface },
+            error => Failed::Io {
+                interface,
+                source: error.into(),
+            },
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Why frames are not taken, counted by reason.
+
+use crate::counted::{Counted, Reason};
+
+/// Why a frame is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// What the kernel says of the frame cannot be; never in health.
+    Slot,
+    /// It was longer than a slot: somebody's MTU is larger than this interface's was at [`bind`](crate::ethernet::Ethernet::bind).
+    Cut,
+    /// It is for another VLAN.
+    Vlan,
+    /// It is for somebody else, for everybody, or for a group that was not joined.
+    Elsewhere,
+    /// It is of another EtherType.
+    EtherType,
+    /// It is too short for its header.
+    Short,
+    /// The length that it names is none, or more than it has.
+    Length,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Slot,
+        Self::Cut,
+        Self::Vlan,
+        Self::Elsewhere,
+        Self::EtherType,
+        Self::Short,
+        Self::Length,
+    ];
+
+    /// For metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Slot => "slot",
+            Self::Cut => "cut",
+            Self::Vlan => "vlan",
+            Self::Elsewhere => "elsewhere",
+            Self::EtherType => "ether-type",
+            Self::Short => "short",
+            Self::Length => "length",
+        }
+    }
+}
+
+impl Reason for Refusal {
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn place(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+}
+
+/// How many frames were not taken, by reason.
+pub type Refusals = Counted<Refusal>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counted::has_own_places;
+
+    #[test]
+    fn every_reason_has_its_own_place() {
+        assert!(has_own_places::<Refusal>());
+    }
+}

@@ -1,0 +1,99 @@
+//! A run of datagrams as frames, many in a call.
+//!
+//! A send ring (PACKET_TX_RING) was measured and costs the same per frame: the kernel's path of a frame is what is
+//! paid for, and the copy is not saved where a frame stays on the machine.
+
+use std::io::IoSlice;
+
+use rustix::{
+    fd::BorrowedFd,
+    io::Errno,
+    net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sendmsg},
+};
+
+use crate::ethernet::frame::HEADER_BYTES;
+
+/// Frames of one call.
+const BATCH: usize = 64;
+
+/// Datagrams of one length, but for the last, which may be shorter, and what is before each.
+pub(crate) struct Run<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// At least one.
+    pub(crate) segment_bytes: usize,
+    /// Of all datagrams but the last.
+    pub(crate) header: [u8; HEADER_BYTES],
+    pub(crate) last_header: [u8; HEADER_BYTES],
+}
+
+impl Run<'_> {
+    pub(crate) fn datagrams(&self) -> usize {
+        self.bytes.len().div_ceil(self.segment_bytes)
+    }
+
+    /// Hands the kernel as many as one call takes, from this one on, which must be there. How many it took.
+    pub(crate) fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, Errno> {
+        let flags = SendFlags::DONTWAIT;
+        let count = (self.datagrams() - from).min(BATCH);
+        if count == 1 {
+            let mut control = SendAncillaryBuffer::default();
+            return sendmsg(socket, &self.parts(from), &mut control, flags).map(|_| 1);
+        }
+        let parts: [_; BATCH] = std::array::from_fn(|at| self.parts(from + at));
+        let mut controls: [_; BATCH] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let mut controls = controls.iter_mut();
+        let mut messages = parts.each_ref().map(|parts| {
+            let control = controls.next().expect("BATCH of them");
+            MMsgHdr::new(parts, control)
+        });
+        sendmmsg(socket, &mut messages[..count], flags)
+    }
+
+    /// A frame; behind the end of the run an empty one, which is not sent.
+    fn parts(&self, at: usize) -> [IoSlice<'_>; 2] {
+        self.frame(at).map(IoSlice::new)
+    }
+
+    /// The same as bytes.
+    pub(crate) fn frame(&self, at: usize) -> [&[u8]; 2] {
+        let begin = (at * self.segment_bytes).min(self.bytes.len());
+        let rest = &self.bytes[begin..];
+        let header = if rest.len() > self.segment_bytes {
+            &self.header
+        } else {
+            &self.last_header
+        };
+        let datagram = &rest[..rest.len().min(self.segment_bytes)];
+        [header, datagram]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_datagram_has_the_header_of_its_length() {
+        let check = |length: usize, expected: &[(u8, usize)]| {
+            let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let run = Run {
+                bytes: &bytes,
+                segment_bytes: 10,
+                header: [1; HEADER_BYTES],
+                last_header: [2; HEADER_BYTES],
+            };
+            assert_eq!(run.datagrams(), expected.len());
+            let frames: Vec<_> = (0..run.datagrams()).map(|at| run.parts(at)).collect();
+            let heads = frames.iter().map(|[header, data]| (header[0], data.len()));
+            assert_eq!(heads.collect::<Vec<_>>(), expected);
+            let whole: Vec<u8> = frames.iter().flat_map(|[_, data]| data.to_vec()).collect();
+            assert_eq!(whole, bytes);
+            assert!(run.parts(run.datagrams())[1].is_empty());
+        };
+        check(0, &[]);
+        check(1, &[(2, 1)]);
+        check(10, &[(2, 10)]);
+        check(11, &[(1, 10), (2, 1)]);
+        check(30, &[(1, 10), (1, 10), (2, 10)]);
+    }
+}

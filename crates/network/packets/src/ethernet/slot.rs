@@ -1,0 +1,197 @@
+//! A slot of the receive ring: what the kernel says of a frame, and the frame.
+//!
+//! The layout is that of TPACKET_V2 in the kernel's `linux/if_packet.h`, in the machine's byte order. Nothing that it says
+//! is believed: an offset or a length outside of the slot refuses the frame.
+
+use crate::ethernet::{
+    Mac,
+    frame::{self, Frame},
+    refusal::Refusal,
+};
+
+/// Bytes of the kernel's words before a frame begins, at most: its header, the address, room for alignment and
+/// for the header of Ethernet.
+pub const SLOT_HEADER_BYTES: usize = 96;
+
+// Offsets of `struct tpacket2_hdr`.
+const STATUS: usize = 0;
+const WIRE_BYTES: usize = 4;
+const HELD_BYTES: usize = 8;
+const FRAME_AT: usize = 12;
+const VLAN_TAG: usize = 24;
+/// Of `sll_pkttype` in the `struct sockaddr_ll` behind it.
+const AUDIENCE: usize = 32 + 10;
+
+/// Of the status: the frame had a VLAN tag, which is in the header now (`TP_STATUS_VLAN_VALID`).
+const HAS_VLAN: u32 = 1 << 4;
+/// The bits of a tag that name the VLAN; none of them: a priority only.
+const VLAN_ID: u16 = 0x0fff;
+/// `PACKET_HOST`: for this interface.
+const FOR_ME: u8 = 0;
+/// `PACKET_MULTICAST`.
+const FOR_A_GROUP: u8 = 2;
+
+/// Which frames are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hears {
+    /// Of frames.
+    pub ether_type: u16,
+    /// Beside what is for this interface alone.
+    pub group: Option<Mac>,
+}
+
+/// The frame of a slot, if it is one of ours.
+pub fn read<'a>(slot: &'a [u8], hears: &Hears) -> Result<Frame<'a>, Refusal> {
+    let word = |at| u32_at(slot, at).ok_or(Refusal::Slot);
+    let half = |at| u16_at(slot, at).ok_or(Refusal::Slot);
+    let held = word(HELD_BYTES)?;
+    if word(WIRE_BYTES)? != held {
+        return Err(Refusal::Cut);
+    }
+    // A tag that the device, or the kernel, took out of the frame. Without a VLAN it is a priority, and the frame ours.
+    if word(STATUS)? & HAS_VLAN != 0 && half(VLAN_TAG)? & VLAN_ID != 0 {
+        return Err(Refusal::Vlan);
+    }
+    let held = usize::try_from(held).map_err(|_| Refusal::Slot)?;
+    let from = usize::from(half(FRAME_AT)?);
+    let bytes = from.checked_add(held).and_then(|to| slot.get(from..to));
+    let frame = frame::read(bytes.ok_or(Refusal::Slot)?, hears.ether_type)?;
+    match *slot.get(AUDIENCE).ok_or(Refusal::Slot)? {
+        FOR_ME => Ok(frame),
+        // An interface may hear more groups than this socket joined.
+        FOR_A_GROUP if hears.group == Some(frame.to) => Ok(frame),
+        _ => Err(Refusal::Elsewhere),
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_ne_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use libc::{sockaddr_ll, tpacket2_hdr};
+
+    use super::*;
+    use crate::ethernet::frame::{ETHER_TYPE, header};
+
+    const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
+    const HEARS: Hears = Hears {
+        ether_type: ETHER_TYPE,
+        group: Some(GROUP),
+    };
+    const FROM: Mac = Mac([2, 0, 0, 0, 0, 2]);
+    const FRAME: usize = 66;
+
+    /// A slot with a datagram of 4 bytes in a frame of 60, as the kernel fills it.
+    fn slot(to: Mac, audience: u8) -> Vec<u8> {
+        let mut slot = vec![0; 1584];
+        let mut put = |at: usize, bytes: &[u8]| slot[at..at + bytes.len()].copy_from_slice(bytes);
+        put(STATUS, &1_u32.to_ne_bytes());
+        put(WIRE_BYTES, &60_u32.to_ne_bytes());
+        put(HELD_BYTES, &60_u32.to_ne_bytes());
+        put(FRAME_AT, &(FRAME as u16).to_ne_bytes());
+        put(AUDIENCE, &[audience]);
+        put(FRAME, &header(to, FROM, ETHER_TYPE, 4));
+        put(FRAME + 16, b"data");
+        slot
+    }
+
+    fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut slot = slot(Mac([2; 6]), FOR_ME);
+        slot[at..at + bytes.len()].copy_from_slice(bytes);
+        slot
+    }
+
+    fn check(slot: &[u8], expected: Result<&[u8], Refusal>) {
+        let datagram = read(slot, &HEARS).map(|frame| frame.datagram);
+        assert_eq!(datagram, expected);
+    }
+
+    #[test]
+    fn offsets_are_those_of_the_system() {
+        assert_eq!(STATUS, offset_of!(tpacket2_hdr, tp_status));
+        assert_eq!(WIRE_BYTES, offset_of!(tpacket2_hdr, tp_len));
+        assert_eq!(HELD_BYTES, offset_of!(tpacket2_hdr, tp_snaplen));
+        assert_eq!(FRAME_AT, offset_of!(tpacket2_hdr, tp_mac));
+        assert_eq!(VLAN_TAG, offset_of!(tpacket2_hdr, tp_vlan_tci));
+        let address = libc::TPACKET2_HDRLEN - size_of::<sockaddr_ll>();
+        assert_eq!(AUDIENCE, address + offset_of!(sockaddr_ll, sll_pkttype));
+        assert_eq!(HAS_VLAN, libc::TP_STATUS_VLAN_VALID);
+        assert_eq!(
+            [FOR_ME, FOR_A_GROUP],
+            [libc::PACKET_HOST, libc::PACKET_MULTICAST]
+        );
+        const { assert!(libc::TPACKET2_HDRLEN + 16 + 16 <= SLOT_HEADER_BYTES) };
+    }
+
+    #[test]
+    fn what_is_for_me_or_my_group_is_taken() {
+        let mine = slot(Mac([2; 6]), FOR_ME);
+        let frame = read(&mine, &HEARS).unwrap();
+        assert_eq!((frame.from, frame.datagram), (FROM, &b"data"[..]));
+        check(&slot(GROUP, FOR_A_GROUP), Ok(b"data"));
+    }
+
+    #[test]
+    fn what_is_for_others_is_not() {
+        let other = Mac([3, 0, 0, 0, 0, 8]);
+        check(&slot(other, FOR_A_GROUP), Err(Refusal::Elsewhere));
+        check(
+            &slot(Mac::BROADCAST, libc::PACKET_BROADCAST),
+            Err(Refusal::Elsewhere),
+        );
+        // The interface hears everything (OTHERHOST), or what this machine sends (OUTGOING).
+        check(
+            &slot(Mac([2; 6]), libc::PACKET_OTHERHOST),
+            Err(Refusal::Elsewhere),
+        );
+        check(&slot(GROUP, libc::PACKET_OUTGOING), Err(Refusal::Elsewhere));
+        let alone = Hears {
+            group: None,
+            ..HEARS
+        };
+        let refused = read(&slot(GROUP, FOR_A_GROUP), &alone).map(|_| ());
+        assert_eq!(refused, Err(Refusal::Elsewhere));
+    }
+
+    #[test]
+    fn a_tag_of_another_vlan_is_refused_and_a_priority_taken() {
+        let tagged = |tag: u16| {
+            let mut slot = with(VLAN_TAG, &tag.to_ne_bytes());
+            slot[..4].copy_from_slice(&(1 | HAS_VLAN).to_ne_bytes());
+            slot
+        };
+        check(&tagged(5), Err(Refusal::Vlan));
+        check(&tagged(0xe005), Err(Refusal::Vlan));
+        check(&tagged(0xe000), Ok(b"data"));
+        // What is there without the status says nothing.
+        check(&with(VLAN_TAG, &5_u16.to_ne_bytes()), Ok(b"data"));
+    }
+
+    #[test]
+    fn a_frame_outside_of_its_slot_is_refused() {
+        let lengths = |length: u32| {
+            let mut slot = with(WIRE_BYTES, &length.to_ne_bytes());
+            slot[HELD_BYTES..HELD_BYTES + 4].copy_from_slice(&length.to_ne_bytes());
+            slot
+        };
+        check(&lengths(1584), Err(Refusal::Slot));
+        check(&lengths(u32::MAX), Err(Refusal::Slot));
+        check(&lengths(15), Err(Refusal::Short));
+        check(&with(FRAME_AT, &1525_u16.to_ne_bytes()), Err(Refusal::Slot));
+        check(&with(FRAME_AT, &u16::MAX.to_ne_bytes()), Err(Refusal::Slot));
+        check(&with(WIRE_BYTES, &61_u32.to_ne_bytes()), Err(Refusal::Cut));
+        for cut in 0..FRAME + 60 {
+            check(&slot(GROUP, FOR_A_GROUP)[..cut], Err(Refusal::Slot));
+        }
+    }
+}

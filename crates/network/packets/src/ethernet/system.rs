@@ -1,0 +1,288 @@
+//! Calls of the system that no safe library has: options of packet sockets, their address, questions about interfaces.
+//!
+//! The rest of the crate may rely on this: each function here is safe for all arguments.
+#![allow(
+    unsafe_code,
+    reason = "rustix has neither the options and addresses of packet sockets nor these ioctls"
+)]
+
+use std::{io, ptr};
+
+use libc::{c_int, packet_mreq, sockaddr_ll, socklen_t, tpacket_req, tpacket_stats};
+use rustix::{
+    fd::{AsRawFd as _, BorrowedFd},
+    ioctl::{Opcode, Updater, ioctl},
+    net::{
+        AddressFamily,
+        addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque},
+    },
+};
+
+use crate::ethernet::{Mac, shape::Shape};
+
+/// Longest name of an interface, its end included (`IFNAMSIZ`).
+const NAME_BYTES: usize = 16;
+/// `SIOCGIFMTU` and `SIOCGIFHWADDR` of linux/sockios.h.
+const GET_MTU: Opcode = 0x8921;
+const GET_HARDWARE: Opcode = 0x8927;
+/// `SIOCGIFFLAGS`.
+const GET_FLAGS: Opcode = 0x8913;
+/// `SIOCETHTOOL` of linux/sockios.h, and its question about the driver (`ETHTOOL_GDRVINFO` of linux/ethtool.h).
+const ETHTOOL: Opcode = 0x8946;
+const GET_DRIVER: u32 = 3;
+/// `PACKET_MR_MULTICAST`, as wide as its field.
+const MULTICAST: u16 = 0;
+/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
+const IGNORE_OUTGOING: c_int = 23;
+const _: () = assert!(MULTICAST as c_int == libc::PACKET_MR_MULTICAST);
+
+/// The name of an interface, with zeros behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name([u8; NAME_BYTES]);
+
+impl Name {
+    /// `None` for what the kernel would cut off or read as a pattern.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'%';
+        let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(plain);
+        let mut bytes = [0; NAME_BYTES];
+        fits.then(|| bytes[..name.len()].copy_from_slice(name.as_bytes()))?;
+        Some(Self(bytes))
+    }
+}
+
+/// `struct ifreq` of linux/if.h: a name, and what is said of it.
+#[repr(C)]
+#[derive(Debug)]
+struct Request {
+    name: [u8; NAME_BYTES],
+    said: [u8; 24],
+}
+
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+/// What the system says of an interface.
+fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
+    const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
+    let mut request = Request {
+        name: name.0,
+        said: [0; 24],
+    };
+    // SAFETY: each of these operations reads a `struct ifreq` from their argument and writes one back; `request` is as long as one,
+    // is of bytes only, so that anything is valid in it, and outlives the call.
+    unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
+    Ok(request.said)
+}
+
+/// The longest frame that the interface takes, without Ethernet's header.
+pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
+    let [a, b, c, d, ..] = ask::<GET_MTU>(socket, name)?;
+    usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
+}
+
+/// Whether it is switched on; a cable may lack all the same.
+pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
+    let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
+    Ok(c_int::from(low) & libc::IFF_UP != 0)
+}
+
+/// The hardware type, and the address.
+pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, Mac)> {
+    let [
+        a,
+        b,
+        mac @ ..,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+    ] = ask::<GET_HARDWARE>(socket, name)?;
+    Ok((u16::from_ne_bytes([a, b]), Mac(mac)))
+}
+
+/// `struct ethtool_drvinfo` of linux/ethtool.h.
+#[repr(C)]
+struct Driver {
+    command: u32,
+    name: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// `struct ifreq` with a pointer to a question.
+#[repr(C)]
+struct Question {
+    name: [u8; NAME_BYTES],
+    about: *mut Driver,
+    rest: [u8; 16],
+}
+
+const _: () = assert!(size_of::<Driver>() == 196);
+const _: () = assert!(size_of::<Question>() == size_of::<libc::ifreq>());
+
+/// The name of the driver behind an interface; not every one tells.
+pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
+    let mut driver = Driver {
+        command: GET_DRIVER,
+        name: [0; 32],
+        rest: [0; 160],
+    };
+    let mut question = Question {
+        name: name.0,
+        about: &raw mut driver,
+        rest: [0; 16],
+    };
+    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_drvinfo` to where that points;
+    // both are as long as those, are valid whatever is written, and outlive the call.
+    unsafe { ioctl(socket, Updater::<ETHTOOL, Question>::new(&mut question)) }?;
+    let name = driver.name.split(|byte| *byte == 0).next();
+    Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
+}
+
+/// Where a packet socket is bound: an interface and an EtherType.
+pub(crate) struct Place(sockaddr_ll);
+
+impl Place {
+    pub(crate) const fn new(index: u32, ether_type: u16) -> Self {
+        Self(sockaddr_ll {
+            sll_family: AddressFamily::PACKET.as_raw(),
+            sll_protocol: ether_type.to_be(),
+            sll_ifindex: index.cast_signed(),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        })
+    }
+}
+
+// SAFETY: the pointer is to a whole `sockaddr_ll` that is initialised and lives as long as `self`, and the length is
+// its size: an address that calls of the system accept.
+unsafe impl SocketAddrArg for Place {
+    unsafe fn with_sockaddr<R>(
+        &self,
+        f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,
+    ) -> R {
+        f(ptr::from_ref(&self.0).cast(), length_of::<sockaddr_ll>())
+    }
+}
+
+/// The layout of slots is the second one. The socket has no ring yet.
+pub(crate) fn set_layout(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let version: c_int = libc::tpacket_versions::TPACKET_V2 as c_int;
+    set(socket, libc::PACKET_VERSION, &version)
+}
+
+/// The socket gets a ring of this shape; of no blocks: it has none any more.
+pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<()> {
+    let number = |of: usize| u32::try_from(of).map_err(io::Error::other);
+    let request = tpacket_req {
+        tp_block_size: number(shape.block_bytes)?,
+        tp_block_nr: number(shape.blocks)?,
+        tp_frame_size: number(shape.slot_bytes)?,
+        tp_frame_nr: number(shape.slots())?,
+    };
+    set(socket, libc::PACKET_RX_RING, &request)
+}
+
+/// The interface hears this group, as long as the socket is open.
+pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result<()> {
+    let [a, b, c, d, e, f] = group.0;
+    let request = packet_mreq {
+        mr_ifindex: index.cast_signed(),
+        mr_type: MULTICAST,
+        mr_alen: 6,
+        mr_address: [a, b, c, d, e, f, 0, 0],
+    };
+    set(socket, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
+/// The socket does not hear what this machine sends.
+pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let yes: c_int = 1;
+    set(socket, IGNORE_OUTGOING, &yes)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "structures of less than a hundred bytes"
+)]
+const fn length_of<T>() -> socklen_t {
+    assert!(size_of::<T>() < 100);
+    size_of::<T>() as socklen_t
+}
+
+/// Sets an option of packet sockets; the caller gives a value of the type that the option has.
+fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
+    let length = length_of::<T>();
+    let value = ptr::from_ref(value).cast();
+    // SAFETY: the kernel reads at most `length` bytes at `value`, which is a whole `T` that outlives the call. The
+    // options of this file are numbers and structures without pointers, so nothing else is read or kept.
+    let answer =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, length) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// How many frames found no room in the ring since this was asked last.
+pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut statistics = tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut length = length_of::<tpacket_stats>();
+    // SAFETY: the kernel writes at most `length` bytes at `statistics`, which is a whole structure of two numbers, and
+    // the length that it wrote at `length`; both outlive the call.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            ptr::from_mut(&mut statistics).cast(),
+            &raw mut length,
+        )
+    };
+    if answer == 0 {
+        Ok(statistics.tp_drops)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_the_kernel_would_read_otherwise_is_none() {
+        for name in [
+            "",
+            "a-name-of-16-byte",
+            "naïve",
+            "../lo",
+            "eth%d",
+            "a b",
+            "a\0b",
+        ] {
+            assert!(Name::new(name).is_none(), "{name}");
+        }
+        assert_eq!(
+            Name::new("fifteen-bytes-0").unwrap().0,
+            *b"fifteen-bytes-0\0"
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! AF_XDP: frames of our EtherType past the kernel's network stack, into memory of this process.
+//!
+//! It stands beside a packet socket, which hears what comes by no queue of these, and everything once the program at the
+//! interface is gone. Reading order: `program` (what the kernel runs for each frame), `queue` (a socket and its
+//! rings), `shared` (the memory), `bpf` and `system` (calls of the system).
+
+mod bpf;
+mod program;
+mod queue;
+mod shared;
+mod system;
+
+use std::{fmt, io};
+
+use rustix::{
+    fd::{AsFd as _, BorrowedFd, OwnedFd},
+    io::Errno,
+    net::sockopt,
+};
+
+use self::{
+    bpf::{At, Map},
+    queue::Queue,
+    system::Copies,
+};
+use crate::ethernet::interface::Interface;
+
+/// Sockets at most, one for each queue of the interface; what comes by others takes the usual way.
+const QUEUES_MAX: u32 = 8;
+/// How frames get from the interface into this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// By a packet socket.
+    #[default]
+    Packet,
+    /// By AF_XDP; the kernel copies each frame, once.
+    Copy,
+    /// By AF_XDP; the device writes them where they are read.
+    ZeroCopy,
+}
+
+impl Mode {
+    /// For people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Copy => "xdp, copied",
+            Self::ZeroCopy => "xdp, zero copy",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which ways are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ways {
+    /// Where the device itself writes the frames.
+    #[default]
+    ZeroCopy,
+    /// Also where the kernel copies them.
+    Any,
+}
+
+/// Why there is none, or none any more.
+#[derive(Debug, thiserror::Error)]
+pub enum NoXdp {
+    /// The process may not have such a socket, or such a program.
+    #[error(
+        "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
+    )]
+    Rights {
+        /// What was refused.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Frames would not fit.
+    #[error(
+        "frames of an MTU of {mtu} do not fit: AF_XDP takes one page each, an MTU of 3826 at most"
+    )]
+    Mtu {
+        /// Of the interface.
+        mtu: usize,
+    },
+    /// Some other program has the place.
+    #[error(
+        "{interface} is taken by another program of XDP ({source}): `ip link show {interface}` names it"
+    )]
+    Taken {
+        /// Its name.
+        interface: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody has a queue; or had it just now, as a socket that is closed keeps its queue for a third of a second.
+    #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
+    Busy {
+        /// Its name.
+        interface: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The driver hands no memory to the device.
+    #[error(
+        "the driver of {interface} copies each frame ({source}), and that was measured to be no faster for short messages; \
+         --plane-ethernet xdp takes it anyhow"
+    )]
+    Copies {
+        /// Its name.
+        interface: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel or the driver lacks it, or there is no memory.
+    #[error("{interface} has no AF_XDP here: {what}: {source}")]
+    Lacks {
+        /// Its name.
+        interface: String,
+        /// Which part.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl NoXdp {
+    /// Whether it may be otherwise in a moment.
+    pub const fn passes(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+}
+
+/// The sockets of an interface's queues, and the program that feeds them. When it is dropped the program is gone, and
+/// frames take the usual way.
+pub(crate) struct Xdp {
+    queues: Vec<Queue>,
+    /// What comes first from, so that none waits for ever.
+    turn: usize,
+    mode: Mode,
+    link: OwnedFd,
+    /// The kernel has the program and the map as long as the link.
+    _program: OwnedFd,
+    _map: Map,
+}
+
+impl Xdp {
+    /// At an interface, for frames of this EtherType, with room for about so many bytes that wait in each queue.
+    pub(crate) fn open(
+        interface: &Interface,
+        ether_type: u16,
+        receive_bytes: usize,
+        ways: Ways,
+    ) -> Result<Self, NoXdp> {
+        if !queue::fits(interface.mtu) {
+            return Err(NoXdp::Mtu { mtu: interface.mtu });
+        }
+        let bind = |queue, copies| {
+            let (index, mtu) = (interface.index, interface.mtu);
+            Queue::bind(index, queue, mtu, receive_bytes, copies).map_err(|source| {
+                if is(&source, Errno::BUSY) {
+                    let interface = interface.name.clone();
+                    return NoXdp::Busy { interface, source };
+                }
+                failed(interface, "a socket", source)
+            })
+        };
+        let (copies, first) = match (bind(0, Copies::No), ways) {
+            (Ok(first), _) => (Copies::No, first),
+            (Err(NoXdp::Lacks { .. }), Ways::Any) => (Copies::Yes, bind(0, Copies::Yes)?),
+            (Err(NoXdp::Lacks { source, .. }), Ways::ZeroCopy) => {
+                return Err(NoXdp::Copies {
+                    interface: interface.name.clone(),
+                    source,
+                });
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let mut queues = vec![first];
+        for queue in 1..QUEUES_MAX {
+            // There are as many as there are; frames of others take the usual way.
+            match bind(queue, copies) {
+                Ok(next) => queues.push(next),
+                Err(_) => break,
+            }
+        }
+        let lacks = |what| move |source| failed(interface, what, source);
+        let map = Map::new(QUEUES_MAX).map_err(lacks("a map of sockets"))?;
+        for (queue, place) in queues.iter().zip(0..) {
+            map.put(place, queue.as_fd())
+                .map_err(lacks("a place for a socket"))?;
+        }
+        let instructions = program::redirect(ether_type, map.descriptor());
+        let program = bpf::program(&instructions).map_err(lacks("a program"))?;
+        let attach = |at| bpf::attach(program.as_fd(), interface.index, at);
+        let link = match attach(At::Driver) {
+            Err(error) if copies == Copies::Yes && !is(&error, Errno::BUSY) => attach(At::Kernel),
+            other => other,
+        };
+        let link = link.map_err(lacks("the place of a program"))?;
+        Ok(Self {
+            queues,
+            turn: 0,
+            mode: match copies {
+                Copies::Yes => Mode::Copy,
+                Copies::No => Mode::ZeroCopy,
+            },
+            link,
+            _program: program,
+            _map: map,
+        })
+    }
+
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Ready when a frame waits.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(Queue::as_fd)
+    }
+
+    /// Whether the program is still there.
+    pub(crate) fn is_attached(&self) -> bool {
+        bpf::is_attached(&self.link)
+    }
+
+    /// Takes what arrived, so many frames at most, from each queue in turn; `None`: what the kernel says of a frame cannot
+    /// be. How many.
+    pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
+        self.queues[0].send_rest();
+        let mut count = 0;
+        let queues = self.queues.len();
+        for _ in 0..queues {
+            let queue = &mut self.queues[self.turn];
+            count += queue.receive(most - count, &mut take);
+            if count >= most {
+                break;
+            }
+            self.turn = (self.turn + 1) % queues;
+        }
+        count
+    }
+
+    /// Sends frames by the first queue, as long as there is room: how many it took.
+    pub(crate) fn send<'a>(
+        &mut self,
+        frames: impl Iterator<Item = [&'a [u8]; 2]>,
+    ) -> Result<usize, Errno> {
+        self.queues[0].send(frames)
+    }
+
+    /// Frames that found no room until now.
+    pub(crate) fn lost(&self) -> io::Result<u64> {
+        self.queues.iter().map(Queue::lost).sum()
+    }
+
+    /// Whether a socket has no interface any more; until it is asked, it is always ready.
+    pub(crate) fn is_broken(&self) -> bool {
+        let error = |queue: &Queue| sockopt::socket_error(queue);
+        let mut errors = self.queues.iter().map(error);
+        errors.any(|error| !matches!(error, Ok(Ok(()))))
+    }
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+fn failed(interface: &Interface, what: &'static str, source: io::Error) -> NoXdp {
+    let name = interface.name.clone();
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::ACCESS) => NoXdp::Rights { what, source },
+        Some(Errno::BUSY) => NoXdp::Taken {
+            interface: name,
+            source,
+        },
+        _ => NoXdp::Lacks {
+            interface: name,
+            what,
+            source,
+        },
+    }
+}

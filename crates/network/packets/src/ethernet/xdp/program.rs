@@ -1,0 +1,140 @@
+//! The program at an interface: frames of our EtherType go to the socket of their queue, all others pass.
+//!
+//! A dozen instructions, put together by hand, so that no build needs a compiler for BPF. It looks at the EtherType
+//! alone: whom a frame is for is judged where every other frame is judged.
+
+use crate::ethernet::frame::ETHERNET_BYTES;
+
+/// One instruction as the kernel wants it, `struct bpf_insn` of linux/bpf.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Instruction {
+    operation: u8,
+    /// The destination in the low half, the source in the high one; bit-fields of C have this order only in machines
+    /// that begin with the low byte.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// Operations of linux/bpf.h and linux/bpf_common.h.
+const LOAD_WORD: u8 = 0x61;
+const LOAD_HALF: u8 = 0x69;
+const LOAD_IMMEDIATE: u8 = 0x18;
+const MOVE: u8 = 0xbf;
+const MOVE_IMMEDIATE: u8 = 0xb7;
+const ADD_IMMEDIATE: u8 = 0x07;
+const JUMP_GREATER: u8 = 0x2d;
+const JUMP_NOT_IMMEDIATE: u8 = 0x55;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// The immediate is a descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+const OF_A_MAP: u8 = 1;
+/// `bpf_redirect_map`: to the socket at this place of the map; if there is none, what the last argument says.
+const REDIRECT: i32 = 51;
+/// `XDP_PASS`.
+const PASS: i32 = 2;
+/// Offsets in `struct xdp_md`.
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const QUEUE: i16 = 16;
+/// Where the EtherType is in a frame.
+const ETHER_TYPE_AT: i16 = 12;
+
+const fn with(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
+    Instruction {
+        operation,
+        registers: to | from << 4,
+        offset,
+        immediate,
+    }
+}
+
+/// The program for this EtherType and this map of sockets.
+#[allow(clippy::cast_possible_truncation, reason = "14 bytes")]
+pub(crate) fn redirect(ether_type: u16, map: i32) -> [Instruction; 15] {
+    // A frame is in the order of the network; a half word is loaded in the machine's.
+    let ether_type = i32::from(u16::from_ne_bytes(ether_type.to_be_bytes()));
+    [
+        with(LOAD_WORD, 2, 1, DATA_END, 0),
+        with(LOAD_WORD, 3, 1, DATA, 0),
+        with(MOVE, 4, 3, 0, 0),
+        with(ADD_IMMEDIATE, 4, 0, 0, ETHERNET_BYTES as i32),
+        // Too short to have an EtherType: to the end.
+        with(JUMP_GREATER, 4, 2, 8, 0),
+        with(LOAD_HALF, 5, 3, ETHER_TYPE_AT, 0),
+        with(JUMP_NOT_IMMEDIATE, 5, 0, 6, ether_type),
+        with(LOAD_WORD, 2, 1, QUEUE, 0),
+        with(LOAD_IMMEDIATE, 1, OF_A_MAP, 0, map),
+        with(0, 0, 0, 0, 0),
+        // A queue without a socket: as if there were no program.
+        with(MOVE_IMMEDIATE, 3, 0, 0, PASS),
+        with(CALL, 0, 0, 0, REDIRECT),
+        with(EXIT, 0, 0, 0, 0),
+        with(MOVE_IMMEDIATE, 0, 0, 0, PASS),
+        with(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ethernet::frame::ETHER_TYPE;
+
+    /// What a frame of this EtherType comes to, played by hand: `None`: at the socket.
+    fn play(frame: &[u8]) -> Option<i32> {
+        let program = redirect(ETHER_TYPE, 7);
+        let mut registers = [0_i64; 6];
+        let mut at = 0;
+        for _ in 0..program.len() {
+            let Instruction {
+                operation,
+                registers: both,
+                offset,
+                immediate,
+            } = program[at];
+            let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
+            at += 1;
+            match operation {
+                // The frame lies at 1000.
+                LOAD_WORD if offset == DATA => registers[to] = 1000,
+                LOAD_WORD if offset == DATA_END => registers[to] = 1000 + frame.len() as i64,
+                LOAD_WORD => registers[to] = 0,
+                LOAD_HALF => {
+                    let from = (registers[from] - 1000 + i64::from(offset)) as usize;
+                    let half = frame[from..].first_chunk().expect("within the frame");
+                    registers[to] = u16::from_ne_bytes(*half).into();
+                }
+                LOAD_IMMEDIATE => at += 1,
+                MOVE => registers[to] = registers[from],
+                MOVE_IMMEDIATE => registers[to] = immediate.into(),
+                ADD_IMMEDIATE => registers[to] += i64::from(immediate),
+                JUMP_GREATER if registers[to] > registers[from] => at += offset as usize,
+                JUMP_NOT_IMMEDIATE if registers[to] != i64::from(immediate) => {
+                    at += offset as usize;
+                }
+                JUMP_GREATER | JUMP_NOT_IMMEDIATE => {}
+                CALL => return None,
+                EXIT => return Some(registers[0] as i32),
+                other => panic!("operation {other:#x}"),
+            }
+        }
+        panic!("it does not end");
+    }
+
+    #[test]
+    fn our_frames_are_redirected_and_others_pass() {
+        let mut frame = [0; 60];
+        frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+        assert_eq!(play(&frame), None);
+        assert_eq!(play(&frame[..14]), None);
+        // Nothing behind the end is looked at.
+        for length in 0..14 {
+            assert_eq!(play(&frame[..length]), Some(PASS), "{length}");
+        }
+        for other in [ETHER_TYPE + 1, ETHER_TYPE.swap_bytes(), 0x0800] {
+            frame[12..14].copy_from_slice(&other.to_be_bytes());
+            assert_eq!(play(&frame), Some(PASS), "{other:#x}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The order of the nodes along which what is for all goes: those that are reached, and last who did not hand on
+//! ([chain-1]).
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+use crate::plane::link::PROBE_US;
+
+/// Until a new chain was probed as often as a way takes to be down, nothing is said of who does not hand on.
+const SETTLES_US: u64 = 4 * PROBE_US;
+/// Who did not hand on is last for this long the first time, and twice as long each further time.
+const LAST_US_MIN: u64 = 10_000_000;
+const LAST_US_MAX: u64 = 600_000_000;
+
+/// This node's chain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    nodes: Vec<NodeId>,
+    laid_at: Time,
+    late: BTreeMap<NodeId, Late>,
+}
+
+/// A node that did not hand on, or did not hear who did.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    until: Time,
+    /// How long it was sent to the end the last time.
+    for_us: u64,
+}
+
+impl Chain {
+    /// Lays it anew if these nodes, which are reached, are to be in another order. The new order comes back.
+    pub(crate) fn lay(
+        &mut self,
+        me: NodeId,
+        reached: impl Iterator<Item = NodeId>,
+        votes: impl Fn(NodeId) -> bool,
+        now: Time,
+    ) -> Option<&[NodeId]> {
+        let mut nodes: Vec<NodeId> = reached.collect();
+        // Who votes first: a decision waits for them. Else from this node upwards, and round: every sender burdens another
+        // one first.
+        let late_until = |node: &NodeId| {
+            let until = self.late.get(node).map(|late| late.until);
+            until.filter(|until| *until > now)
+        };
+        nodes.sort_by_key(|node| (late_until(node), !votes(*node), *node < me, *node));
+        if nodes == self.nodes {
+            return None;
+        }
+        self.nodes = nodes;
+        self.laid_at = now;
+        Some(&self.nodes)
+    }
+
+    /// `hears` says who gets what is for all. Where the chain broke, the first who does not, and who should have handed
+    /// on to it, are last from now on. Whether that changed anything.
+    pub(crate) fn blame(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
+        if now.since_us(self.laid_at) < SETTLES_US {
+            return false;
+        }
+        let Some(first) = self.nodes.iter().position(|node| !hears(*node)) else {
+            return false;
+        };
+        // At the end it does no harm.
+        if first + 1 == self.nodes.len() {
+            return false;
+        }
+        for at in first.saturating_sub(1)..=first {
+            let late = self.late.entry(self.nodes[at]).or_insert(Late {
+                until: Time(0),
+                for_us: LAST_US_MIN / 2,
+            });
+            late.for_us = (late.for_us * 2).min(LAST_US_MAX);
+            // Of both, who did not hand on is the last.
+            late.until = now.plus_us(late.for_us - u64::from(at == first));
+        }
+        true
+    }
+
+    /// It is another one when it comes back.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.late.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: NodeId = NodeId(3);
+
+    fn laid(chain: &mut Chain, reached: &[u32], now: u64) -> Option<Vec<u32>> {
+        let reached = reached.iter().copied().map(NodeId);
+        let votes = |node: NodeId| node.0 < 10;
+        let order = chain.lay(ME, reached, votes, Time(now))?;
+        Some(order.iter().map(|node| node.0).collect())
+    }
+
+    #[test]
+    fn it_begins_behind_its_sender_and_is_laid_only_when_it_changes() {
+        let mut chain = Chain::default();
+        assert_eq!(laid(&mut chain, &[], 0), None);
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 0), Some(vec![4, 5, 1, 2]));
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 9), None);
+        assert_eq!(laid(&mut chain, &[1, 2, 5], 9), Some(vec![5, 1, 2]));
+    }
+
+    /// [chain-1] Members of quorums first: nodes 10 and up are learners.
+    #[test]
+    fn who_votes_comes_first() {
+        let mut chain = Chain::default();
+        let laid = laid(&mut chain, &[1, 4, 5, 10, 11], 0);
+        assert_eq!(laid, Some(vec![4, 5, 1, 10, 11]));
+    }
+
+    /// Who did not hand on, and who it did not hand on to, go to the end; for longer each time.
+    #[test]
+    fn where_it_broke_both_ends_go_last() {
+        let mut chain = Chain::default();
+        laid(&mut chain, &[1, 2, 4, 5], 0);
+        assert!(
+            !chain.blame(|_| false, Time(SETTLES_US - 1)),
+            "not probed yet"
+        );
+        assert!(!chain.blame(|_| true, Time(SETTLES_US)));
+        // 4 hands nothing on: 5 and all behind it hear nothing.
+        assert!(chain.blame(|node| node == NodeId(4), Time(SETTLES_US)));
+        assert_eq!(
+            laid(&mut chain, &[1, 2, 4, 5], SETTLES_US),
+            Some(vec![1, 2, 5, 4])
+        );
+        // The last one burdens nobody.
+        let now = 3 * SETTLES_US;
+        assert!(!chain.blame(|node| node != NodeId(4), Time(now)));
+        // Time heals, until it happens again.
+        let later = SETTLES_US + LAST_US_MIN;
+        assert_eq!(
+            laid(&mut chain, &[1, 2, 4, 5], later),
+            Some(vec![4, 5, 1, 2])
+        );
+        let again = later + SETTLES_US;
+        assert!(chain.blame(|node| node == NodeId(4), Time(again)));
+        assert!(laid(&mut chain, &[1, 2, 4, 5], again).is_some());
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), None);
+        chain.forget(NodeId(4));
+        assert_eq!(
+            laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN),
+            Some(vec![4, 1, 2, 5])
+        );
+    }
+
+    /// The first one gets everything from the sender itself.
+    #[test]
+    fn a_first_node_that_hears_nothing_is_blamed_alone() {
+        let mut chain = Chain::default();
+        laid(&mut chain, &[1, 2, 4], 0);
+        assert!(chain.blame(|_| false, Time(SETTLES_US)));
+        assert_eq!(
+            laid(&mut chain, &[1, 2, 4], SETTLES_US),
+            Some(vec![1, 2, 4])
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! What a plane says of itself by a connection, as a frame ([pkt-2]).
+
+use crate::{body::Opening, trust::Introduction};
+use quorate_core::node_id::Member;
+use quorate_wire::{DatagramChannel, Datagrams, frame::DATAGRAM_CHANNELS_MAX};
+
+/// The frame for one peer. `key` is the number of the newest key; more channels than a frame holds are left out.
+pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datagrams<'a> {
+    let channel = |opening: &Opening| DatagramChannel {
+        channel: opening.channel,
+        to_one: opening.to_one,
+        next: opening.from,
+    };
+    let channels = introduction.channels.iter().take(DATAGRAM_CHANNELS_MAX);
+    Datagrams {
+        boot: introduction.boot,
+        address,
+        key,
+        channels: channels.map(channel).collect(),
+    }
+}
+
+/// What a peer said, if it is of the process that the connection's greeting named: a frame of another one is a
+/// mistake or a lie.
+pub fn heard(from: Member, boot: u32, said: &Datagrams<'_>) -> Option<Introduction> {
+    let opening = |channel: &DatagramChannel| Opening {
+        channel: channel.channel,
+        to_one: channel.to_one,
+        from: channel.next,
+    };
+    (said.boot == boot).then(|| Introduction {
+        member: from,
+        boot,
+        channels: said.channels.iter().map(opening).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [pkt-2] What is said is heard, of the boot that the connection named and of no other.
+    #[test]
+    fn an_introduction_passes_as_a_frame() {
+        let opening = |channel| Opening {
+            channel,
+            to_one: channel == 2,
+            from: 70 + u64::from(channel),
+        };
+        let introduction = Introduction {
+            member: Member::first(3),
+            boot: 9,
+            channels: (0..3).map(opening).collect(),
+        };
+        let frame = said(&introduction, "n3:1", 4);
+        assert_eq!((frame.address, frame.key, frame.boot), ("n3:1", 4, 9));
+        assert_eq!(heard(Member::first(3), 9, &frame), Some(introduction));
+        assert_eq!(heard(Member::first(3), 8, &frame), None);
+    }
+}

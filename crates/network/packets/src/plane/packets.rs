@@ -1,0 +1,765 @@
+//! The plane: who is introduced, probed and reached; frames in, datagrams out, and back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::ControlFlow,
+};
+
+use crate::{
+    body::ChannelName,
+    endpoint::{self, Endpoint, To},
+    limits::OWN_CHANNELS_MAX,
+    send::Cannot,
+    trust::{Introduction, Keys, Refusals, gate::Introduced},
+};
+use quorate_core::{
+    ballot::Ballot,
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    slot::Slot,
+    time::Time,
+};
+use quorate_wire::header::proposed_to;
+
+use crate::plane::{
+    chain::Chain,
+    choosing::Choosing,
+    link::{Link, PROBE_US, Way},
+    order::{BEHIND_BYTES, Behind, Order, split},
+    predict::Carrier,
+    undecided::Undecided,
+};
+
+/// Datagrams that are handed on in one call of the kernel.
+const RELAYED_AT_ONCE: usize = 40;
+/// Those that wait to be handed on; older ones are lost.
+const RELAYED_MAX: usize = 2048;
+/// The channel to the group, if there is one; those to single nodes are behind it.
+pub(crate) const GROUP: u8 = 1;
+
+/// How what is for all travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To each alone.
+    Each,
+    /// To an address that reaches the group.
+    Group,
+    /// From node to node ([chain-1]).
+    Chain,
+}
+
+/// What a plane of packets is made of.
+pub struct Settings {
+    /// The endpoint under it.
+    pub endpoint: endpoint::Settings,
+    /// How what is for all travels.
+    pub reach: Reach,
+    /// Whether that may change with what is sent, and frames go by connections while these are as good ([plane-3]).
+    pub chooses: bool,
+    /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
+    pub nonces: Box<dyn FnMut() -> u64 + Send>,
+}
+
+/// Something for whoever drives the plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A frame came, header and body.
+    Frame {
+        /// From this node: the tag says so, and the frame has to.
+        from: Member,
+        /// All of it.
+        bytes: Vec<u8>,
+    },
+    /// Packets reach a node and come back.
+    Up {
+        /// Which one.
+        node: NodeId,
+        /// By the group, and not only by its own address.
+        by_group: bool,
+        /// What a probe and its answer took.
+        rtt_us: u64,
+    },
+    /// They do not any more.
+    Down {
+        /// Which one.
+        node: NodeId,
+        /// By the group alone; by its own address they may.
+        by_group: bool,
+    },
+}
+
+/// Datagrams for one call of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// Where to.
+    pub to: To,
+    /// One behind the other, all of one length but for the last.
+    pub bytes: &'a [u8],
+    /// That length.
+    pub segment_bytes: usize,
+}
+
+/// What became of [`Outgoing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// They left.
+    All,
+    /// Some had no room: as good as lost, and a sign to slow down ([rate-2]).
+    Dropped,
+    /// There is no room behind this many: the others did not leave, and nothing more is tried now.
+    Blocked(usize),
+}
+
+/// How often things happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames that went to the group, once for all who hear it.
+    pub frames_to_group: u64,
+    /// Frames that went to one node each.
+    pub frames_to_one: u64,
+    /// Frames that a channel had no room for.
+    pub frames_refused: u64,
+    /// Frames that came whole.
+    pub frames_received: u64,
+    /// Numbers of datagrams that were given up.
+    pub given_up: u64,
+    /// Datagrams of others that left along their chains.
+    pub relayed: u64,
+    /// How often frames for several nodes took another way than before ([plane-3]).
+    pub changes: u64,
+}
+
+/// One node's plane of packets.
+pub struct Packets {
+    me: Member,
+    pub(crate) endpoint: Endpoint,
+    nonces: Box<dyn FnMut() -> u64 + Send>,
+    pub(crate) links: BTreeMap<NodeId, Link>,
+    pub(crate) reach: Reach,
+    /// Who chooses how frames for several nodes travel, if anybody does.
+    pub(crate) choosing: Option<Choosing>,
+    chain: Chain,
+    /// What came for others and has not left.
+    relayed: VecDeque<endpoint::Outgoing>,
+    /// The chain may have to be laid anew.
+    chain_changed: bool,
+    /// Of the group's channel, and of those to single nodes.
+    undecided: BTreeMap<u8, Undecided>,
+    told: (Ballot, Slot),
+    /// The header of the last frame to the group, until datagrams leave: what goes to more nodes than a set has is sent
+    /// in several parts, and the group has all of them.
+    said_to_group: Vec<u8>,
+    order: Order,
+    /// Who votes, once that is known.
+    voters: Option<Vec<NodeId>>,
+    probe_at: Time,
+    events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+}
+
+impl Packets {
+    /// At this moment, with nobody.
+    pub fn new(settings: Settings, now: Time) -> Self {
+        let me = settings.endpoint.me;
+        let link = (&settings.endpoint.limits, settings.reach);
+        let choosing = settings.chooses.then(|| Choosing::new(link, now));
+        let mut endpoint = Endpoint::new(settings.endpoint, now);
+        let mut undecided = BTreeMap::new();
+        let reach = settings.reach;
+        if reach != Reach::Each {
+            endpoint.open(GROUP, None, now).expect("the first channel");
+            undecided.insert(GROUP, Undecided::default());
+        }
+        Self {
+            me,
+            endpoint,
+            nonces: settings.nonces,
+            links: BTreeMap::new(),
+            reach,
+            choosing,
+            chain: Chain::default(),
+            relayed: VecDeque::new(),
+            chain_changed: false,
+            undecided,
+            told: (Ballot::ZERO, Slot::FIRST),
+            said_to_group: Vec::new(),
+            order: Order::default(),
+            voters: None,
+            probe_at: now.plus_us(PROBE_US),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    // Peers come and go.
+
+    /// A connection with this peer is up: what it has to be told by it ([pkt-2]). `None`: there is no channel left.
+    pub fn meet(&mut self, peer: Member, now: Time) -> Option<Introduction> {
+        if peer.node == self.me.node {
+            return None;
+        }
+        if self
+            .links
+            .get(&peer.node)
+            .is_none_or(|link| link.member != peer)
+        {
+            self.part(peer.node);
+            let channel = self.free_channel()?;
+            self.endpoint.open(channel, Some(peer), now).ok()?;
+            self.endpoint.set_receivers(channel, &[peer.node]);
+            self.undecided.insert(channel, Undecided::default());
+            self.links.insert(peer.node, Link::new(peer, channel));
+        }
+        Some(self.endpoint.introduction(peer.node))
+    }
+
+    /// What a peer said of itself by a connection. Whether it is taken.
+    pub fn introduce(&mut self, introduction: &Introduction, now: Time) -> bool {
+        let Some(link) = self.links.get_mut(&introduction.member.node) else {
+            return false;
+        };
+        if link.member != introduction.member {
+            return false;
+        }
+        let taken = matches!(
+            self.endpoint.introduce(introduction),
+            Introduced::New | Introduced::Known
+        );
+        link.introduced = taken;
+        if taken {
+            // It need not wait for the next round of probes.
+            self.probe(introduction.member.node, now);
+            if self.reach == Reach::Group {
+                let nonce = (self.nonces)();
+                self.endpoint.probe_group(nonce, now);
+            }
+        }
+        taken
+    }
+
+    /// The connection with a peer is gone: nothing is sent to it by packets, nor taken from it.
+    pub fn part(&mut self, node: NodeId) {
+        let Some(link) = self.links.remove(&node) else {
+            return;
+        };
+        self.endpoint.close(link.channel);
+        self.endpoint.part(node);
+        self.undecided.remove(&link.channel);
+        self.order.forget(node);
+        self.chain.forget(node);
+        self.relayed.retain(|one| one.to != To::Node(node));
+        self.chain_changed = true;
+        self.events.retain(|event| match event {
+            Event::Frame { from, .. } => from.node != node,
+            Event::Up { node: other, .. } | Event::Down { node: other, .. } => *other != node,
+        });
+        self.listen_to_receivers();
+    }
+
+    /// The peers, and whether packets reach them.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values()
+    }
+
+    /// One of them.
+    pub fn link(&self, node: NodeId) -> Option<&Link> {
+        self.links.get(&node)
+    }
+
+    // Frames.
+
+    /// Whether a frame of this length could be sent to a peer now.
+    pub fn has_room(&self, node: NodeId, bytes: usize) -> bool {
+        if self.carrier() == Carrier::Connections {
+            return false;
+        }
+        let link = self.links.get(&node).filter(|link| link.one.is_up());
+        link.is_some_and(|link| {
+            let room = self.endpoint.room(link.channel);
+            let group_room = !link.group.is_up() || self.endpoint.room(GROUP) >= bytes;
+            room >= bytes && group_room
+        })
+    }
+
+    /// Sends one whole frame to those of these nodes that packets reach. Who took it comes back; the others may
+    /// get it in another way.
+    ///
+    /// Who hears the group gets it there, if at least two do: whoever else hears it there hears nothing that it
+    /// could not have got as well, as no plane promises to keep anything from anybody.
+    pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
+        if let Some(choosing) = &mut self.choosing {
+            choosing.sent(to.len(), header.len() + body.len());
+        }
+        let carrier = self.carrier();
+        if carrier == Carrier::Connections {
+            return NodeSet::default();
+        }
+        let once = carrier != Carrier::Each;
+        let by_group = to.filtered(|node| once && self.hears_group(node));
+        let proposed_to = proposed_to(header);
+        let mut reached = NodeSet::default();
+        // The header has the sum of the body.
+        if !by_group.is_empty() && !header.is_empty() && self.said_to_group == header {
+            reached = by_group;
+        } else if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
+            self.said_to_group.clear();
+            self.said_to_group.extend_from_slice(header);
+            reached = by_group;
+        }
+        let behind_group = Behind {
+            next: self.endpoint.next_number(GROUP).unwrap_or(0),
+            sent_to: self.endpoint.sent_to(GROUP).unwrap_or(0),
+        };
+        let alone = to.filtered(|node| !reached.contains(node));
+        let alone = alone.filtered(|node| {
+            let Some(link) = self.links.get(&node).filter(|link| link.one.is_up()) else {
+                return false;
+            };
+            let behind = match link.group.is_up() {
+                true => behind_group,
+                false => Behind::default(),
+            };
+            let channel = link.channel;
+            self.push(channel, &[&behind.bytes(), header, body], proposed_to)
+        });
+        for node in alone.iter() {
+            let _ = reached.insert(node);
+        }
+        reached
+    }
+
+    /// Values below this slot are decided, and said to be, by the leader of this ballot, or as this node knows.
+    pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
+        if (ballot, decided_to) == self.told {
+            return;
+        }
+        let (before, _) = std::mem::replace(&mut self.told, (ballot, decided_to));
+        for (&channel, undecided) in &mut self.undecided {
+            if before != ballot {
+                undecided.clear();
+            }
+            let next = self.endpoint.next_number(channel).unwrap_or(1);
+            let free_to = undecided.decided(decided_to, next);
+            self.endpoint.release_to(channel, free_to);
+        }
+        if self.reach != Reach::Each {
+            self.endpoint.tell(GROUP, ballot, decided_to, now);
+        }
+    }
+
+    /// [learn-1] [pkt-7] Those who vote keep what they hear for others, and are asked for it; learners need not.
+    pub fn voters(&mut self, voters: Vec<NodeId>) {
+        self.endpoint.set_keeps(voters.contains(&self.me.node));
+        self.voters = Some(voters);
+        self.chain_changed = true;
+        self.listen_to_receivers();
+    }
+
+    // Datagrams.
+
+    /// Takes a datagram.
+    pub fn on_datagram(&mut self, datagram: &[u8], now: Time) {
+        // Why it is not taken is counted there.
+        let _ = self.endpoint.handle(datagram, now);
+        self.settle(now);
+        self.lay_chain(now);
+    }
+
+    /// Does what is due.
+    pub fn poll(&mut self, now: Time) {
+        self.endpoint.poll(now);
+        if self.probe_at <= now {
+            self.probe_at = now.plus_us(PROBE_US);
+            self.probe_all(now);
+            // Time heals who did not hand on.
+            self.chain_changed = true;
+            self.choose(now);
+        }
+        self.settle(now);
+        self.lay_chain(now);
+    }
+
+    /// When [`Self::poll`] or [`Self::take`] have something to do.
+    pub fn next_due(&self) -> Option<Time> {
+        let data = self.undecided.keys();
+        let data = data.filter_map(|channel| self.endpoint.data_due(*channel));
+        let probe = (!self.links.is_empty()).then_some(self.probe_at);
+        data.chain(self.endpoint.next_due()).chain(probe).min()
+    }
+
+    /// Gives out the datagrams that may leave now.
+    pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> Left) {
+        self.said_to_group.clear();
+        // [chain-1] Before anything of its own: who comes next waits for it.
+        if self.relay(&mut give).is_break() {
+            return;
+        }
+        let to_all = self.to_all();
+        for outgoing in self.endpoint.take_control() {
+            let Some(to) = resolve(outgoing.to, to_all) else {
+                continue;
+            };
+            let left = give(Outgoing {
+                to,
+                bytes: &outgoing.bytes,
+                segment_bytes: outgoing.bytes.len(),
+            });
+            if let Left::Blocked(_) = left {
+                return;
+            }
+        }
+        // The group's comes last: it takes what the socket has, and heartbeats would wait behind it.
+        for &channel in self.undecided.keys().rev() {
+            while let Some((to, run)) = self.endpoint.take_data(channel, now) {
+                let (first, all) = (run.numbers.start, run.bytes.len());
+                let Some(to) = resolve(to, to_all) else {
+                    continue;
+                };
+                let left = give(Outgoing {
+                    to,
+                    bytes: run.bytes,
+                    segment_bytes: run.segment_bytes,
+                });
+                match left {
+                    Left::All => {}
+                    Left::Dropped => self.endpoint.own_drop(channel),
+                    Left::Blocked(count) => {
+                        let bytes = all.saturating_sub(count * run.segment_bytes);
+                        let count = u64::try_from(count).unwrap_or(u64::MAX);
+                        self.endpoint.take_back(channel, first + count, bytes);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How what is for all travels, if it goes by datagrams.
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// How frames for several nodes leave now.
+    pub fn carrier(&self) -> Carrier {
+        match (&self.choosing, self.reach) {
+            (Some(choosing), _) => choosing.chosen(),
+            (None, Reach::Each) => Carrier::Each,
+            (None, Reach::Group) => Carrier::Group,
+            (None, Reach::Chain) => Carrier::Chain,
+        }
+    }
+
+    /// What is for all goes another way from now on: who hears it there is asked anew.
+    pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
+        self.reach = reach;
+        for link in self.links.values_mut() {
+            link.group = Way::default();
+        }
+        self.chain = Chain::default();
+        if reach == Reach::Chain {
+            self.chain_changed = true;
+            self.lay_chain(now);
+        } else {
+            self.endpoint.lay_chain(&[]);
+            let nonce = (self.nonces)();
+            self.endpoint.probe_group(nonce, now);
+        }
+        self.listen_to_receivers();
+    }
+
+    /// What happened since.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// How often things happened.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How often datagrams were missing.
+    pub const fn repairs(&self) -> &endpoint::Counters {
+        self.endpoint.counters()
+    }
+
+    /// What may leave to the group, in bytes per second, if there is one ([rate-2]).
+    pub fn group_bytes_s(&self) -> Option<u64> {
+        self.endpoint.rate_bytes_s(GROUP)
+    }
+
+    /// Datagrams that were not taken, by reason.
+    pub const fn refusals(&self) -> &Refusals {
+        self.endpoint.refusals()
+    }
+
+    /// The keys.
+    pub const fn keys(&self) -> &Keys {
+        self.endpoint.keys()
+    }
+
+    /// Changes the keys ([pkt-3]).
+    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
+        self.endpoint.rekey(change)
+    }
+
+    // Below.
+
+    /// [chain-1] Hands on what came for others, in runs of one length. What finds no room waits.
+    fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> Left) -> ControlFlow<()> {
+        self.relayed.extend(self.endpoint.take_relayed());
+        // What waits longer than that comes too late to be of use.
+        let late = self.relayed.len().saturating_sub(RELAYED_MAX);
+        self.relayed.drain(..late);
+        while let Some(first) = self.relayed.front() {
+            let (to, segment_bytes) = (first.to, first.bytes.len());
+            let alike =
+                |one: &&endpoint::Outgoing| one.to == to && one.bytes.len() == segment_bytes;
+            let run = self.relayed.iter().take(RELAYED_AT_ONCE).take_while(alike);
+            let count = run.clone().count();
+            let bytes: Vec<u8> = run.flat_map(|one| &one.bytes).copied().collect();
+            let left = give(Outgoing {
+                to,
+                bytes: &bytes,
+                segment_bytes,
+            });
+            let gone = match left {
+                Left::Blocked(gone) => gone.min(count),
+                Left::All | Left::Dropped => count,
+            };
+            self.counters.relayed += gone as u64;
+            self.relayed.drain(..gone);
+            if let Left::Blocked(_) = left {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Where what is for all goes; `None`: to nobody.
+    fn to_all(&self) -> Option<To> {
+        match self.reach {
+            Reach::Each => None,
+            Reach::Group => Some(To::Group),
+            Reach::Chain => self.endpoint.first_of_chain().map(To::Node),
+        }
+    }
+
+    fn free_channel(&self) -> Option<u8> {
+        let last = u8::try_from(OWN_CHANNELS_MAX).expect("fits a header");
+        (GROUP + 1..=last).find(|channel| !self.undecided.contains_key(channel))
+    }
+
+    fn hears_group(&self, node: NodeId) -> bool {
+        let link = self.links.get(&node);
+        link.is_some_and(|link| link.one.is_up() && link.group.is_up())
+    }
+
+    fn push(&mut self, channel: u8, message: &[&[u8]], proposed_to: Option<Slot>) -> bool {
+        match self.endpoint.send_pieces(channel, message) {
+            Ok(sent) => {
+                let undecided = self.undecided.entry(channel).or_default();
+                if let Some(to) = proposed_to {
+                    undecided.sent(sent.first, to);
+                }
+                let free_to = undecided.decided(self.told.1, sent.end);
+                self.endpoint.release_to(channel, free_to);
+                if channel == GROUP {
+                    self.counters.frames_to_group += 1;
+                } else {
+                    self.counters.frames_to_one += 1;
+                }
+                true
+            }
+            Err(Cannot::Full | Cannot::TooLong | Cannot::Stopped) => {
+                self.counters.frames_refused += 1;
+                false
+            }
+        }
+    }
+
+    fn probe(&mut self, node: NodeId, now: Time) {
+        let nonce = (self.nonces)();
+        self.endpoint.probe(node, nonce, now);
+    }
+
+    fn probe_all(&mut self, now: Time) {
+        let introduced = self.links.values().filter(|link| link.introduced);
+        let nodes: Vec<NodeId> = introduced.map(|link| link.member.node).collect();
+        for node in &nodes {
+            self.probe(*node, now);
+        }
+        if self.reach != Reach::Each && !nodes.is_empty() {
+            let nonce = (self.nonces)();
+            self.endpoint.probe_group(nonce, now);
+        }
+        self.endpoint.tell_chain();
+        if self.reach == Reach::Chain {
+            let links = &self.links;
+            let hears = |node| links.get(&node).is_some_and(|link| link.group.is_up());
+            self.chain_changed |= self.chain.blame(hears, now);
+        }
+        let mut lost = false;
+        for link in self.links.values_mut() {
+            let node = link.member.node;
+            for (way, by_group) in [(&mut link.one, false), (&mut link.group, true)] {
+                if way.is_lost(now) {
+                    lost = true;
+                    self.events.push_back(Event::Down { node, by_group });
+                }
+            }
+        }
+        if lost {
+            self.listen_to_receivers();
+            self.chain_changed = true;
+        }
+    }
+
+    /// [chain-1] What is for all goes along those that are reached, in their order of now.
+    fn lay_chain(&mut self, now: Time) {
+        if !std::mem::take(&mut self.chain_changed) || self.reach != Reach::Chain {
+            return;
+        }
+        let reached = self.links.values().filter(|link| link.one.is_up());
+        let reached = reached.map(|link| link.member.node);
+        let voters = self.voters.as_ref();
+        let votes = |node| voters.is_none_or(|voters| voters.contains(&node));
+        if let Some(nodes) = self.chain.lay(self.me.node, reached, votes, now) {
+            self.endpoint.lay_chain(nodes);
+            let nonce = (self.nonces)();
+            self.endpoint.probe_group(nonce, now);
+        }
+    }
+
+    /// Makes something of what the endpoint has to say.
+    fn settle(&mut self, now: Time) {
+        // A message may name a number that lets the endpoint say more.
+        let mut spoke = BTreeSet::new();
+        loop {
+            let events = self.endpoint.take_events();
+            if events.is_empty() {
+                break;
+            }
+            for event in events {
+                self.on_event(event, &mut spoke, now);
+            }
+        }
+        // Only now is everything given out that the endpoint has done with.
+        for group in spoke {
+            // Who does not listen to the group waits for nothing.
+            let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
+            for frame in self.order.release(group.owner, done_to) {
+                self.give(group.owner, frame);
+            }
+        }
+    }
+
+    /// `spoke`: the group's channels of nodes whose messages may go on.
+    fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
+        match event {
+            endpoint::Event::Message { of, bytes, .. } => {
+                let group = ChannelName {
+                    channel: GROUP,
+                    ..of
+                };
+                spoke.insert(group);
+                if of == group {
+                    self.give(of.owner, bytes);
+                } else {
+                    self.on_message(group, &bytes, now);
+                }
+            }
+            endpoint::Event::GivenUp { of, numbers } => {
+                self.counters.given_up += numbers.end - numbers.start;
+                spoke.insert(ChannelName {
+                    channel: GROUP,
+                    ..of
+                });
+            }
+            endpoint::Event::Answered {
+                node,
+                rtt_us,
+                by_group,
+            } => {
+                self.on_answer(node, rtt_us, by_group, now);
+            }
+            // [rate-3] What was not sent never is; the replica hears of the ballot by its own means. What tails and
+            // reports say, the endpoint has taken.
+            endpoint::Event::Stopped(_)
+            | endpoint::Event::Told { .. }
+            | endpoint::Event::Introduced(_)
+            | endpoint::Event::Reported { .. } => {}
+        }
+    }
+
+    /// A message to this node alone; `group` is its sender's channel to the group.
+    fn on_message(&mut self, group: ChannelName, message: &[u8], now: Time) {
+        let Some((behind, frame)) = split(message) else {
+            return;
+        };
+        if behind.next > 0 {
+            self.endpoint.hear_next(group, behind.sent_to, now);
+        }
+        self.order.add(group.owner, behind.next, frame.to_vec());
+    }
+
+    fn give(&mut self, from: NodeId, bytes: Vec<u8>) {
+        if let Some(link) = self.links.get(&from) {
+            let from = link.member;
+            self.counters.frames_received += 1;
+            self.events.push_back(Event::Frame { from, bytes });
+        }
+    }
+
+    fn on_answer(&mut self, node: NodeId, rtt_us: u64, by_group: bool, now: Time) {
+        let Some(link) = self.links.get_mut(&node) else {
+            return;
+        };
+        let way: &mut Way = if by_group {
+            &mut link.group
+        } else {
+            &mut link.one
+        };
+        if way.answer(now, rtt_us) {
+            self.events.push_back(Event::Up {
+                node,
+                by_group,
+                rtt_us,
+            });
+            if by_group {
+                self.listen_to_receivers();
+            } else {
+                self.chain_changed = true;
+            }
+        }
+        let rtts = self.links.values().filter_map(|link| link.one.rtt_us());
+        if let Some(longest) = rtts.max() {
+            self.endpoint.set_rtt(longest);
+        }
+    }
+
+    /// [rate-2] Whose losses count for the group's rate, and who keeps what it hears there ([pkt-7]).
+    fn listen_to_receivers(&mut self) {
+        let receivers = self.links.values().filter(|link| link.group.is_up());
+        let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
+        if self.reach != Reach::Each {
+            self.endpoint.set_receivers(GROUP, &receivers);
+        }
+        let votes = |node: &NodeId| {
+            let voters = self.voters.as_ref();
+            voters.is_none_or(|voters| voters.contains(node))
+        };
+        let acceptors: Vec<NodeId> = receivers.into_iter().filter(votes).collect();
+        self.endpoint.set_acceptors(&acceptors);
+    }
+}
+
+/// Where a datagram goes, if what is for all goes there.
+fn resolve(to: To, all: Option<To>) -> Option<To> {
+    match to {
+        To::Group => all,
+        To::Node(_) => Some(to),
+    }
+}
+
+/// Longest frame that goes by packets: the plane puts a number before it.
+pub const FRAME_BYTES_MAX: usize = crate::limits::MESSAGE_BYTES_MAX - BEHIND_BYTES;

@@ -1,0 +1,11 @@
+//! Hostile frames, and hostile words of a ring: the corpus of the fuzz target `ethernet`, and mutations of it.
+
+mod slots;
+
+use crate::driver::{self, Seed};
+
+#[test]
+fn no_frame_of_a_segment_breaks_a_reader() {
+    let seeds: Vec<Seed> = slots::seeds(&crate::ethernet_samples::samples());
+    driver::run("ethernet", &seeds, 200_000, slots::check);
+}

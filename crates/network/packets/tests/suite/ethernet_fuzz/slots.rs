@@ -1,0 +1,74 @@
+//! What must hold for any bytes in a slot of the ring.
+
+use quorate_packets::ethernet::{
+    ETHER_TYPE, Mac, Refusal,
+    frame::{self, Frame, HEADER_BYTES},
+    slot::{self, Hears},
+};
+
+/// As the kernel fills slots: where the frame begins, and what kind of address it is for.
+const FRAME_AT: usize = 66;
+const AUDIENCE: usize = 42;
+const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
+
+/// Frames in slots.
+#[allow(dead_code, reason = "the fuzz target has the corpus")]
+pub(crate) fn seeds(frames: &[(&'static str, Vec<u8>)]) -> Vec<crate::driver::Seed> {
+    let numbered = frames.iter().zip(0..);
+    let seed = |((name, frame), number): (&(&'static str, Vec<u8>), usize)| crate::driver::Seed {
+        name: format!("{number:02}-{name}"),
+        bytes: slot(frame),
+    };
+    numbered.map(seed).collect()
+}
+
+fn slot(frame: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(frame.len()).expect("a frame");
+    let mut slot = vec![0; FRAME_AT];
+    let mut put = |at: usize, bytes: &[u8]| slot[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &1_u32.to_ne_bytes());
+    put(4, &length.to_ne_bytes());
+    put(8, &length.to_ne_bytes());
+    put(12, &(FRAME_AT as u16).to_ne_bytes());
+    put(AUDIENCE, &[2 * (frame[0] & 1)]);
+    slot.extend_from_slice(frame);
+    slot
+}
+
+/// As a slot, and as a frame in an honest one.
+pub(crate) fn check(bytes: &[u8]) {
+    let hears = |group| Hears {
+        ether_type: ETHER_TYPE,
+        group,
+    };
+    let alone = slot::read(bytes, &hears(None));
+    let joined = slot::read(bytes, &hears(Some(GROUP)));
+    // Who joined hears the group, and everything else alike.
+    match (alone, joined) {
+        (Err(Refusal::Elsewhere), Ok(frame)) => assert_eq!(frame.to, GROUP),
+        (alone, joined) => assert_eq!(alone, joined),
+    }
+    if let Ok(frame) = joined {
+        within(&frame, bytes);
+    }
+    let read = frame::read(bytes, ETHER_TYPE);
+    if let Ok(frame) = read {
+        within(&frame, bytes);
+        assert!(bytes[HEADER_BYTES..].starts_with(frame.datagram));
+    }
+    if !bytes.is_empty() {
+        let again = slot(bytes);
+        let hears = hears(read.ok().map(|frame| frame.to));
+        assert_eq!(slot::read(&again, &hears), read);
+    }
+}
+
+/// A frame that is read is written again as the same bytes, and is where it was.
+fn within(frame: &Frame<'_>, bytes: &[u8]) {
+    let length = u16::try_from(frame.datagram.len()).expect("a length of 16 bits");
+    assert!(length > 0);
+    let header = frame::header(frame.to, frame.from, ETHER_TYPE, length);
+    let whole = [&header, frame.datagram].concat();
+    let mut places = bytes.windows(whole.len());
+    assert!(places.any(|place| place == whole), "{frame:?}");
+}

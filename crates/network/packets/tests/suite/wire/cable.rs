@@ -1,0 +1,171 @@
+//! A network for one test, and patience that ends with a condition.
+
+use std::{env, process::Stdio, sync::OnceLock};
+
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Failed, Mac, Sent};
+use quorate_testbed::namespace::{self, ip};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+/// Set in the process of one test that is in a namespace.
+const INSIDE: &str = "QUORATE_ETHERNET_INSIDE";
+/// Of receive rings, unless a test is about them.
+pub(crate) const RECEIVE_BYTES: usize = 1 << 20;
+/// Addresses of the interfaces.
+pub(crate) const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
+pub(crate) const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
+
+/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+pub(crate) fn skip(what: &str, why: &str) {
+    let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+    assert!(!all, "{what} is not tested: {why}");
+    eprintln!("skipped: {what}: {why}");
+}
+
+/// Runs a test, of this name, in a process and a network namespace of its own.
+pub(crate) fn alone(name: &str, test: fn()) {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    if namespace::is_inside(INSIDE) {
+        stay_here();
+        return test();
+    }
+    let missing = MISSING.get_or_init(|| {
+        let why = namespace::missing("ip link add left type veth peer name right");
+        why.map(|why| why.to_string())
+    });
+    if let Some(why) = missing {
+        return skip(name, why);
+    }
+    let output = namespace::unshare()
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    // A name that no test has would be a success, too.
+    let ran = output.status.success() && said.contains("1 passed");
+    assert!(ran, "{name}: {}\n{said}", output.status);
+    for line in said.lines().filter(|line| line.starts_with("skipped: ")) {
+        eprintln!("{line}");
+    }
+}
+
+/// A cable keeps the order of what one processor sends, so this thread stays on one.
+fn stay_here() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+    let mut one = CpuSet::new();
+    one.set(first.unwrap());
+    sched_setaffinity(None, &one).unwrap();
+}
+
+/// Two interfaces, `left` and `right`, joined by a cable.
+pub(crate) fn lay() {
+    ip(&format!(
+        "link add left address {A} type veth peer name right address {B}"
+    ))
+    .unwrap();
+    ip("link set left up").unwrap();
+    ip("link set right up").unwrap();
+}
+
+/// A socket of the usual EtherType, without a group.
+pub(crate) fn bind(interface: &str) -> Ethernet {
+    Ethernet::bind(interface, ETHER_TYPE, None, RECEIVE_BYTES).unwrap()
+}
+
+/// Sockets at both ends of a cable over which frames go in both directions.
+pub(crate) fn pair() -> (Ethernet, Ethernet) {
+    lay();
+    let (mut a, mut b) = (bind("left"), bind("right"));
+    meet(&mut a, &mut b);
+    (a, b)
+}
+
+/// An interface that went up loses frames until the kernel has noticed; nothing waits afterwards.
+pub(crate) fn meet(a: &mut Ethernet, b: &mut Ethernet) {
+    reach(a, b);
+    reach(b, a);
+}
+
+/// Sends until it is heard.
+fn reach(from: &mut Ethernet, to: &mut Ethernet) {
+    for _ in 0..1000 {
+        assert_ne!(from.send(to.local(), b"hello", 5).unwrap(), Sent::TooLong);
+        wait_any(to, 10);
+        let mut heard = 0;
+        drain(to, |_, datagram| heard += usize::from(datagram == b"hello"));
+        if heard > 0 {
+            return;
+        }
+    }
+    panic!("{} does not hear {}", to.local(), from.local());
+}
+
+/// Waits until a socket is ready, or some milliseconds are over. What it is ready for.
+pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
+    let mut polled = [PollFd::new(socket, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: ms * 1_000_000,
+    };
+    poll(&mut polled, Some(&timeout)).unwrap();
+    polled[0].revents()
+}
+
+/// The same at any of its sockets.
+pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
+    let more: Vec<_> = socket.more_sockets().collect();
+    let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
+    polled.extend(more.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: ms * 1_000_000,
+    };
+    poll(&mut polled, Some(&timeout)).unwrap();
+}
+
+/// Takes all that is there; a ring has an end.
+pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
+    let ended = (0..1000).any(|_| socket.receive(&mut take).unwrap() == 0);
+    assert!(ended, "{} gives the same again and again", socket.local());
+}
+
+/// Waits for some datagrams: what arrived until then, from whom.
+pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
+    let mut heard = Vec::new();
+    for _ in 0..1000 {
+        drain(socket, |from, datagram| {
+            heard.push((from, datagram.to_vec()))
+        });
+        if heard.len() >= wanted {
+            break;
+        }
+        wait_any(socket, 10);
+    }
+    heard
+}
+
+/// Waits until a call says what went wrong.
+pub(crate) fn fails(socket: &mut Ethernet) -> Failed {
+    for _ in 0..1000 {
+        match socket.receive(|_, _| ()) {
+            Ok(0) => {
+                wait(socket, 10);
+            }
+            Ok(_) => {}
+            Err(failed) => return failed,
+        }
+    }
+    panic!("nothing went wrong");
+}
+
+/// Bytes that say where they belong.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at / 7 + at) as u8).collect()
+}

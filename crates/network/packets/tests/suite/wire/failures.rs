@@ -1,0 +1,150 @@
+//! What cannot be is said, with what to do; what passes is survived.
+
+use std::thread;
+
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Failed, Mac, Sent};
+use quorate_testbed::namespace::ip;
+use rustix::{
+    event::PollFlags,
+    io::Errno,
+    thread::{CapabilitySet, capabilities, set_capabilities},
+};
+
+use crate::wire::cable::{
+    A, B, RECEIVE_BYTES, alone, bind, fails, hear, lay, meet, pair, skip, wait,
+};
+
+fn refused(interface: &str, ether_type: u16, group: Option<Mac>) -> Failed {
+    let bound = Ethernet::bind(interface, ether_type, group, RECEIVE_BYTES);
+    bound.err().unwrap()
+}
+
+#[test]
+fn what_cannot_be_bound_says_why() {
+    alone("failures::what_cannot_be_bound_says_why", || {
+        lay();
+        for name in ["no-such-if", "a-name-of-16-byte", "", "../left", "left%d"] {
+            let failed = refused(name, ETHER_TYPE, None);
+            let text = format!("there is no interface {name}: ");
+            assert!(matches!(failed, Failed::Interface { .. }), "{failed}");
+            assert!(failed.to_string().starts_with(&text), "{failed}");
+        }
+        for ether_type in [0, 3, 0x05ff] {
+            let failed = refused("left", ether_type, None);
+            assert!(matches!(failed, Failed::NoEtherType(_)), "{failed}");
+        }
+        for address in [A, Mac::BROADCAST] {
+            let failed = refused("left", ETHER_TYPE, Some(address));
+            assert!(matches!(failed, Failed::NoGroup(_)), "{failed}");
+        }
+    });
+}
+
+#[test]
+fn an_interface_without_ethernet_is_refused() {
+    alone("failures::an_interface_without_ethernet_is_refused", || {
+        if let Err(why) = ip("tuntap add t mode tun") {
+            return skip("an interface without Ethernet", &why.to_string());
+        }
+        let failed = refused("t", ETHER_TYPE, None);
+        assert!(matches!(failed, Failed::NotEthernet { .. }), "{failed}");
+        // Loopback has no wire, but its frames.
+        ip("link set lo up").unwrap();
+        let mut lo = bind("lo");
+        assert_eq!(lo.send(lo.local(), b"loop", 4).unwrap(), Sent::All);
+        assert_eq!(hear(&mut lo, 1), [(Mac([0; 6]), b"loop".to_vec())]);
+    });
+}
+
+/// Rights belong to a thread: it ends, and nobody else misses them.
+#[test]
+fn without_the_right_it_says_which() {
+    let bind = || {
+        let mut rights = capabilities(None).unwrap();
+        rights.effective -= CapabilitySet::NET_RAW;
+        set_capabilities(None, rights).unwrap();
+        refused("lo", ETHER_TYPE, None)
+    };
+    let failed = thread::spawn(bind).join().unwrap();
+    if let Failed::Option { source, .. } = &failed
+        && source.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
+    {
+        return skip("missing rights", &failed.to_string());
+    }
+    assert!(matches!(failed, Failed::Rights { .. }), "{failed}");
+    assert!(failed.to_string().contains("setcap cap_net_raw+ep"));
+}
+
+/// What arrived before is taken first; then it is said, once by a call that receives, by each that sends; then it goes
+/// on, in its group, too.
+#[test]
+fn an_interface_that_is_down_comes_back() {
+    alone("failures::an_interface_that_is_down_comes_back", || {
+        lay();
+        let group = Mac([3, 0, 0, 0, 0, 9]);
+        let join = |name| Ethernet::bind(name, ETHER_TYPE, Some(group), RECEIVE_BYTES).unwrap();
+        let (mut a, mut b) = (join("left"), join("right"));
+        meet(&mut a, &mut b);
+        for _ in 0..3 {
+            assert_eq!(a.send(B, b"before", 6).unwrap(), Sent::All);
+            ip("link set right down").unwrap();
+            assert!(wait(&b, 999).contains(PollFlags::ERR));
+            assert_eq!(hear_one(&mut b), b"before");
+            let failed = fails(&mut b);
+            assert!(failed.passes(), "{failed}");
+            assert_eq!(
+                failed.to_string(),
+                "right is down: `ip link set right up`, and the socket goes on"
+            );
+            assert_eq!(b.receive(|_, _| ()).unwrap(), 0);
+            assert!(wait(&b, 0).is_empty());
+            for _ in 0..2 {
+                let failed = b.send(A, b"lost", 4).err().unwrap();
+                assert!(failed.passes(), "{failed}");
+            }
+            // The other end has no carrier: what it sends is lost, and until the kernel noticed it says so.
+            let sent = a.send(B, b"lost", 4).unwrap();
+            assert!(matches!(sent, Sent::All | Sent::Dropped(1)), "{sent:?}");
+            ip("link set right up").unwrap();
+            meet(&mut a, &mut b);
+            assert_eq!(a.send(group, b"group", 5).unwrap(), Sent::All);
+            assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+        }
+        // One that was never up is no other case.
+        ip("link set left down").unwrap();
+        let mut late = bind("left");
+        assert!(fails(&mut late).passes());
+        ip("link set left up").unwrap();
+        meet(&mut late, &mut b);
+    });
+}
+
+fn hear_one(socket: &mut Ethernet) -> Vec<u8> {
+    let mut heard = Vec::new();
+    let frames = socket.receive(|_, datagram| heard = datagram.to_vec());
+    assert_eq!(frames.unwrap(), 1);
+    heard
+}
+
+#[test]
+fn an_interface_that_is_removed_is_gone() {
+    alone("failures::an_interface_that_is_removed_is_gone", || {
+        let (mut a, mut b) = pair();
+        ip("link del left").unwrap();
+        for (socket, name) in [(&mut a, "left"), (&mut b, "right")] {
+            let failed = fails(socket);
+            assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
+            assert!(!failed.passes() && failed.to_string().starts_with(name));
+            for _ in 0..2 {
+                let failed = socket.send(A, b"lost", 4).err().unwrap();
+                assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
+            }
+        }
+        // One that has its name is another one.
+        lay();
+        let (mut new_a, mut new_b) = (bind("left"), bind("right"));
+        meet(&mut new_a, &mut new_b);
+        let failed = a.send(B, b"lost", 4).err().unwrap();
+        assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
+    });
+}

@@ -1,0 +1,209 @@
+//! What is sent arrives, and nothing else does.
+
+use std::process::Command;
+
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Mac, Refusal, Sent};
+use quorate_testbed::{namespace::ip, run::read};
+
+use crate::wire::cable::{A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, meet, pair, pattern};
+
+const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
+
+/// Also what Ethernet pads: the shortest datagram, and those around the shortest frame.
+#[test]
+fn datagrams_of_every_length_go_both_ways() {
+    alone("frames::datagrams_of_every_length_go_both_ways", || {
+        let (mut a, mut b) = pair();
+        assert_eq!((a.local(), b.local(), a.mtu()), (A, B, 1500));
+        for length in [1, 2, 43, 44, 45, 46, 1400, a.datagram_bytes_max()] {
+            let bytes = pattern(length);
+            assert_eq!(a.send(B, &bytes, 1500).unwrap(), Sent::All);
+            assert_eq!(hear(&mut b, 1), [(A, bytes.clone())]);
+            assert_eq!(b.send(A, &bytes, length).unwrap(), Sent::All);
+            assert_eq!(hear(&mut a, 1), [(B, bytes)]);
+        }
+        assert_eq!(a.refusals().sum() + b.refusals().sum(), 0);
+    });
+}
+
+/// A run is cut as its sender says, whether one call takes it or several do.
+#[test]
+fn a_run_arrives_as_its_datagrams() {
+    alone("frames::a_run_arrives_as_its_datagrams", || {
+        let (mut a, mut b) = pair();
+        for (segments, last) in [(1, 1), (2, 1400), (64, 1400), (64, 77), (65, 1), (200, 9)] {
+            let bytes = pattern((segments - 1) * 1400 + last);
+            assert_eq!(a.send(B, &bytes, 1400).unwrap(), Sent::All);
+            let heard: Vec<_> = hear(&mut b, segments)
+                .into_iter()
+                .map(|(_, one)| one)
+                .collect();
+            let lengths: Vec<_> = heard.iter().map(Vec::len).collect();
+            let expected: Vec<_> = bytes.chunks(1400).map(<[u8]>::len).collect();
+            assert_eq!(lengths, expected);
+            assert!(heard.concat() == bytes);
+        }
+        // No datagram is none.
+        assert_eq!(a.send(B, &[], 1400).unwrap(), Sent::All);
+        assert_eq!(a.send(B, b"x", 0).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, b"x".to_vec())]);
+        assert_eq!(b.lost().unwrap(), 0);
+    });
+}
+
+/// [pkt-4] Nothing is cut: one byte more than the MTU takes is refused where it is sent.
+#[test]
+fn what_is_too_long_is_refused() {
+    alone("frames::what_is_too_long_is_refused", || {
+        let (mut a, mut b) = pair();
+        let bytes = pattern(1499);
+        assert_eq!(a.send(B, &bytes, 1499).unwrap(), Sent::TooLong);
+        assert_eq!(a.send(B, &pattern(70_000), 70_000).unwrap(), Sent::TooLong);
+        assert_eq!(a.send(B, &pattern(70_000), 66_000).unwrap(), Sent::TooLong);
+        // It may become too long: the interface is asked each time.
+        ip("link set left mtu 1400").unwrap();
+        assert_eq!(a.send(B, &bytes, 1399).unwrap(), Sent::TooLong);
+        assert_eq!(a.send(B, &bytes[..1398], 1398).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, bytes[..1398].to_vec())]);
+    });
+}
+
+#[test]
+fn longer_frames_need_a_longer_mtu() {
+    alone("frames::longer_frames_need_a_longer_mtu", || {
+        let (mut old_a, mut old_b) = pair();
+        ip("link set left mtu 9000").unwrap();
+        ip("link set right mtu 9000").unwrap();
+        let (mut a, mut b) = (bind("left"), bind("right"));
+        assert_eq!((a.mtu(), a.datagram_bytes_max()), (9000, 8998));
+        meet(&mut old_a, &mut old_b);
+        hear(&mut b, 1);
+        let bytes = pattern(8998);
+        assert_eq!(a.send(B, &bytes, 8998).unwrap(), Sent::All);
+        assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
+        let end = (A, b"end".to_vec());
+        assert_eq!(hear(&mut b, 2), [(A, bytes), end.clone()]);
+        // A ring that was made for shorter frames does not give a part of one.
+        assert_eq!(hear(&mut old_b, 1), [end]);
+        assert_eq!(old_b.refusals().of(Refusal::Cut), 1);
+    });
+}
+
+/// A bridge with three cables; who joined hears the group, who did not does not, and nobody hears himself.
+#[test]
+fn a_group_reaches_all_who_joined() {
+    alone("frames::a_group_reaches_all_who_joined", || {
+        ip("link add br0 type bridge").unwrap();
+        ip("link set br0 up").unwrap();
+        for node in ["n1", "n2", "n3"] {
+            ip(&format!("link add {node} type veth peer name {node}-port")).unwrap();
+            ip(&format!("link set {node}-port master br0 up")).unwrap();
+            ip(&format!("link set {node} up")).unwrap();
+        }
+        let join =
+            |node, group| Ethernet::bind(node, ETHER_TYPE, Some(group), RECEIVE_BYTES).unwrap();
+        let mut members = ["n1", "n2", "n3"].map(|node| join(node, GROUP));
+        let (mut single, mut other) = (bind("n2"), join("n2", Mac([3, 0, 0, 0, 0, 8])));
+        let [one, two, three] = &mut members;
+        meet(one, two);
+        meet(one, three);
+        meet(two, three);
+        for socket in [&mut single, &mut other] {
+            drain(socket, |_, _| ());
+        }
+        let run = pattern(64 * 1000);
+        assert_eq!(one.send(GROUP, &run, 1000).unwrap(), Sent::All);
+        for member in [&mut *two, three] {
+            let heard = hear(member, 64);
+            assert!(heard.iter().all(|(from, _)| *from == one.local()));
+            let parts: Vec<_> = heard.into_iter().map(|(_, part)| part).collect();
+            assert!(parts.len() == 64 && parts.concat() == run);
+        }
+        // Everybody else hears only what comes behind it.
+        assert_eq!(two.send(one.local(), b"end", 3).unwrap(), Sent::All);
+        assert_eq!(hear(one, 1), [(two.local(), b"end".to_vec())]);
+        assert_eq!(one.send(two.local(), b"end", 3).unwrap(), Sent::All);
+        for socket in [two, &mut single, &mut other] {
+            assert_eq!(hear(socket, 1), [(one.local(), b"end".to_vec())]);
+        }
+        assert_eq!(single.refusals().of(Refusal::Elsewhere), 64);
+        assert_eq!(other.refusals().of(Refusal::Elsewhere), 64);
+    });
+}
+
+/// A cable carries every group. What a device lets through is what the kernel has in its list.
+#[test]
+fn a_group_is_joined_as_long_as_its_socket_is_open() {
+    alone(
+        "frames::a_group_is_joined_as_long_as_its_socket_is_open",
+        || {
+            lay();
+            let joined = || {
+                let list = read(Command::new("ip").args(["maddr", "show", "dev", "left"]));
+                list.unwrap().contains(&GROUP.to_string())
+            };
+            assert!(!joined());
+            let socket = Ethernet::bind("left", ETHER_TYPE, Some(GROUP), RECEIVE_BYTES);
+            assert!(joined());
+            drop(socket);
+            assert!(!joined());
+        },
+    );
+}
+
+/// Also where the interface hears everything.
+#[test]
+fn what_is_for_others_is_not_heard() {
+    alone("frames::what_is_for_others_is_not_heard", || {
+        let (mut a, mut b) = pair();
+        ip("link set right promisc on").unwrap();
+        let mut neighbour = Ethernet::bind("left", ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
+        assert_eq!(neighbour.send(B, b"type", 4).unwrap(), Sent::All);
+        assert_eq!(
+            a.send(Mac([2, 0, 0, 0, 0, 0xc]), b"c", 1).unwrap(),
+            Sent::All
+        );
+        assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
+        assert_eq!(a.send(Mac::BROADCAST, b"all", 3).unwrap(), Sent::All);
+        assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+        assert_eq!(b.refusals().of(Refusal::Elsewhere), 3);
+        // Of another EtherType the kernel shows nothing at all.
+        assert_eq!(b.refusals().sum(), 3);
+    });
+}
+
+/// A frame of a VLAN is what a socket of its EtherType sends, if its length is written where the tag belongs. So
+/// anything can be put into a frame here, and comes with a priority or a VLAN.
+#[test]
+fn hostile_frames_are_refused_and_priorities_taken() {
+    alone(
+        "frames::hostile_frames_are_refused_and_priorities_taken",
+        || {
+            let (_, mut b) = pair();
+            let mut tagged = Ethernet::bind("left", 0x8100, None, RECEIVE_BYTES).unwrap();
+            let mut send = |length: u16, data: &[u8], frame_bytes: usize| {
+                let (kind, length) = (ETHER_TYPE.to_be_bytes(), length.to_le_bytes());
+                let mut frame = [&kind[..], &length, data].concat();
+                frame.resize(frame_bytes, 0);
+                assert_eq!(tagged.send(B, &frame, frame_bytes).unwrap(), Sent::All);
+            };
+            // 48 bytes: priority 1, no VLAN; the rest is padding.
+            send(4, b"mine", 48);
+            assert_eq!(hear(&mut b, 1), [(A, b"mine".to_vec())]);
+            send(44, &[7; 44], 48);
+            assert_eq!(hear(&mut b, 1), [(A, vec![7; 44])]);
+            for length in [0, 45, 1498, u16::MAX] {
+                send(length, b"lies", 48);
+            }
+            // 49 bytes: VLAN 256, priority 1.
+            send(4, b"vlan", 49);
+            send(4, b"end.", 48);
+            assert_eq!(hear(&mut b, 1), [(A, b"end.".to_vec())]);
+            assert_eq!(b.refusals().of(Refusal::Length), 4);
+            let vlan = [Refusal::Vlan, Refusal::Elsewhere].map(|why| b.refusals().of(why));
+            assert_eq!(vlan.iter().sum::<u64>(), 1, "{vlan:?}");
+            assert_eq!(b.refusals().sum(), 5);
+        },
+    );
+}

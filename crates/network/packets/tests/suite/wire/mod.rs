@@ -1,0 +1,9 @@
+//! Frames on real interfaces: pairs of `veth` in a network namespace of each test. Where there are none, a skip is
+//! printed with its reason.
+
+mod cable;
+mod failures;
+mod frames;
+mod raw;
+mod rings;
+mod xdp;

@@ -1,0 +1,239 @@
+//! AF_XDP beside the packet socket: the same frames, and what happens when it is taken away.
+
+use std::process::Command;
+
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Mac, Mode, NoXdp, Refusal, Sent, Ways};
+use quorate_testbed::{namespace::ip, run::read};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::wire::cable::{
+    A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, meet, pattern, skip, wait,
+};
+
+const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
+const QUEUE_BYTES: usize = 1 << 20;
+
+/// The right end takes frames by AF_XDP; `None`, and a line that says why, if this kernel has none.
+fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
+    lay();
+    let mut a = bind("left");
+    let mut b = Ethernet::bind("right", ETHER_TYPE, Some(GROUP), RECEIVE_BYTES).unwrap();
+    match take(&mut b, Ways::Any) {
+        Ok(mode) => assert_eq!(mode, Mode::Copy, "veth has no other"),
+        Err(why @ (NoXdp::Rights { .. } | NoXdp::Lacks { .. })) => {
+            skip(what, &why.to_string());
+            return None;
+        }
+        Err(why) => panic!("{why}"),
+    }
+    meet(&mut a, &mut b);
+    Some((a, b))
+}
+
+/// A socket that is closed keeps its queue for a moment.
+fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, NoXdp> {
+    for _ in 0..500 {
+        match socket.use_xdp(QUEUE_BYTES, ways) {
+            Err(why) if why.passes() => drop(wait(socket, 10)),
+            tried => return tried,
+        }
+    }
+    socket.use_xdp(QUEUE_BYTES, ways)
+}
+
+/// Ready at one of the sockets of AF_XDP.
+fn is_ready(socket: &Ethernet, ms: i64) -> bool {
+    let sockets: Vec<_> = socket.more_sockets().collect();
+    let mut polled: Vec<_> = sockets
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: ms * 1_000_000,
+    };
+    poll(&mut polled, Some(&timeout)).unwrap() > 0
+}
+
+#[test]
+fn frames_of_any_length_come_and_go_by_xdp() {
+    alone("xdp::frames_of_any_length_come_and_go_by_xdp", || {
+        let Some((mut a, mut b)) = pair("AF_XDP") else {
+            return;
+        };
+        for length in [1, 2, 44, 45, 64, 1000, 1497, 1498] {
+            let bytes = pattern(length);
+            assert_eq!(a.send(B, &bytes, 1500).unwrap(), Sent::All);
+            assert!(is_ready(&b, 999), "{length}");
+            assert!(wait(&b, 0).is_empty(), "the packet socket has none");
+            assert_eq!(hear(&mut b, 1), [(A, bytes.clone())]);
+            assert_eq!(b.send(A, &bytes, length).unwrap(), Sent::All);
+            assert_eq!(hear(&mut a, 1), [(B, bytes)]);
+        }
+        // [pkt-4] Nothing is cut.
+        assert_eq!(b.send(A, &pattern(1499), 1499).unwrap(), Sent::TooLong);
+        // More than a call takes, and more than the rings have: each place is used several times.
+        let run = pattern(100 * 1400 + 7);
+        for _ in 0..50 {
+            assert_eq!(b.send(A, &run, 1400).unwrap(), Sent::All);
+            let heard = hear(&mut a, 101);
+            let bytes: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
+            assert!(bytes == run);
+            assert_eq!(a.send(B, &run, 1400).unwrap(), Sent::All);
+            let heard = hear(&mut b, 101);
+            let bytes: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
+            assert!(bytes == run);
+        }
+        assert_eq!((b.lost().unwrap(), b.refusals().sum()), (0, 0));
+        assert_eq!(b.mode(), Mode::Copy);
+    });
+}
+
+/// What is for others is counted and left, though the program does not look; what is of another kind passes.
+#[test]
+fn what_is_for_others_is_refused_and_other_kinds_pass() {
+    alone(
+        "xdp::what_is_for_others_is_refused_and_other_kinds_pass",
+        || {
+            let Some((mut a, mut b)) = pair("AF_XDP") else {
+                return;
+            };
+            let other = |name| Ethernet::bind(name, ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
+            let (mut left, mut right) = (other("left"), other("right"));
+            meet(&mut left, &mut right);
+            let refused = b.refusals().of(Refusal::Elsewhere);
+            for to in [
+                Mac([2, 0, 0, 0, 0, 0xc]),
+                Mac([3, 0, 0, 0, 0, 8]),
+                Mac::BROADCAST,
+            ] {
+                assert_eq!(a.send(to, b"other", 5).unwrap(), Sent::All);
+            }
+            assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
+            assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+            assert_eq!(b.refusals().of(Refusal::Elsewhere) - refused, 3);
+        },
+    );
+}
+
+#[test]
+fn a_full_ring_counts_what_is_lost_and_goes_on() {
+    alone("xdp::a_full_ring_counts_what_is_lost_and_goes_on", || {
+        let Some((mut a, mut b)) = pair("AF_XDP") else {
+            return;
+        };
+        let lost = b.lost().unwrap();
+        let sent = pattern(1024);
+        assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
+        let heard = hear(&mut b, 512);
+        assert_eq!(heard.len(), 512, "as many as its chunks");
+        assert_eq!(b.lost().unwrap() - lost, 512);
+        assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+    });
+}
+
+/// The interface belongs to one; it is free again when that one has gone, though the kernel takes a moment.
+#[test]
+fn the_second_is_refused_until_the_first_is_gone() {
+    alone("xdp::the_second_is_refused_until_the_first_is_gone", || {
+        let Some((mut a, b)) = pair("AF_XDP") else {
+            return;
+        };
+        let mut second = bind("right");
+        let refused = second.use_xdp(QUEUE_BYTES, Ways::Any).unwrap_err();
+        assert!(refused.passes(), "{refused}");
+        assert_eq!(second.mode(), Mode::Packet);
+        drop(b);
+        assert_eq!(take(&mut second, Ways::Any).unwrap(), Mode::Copy);
+        meet(&mut a, &mut second);
+    });
+}
+
+/// Where the device does not write the frames itself it is not taken unless somebody says so; nor where they do not fit.
+#[test]
+fn it_is_not_taken_where_it_would_be_no_gain() {
+    alone("xdp::it_is_not_taken_where_it_would_be_no_gain", || {
+        let Some((_a, b)) = pair("AF_XDP") else {
+            return;
+        };
+        drop(b);
+        let mut b = bind("right");
+        let refused = take(&mut b, Ways::ZeroCopy).unwrap_err();
+        assert!(matches!(refused, NoXdp::Copies { .. }), "{refused}");
+        ip("link set right mtu 9000").unwrap();
+        let mut long = bind("right");
+        let refused = long.use_xdp(QUEUE_BYTES, Ways::Any).unwrap_err();
+        assert!(matches!(refused, NoXdp::Mtu { mtu: 9000 }), "{refused}");
+    });
+}
+
+/// Whoever runs the machine may take the program away: frames go on the usual way.
+#[test]
+fn it_goes_on_without_a_program_that_was_taken_away() {
+    alone(
+        "xdp::it_goes_on_without_a_program_that_was_taken_away",
+        || {
+            let Some((mut a, mut b)) = pair("AF_XDP") else {
+                return;
+            };
+            let links = read(Command::new("bpftool").args(["link", "show"]));
+            let links = match links {
+                Ok(links) => links,
+                Err(why) => return skip("a program that is taken away", &why.to_string()),
+            };
+            let id = id_of_link(&links).expect("a link of this namespace");
+            read(Command::new("bpftool").args(["link", "detach", "id", &id])).unwrap();
+            assert_eq!(a.send(B, b"usual", 5).unwrap(), Sent::All);
+            assert_eq!(hear(&mut b, 1), [(A, b"usual".to_vec())]);
+            assert_eq!(b.mode(), Mode::Packet);
+            assert_eq!(b.more_sockets().count(), 0);
+            meet(&mut a, &mut b);
+        },
+    );
+}
+
+/// The link that has the program which `right` has.
+fn id_of_link(links: &str) -> Option<String> {
+    let shown = read(Command::new("ip").args(["link", "show", "right"])).unwrap();
+    let (_, rest) = shown.split_once("prog/xdp id ")?;
+    let program = rest.split_whitespace().next()?;
+    let of_program = format!("prog {program} ");
+    let line = links
+        .lines()
+        .find(|line| format!("{line} ").contains(&of_program))?;
+    Some(line.split(':').next()?.to_owned())
+}
+
+#[test]
+fn an_interface_that_is_down_comes_back() {
+    alone("xdp::an_interface_that_is_down_comes_back", || {
+        let Some((mut a, mut b)) = pair("AF_XDP") else {
+            return;
+        };
+        for _ in 0..3 {
+            ip("link set right down").unwrap();
+            let failed = b.send(A, b"lost", 4).err().unwrap();
+            assert!(failed.passes(), "{failed}");
+            ip("link set right up").unwrap();
+            // What was not sent may leave now.
+            drain_until_quiet(&mut b);
+            meet(&mut a, &mut b);
+            assert_eq!(b.mode(), Mode::Copy);
+            assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
+            assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+        }
+        ip("link del left").unwrap();
+        let gone = (0..1000).any(|_| {
+            wait(&b, 10);
+            b.receive(|_, _| ()).is_err_and(|failed| !failed.passes())
+        });
+        assert!(gone && b.mode() == Mode::Packet);
+    });
+}
+
+/// That it was down is said once.
+fn drain_until_quiet(socket: &mut Ethernet) {
+    while socket.receive(|_, _| ()).is_err() {}
+    drain(socket, |_, _| ());
+}

@@ -1,0 +1,422 @@
+//! Who may shake hands with whom, and that bytes arrive as they were given, however the network cuts them.
+
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use quorate_access::Who;
+use quorate_core::dice::Dice;
+use quorate_tls::{
+    ClientFiles, ClientTrust, Files, Trust, authority,
+    session::{Session, Taken},
+};
+
+/// An authority in this folder, and what node 1, node 2 and a client need.
+fn cluster(folder: &Path, name: &str) {
+    authority::init(folder, name, 30, false).expect("works");
+    for node in [1, 2] {
+        authority::node(folder, node, &["127.0.0.1".to_owned()], 30, false).expect("works");
+    }
+    authority::client(folder, "ann", 30, false).expect("works");
+}
+
+fn trust(folder: &Path) -> Trust {
+    Trust::load(Files::in_folder(folder)).expect("works")
+}
+
+/// Carries what one side has for the other, so many bytes at a time; what that one takes of it.
+fn carry(from: &mut Session, to: &mut Session, step: usize, got: &mut Vec<u8>) -> bool {
+    let mut bytes = Vec::new();
+    from.flush(&mut bytes).expect("works");
+    let mut into = [0; 1000];
+    for piece in bytes.chunks(step) {
+        to.room().extend_from_slice(piece);
+        while let Taken::Some(count) = to.take(&mut into) {
+            got.extend_from_slice(&into[..count]);
+        }
+    }
+    !bytes.is_empty()
+}
+
+/// Until neither has anything to say.
+fn converse(one: &mut Session, other: &mut Session, step: usize) -> (Vec<u8>, Vec<u8>) {
+    let (mut at_one, mut at_other) = (Vec::new(), Vec::new());
+    loop {
+        let said = carry(one, other, step, &mut at_other);
+        let answered = carry(other, one, step, &mut at_one);
+        if !said && !answered {
+            return (at_one, at_other);
+        }
+    }
+}
+
+/// Why the handshake failed, at whichever side found it first.
+fn refused(mut dials: Session, mut listens: Session) -> String {
+    converse(&mut dials, &mut listens, usize::MAX);
+    assert!(!listens.is_established(), "the one who came is let in");
+    assert_eq!((listens.node(), listens.who()), (None, Who::Nobody));
+    let why = listens.failure().or(dials.failure());
+    why.expect("it ends with a reason").to_owned()
+}
+
+#[test]
+fn two_nodes_of_a_cluster_prove_who_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let (one, two) = (
+        trust(&folder.path().join("node-1")),
+        trust(&folder.path().join("node-2")),
+    );
+    assert_eq!(one.own().to_string(), "node-1.orders.quorate.internal");
+    for node in [Some(1), None] {
+        let (mut dials, mut listens) = (two.peer_out(node), one.peer_in());
+        converse(&mut dials, &mut listens, 7);
+        assert!(dials.is_established() && listens.is_established());
+        assert_eq!((dials.node(), listens.node()), (Some(1), Some(2)));
+        assert_eq!(listens.who(), Who::Node(2));
+    }
+    let refusal = refused(two.peer_out(Some(3)), one.peer_in());
+    assert!(
+        refusal.contains("alert") || refusal.contains("name"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn bytes_arrive_as_they_were_given() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let (one, two) = (
+        trust(&folder.path().join("node-1")),
+        trust(&folder.path().join("node-2")),
+    );
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
+    for step in [1, 5, 1000, 16_384, usize::MAX] {
+        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+        assert_eq!(dials.seal(b"too early"), 0);
+        converse(&mut dials, &mut listens, step);
+        let (mut sealed, mut got) = (0, Vec::new());
+        while sealed < bytes.len() {
+            let count = dials.seal(&bytes[sealed..]);
+            assert!(count > 0, "there is room once the network took all");
+            sealed += count;
+            got.extend(converse(&mut dials, &mut listens, step).1);
+        }
+        assert!(got == bytes, "in steps of {step}");
+        // The other direction, after the last word of this one.
+        dials.finish();
+        assert_eq!(dials.seal(b"more"), 0);
+        converse(&mut dials, &mut listens, step);
+        assert_eq!(listens.take(&mut [0; 8]), Taken::Ended);
+        assert_eq!(listens.seal(b"an answer"), 9);
+        listens.finish();
+        assert_eq!(converse(&mut dials, &mut listens, step).0, b"an answer");
+        assert_eq!(dials.take(&mut [0; 8]), Taken::Ended);
+        assert_eq!((dials.failure(), listens.failure()), (None, None));
+    }
+}
+
+#[test]
+fn what_is_ahead_of_the_network_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let (one, two) = (
+        trust(&folder.path().join("node-1")),
+        trust(&folder.path().join("node-2")),
+    );
+    let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+    converse(&mut dials, &mut listens, usize::MAX);
+    let bytes = vec![1; 1 << 20];
+    let mut sealed = 0;
+    loop {
+        let count = dials.seal(&bytes[sealed..]);
+        sealed += count;
+        if count == 0 {
+            break;
+        }
+    }
+    assert!((32 << 10..=66 << 10).contains(&sealed), "{sealed}");
+    assert_eq!(
+        converse(&mut dials, &mut listens, usize::MAX).1.len(),
+        sealed
+    );
+}
+
+#[test]
+fn nobody_else_is_let_in_as_a_peer() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    cluster(&at("a"), "orders");
+    cluster(&at("b"), "orders");
+    let node = trust(&at("a/node-1"));
+    // Another authority that calls its cluster the same.
+    let stranger = trust(&at("b/node-2"));
+    refused(stranger.peer_out(Some(1)), node.peer_in());
+    // It trusts this cluster's authority, and has a certificate of its own.
+    fs::copy(at("a/ca.crt"), at("b/node-2/ca.crt")).unwrap();
+    let refusal = refused(trust(&at("b/node-2")).peer_out(Some(1)), node.peer_in());
+    assert!(refusal.starts_with("invalid peer certificate"), "{refusal}");
+    // A client of the cluster is no node, whatever its certificate is used as.
+    fs::copy(at("a/ca.crt"), at("a/client-ann/ca.crt")).unwrap();
+    let mut files = Files::in_folder(&at("a/node-2"));
+    (files.server_cert, files.server_key) =
+        (at("a/client-ann/client.crt"), at("a/client-ann/client.key"));
+    // Its key with the node's certificate does not pass for the node.
+    files.key = at("a/client-ann/client.key");
+    let error = Trust::load(files.clone()).unwrap_err();
+    assert!(error.to_string().contains("client.key"), "{error}");
+}
+
+#[test]
+fn another_cluster_of_the_same_authority_is_a_stranger() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    cluster(&at("a"), "orders");
+    cluster(&at("b"), "stock");
+    // One company, one authority for both: the names alone differ.
+    let node = trust(&at("a/node-1"));
+    for file in ["ca.crt", "ca.key"] {
+        fs::copy(at("b").join(file), at("c").join(file)).unwrap_or_else(|_| {
+            fs::create_dir_all(at("c")).unwrap();
+            fs::copy(at("b").join(file), at("c").join(file)).unwrap()
+        });
+    }
+    let both = [
+        fs::read(at("a/ca.crt")).unwrap(),
+        fs::read(at("b/ca.crt")).unwrap(),
+    ]
+    .concat();
+    fs::write(at("a/node-1/ca.crt"), &both).unwrap();
+    fs::write(at("b/node-2/ca.crt"), &both).unwrap();
+    assert!(node.reload().unwrap());
+    let refusal = refused(trust(&at("b/node-2")).peer_out(None), node.peer_in());
+    assert!(!refusal.is_empty());
+}
+
+#[test]
+fn clients_are_let_in_by_their_authority_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    cluster(&at("a"), "orders");
+    let node = trust(&at("a/node-1"));
+    let ann = ClientTrust::load(&ClientFiles::in_folder(&at("a/client-ann"))).unwrap();
+    let dial = |trust: &ClientTrust, host: &str| trust.session(host).unwrap();
+    let (mut dials, mut listens) = (dial(&ann, "127.0.0.1"), node.client_in());
+    converse(&mut dials, &mut listens, 100);
+    assert_eq!(
+        (listens.who(), listens.node()),
+        (Who::Client("ann".to_owned()), None)
+    );
+    // A host that the node's certificate does not name.
+    let refusal = refused(dial(&ann, "10.1.2.3"), node.client_in());
+    assert!(
+        refusal.contains("alert") || refusal.contains("name"),
+        "{refusal}"
+    );
+    // A node is let in, too, as what it is.
+    let two = ClientTrust::load(&ClientFiles::in_folder(&at("a/node-2"))).unwrap();
+    let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.client_in());
+    converse(&mut dials, &mut listens, 100);
+    assert_eq!((listens.who(), listens.node()), (Who::Node(2), Some(2)));
+    // A client of the same name of another authority.
+    cluster(&at("b"), "orders");
+    fs::copy(at("a/clients-ca.crt"), at("b/client-ann/clients-ca.crt")).unwrap();
+    let other = ClientTrust::load(&ClientFiles::in_folder(&at("b/client-ann"))).unwrap();
+    let refusal = refused(dial(&other, "127.0.0.1"), node.client_in());
+    assert!(refusal.starts_with("invalid peer certificate"), "{refusal}");
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    cluster(&at("a"), "orders");
+    // It ends with the second in which it was made.
+    authority::client(&at("a"), "ann", 0, true).unwrap();
+    let made = SystemTime::now();
+    while made.elapsed().unwrap_or_default() < Duration::from_millis(1100) {
+        thread::yield_now();
+    }
+    let ann = ClientTrust::load(&ClientFiles::in_folder(&at("a/client-ann"))).unwrap();
+    let refusal = refused(
+        ann.session("127.0.0.1").unwrap(),
+        trust(&at("a/node-1")).client_in(),
+    );
+    assert!(refusal.contains("expired"), "{refusal}");
+}
+
+#[test]
+fn authorities_are_exchanged_while_both_are_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    cluster(&at("a"), "orders");
+    let (one, two) = (trust(&at("a/node-1")), trust(&at("a/node-2")));
+    let meets = |dials: &Trust, listens: &Trust| {
+        let (mut dials, mut listens) = (dials.peer_out(None), listens.peer_in());
+        converse(&mut dials, &mut listens, usize::MAX);
+        listens.is_established()
+    };
+    assert!(!one.reload().unwrap(), "nothing has changed");
+    let before = one.expiries();
+    authority::init(&at("a"), "orders", 60, true).unwrap();
+    // Node 1 is certified anew; node 2 does not know the new authority yet.
+    authority::node(&at("a"), 1, &["127.0.0.1".to_owned()], 60, true).unwrap();
+    assert!(one.reload().unwrap());
+    assert_ne!(one.expiries(), before);
+    assert!(!meets(&one, &two));
+    // It hears of it, and keeps the certificate of the old one.
+    fs::copy(at("a/ca.crt"), at("a/node-2/ca.crt")).unwrap();
+    assert!(two.reload().unwrap());
+    assert!(meets(&one, &two) && meets(&two, &one));
+    // Nonsense in a file changes nothing.
+    fs::write(at("a/node-2/ca.crt"), "nonsense").unwrap();
+    let error = two.reload().unwrap_err();
+    assert!(
+        error.to_string().contains("ca.crt: no certificate in it"),
+        "{error}"
+    );
+    assert!(meets(&one, &two));
+}
+
+#[test]
+fn nonsense_on_the_network_ends_a_session_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let one = trust(&folder.path().join("node-1"));
+    for nonsense in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"*1\r\n$4\r\nPING\r\n",
+        &[0x16, 3, 1, 0xff, 0xff, 0],
+        &[0; 100],
+    ] {
+        let mut session = one.client_in();
+        session.room().extend_from_slice(nonsense);
+        assert_eq!(session.take(&mut [0; 10]), Taken::Failed);
+        assert!(session.failure().is_some());
+        assert_eq!(session.take(&mut [0; 10]), Taken::Failed, "it stays over");
+    }
+}
+
+/// Any byte of a conversation that was changed on its way ends it, and nothing wrong arrives.
+#[test]
+fn what_was_changed_on_its_way_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let (one, two) = (
+        trust(&folder.path().join("node-1")),
+        trust(&folder.path().join("node-2")),
+    );
+    // The first bytes, a type and a version, are of no meaning to this version.
+    for at in 3..80 {
+        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+        converse(&mut dials, &mut listens, usize::MAX);
+        dials.seal(b"a command of thirty-eight bytes, sealed");
+        let mut bytes = Vec::new();
+        dials.flush(&mut bytes).unwrap();
+        if at >= bytes.len() {
+            break;
+        }
+        bytes[at] ^= 1;
+        listens.room().extend_from_slice(&bytes);
+        let mut into = [0; 100];
+        let taken = listens.take(&mut into);
+        assert!(
+            !matches!(taken, Taken::Some(_)),
+            "byte {at} was changed: {taken:?}"
+        );
+    }
+}
+
+/// Bytes of strangers, near and far from what they should be: nobody is let in by them, and nothing breaks.
+#[test]
+fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let at = |name: &str| folder.path().join(name);
+    let (one, two) = (trust(&at("node-1")), trust(&at("node-2")));
+    let mut dice = Dice::new(11);
+    let (mut met, mut refused) = (0, 0);
+    for _ in 0..1500 {
+        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+        let spoiled = dice.below(5);
+        for flight in 0..6 {
+            let (from, to) = if flight % 2 == 0 {
+                (&mut dials, &mut listens)
+            } else {
+                (&mut listens, &mut dials)
+            };
+            let mut bytes = Vec::new();
+            from.flush(&mut bytes).unwrap();
+            if flight == spoiled && !bytes.is_empty() {
+                match dice.below(4) {
+                    0 => {
+                        let place = dice.below(bytes.len() as u64) as usize;
+                        bytes[place] ^= 1 << dice.below(8);
+                    }
+                    1 => bytes.truncate(dice.below(bytes.len() as u64) as usize),
+                    2 => {
+                        let place = dice.below(bytes.len() as u64) as usize;
+                        let piece = bytes[place..].to_vec();
+                        bytes.extend(piece);
+                    }
+                    _ => bytes = (0..200).map(|_| dice.below(256) as u8).collect(),
+                }
+            }
+            to.room().extend_from_slice(&bytes);
+            let mut into = [0; 64];
+            while let Taken::Some(count) = to.take(&mut into) {
+                assert!(count == 0, "nobody said anything");
+                if !to.holds_more() {
+                    break;
+                }
+            }
+        }
+        // Who is let in is who it says, whatever became of the bytes.
+        match listens.is_established() {
+            true => {
+                met += 1;
+                assert_eq!(listens.node(), Some(2));
+            }
+            false => refused += 1,
+        }
+    }
+    assert!(met > 50 && refused > 300, "{met} met, {refused} did not");
+}
+
+/// Files that somebody has damaged are refused with a reason, or are as good as before.
+#[test]
+fn damaged_files_break_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    cluster(folder.path(), "orders");
+    let own = folder.path().join("node-1");
+    let node = trust(&own);
+    let mut dice = Dice::new(12);
+    for file in [
+        "node.crt",
+        "node.key",
+        "ca.crt",
+        "server.crt",
+        "clients-ca.crt",
+    ] {
+        let whole = fs::read(own.join(file)).unwrap();
+        for _ in 0..100 {
+            let mut bytes = whole.clone();
+            let place = dice.below(bytes.len() as u64) as usize;
+            match dice.below(3) {
+                0 => bytes.truncate(place),
+                1 => bytes[place] = dice.below(256) as u8,
+                _ => bytes.extend_from_slice(&whole[place..]),
+            }
+            fs::write(own.join(file), &bytes).unwrap();
+            if let Err(bad) = node.reload() {
+                let said = bad.to_string();
+                assert!(said.contains(".crt") || said.contains(".key"), "{said}");
+            }
+        }
+        fs::write(own.join(file), &whole).unwrap();
+        node.reload().unwrap();
+    }
+}

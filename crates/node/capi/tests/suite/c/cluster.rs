@@ -1,0 +1,134 @@
+//! A cluster of the replicated table in C.
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::c::{build::Built, program::Program};
+
+/// Processes, one for each node; nodes are counted from 0 here.
+pub(crate) struct Cluster<'a> {
+    built: &'a Built,
+    folder: TempDir,
+    cluster: String,
+    listen: Vec<String>,
+    nodes: Vec<Option<Program>>,
+}
+
+/// The number in an answer `ok NUMBER`.
+pub(crate) fn number(answer: &str) -> u64 {
+    let number = answer
+        .strip_prefix("ok ")
+        .and_then(|number| number.parse().ok());
+    number.unwrap_or_else(|| panic!("not ok: {answer}"))
+}
+
+/// Addresses at which nobody listens.
+pub(crate) fn ports(count: usize) -> Vec<String> {
+    // All of them at once, so that no two are equal.
+    let ports: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .collect();
+    ports
+        .iter()
+        .map(|port| port.local_addr().expect("bound").to_string())
+        .collect()
+}
+
+impl<'a> Cluster<'a> {
+    /// So many nodes that nobody attaches to.
+    pub(crate) fn start(built: &'a Built, count: usize) -> Self {
+        Self::new(built, count, Vec::new())
+    }
+
+    /// The same, and programs can attach.
+    pub(crate) fn listening(built: &'a Built, count: usize) -> Self {
+        Self::new(built, count, ports(count))
+    }
+
+    fn new(built: &'a Built, count: usize, listen: Vec<String>) -> Self {
+        let peers = ports(count);
+        let members: Vec<String> = (1..)
+            .zip(&peers)
+            .map(|(node, at)| format!("{node}={at}"))
+            .collect();
+        let mut cluster = Self {
+            built,
+            folder: tempfile::tempdir().expect("a folder"),
+            cluster: members.join(","),
+            listen,
+            nodes: (0..count).map(|_| None).collect(),
+        };
+        (0..count).for_each(|node| cluster.restart_later(node));
+        (0..count).for_each(|node| cluster.wait_up(node));
+        cluster
+    }
+
+    fn data(&self, node: usize) -> PathBuf {
+        self.folder.path().join((node + 1).to_string())
+    }
+
+    /// Where programs attach.
+    pub(crate) fn listen_addresses(&self) -> Vec<String> {
+        self.listen.clone()
+    }
+
+    fn node(&mut self, node: usize) -> &mut Program {
+        self.nodes[node].as_mut().expect("runs")
+    }
+
+    /// Says a line to a node; its answer. What was not done since nobody serves it now, as around an election or a
+    /// start, is asked for again.
+    pub(crate) fn ask(&mut self, node: usize, line: &str) -> String {
+        let node = self.node(node);
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            node.write(line);
+            let answer = node.line();
+            if !answer.starts_with("error QUORATE_UNAVAILABLE") || Instant::now() > until {
+                return answer;
+            }
+        }
+    }
+
+    /// Kills a node without warning.
+    pub(crate) fn kill(&mut self, node: usize) {
+        self.node(node).kill();
+        self.nodes[node] = None;
+    }
+
+    /// Starts a node that does not run, and does not wait for it.
+    pub(crate) fn restart_later(&mut self, node: usize) {
+        let data = self.data(node);
+        let (number, data) = ((node + 1).to_string(), data.to_str().expect("a name"));
+        let mut arguments = vec![&*number, data, &*self.cluster];
+        arguments.extend(self.listen.get(node).map(|listen| &**listen));
+        self.nodes[node] = Some(Program::start(self.built, &arguments));
+    }
+
+    /// Waits until a node runs.
+    pub(crate) fn wait_up(&mut self, node: usize) {
+        assert_eq!(self.node(node).line(), format!("up {}", node + 1));
+    }
+
+    /// Starts a node again.
+    pub(crate) fn restart(&mut self, node: usize) {
+        self.restart_later(node);
+        self.wait_up(node);
+    }
+
+    /// Ends all of them well.
+    pub(crate) fn quit(&mut self) {
+        self.nodes
+            .iter_mut()
+            .flatten()
+            .for_each(|node| node.write("quit"));
+        for node in self.nodes.iter_mut().flatten() {
+            assert!(node.wait(Duration::from_secs(30)).success());
+        }
+    }
+}

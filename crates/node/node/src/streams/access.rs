@@ -1,0 +1,38 @@
+//! Who a client of byte streams is, and what it may do: by its certificate, by its password, or as somebody who has said
+//! nothing.
+
+use quorate_access::{Name, Role, Who};
+use quorate_replica::front::Failure;
+
+use crate::streams::{refusal::Refusal, shared::Cx};
+
+/// Who a client is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Login {
+    /// By its certificate.
+    pub(crate) who: Who,
+    /// By its password, which counts more.
+    pub(crate) user: Option<Name>,
+}
+
+impl Login {
+    pub(crate) const fn new(who: Who) -> Self {
+        Self { who, user: None }
+    }
+}
+
+impl Cx<'_> {
+    /// [access-2] Whether the client may do what takes this role, as things stand. Until that is known ([access-4]) it is told
+    /// to ask elsewhere, or later.
+    pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
+        let users = self.requests.users().ok_or(Failure::NoQuorum)?;
+        let user = login.user.as_ref().map(Name::as_str);
+        match users.role(&login.who, user) {
+            Some(role) if role >= needs => Ok(()),
+            _ => {
+                self.shared.forbidden += 1;
+                Err(Refusal::forbidden(login, needs))
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A connection, of whichever protocol its door speaks.
+
+use quorate_replica::{
+    front::{ConnectionId, Door, Endpoints},
+    stream_front::{StreamEvent, StreamTag},
+};
+
+use crate::streams::{
+    connection::Connection,
+    raw::Raw,
+    shared::{Cx, Shared},
+};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Client {
+    Framed(Connection),
+    Raw(Box<Raw>),
+}
+
+impl Client {
+    pub(crate) fn open(id: ConnectionId, ends: Endpoints, cx: &mut Cx<'_>) -> Self {
+        match ends.door {
+            Door::StreamsRaw => Self::Raw(Box::new(Raw::open(id, ends.who, cx))),
+            Door::Streams | Door::Commands => Self::Framed(Connection::new(id, ends.who)),
+        }
+    }
+
+    pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        match self {
+            Self::Framed(client) => client.receive(bytes, cx),
+            Self::Raw(client) => client.receive(bytes, cx),
+        }
+    }
+
+    /// The client has sent its last byte. Who frames says by frames what that means.
+    pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(_) => {}
+            Self::Raw(client) => client.half_closed(cx),
+        }
+    }
+
+    pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.answered(tag, event, cx),
+            Self::Raw(client) => client.answered(tag, event, cx),
+        }
+    }
+
+    pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.durable(position, cx),
+            Self::Raw(client) => client.durable(position, cx),
+        }
+    }
+
+    pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.ended(position, cx),
+            Self::Raw(client) => client.ended(cx),
+        }
+    }
+
+    /// A password that it gave was checked; no other protocol has any.
+    pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.judged(ticket, fits, cx),
+            Self::Raw(_) => {}
+        }
+    }
+
+    /// There is room in the output.
+    pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.feed(cx),
+            Self::Raw(_) => {}
+        }
+    }
+
+    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.look_for_room(cx),
+            Self::Raw(client) => client.look_for_room(cx),
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Framed(client) => client.is_full(),
+            Self::Raw(client) => client.is_full(),
+        }
+    }
+
+    pub(crate) fn ready(&self) -> bool {
+        match self {
+            Self::Framed(client) => client.ready(),
+            Self::Raw(client) => client.ready(),
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Self::Framed(client) => client.is_busy(),
+            Self::Raw(client) => client.is_busy(),
+        }
+    }
+
+    pub(crate) fn closing(&self) -> bool {
+        match self {
+            Self::Framed(client) => client.closing(),
+            Self::Raw(client) => client.closing(),
+        }
+    }
+
+    /// Why the connection is to be reset.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        match self {
+            Self::Framed(_) => None,
+            Self::Raw(client) => client.broken(),
+        }
+    }
+
+    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Framed(client) => client.output(),
+            Self::Raw(client) => client.output(),
+        }
+    }
+
+    /// Some of the output was sent.
+    pub(crate) fn sent(&mut self, shared: &mut Shared) {
+        match self {
+            Self::Framed(client) => client.sent(shared),
+            Self::Raw(client) => client.settle(shared),
+        }
+    }
+
+    /// Something happened.
+    pub(crate) fn settle(&mut self, shared: &mut Shared) {
+        match self {
+            Self::Framed(client) => client.settle(shared),
+            Self::Raw(client) => client.settle(shared),
+        }
+    }
+
+    pub(crate) fn unmark(&mut self) {
+        match self {
+            Self::Framed(client) => client.unmark(),
+            Self::Raw(client) => client.unmark(),
+        }
+    }
+
+    /// Memory that is counted; that of a raw connection is a few words.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Framed(client) => client.held_bytes(),
+            Self::Raw(_) => 0,
+        }
+    }
+
+    pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Framed(client) => client.let_go(cx),
+            Self::Raw(client) => client.let_go(cx),
+        }
+    }
+}

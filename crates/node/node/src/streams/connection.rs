@@ -1,0 +1,309 @@
+//! One client connection: what it asked for, and what it is being told.
+//!
+//! What arrives is in `input`, who it comes from in `login`, what the replica says in `events`; all change the one [`State`].
+
+mod events;
+mod input;
+mod login;
+
+use quorate_access::{Claim, Who};
+use quorate_core::value::StreamName;
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag};
+use quorate_stream::Name;
+use quorate_wire::streams::Answer;
+
+use crate::streams::{
+    access::Login,
+    reading::Reading,
+    refusal::Refusal,
+    shared::{Cx, Owner, Shared},
+};
+
+/// Most bytes of a stream that wait to be sent to one client.
+pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of one read of the replica: two wait to be sent, with the heads of their frames.
+const FETCH_BYTES_MAX: usize = OUTPUT_BYTES_MAX / 2 - 16;
+/// The same while connections hold more than [`HELD_BYTES_EASY`] together.
+const FETCH_BYTES_TIGHT: usize = 16 << 10;
+/// Readers hurry as long as all connections hold no more.
+const HELD_BYTES_EASY: usize = 128 << 20;
+/// A list goes on when no more waits to be sent.
+const LIST_BYTES_SOFT: usize = 32 << 10;
+/// Memory that a connection keeps for output although there is none.
+const IDLE_BYTES_MAX: usize = 128;
+
+/// A client connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    id: ConnectionId,
+    /// Who the client is; small, for there are many connections.
+    login: Box<Login>,
+    state: State,
+    output: Vec<u8>,
+    /// Bytes of a frame of data that are still to come.
+    data_left: usize,
+    /// Input was left over because an answer is owed.
+    has_left_over: bool,
+    /// Nothing more is taken; it closes when all is sent.
+    ending: bool,
+    marked: bool,
+    /// It is told when there is room to ask for more.
+    hungry: bool,
+    /// Memory that is counted.
+    counted: usize,
+}
+
+/// What a connection is doing.
+#[derive(Debug)]
+enum State {
+    /// It has not said hello.
+    Strange,
+    /// It may ask.
+    Idle {
+        /// It was a writer's until somebody ended the piece: what was sent before that was heard still comes.
+        ended: bool,
+    },
+    /// Its password is being checked; the ticket of the verdict.
+    Checking(u64, Box<Claim>),
+    /// It waits for one answer.
+    Asked(StreamTag, Asked),
+    Writing(Writing),
+    Reading(Box<Reading>),
+    /// It gets the streams behind this one.
+    Listing(Option<Name>),
+}
+
+/// What one answer is for.
+#[derive(Debug)]
+enum Asked {
+    Open,
+    Trim,
+    Remove,
+    Retain(Name),
+    Stat(Name),
+    List(Option<Name>),
+}
+
+/// A piece that is written.
+#[derive(Debug)]
+struct Writing {
+    piece: StreamName,
+    /// All bytes of the stream before this position are durable.
+    durable: u64,
+    /// The client has not been told that.
+    is_untold: bool,
+    /// There was no room for the next bytes.
+    full: bool,
+    /// The close was asked for.
+    closing: Option<StreamTag>,
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, who: Who) -> Self {
+        Self {
+            id,
+            login: Box::new(Login::new(who)),
+            state: State::Strange,
+            output: Vec::new(),
+            data_left: 0,
+            has_left_over: false,
+            ending: false,
+            marked: false,
+            hungry: false,
+            counted: 0,
+        }
+    }
+
+    /// Whether it takes input.
+    pub(crate) const fn ready(&self) -> bool {
+        match &self.state {
+            _ if self.ending || self.has_left_over => false,
+            State::Writing(writing) => !writing.full,
+            _ => true,
+        }
+    }
+
+    pub(crate) const fn closing(&self) -> bool {
+        self.ending
+    }
+
+    /// Whether the client is owed something. Not if it writes and does not close: once it has sent its
+    /// last byte, it has given up. Nor if it follows and has everything: it may wait forever.
+    pub(crate) fn is_busy(&self) -> bool {
+        match &self.state {
+            State::Strange | State::Idle { .. } => false,
+            State::Checking(..) | State::Asked(..) | State::Listing(_) => true,
+            State::Writing(writing) => writing.closing.is_some(),
+            State::Reading(reading) => !reading.is_waiting(),
+        }
+    }
+
+    /// What is to be sent. A durable position that was not told waits until the one before is sent, so
+    /// that however slow the client is, one waits.
+    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+        if self.output.is_empty()
+            && let State::Writing(writing) = &mut self.state
+            && std::mem::take(&mut writing.is_untold)
+        {
+            let position = writing.durable;
+            Answer::Durable { position }.encode(&mut self.output);
+        }
+        &mut self.output
+    }
+
+    const fn has_output(&self) -> bool {
+        match &self.state {
+            State::Writing(writing) if writing.is_untold => true,
+            _ => !self.output.is_empty(),
+        }
+    }
+
+    /// Some of the output was sent.
+    pub(crate) fn sent(&mut self, shared: &mut Shared) {
+        let room = match &self.state {
+            State::Reading(reading) => reading.is_sending() && self.room(shared) > 0,
+            State::Listing(_) => self.output.len() <= LIST_BYTES_SOFT,
+            _ => false,
+        };
+        if room && !self.hungry {
+            self.hungry = true;
+            shared.hungry.push(self.id);
+        }
+        self.recount(shared);
+        // What is left over waits for the socket, and the reactor knows that.
+        if self.output.is_empty() {
+            self.mark(shared);
+        }
+    }
+
+    /// Something happened: counts memory, and tells the reactor if there is something to send.
+    pub(crate) fn settle(&mut self, shared: &mut Shared) {
+        self.recount(shared);
+        self.mark(shared);
+    }
+
+    /// Counts the memory that is held now.
+    fn recount(&mut self, shared: &mut Shared) {
+        if self.output.is_empty() && !self.has_more() {
+            self.output.shrink_to(IDLE_BYTES_MAX);
+        }
+        let fetching = match &self.state {
+            State::Reading(reading) => reading.fetching(),
+            _ => 0,
+        };
+        // Room is taken when it is asked for: else many who ask at once would all find it free.
+        let held = self.output.capacity().max(self.output.len() + fetching);
+        shared.held_bytes = shared.held_bytes - self.counted + held;
+        self.counted = held;
+    }
+
+    fn mark(&mut self, shared: &mut Shared) {
+        if !self.marked && (self.ending || self.has_output()) {
+            self.marked = true;
+            shared.dirty.push_back(self.id);
+        }
+    }
+
+    /// Whether there will be much output soon.
+    const fn has_more(&self) -> bool {
+        match &self.state {
+            State::Reading(reading) => !reading.is_waiting(),
+            State::Listing(_) => true,
+            State::Strange
+            | State::Idle { .. }
+            | State::Checking(..)
+            | State::Asked(..)
+            | State::Writing(_) => false,
+        }
+    }
+
+    pub(crate) const fn unmark(&mut self) {
+        self.marked = false;
+    }
+
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.counted
+    }
+
+    /// For how many bytes of a stream there is room in the output; none before much of it was sent, so
+    /// that parts stay large.
+    const fn room(&self, shared: &Shared) -> usize {
+        let (most, unsent_max) = if shared.held_bytes <= HELD_BYTES_EASY {
+            (FETCH_BYTES_MAX, OUTPUT_BYTES_MAX - FETCH_BYTES_MAX)
+        } else {
+            (FETCH_BYTES_TIGHT, 0)
+        };
+        if self.output.len() > unsent_max {
+            return 0;
+        }
+        most
+    }
+
+    fn say(&mut self, answer: &Answer<'_>) {
+        answer.encode(&mut self.output);
+    }
+
+    /// The answer to what was asked: the client may ask again.
+    fn answer(&mut self, answer: &Answer<'_>) {
+        self.say(answer);
+        self.rest();
+    }
+
+    fn refuse(&mut self, refusal: impl Into<Refusal>) {
+        self.answer(&refusal.into().answer());
+    }
+
+    fn rest(&mut self) {
+        self.become_idle(false);
+    }
+
+    fn become_idle(&mut self, ended: bool) {
+        self.state = State::Idle { ended };
+        self.has_left_over = false;
+    }
+
+    /// One error, and nothing more is taken.
+    fn end(&mut self, refusal: impl Into<Refusal>, cx: &mut Cx<'_>) {
+        self.let_go(cx);
+        self.refuse(refusal);
+        self.ending = true;
+    }
+
+    /// The client is gone, or is not listened to any more.
+    pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
+        match std::mem::replace(&mut self.state, State::Strange) {
+            State::Strange | State::Idle { .. } | State::Listing(_) => {}
+            State::Checking(ticket, _) => cx.shared.desk.forget(ticket),
+            State::Asked(tag, Asked::Open) => cx.leave(tag, Owner::Opening),
+            State::Asked(tag, _) => cx.forget(tag),
+            State::Writing(Writing {
+                piece,
+                closing: Some(tag),
+                ..
+            }) => {
+                cx.shared.pieces.remove(&piece);
+                cx.leave(tag, Owner::Closing(piece));
+            }
+            State::Writing(Writing { piece, .. }) => cx.abandon(piece),
+            State::Reading(reading) => {
+                if let Some(tag) = reading.step.tag() {
+                    cx.forget(tag);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(
+            size_of::<Connection>() <= 144,
+            "{}",
+            size_of::<Connection>()
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! What a client says.
+
+use quorate_access::Role;
+use quorate_replica::stream_front::StreamTag;
+use quorate_stream::{BadName, How, Name, Retention, Writer};
+use quorate_wire::streams::{
+    Answer, Ask, Found, HEAD_BYTES, How as Said, Malformed, VERSION, decode_ask, head,
+};
+
+use super::{Asked, Connection, State};
+use crate::streams::{
+    reading::Reading,
+    refusal::Refusal,
+    shared::{Cx, Owner},
+};
+
+impl Connection {
+    /// Takes frames from `bytes` while it is their turn; gives how many bytes were used.
+    pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        let mut used = 0;
+        while !self.ending && used < bytes.len() {
+            match self.take(&bytes[used..], cx) {
+                0 => break,
+                more => used += more,
+            }
+        }
+        // Nothing is understood behind garbage.
+        if self.ending { bytes.len() } else { used }
+    }
+
+    /// Takes one frame, or a part of one with data; gives how many bytes were used, 0 if it is to come
+    /// again.
+    fn take(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        if self.data_left > 0 {
+            return self.data(&bytes[..bytes.len().min(self.data_left)], cx);
+        }
+        if self.owes_answer() {
+            self.has_left_over = true;
+            return 0;
+        }
+        match self.frame(bytes, cx) {
+            Ok(used) => used,
+            Err(malformed) => {
+                self.end(malformed, cx);
+                0
+            }
+        }
+    }
+
+    const fn owes_answer(&self) -> bool {
+        match &self.state {
+            State::Strange | State::Idle { .. } => false,
+            State::Writing(writing) => writing.closing.is_some(),
+            State::Checking(..) | State::Asked(..) | State::Reading(_) | State::Listing(_) => true,
+        }
+    }
+
+    fn frame(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> Result<usize, Malformed> {
+        match head(bytes)? {
+            Found::NeedMore(_) => Ok(0),
+            // Data is used as it comes.
+            Found::Frame(head, _) if head.is_data() => {
+                match &self.state {
+                    State::Writing(_) | State::Idle { ended: true } => self.data_left = head.length,
+                    _ => self.end(Refusal::out_of_order("data, and no stream is open"), cx),
+                }
+                Ok(HEAD_BYTES)
+            }
+            Found::Frame(..) => match decode_ask(bytes)? {
+                Found::NeedMore(_) => Ok(0),
+                Found::Frame(ask, used) => {
+                    self.asked(ask, cx);
+                    Ok(used)
+                }
+            },
+        }
+    }
+
+    /// The next bytes of the frame of data.
+    fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        if matches!(self.state, State::Writing(_))
+            && let Err(refusal) = cx.check(&self.login, Role::Writer)
+        {
+            self.end(refusal, cx);
+            return bytes.len();
+        }
+        let taken = match &mut self.state {
+            State::Writing(writing) => {
+                let piece = writing.piece;
+                let taken = cx.streams().map_or(0, |streams| {
+                    let room = streams.room(piece).min(bytes.len());
+                    streams.put(piece, &bytes[..room])
+                });
+                if taken < bytes.len() {
+                    writing.full = true;
+                    cx.shared.full.insert(self.id);
+                }
+                taken
+            }
+            // Void: the piece ended.
+            _ => bytes.len(),
+        };
+        self.data_left -= taken;
+        taken
+    }
+
+    fn asked(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
+        let out_of_order = match (&self.state, ask) {
+            (State::Strange, Ask::Hello { version }) => return self.greet(version, cx),
+            (State::Strange, _) => "the first frame is a hello",
+            (_, Ask::Hello { .. }) => "a second hello",
+            (State::Writing(_), Ask::Close { finish }) => return self.close(finish, cx),
+            (State::Writing(_), _) => "the connection writes a stream: close it first",
+            (State::Idle { ended: true }, Ask::Close { .. }) => return self.rest(),
+            (_, Ask::Close { .. }) => "a close, and no stream is open",
+            (_, Ask::Login { name, password }) => return self.log_in(name, password, cx),
+            _ => return self.request(ask, cx),
+        };
+        self.end(Refusal::out_of_order(out_of_order), cx);
+    }
+
+    fn greet(&mut self, theirs: u32, cx: &mut Cx<'_>) {
+        if theirs != VERSION {
+            return self.end(Refusal::version(theirs), cx);
+        }
+        let node = cx.requests.status().member.node;
+        let leader = cx.streams().ok().and_then(|streams| streams.leader());
+        let welcome = Answer::Welcome {
+            version: VERSION,
+            node,
+            leader: leader.unwrap_or_default(),
+        };
+        welcome.encode(&mut self.output);
+        self.rest();
+    }
+
+    fn close(&mut self, finish: bool, cx: &mut Cx<'_>) {
+        let State::Writing(writing) = &mut self.state else {
+            return;
+        };
+        let piece = writing.piece;
+        let owner = Owner::Connection(self.id);
+        match cx.ask(owner, |streams, tag| streams.close(tag, piece, finish)) {
+            Ok(tag) => writing.closing = Some(tag),
+            Err(failure) => {
+                cx.abandon(piece);
+                self.refuse(failure);
+            }
+        }
+    }
+
+    /// Something that is answered by itself.
+    fn request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
+        if let Err(refusal) = self.begin(ask, cx) {
+            self.refuse(refusal);
+        }
+    }
+
+    fn begin(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
+        cx.check(&self.login, needs(&ask))?;
+        let owner = Owner::Connection(self.id);
+        let look = |cx: &mut Cx<'_>| cx.ask(owner, |streams, tag| streams.look(tag));
+        let (tag, asked): (StreamTag, Asked) = match ask {
+            Ask::Open { how, writer, name } => {
+                let name = name.parse()?;
+                let (how, writer) = (opened_how(how), Writer(writer));
+                let tag = cx.ask(owner, |streams, tag| streams.open(tag, &name, how, writer))?;
+                (tag, Asked::Open)
+            }
+            Ask::Trim { before, name } => {
+                let name = name.parse()?;
+                let tag = cx.ask(owner, |streams, tag| streams.trim(tag, &name, before))?;
+                (tag, Asked::Trim)
+            }
+            Ask::Remove { name } => {
+                let name = name.parse()?;
+                let tag = cx.ask(owner, |streams, tag| streams.remove(tag, &name))?;
+                (tag, Asked::Remove)
+            }
+            Ask::Retain { keep, name } => {
+                let name: Name = name.parse()?;
+                let keep = Retention {
+                    bytes: keep.bytes,
+                    age_ms: keep.age_ms,
+                };
+                let tag = cx.ask(owner, |streams, tag| streams.retain(tag, &name, keep))?;
+                (tag, Asked::Retain(name))
+            }
+            Ask::Stat { name } => {
+                let name = name.parse()?;
+                (look(cx)?, Asked::Stat(name))
+            }
+            Ask::List { after } => {
+                let after = behind(after)?;
+                (look(cx)?, Asked::List(after))
+            }
+            Ask::Read {
+                from,
+                to,
+                follow,
+                name,
+            } => {
+                let name = name.parse()?;
+                let reading = Reading::new(name, from, to, follow, look(cx)?);
+                self.state = State::Reading(Box::new(reading));
+                return Ok(());
+            }
+            Ask::Hello { .. } | Ask::Login { .. } | Ask::Data(_) | Ask::Close { .. } => {
+                unreachable!("they have their own order")
+            }
+        };
+        self.state = State::Asked(tag, asked);
+        Ok(())
+    }
+}
+
+/// The role that may ask for this.
+const fn needs(ask: &Ask<'_>) -> Role {
+    match ask {
+        Ask::Stat { .. }
+        | Ask::List { .. }
+        | Ask::Read { .. }
+        | Ask::Hello { .. }
+        | Ask::Login { .. } => Role::Reader,
+        Ask::Open { .. }
+        | Ask::Data(_)
+        | Ask::Close { .. }
+        | Ask::Trim { .. }
+        | Ask::Remove { .. }
+        | Ask::Retain { .. } => Role::Writer,
+    }
+}
+
+/// Where a list begins.
+fn behind(after: &str) -> Result<Option<Name>, BadName> {
+    if after.is_empty() {
+        return Ok(None);
+    }
+    after.parse().map(Some)
+}
+
+const fn opened_how(said: Said) -> How {
+    match said {
+        Said::Create => How::Create,
+        Said::Append => How::Append,
+        Said::Takeover => How::Takeover,
+        Said::Continue => How::Continue,
+    }
+}

@@ -1,0 +1,54 @@
+//! Who a client says to be. Its password is checked by another thread; what comes behind waits until that is done.
+
+use quorate_access::{Claimed, NotChecked};
+use quorate_replica::front::Failure;
+use quorate_wire::streams::{Answer, Password};
+
+use super::{Connection, State};
+use crate::streams::{refusal::Refusal, shared::Cx};
+
+impl Connection {
+    /// Has a password checked.
+    pub(super) fn log_in(&mut self, name: &str, password: Password<'_>, cx: &mut Cx<'_>) {
+        let Some(users) = cx.requests.users() else {
+            return self.refuse(Failure::NoQuorum);
+        };
+        let claim = match Claimed::of(users, name.as_bytes()) {
+            // The default user needs no password.
+            Claimed::Granted => {
+                self.login.user = None;
+                return self.answer(&Answer::Known);
+            }
+            Claimed::Pointless => return self.wrong(cx),
+            Claimed::ToProve(claim) => claim,
+        };
+        match cx.shared.desk.check(self.id, &claim, password.0) {
+            Ok(ticket) => self.state = State::Checking(ticket, Box::new(claim)),
+            Err(why @ (NotChecked::Never | NotChecked::Busy)) => self.refuse(why),
+        }
+    }
+
+    /// Another thread says whether the password fits.
+    pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
+        match std::mem::replace(&mut self.state, State::Strange) {
+            State::Checking(waited, claim) if waited == ticket => {
+                // It takes requests again, whatever the verdict.
+                self.rest();
+                match claim.proved(cx.requests.users()).filter(|_| fits) {
+                    Some(user) => {
+                        self.login.user = Some(user);
+                        self.answer(&Answer::Known);
+                    }
+                    None => self.wrong(cx),
+                }
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// One that guesses has to connect again for each guess.
+    fn wrong(&mut self, cx: &mut Cx<'_>) {
+        cx.shared.wrong_passwords += 1;
+        self.end(Refusal::wrong_password(), cx);
+    }
+}

@@ -1,0 +1,259 @@
+//! All connections of streams' clients.
+
+use quorate_access::{Checker, Desk};
+use quorate_core::value::StreamName;
+use quorate_replica::{
+    front::{Completion, ConnectionId, Endpoints, Front, Refused, Requests},
+    stream_front::{StreamEvent, StreamTag},
+};
+use quorate_stream::Done;
+use rustc_hash::FxHashMap;
+
+use crate::streams::{
+    client::Client,
+    patient::Patient,
+    shared::{Cx, Owner, Shared},
+};
+
+/// The streams' front.
+#[derive(Debug, Default)]
+pub struct StreamFront {
+    connections: FxHashMap<ConnectionId, Client>,
+    shared: Shared,
+    patient: Patient,
+    /// For connections that are gone already.
+    nowhere: Vec<u8>,
+}
+
+impl StreamFront {
+    /// It checks passwords with this.
+    #[must_use]
+    pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
+        self.shared.desk = Desk::new(checker);
+        self
+    }
+
+    /// Lets a connection do something; `None` if it is gone.
+    fn with<T>(
+        &mut self,
+        connection: ConnectionId,
+        requests: &mut dyn Requests,
+        act: impl FnOnce(&mut Client, &mut Cx<'_>) -> T,
+    ) -> Option<T> {
+        let client = self.connections.get_mut(&connection)?;
+        let mut cx = Cx {
+            shared: &mut self.shared,
+            requests,
+        };
+        let done = act(client, &mut cx);
+        client.settle(&mut self.shared);
+        Some(done)
+    }
+
+    fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        // Of a request that was forgotten, or a second time: nobody waits for it.
+        let Some(owner) = self.shared.take(tag) else {
+            return;
+        };
+        match owner {
+            Owner::Connection(connection) | Owner::Follower(connection) => {
+                self.with(connection, requests, |client, cx| {
+                    client.answered(tag, event, cx);
+                });
+            }
+            Owner::Opening => {
+                if let StreamEvent::Done(_, Done::Opened { stream, .. }) = event {
+                    self.abandon(stream, requests);
+                }
+            }
+            Owner::Closing(piece) => {
+                if let StreamEvent::Failed(..) = event {
+                    self.abandon(piece, requests);
+                }
+            }
+        }
+    }
+
+    fn abandon(&mut self, piece: StreamName, requests: &mut dyn Requests) {
+        let mut cx = Cx {
+            shared: &mut self.shared,
+            requests,
+        };
+        cx.abandon(piece);
+    }
+}
+
+impl Front for StreamFront {
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+        if self.patient.is_needed(requests) {
+            return self.patient.wait(connection, ends);
+        }
+        let mut cx = Cx {
+            shared: &mut self.shared,
+            requests,
+        };
+        let mut client = Client::open(connection, ends, &mut cx);
+        client.settle(&mut self.shared);
+        self.connections.insert(connection, client);
+    }
+
+    fn received(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize {
+        if self.patient.has(connection) {
+            return 0;
+        }
+        self.with(connection, requests, |client, cx| client.receive(bytes, cx))
+            .unwrap_or(bytes.len())
+    }
+
+    fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        if !self.patient.end(connection) {
+            self.with(connection, requests, Client::half_closed);
+        }
+    }
+
+    fn ready(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.is_some_and(Client::ready)
+    }
+
+    /// Nothing is asked by other ways than [`Requests::streams`].
+    fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
+
+    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        match event {
+            StreamEvent::Done(tag, _)
+            | StreamEvent::Refused(tag, _)
+            | StreamEvent::Failed(tag, _)
+            | StreamEvent::Looked(tag)
+            | StreamEvent::Bytes(tag, _)
+            | StreamEvent::Nowhere(tag, _) => self.answered(tag, event, requests),
+            StreamEvent::Durable(piece, position) => {
+                if let Some(connection) = self.shared.pieces.get(&piece).copied() {
+                    self.with(connection, requests, |client, cx| {
+                        client.durable(position, cx);
+                    });
+                }
+            }
+            StreamEvent::Ended(piece, position) => {
+                if let Some(connection) = self.shared.pieces.get(&piece).copied() {
+                    self.with(connection, requests, |client, cx| {
+                        client.ended(position, cx);
+                    });
+                }
+            }
+        }
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        while let Some(connection) = self.shared.dirty.pop_front() {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.unmark();
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+        match self.connections.get_mut(&connection) {
+            Some(client) => client.output(),
+            None => {
+                self.nowhere.clear();
+                &mut self.nowhere
+            }
+        }
+    }
+
+    fn sent(&mut self, connection: ConnectionId) {
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.sent(&mut self.shared);
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.shared.held_bytes
+    }
+
+    fn refused(&self) -> Refused {
+        Refused {
+            forbidden: self.shared.forbidden,
+            wrong_passwords: self.shared.wrong_passwords,
+        }
+    }
+
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        let client = self.connections.get(&connection);
+        client.map_or(0, Client::held_bytes)
+    }
+
+    fn closing(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.map_or(!self.patient.has(connection), Client::closing)
+    }
+
+    fn broken(&self, connection: ConnectionId) -> Option<&str> {
+        self.connections.get(&connection)?.broken()
+    }
+
+    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.patient.leave(connection);
+        let Some(mut client) = self.connections.remove(&connection) else {
+            return;
+        };
+        self.shared.held_bytes -= client.held_bytes();
+        let mut cx = Cx {
+            shared: &mut self.shared,
+            requests,
+        };
+        client.let_go(&mut cx);
+    }
+
+    fn is_busy(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.map_or(self.patient.has(connection), Client::is_busy)
+    }
+
+    fn open_requests(&self) -> usize {
+        self.shared.open_requests()
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.len() + self.patient.count()
+    }
+
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        for (connection, waiting) in self.patient.take(requests) {
+            self.opened(connection, waiting.ends, requests);
+            if waiting.ended {
+                self.half_closed(connection, requests);
+            }
+        }
+        while let Some((ticket, connection, fits)) = self.shared.desk.verdict() {
+            self.with(connection, requests, |client, cx| {
+                client.judged(ticket, fits, cx);
+            });
+        }
+        for connection in std::mem::take(&mut self.shared.hungry) {
+            self.with(connection, requests, Client::feed);
+        }
+        // Room may be there for another reason than that bytes of this very piece became durable.
+        for connection in std::mem::take(&mut self.shared.full) {
+            let full = self.with(connection, requests, |client, cx| {
+                client.look_for_room(cx);
+                client.is_full()
+            });
+            if full == Some(true) {
+                self.shared.full.insert(connection);
+            }
+        }
+    }
+
+    fn is_eager(&self) -> bool {
+        !self.shared.hungry.is_empty() || !self.shared.dirty.is_empty()
+    }
+}

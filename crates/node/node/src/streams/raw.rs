@@ -1,0 +1,350 @@
+//! A connection to the raw port: bytes in, counts of newly durable bytes out, as the prototype of
+//! Zero-Copy Paxos has it.
+//!
+//! The stream is made when the client connects, and closed for good when it closes its half. Nothing but
+//! counts can be said here: what goes wrong is the reason of a reset.
+
+use quorate_access::{Role, Who};
+use quorate_core::value::StreamName;
+use quorate_replica::{
+    front::{ConnectionId, Failure},
+    stream_front::{StreamEvent, StreamTag},
+};
+use quorate_stream::{Denied, Done, How, Name, Writer};
+
+use crate::streams::{
+    access::Login,
+    shared::{Cx, Owner, Shared},
+};
+
+/// Most counts that wait to be sent to one client.
+const COUNTS_MAX: usize = 16;
+
+/// A raw connection.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    id: ConnectionId,
+    login: Login,
+    step: Step,
+    output: Vec<u8>,
+    /// All bytes of the stream before this position are durable.
+    durable: u64,
+    /// Before this one, and the client knows.
+    told: u64,
+    /// The client has sent its last byte.
+    ended: bool,
+    marked: bool,
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Step {
+    Opening(StreamTag),
+    Writing {
+        piece: StreamName,
+        /// There was no room for the next bytes.
+        full: bool,
+    },
+    Closing(StreamTag, StreamName),
+    /// The client gets its last counts, and no more.
+    Over,
+    /// It gets nothing more.
+    Broken(String),
+}
+
+impl Raw {
+    pub(crate) fn open(id: ConnectionId, who: Who, cx: &mut Cx<'_>) -> Self {
+        let mut raw = Self {
+            id,
+            login: Login::new(who),
+            step: Step::Over,
+            output: Vec::new(),
+            durable: 0,
+            told: 0,
+            ended: false,
+            marked: false,
+        };
+        raw.create(cx);
+        raw
+    }
+
+    /// Makes a stream of the first name that is free as far as this node knows.
+    fn create(&mut self, cx: &mut Cx<'_>) {
+        if let Err(refusal) = cx.check(&self.login, Role::Writer) {
+            self.step = Step::Broken(refusal.detail().to_owned());
+            return;
+        }
+        self.step = match self.order(cx) {
+            Ok(tag) => Step::Opening(tag),
+            Err(failure) => failed("open a stream", failure),
+        };
+    }
+
+    fn order(&self, cx: &mut Cx<'_>) -> Result<StreamTag, Failure> {
+        let own = cx.requests.status().member.node.0;
+        let number = next_number(own, cx)?;
+        let name = name_of(own, number);
+        // Nobody shows it again: it has to be another than that of any other stream of this name.
+        let moment = u128::from(cx.requests.wall_ms());
+        let client = u128::from(self.id.0 & u64::from(u32::MAX));
+        let writer = u128::from(own) << 96 | moment << 32 | client;
+        cx.ask(Owner::Connection(self.id), |streams, tag| {
+            streams.open(tag, &name, How::Create, Writer(writer))
+        })
+    }
+
+    /// Gives how many bytes were used: as many as there is room for.
+    pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+        if let Step::Writing { piece, .. } = self.step
+            && let Err(refusal) = cx.check(&self.login, Role::Writer)
+        {
+            cx.abandon(piece);
+            self.step = Step::Broken(refusal.detail().to_owned());
+            return bytes.len();
+        }
+        match &mut self.step {
+            Step::Opening(_) => 0,
+            Step::Writing { piece, full } => {
+                let taken = cx.streams().map_or(0, |streams| {
+                    let room = streams.room(*piece).min(bytes.len());
+                    streams.put(*piece, &bytes[..room])
+                });
+                if taken < bytes.len() {
+                    *full = true;
+                    cx.shared.full.insert(self.id);
+                }
+                taken
+            }
+            // Void.
+            Step::Closing(..) | Step::Over | Step::Broken(_) => bytes.len(),
+        }
+    }
+
+    pub(crate) const fn ready(&self) -> bool {
+        match &self.step {
+            Step::Opening(_) => false,
+            Step::Writing { full, .. } => !*full,
+            Step::Closing(..) | Step::Over | Step::Broken(_) => true,
+        }
+    }
+
+    /// The client has sent its last byte, and all are taken: the stream ends here.
+    pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
+        self.ended = true;
+        let Step::Writing { piece, .. } = self.step else {
+            return;
+        };
+        let owner = Owner::Connection(self.id);
+        self.step = match cx.ask(owner, |streams, tag| streams.close(tag, piece, true)) {
+            Ok(tag) => Step::Closing(tag, piece),
+            Err(failure) => {
+                cx.abandon(piece);
+                failed("close the stream", failure)
+            }
+        };
+    }
+
+    /// A request of this connection ended.
+    pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+        match self.step {
+            Step::Opening(asked) if asked == tag => self.opened(event, cx),
+            Step::Closing(asked, piece) if asked == tag => self.closed(piece, event, cx),
+            // It was for something that is over.
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+        match event {
+            StreamEvent::Done(_, Done::Opened { stream, at }) => {
+                cx.shared.pieces.insert(stream, self.id);
+                (self.durable, self.told) = (at, at);
+                self.step = Step::Writing {
+                    piece: stream,
+                    full: false,
+                };
+                if self.ended {
+                    self.half_closed(cx);
+                }
+            }
+            // This node was behind, or another connection was faster: now it knows.
+            StreamEvent::Refused(_, Denied::Exists) => self.create(cx),
+            StreamEvent::Refused(_, denied) => self.step = Step::Broken(denied.to_string()),
+            StreamEvent::Failed(_, failure) => self.step = failed("open a stream", failure),
+            _ => self.step = failed("open a stream", Failure::Unknown),
+        }
+    }
+
+    fn closed(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+        cx.shared.pieces.remove(&piece);
+        self.step = match event {
+            StreamEvent::Done(_, Done::Closed { at }) => {
+                self.durable = self.durable.max(at);
+                Step::Over
+            }
+            StreamEvent::Refused(_, denied) => Step::Broken(denied.to_string()),
+            other => {
+                cx.abandon(piece);
+                let failure = match other {
+                    StreamEvent::Failed(_, failure) => failure,
+                    _ => Failure::Unknown,
+                };
+                failed("close the stream", failure)
+            }
+        };
+    }
+
+    /// All below is durable.
+    pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
+        self.durable = self.durable.max(position);
+        self.look_for_room(cx);
+    }
+
+    /// Somebody else ended the piece: the client gets no more counts.
+    pub(crate) fn ended(&mut self, cx: &mut Cx<'_>) {
+        let piece = match self.step {
+            Step::Writing { piece, .. } => piece,
+            Step::Closing(tag, piece) => {
+                cx.forget(tag);
+                piece
+            }
+            Step::Opening(_) | Step::Over | Step::Broken(_) => return,
+        };
+        cx.shared.pieces.remove(&piece);
+        self.told = self.durable;
+        self.step = Step::Over;
+    }
+
+    /// Whether there is room for what was not taken.
+    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) {
+        if let Step::Writing { piece, full } = &mut self.step
+            && *full
+            && let Ok(streams) = cx.streams()
+        {
+            *full = streams.room(*piece) == 0;
+        }
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        matches!(self.step, Step::Writing { full: true, .. })
+    }
+
+    /// What is to be sent. What became durable meanwhile waits until that is done, so that however slow
+    /// the client is, few counts wait.
+    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+        if self.output.is_empty() {
+            for _ in 0..COUNTS_MAX {
+                let count = u32::try_from(self.durable - self.told).unwrap_or(u32::MAX);
+                if count == 0 || self.is_broken() {
+                    break;
+                }
+                self.output.extend_from_slice(&count.to_le_bytes());
+                self.told += u64::from(count);
+            }
+        }
+        &mut self.output
+    }
+
+    fn is_owed(&self) -> bool {
+        !self.is_broken() && (self.told < self.durable || !self.output.is_empty())
+    }
+
+    const fn is_broken(&self) -> bool {
+        matches!(self.step, Step::Broken(_))
+    }
+
+    /// Why the connection is to be reset.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        match &self.step {
+            Step::Broken(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn closing(&self) -> bool {
+        match self.step {
+            Step::Over => self.told == self.durable,
+            Step::Broken(_) => true,
+            Step::Opening(_) | Step::Writing { .. } | Step::Closing(..) => false,
+        }
+    }
+
+    /// Whether the client is owed something: not unless it has ended the stream.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self.step {
+            Step::Opening(_) | Step::Writing { .. } => self.ended,
+            Step::Closing(..) => true,
+            Step::Over => self.is_owed(),
+            Step::Broken(_) => false,
+        }
+    }
+
+    /// Something happened: tells the reactor if there is something to send, or to end.
+    pub(crate) fn settle(&mut self, shared: &mut Shared) {
+        if self.is_broken() {
+            self.output.clear();
+        }
+        if !self.marked && (self.is_owed() || self.closing()) {
+            self.marked = true;
+            shared.dirty.push_back(self.id);
+        }
+    }
+
+    pub(crate) const fn unmark(&mut self) {
+        self.marked = false;
+    }
+
+    /// The client is gone. Bytes that it sent may be decided still; the stream stays open unless its end
+    /// was asked for.
+    pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
+        match std::mem::replace(&mut self.step, Step::Over) {
+            Step::Opening(tag) => cx.leave(tag, Owner::Opening),
+            Step::Writing { piece, .. } => cx.abandon(piece),
+            Step::Closing(tag, piece) => {
+                cx.shared.pieces.remove(&piece);
+                cx.leave(tag, Owner::Closing(piece));
+            }
+            Step::Over | Step::Broken(_) => {}
+        }
+    }
+}
+
+fn failed(what: &str, failure: Failure) -> Step {
+    let why = match failure {
+        Failure::NoQuorum => "no leader was found in time",
+        Failure::Stopping => "the node is stopping",
+        Failure::Unavailable => "this node cannot serve byte streams at the moment",
+        Failure::Busy | Failure::Stale | Failure::Overtaken => "the node has too much to do",
+        Failure::Unknown
+        | Failure::TooBig
+        | Failure::NoSession
+        | Failure::ReplyForgotten
+        | Failure::SessionFull => "it may have been done, or may yet be",
+    };
+    Step::Broken(format!("cannot {what}: {why}"))
+}
+
+fn name_of(own: u32, number: u64) -> Name {
+    let name = format!("raw-{own}-{number}");
+    name.parse().expect("letters, digits and dashes")
+}
+
+/// Behind all numbers that this node gave, as far as its table has them and it remembers.
+fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
+    let prefix = format!("raw-{own}-");
+    let first: Name = prefix.parse().expect("letters, digits and dashes");
+    let mut next = 1;
+    cx.streams()?.infos(Some(&first), &mut |info| {
+        let Some(rest) = info.name.as_str().strip_prefix(&prefix) else {
+            return false;
+        };
+        // Users may choose such names, and a number behind which none comes.
+        let number = rest.parse::<u32>().ok().map(u64::from);
+        next = number.map_or(next, |number| next.max(number + 1));
+        true
+    });
+    // Others may have been asked for, and are not there yet.
+    let number = next.max(cx.shared.raw_behind);
+    cx.shared.raw_behind = number + 1;
+    Ok(number)
+}

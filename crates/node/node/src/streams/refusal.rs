@@ -1,0 +1,232 @@
+//! Why something is not done, as a client is told.
+
+use std::borrow::Cow;
+
+use quorate_access::{NotChecked, Role, Who};
+use quorate_replica::front::Failure;
+use quorate_stream::{BadName, Denied, table::Nowhere};
+use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
+
+use crate::streams::access::Login;
+
+/// What [`Answer::Error`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: Code,
+    position: u64,
+    detail: Cow<'static, str>,
+    hint: &'static str,
+}
+
+impl Refusal {
+    const fn of(code: Code, detail: &'static str, hint: &'static str) -> Self {
+        Self {
+            code,
+            position: 0,
+            detail: Cow::Borrowed(detail),
+            hint,
+        }
+    }
+
+    pub(crate) const fn out_of_order(detail: &'static str) -> Self {
+        Self::of(
+            Code::OutOfOrder,
+            detail,
+            "docs/spec/streams-client.md has the order of frames",
+        )
+    }
+
+    pub(crate) fn version(theirs: u32) -> Self {
+        Self {
+            detail: format!("this node speaks version {VERSION}, not {theirs}").into(),
+            ..Self::of(Code::Version, "", "use a client of the node's release")
+        }
+    }
+
+    pub(crate) const fn unknown() -> Self {
+        Self::of(
+            Code::Unknown,
+            "there is no such stream",
+            "`quorate stream ls` shows all",
+        )
+    }
+
+    pub(crate) fn forbidden(login: &Login, needs: Role) -> Self {
+        let who = match (&login.user, &login.who) {
+            (Some(name), _) => format!("{name}, by its password,"),
+            (None, Who::Client(name)) => format!("{name}, by its certificate,"),
+            (None, _) => "who has not proved to be a user".to_owned(),
+        };
+        Self {
+            detail: format!("{who} may not do what a {needs} may").into(),
+            ..Self::of(
+                Code::Forbidden,
+                "",
+                "an admin says who may: `quorate user set NAME --role ROLE`",
+            )
+        }
+    }
+
+    pub(crate) const fn wrong_password() -> Self {
+        Self::of(
+            Code::WrongPassword,
+            "no user has this name and password",
+            "`quorate user list` shows who there is, and who has a password",
+        )
+    }
+
+    pub(crate) const fn replaced() -> Self {
+        Self::of(
+            Code::Unknown,
+            "the stream was removed meanwhile",
+            "what was sent of it is whole up to here",
+        )
+    }
+
+    pub(crate) fn trimmed(start: u64) -> Self {
+        Self {
+            position: start,
+            detail: format!("the stream starts at position {start}: what is before is forgotten")
+                .into(),
+            ..Self::of(Code::Trimmed, "", "read from there")
+        }
+    }
+
+    pub(crate) fn behind_end(end: u64) -> Self {
+        Self {
+            position: end,
+            detail: format!("the stream ends at position {end}").into(),
+            ..Self::of(Code::BehindEnd, "", "choose a position up to there")
+        }
+    }
+
+    /// What happened, for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(crate) fn answer(&self) -> Answer<'_> {
+        Answer::Error {
+            code: self.code.number(),
+            position: self.position,
+            detail: &self.detail,
+            hint: self.hint,
+        }
+    }
+}
+
+impl From<NotChecked> for Refusal {
+    fn from(why: NotChecked) -> Self {
+        match why {
+            NotChecked::Never => Self::of(
+                Code::Unavailable,
+                "this node checks no passwords",
+                "ask another node, or use a certificate",
+            ),
+            NotChecked::Busy => Self::of(
+                Code::Busy,
+                "too many passwords are being checked",
+                "try again in a moment",
+            ),
+        }
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Self {
+        Self {
+            detail: format!("this is no frame of a client of byte streams: {malformed}").into(),
+            ..Self::of(
+                Code::Malformed,
+                "",
+                "this port is for byte streams (--stream); commands go to another",
+            )
+        }
+    }
+}
+
+impl From<BadName> for Refusal {
+    fn from(bad: BadName) -> Self {
+        Self {
+            detail: bad.to_string().into(),
+            ..Self::of(Code::Name, "", "choose another name")
+        }
+    }
+}
+
+impl From<Nowhere> for Refusal {
+    fn from(nowhere: Nowhere) -> Self {
+        match nowhere {
+            Nowhere::Unknown => Self::unknown(),
+            Nowhere::Trimmed { start } => Self::trimmed(start),
+            Nowhere::BehindEnd { end, .. } => Self::behind_end(end),
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        let (code, hint) = match denied {
+            Denied::Unknown => return Self::unknown(),
+            Denied::BehindEnd { end } => return Self::behind_end(end),
+            Denied::Exists => (
+                Code::Exists,
+                "append to it, resume it, or choose another name",
+            ),
+            Denied::Finished => (Code::Finished, "choose another name"),
+            Denied::InUse => (
+                Code::InUse,
+                "wait until it is closed, or take it over, which ends the other writer for good",
+            ),
+            Denied::Fenced => (
+                Code::Fenced,
+                "nothing that this writer sends is appended any more",
+            ),
+            Denied::TooManyStreams => (Code::TooManyStreams, "remove some"),
+            Denied::TooManyPieces => (Code::TooManyPieces, "trim it, or choose another name"),
+            // The owner names the piece and makes the command: a later try makes another.
+            Denied::Malformed | Denied::Reused => (Code::Unavailable, "try again"),
+        };
+        Self {
+            detail: denied.to_string().into(),
+            ..Self::of(code, "", hint)
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        let (code, detail, hint) = match failure {
+            Failure::Busy | Failure::Stale | Failure::Overtaken => (
+                Code::Busy,
+                "the node has too much to do; nothing was done",
+                "try again in a moment",
+            ),
+            Failure::NoQuorum => (
+                Code::NoQuorum,
+                "no leader was found in time; nothing was done",
+                "`quorate status` shows which nodes are missing",
+            ),
+            Failure::Stopping => (
+                Code::Stopping,
+                "the node is stopping; nothing was done",
+                "ask another node",
+            ),
+            Failure::Unavailable => (
+                Code::Unavailable,
+                "this node cannot serve byte streams at the moment; nothing was done",
+                "ask another node",
+            ),
+            Failure::Unknown
+            | Failure::TooBig
+            | Failure::NoSession
+            | Failure::ReplyForgotten
+            | Failure::SessionFull => (
+                Code::Uncertain,
+                "it may have been done, or may yet be",
+                "look at the stream before trying again",
+            ),
+        };
+        Self::of(code, detail, hint)
+    }
+}

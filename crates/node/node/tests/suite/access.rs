@@ -1,0 +1,377 @@
+//! What clients may do: by their certificates or passwords, and as long as they may.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use quorate_access::{Checker, Command, Password, Role, Who};
+use quorate_node::streams::StreamFront;
+use quorate_replica::front::{ConnectionId, Door, Front as _};
+use quorate_wire::streams::{self, Ask, How, VERSION};
+
+use crate::node::Node;
+
+fn set(node: &mut Node<StreamFront>, name: &str, role: Role) {
+    let command = Command::Set {
+        name: name.to_owned(),
+        role: Some(role),
+        password: Password::None,
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&command.encode()).unwrap();
+}
+
+fn client(node: &mut Node<StreamFront>, name: &str) -> ConnectionId {
+    let id = node.at_as(Door::Streams, Who::Client(name.to_owned()));
+    node.say(id, Ask::Hello { version: VERSION });
+    assert!(node.hear(id)[0].starts_with("Welcome"));
+    id
+}
+
+fn open(name: &str) -> Ask<'_> {
+    Ask::Open {
+        how: How::Create,
+        writer: 1,
+        name,
+    }
+}
+
+const READ: Ask<'_> = Ask::Read {
+    from: 0,
+    to: u64::MAX,
+    follow: true,
+    name: "s",
+};
+
+fn guarded() -> Node<StreamFront> {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    for (name, role) in [
+        ("ann", Role::Admin),
+        ("bob", Role::Reader),
+        ("web", Role::Writer),
+    ] {
+        set(&mut node, name, role);
+    }
+    node
+}
+
+/// [access-1]
+#[test]
+fn readers_read_and_only_writers_change_anything() {
+    let mut node = guarded();
+    let asks = || {
+        [
+            (Role::Reader, Ask::Stat { name: "s" }),
+            (Role::Reader, Ask::List { after: "" }),
+            (Role::Writer, open("t")),
+            (
+                Role::Writer,
+                Ask::Trim {
+                    before: 0,
+                    name: "s",
+                },
+            ),
+            (Role::Writer, Ask::Remove { name: "s" }),
+        ]
+    };
+    for (who, role) in [
+        ("eve", None),
+        ("bob", Some(Role::Reader)),
+        ("web", Some(Role::Writer)),
+    ] {
+        for (needs, ask) in asks() {
+            let id = client(&mut node, who);
+            node.say(id, ask);
+            node.settle();
+            let heard = node.hear(id);
+            let refused = heard[0].starts_with("error forbidden");
+            assert_eq!(refused, role < Some(needs), "{who}: {heard:?}");
+        }
+    }
+    // A connection that was refused goes on, and what it may do it does.
+    let id = client(&mut node, "bob");
+    node.say(id, open("u"));
+    node.say(id, Ask::List { after: "" });
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+    assert!(heard.len() > 1, "{heard:?}");
+}
+
+/// [access-2]
+#[test]
+fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
+    let mut node = guarded();
+    let writer = client(&mut node, "web");
+    node.say(writer, open("t"));
+    node.settle();
+    assert_eq!(node.hear(writer), ["Opened { position: 0 }"]);
+    node.say(writer, Ask::Data(b"abc"));
+    set(&mut node, "web", Role::Reader);
+    node.say(writer, Ask::Data(b"def"));
+    node.settle();
+    let heard = node.hear(writer);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+    assert_eq!(node.played.abandoned.len(), 1, "its piece is left");
+    let ann = client(&mut node, "ann");
+    node.say(ann, Ask::Stat { name: "t" });
+    node.settle();
+    let heard = node.hear(ann);
+    assert!(
+        heard[0].starts_with("t [0, 3) "),
+        "what was sent before stays, and no more: {heard:?}"
+    );
+
+    let mut node = guarded();
+    let reader = client(&mut node, "bob");
+    let gone = Command::Remove {
+        name: "bob".to_owned(),
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&gone.encode()).unwrap();
+    node.say(reader, READ);
+    node.settle();
+    let heard = node.hear(reader);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+}
+
+#[test]
+fn the_raw_port_is_for_writers() {
+    let mut node = guarded();
+    for who in [Who::Nobody, Who::Client("bob".to_owned())] {
+        let id = node.at_as(Door::StreamsRaw, who);
+        node.settle();
+        let why = node.resets.pop().expect("it is reset");
+        assert!(why.contains("may not do what a writer may"), "{why}");
+        let _ = id;
+    }
+    node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.settle();
+    assert_eq!(node.resets, [""; 0]);
+}
+
+/// [access-4] Whoever comes before it is known who may do what waits, with all that was said, and not for ever.
+#[test]
+fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
+    let mut node = guarded();
+    let known = node.played.users.take();
+    let framed = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
+    node.say(framed, Ask::Hello { version: VERSION });
+    node.say(framed, Ask::Stat { name: "s" });
+    let raw = node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.settle();
+    assert_eq!(node.hear(framed), [""; 0]);
+    assert!(node.front.is_busy(framed) && !node.front.closing(framed));
+    assert!(!node.front.ready(framed) && !node.front.closing(raw));
+    node.played.users = known;
+    node.settle();
+    let heard = node.hear(framed);
+    assert!(
+        heard[0].starts_with("Welcome") && heard[1].starts_with("s [0, 3) "),
+        "{heard:?}"
+    );
+    assert_eq!(node.resets, [""; 0]);
+
+    let mut node = guarded();
+    node.played.users = None;
+    let id = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
+    node.say(id, Ask::Hello { version: VERSION });
+    node.say(id, Ask::Stat { name: "s" });
+    node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
+    node.settle();
+    node.played.wall_ms += 5_000;
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[1].starts_with("error no-quorum"), "{heard:?}");
+    let why = node.resets.pop().expect("it is reset");
+    assert!(why.contains("no leader was found in time"), "{why}");
+}
+
+/// The password of a hash is what stands behind this.
+const HASH: &str = "$argon2id$";
+
+/// Checks passwords when the test says so.
+#[derive(Clone, Debug, Default)]
+struct Desk(Arc<Mutex<Queues>>);
+
+#[derive(Debug, Default)]
+struct Queues {
+    waiting: VecDeque<(u64, bool)>,
+    done: VecDeque<(u64, bool)>,
+    full: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap()
+    }
+
+    fn judge(&self) {
+        let mut queues = self.lock();
+        let waiting = std::mem::take(&mut queues.waiting);
+        queues.done.extend(waiting);
+    }
+}
+
+impl Checker for Desk {
+    fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool {
+        let mut queues = self.lock();
+        let fits = hash.strip_prefix(HASH).map(str::as_bytes) == Some(password);
+        if !queues.full {
+            queues.waiting.push_back((ticket, fits));
+        }
+        !queues.full
+    }
+
+    fn verdict(&mut self) -> Option<(u64, bool)> {
+        self.lock().done.pop_front()
+    }
+}
+
+/// `web` writes, `bob` reads, each by a password that is the name; and who checks passwords.
+fn with_passwords() -> (Node<StreamFront>, Desk) {
+    let desk = Desk::default();
+    let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));
+    node.stream("s", b"abc");
+    for (name, role) in [
+        ("ann", Role::Admin),
+        ("web", Role::Writer),
+        ("bob", Role::Reader),
+    ] {
+        let command = Command::Set {
+            name: name.to_owned(),
+            role: Some(role),
+            password: Password::Hash(format!("{HASH}{name}")),
+        };
+        let users = node.played.users.as_mut().unwrap();
+        users.execute(&command.encode()).unwrap();
+    }
+    (node, desk)
+}
+
+fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
+    let password = streams::Password(password.as_bytes());
+    Ask::Login { name, password }
+}
+
+/// Somebody who has no certificate, and has said hello.
+fn nobody(node: &mut Node<StreamFront>) -> ConnectionId {
+    let id = node.at_as(Door::Streams, Who::Nobody);
+    node.say(id, Ask::Hello { version: VERSION });
+    assert!(node.hear(id)[0].starts_with("Welcome"));
+    id
+}
+
+#[test]
+fn who_has_a_password_may_what_its_user_may() {
+    let (mut node, desk) = with_passwords();
+    let id = nobody(&mut node);
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
+    // What comes behind waits, and is not lost.
+    node.say(id, login("web", "web"));
+    node.say(id, open("t"));
+    node.settle();
+    assert_eq!(node.hear(id), [""; 0]);
+    assert!(node.front.is_busy(id));
+    desk.judge();
+    node.settle();
+    assert_eq!(node.hear(id), ["Known", "Opened { position: 0 }"]);
+
+    // A password counts more than a certificate, and the last one counts.
+    let id = client(&mut node, "ann");
+    node.say(id, login("bob", "bob"));
+    desk.judge();
+    node.settle();
+    node.say(id, open("u"));
+    node.settle();
+    let heard = node.hear(id);
+    assert_eq!(heard[0], "Known");
+    assert!(heard[1].starts_with("error forbidden"), "{heard:?}");
+    // [access-2] What is taken away is gone.
+    let gone = Command::Remove {
+        name: "bob".to_owned(),
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&gone.encode()).unwrap();
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error forbidden"));
+}
+
+#[test]
+fn a_wrong_password_ends_the_connection_and_is_counted() {
+    let (mut node, desk) = with_passwords();
+    for (name, password) in [("web", "bob"), ("eve", "eve"), ("", ""), ("default", "x")] {
+        let before = node.front.refused().wrong_passwords;
+        let id = nobody(&mut node);
+        node.say(id, login(name, password));
+        node.say(id, Ask::Stat { name: "s" });
+        node.settle();
+        assert!(node.is_open(id), "nobody hears at once who there is");
+        desk.judge();
+        node.settle();
+        let heard = node.hear(id);
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert!(heard[0].starts_with("error wrong-password"), "{heard:?}");
+        assert!(!node.is_open(id));
+        assert_eq!(node.front.refused().wrong_passwords, before + 1);
+    }
+    // Its password is another one before the verdict comes.
+    let id = nobody(&mut node);
+    node.say(id, login("web", "web"));
+    let command = Command::Set {
+        name: "web".to_owned(),
+        role: None,
+        password: Password::Hash(format!("{HASH}new")),
+    };
+    let users = node.played.users.as_mut().unwrap();
+    users.execute(&command.encode()).unwrap();
+    desk.judge();
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error wrong-password"));
+    // Who has hung up is not missed.
+    let id = nobody(&mut node);
+    node.say(id, login("web", "new"));
+    node.hang_up(id);
+    desk.judge();
+    node.settle();
+    assert_eq!(node.front.open_requests(), 0);
+}
+
+#[test]
+fn who_cannot_be_checked_now_may_try_again() {
+    let (mut node, desk) = with_passwords();
+    let id = nobody(&mut node);
+    desk.lock().full = true;
+    node.say(id, login("web", "web"));
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error busy"));
+    desk.lock().full = false;
+    node.say(id, login("web", "web"));
+    desk.judge();
+    node.settle();
+    assert_eq!(node.hear(id), ["Known"]);
+    // Before the hello it is out of order, and while a stream is written.
+    let id = node.at_as(Door::Streams, Who::Nobody);
+    node.say(id, login("web", "web"));
+    node.settle();
+    assert!(node.hear(id)[0].starts_with("error out-of-order"));
+    let id = client(&mut node, "ann");
+    node.say(id, open("v"));
+    node.settle();
+    node.say(id, login("bob", "bob"));
+    node.settle();
+    let heard = node.hear(id);
+    assert!(heard[1].starts_with("error out-of-order"), "{heard:?}");
+
+    let mut unchecked = guarded();
+    let id = nobody(&mut unchecked);
+    unchecked.say(id, login("web", "web"));
+    unchecked.settle();
+    assert!(unchecked.hear(id)[0].starts_with("error unavailable"));
+}

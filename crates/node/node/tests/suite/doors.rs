@@ -1,0 +1,192 @@
+//! Two fronts behind one node.
+
+use quorate_node::streams::{Doors, StreamFront};
+use quorate_replica::{
+    front::{Completion, ConnectionId, Door, Endpoints, Front, Requests, State, Tag},
+    stream_front::StreamEvent,
+};
+use quorate_wire::streams::Ask;
+
+use crate::node::Node;
+
+/// A front for commands that counts what it is told, and answers each byte by itself.
+#[derive(Debug, Default)]
+struct Echo {
+    open: Vec<ConnectionId>,
+    dirty: Vec<ConnectionId>,
+    output: Vec<u8>,
+    completed: usize,
+    read: usize,
+    noticed: usize,
+    polled: usize,
+    streamed: usize,
+    eager: bool,
+}
+
+impl Front for Echo {
+    fn opened(&mut self, id: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
+        assert_eq!(ends.door, Door::Commands);
+        self.open.push(id);
+    }
+
+    fn received(&mut self, id: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
+        assert!(self.open.contains(&id));
+        self.output.extend_from_slice(bytes);
+        self.dirty.push(id);
+        bytes.len()
+    }
+
+    fn ready(&self, id: ConnectionId) -> bool {
+        self.open.contains(&id)
+    }
+
+    fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {
+        self.completed += 1;
+    }
+
+    fn read_now(&mut self, _: Tag, _: &dyn State) {
+        self.read += 1;
+    }
+
+    fn streamed(&mut self, _: StreamEvent<'_>, _: &mut dyn Requests) {
+        self.streamed += 1;
+    }
+
+    fn notice(&mut self, _: &[u8], _: &[u8]) {
+        self.noticed += 1;
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        self.dirty.pop()
+    }
+
+    fn output(&mut self, id: ConnectionId) -> &mut Vec<u8> {
+        assert!(self.open.contains(&id));
+        &mut self.output
+    }
+
+    fn held_bytes(&self) -> usize {
+        1000
+    }
+
+    fn held_bytes_of(&self, _: ConnectionId) -> usize {
+        1000
+    }
+
+    fn closing(&self, id: ConnectionId) -> bool {
+        !self.open.contains(&id)
+    }
+
+    fn closed(&mut self, id: ConnectionId, _: &mut dyn Requests) {
+        assert!(self.open.contains(&id));
+        self.open.retain(|open| *open != id);
+    }
+
+    fn is_busy(&self, _: ConnectionId) -> bool {
+        true
+    }
+
+    fn open_requests(&self) -> usize {
+        10
+    }
+
+    fn connections(&self) -> usize {
+        self.open.len()
+    }
+
+    fn poll(&mut self, _: &mut dyn Requests) {
+        self.polled += 1;
+    }
+
+    fn is_eager(&self) -> bool {
+        self.eager
+    }
+}
+
+#[test]
+fn each_connection_goes_to_the_front_whose_door_it_came_through() {
+    let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
+    let commands = node.at(Door::Commands);
+    let raw = node.at(Door::StreamsRaw);
+    node.settle();
+    node.send(commands, b"PING");
+    assert_eq!(node.raw(commands), b"PING");
+    let stream = node.writer("s", 1);
+    node.say(stream, Ask::Data(b"abc"));
+    node.played.decide(usize::MAX);
+    assert_eq!(node.hear(stream), ["Durable { position: 3 }"]);
+    node.send(commands, b"PONG");
+    assert_eq!(node.raw(commands), b"PONG");
+    assert_eq!(node.front.commands.streamed, 0);
+    assert!(node.front.commands.polled > 0);
+    assert!(node.front.is_busy(commands) && !node.front.is_busy(stream));
+
+    node.send(raw, b"raw");
+    node.half_close(raw);
+    node.settle();
+    assert_eq!(node.counts(raw), [3]);
+
+    assert_eq!(node.front.connections(), 2);
+    assert_eq!(
+        (
+            node.front.commands.connections(),
+            node.front.streams.connections()
+        ),
+        (1, 1)
+    );
+    let held = node.front.streams.held_bytes();
+    assert_eq!(node.front.held_bytes(), 1000 + held);
+    assert_eq!(node.front.held_bytes_of(commands), 1000);
+    assert_eq!(node.front.held_bytes_of(stream), held);
+    node.say(stream, Ask::Close { finish: true });
+    assert_eq!(node.front.open_requests(), 10 + 1);
+    node.settle();
+    assert_eq!(node.front.open_requests(), 10);
+
+    node.hang_up(commands);
+    assert!(node.front.closing(commands) && !node.front.closing(stream));
+    node.hang_up(stream);
+    assert_eq!(node.front.connections(), 0);
+}
+
+/// A tag of one kind of request may have the number of another kind's.
+#[test]
+fn what_is_heard_goes_to_the_front_that_can_have_asked() {
+    struct Nothing;
+    impl State for Nothing {
+        fn query(&self, _: &[u8], _: &mut Vec<u8>) -> Result<(), quorate_replica::front::Failure> {
+            Ok(())
+        }
+    }
+    let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
+    let id = node.client();
+    node.say(id, Ask::Stat { name: "s" });
+    let tag = node.played.swallow().expect("the look");
+    let Node { front, played, .. } = &mut node;
+    front.completed(Completion::Read(Tag(tag.0)), played);
+    front.read_now(Tag(tag.0), &Nothing);
+    front.notice(b"a", b"b");
+    let echo = &front.commands;
+    assert_eq!((echo.completed, echo.read, echo.noticed), (1, 1, 1));
+    assert_eq!(
+        front.streams.open_requests(),
+        1,
+        "it is not answered by that"
+    );
+    front.streamed(StreamEvent::Looked(tag), played);
+    assert_eq!(front.streams.open_requests(), 0);
+    assert_eq!(front.commands.streamed, 0);
+    assert_eq!(node.hear(id), ["error unknown at 0"]);
+}
+
+#[test]
+fn either_front_may_want_the_next_turn() {
+    let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
+    assert!(!node.front.is_eager());
+    node.front.commands.eager = true;
+    assert!(node.front.is_eager());
+    node.front.commands.eager = false;
+    let id = node.at(Door::Streams);
+    node.front.received(id, b"GET", &mut node.played);
+    assert!(node.front.is_eager(), "an error is to be sent");
+}

@@ -1,0 +1,213 @@
+//! Clients that break the rules, many clients at once, and the hello.
+
+use crate::driver::{self, Seed};
+use quorate_replica::front::{ConnectionId, Front};
+use quorate_wire::streams::{Ask, BODY_BYTES_MAX, How, Keep, SMALL_BYTES_MAX, VERSION};
+
+use crate::{check, node::Node};
+
+const HELLO: Ask<'static> = Ask::Hello { version: VERSION };
+
+fn open(writer: u128) -> Ask<'static> {
+    Ask::Open {
+        how: How::Create,
+        writer,
+        name: "s",
+    }
+}
+
+fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for ask in asks {
+        ask.encode(&mut bytes);
+    }
+    bytes
+}
+
+/// What a client hears that sends this, and whether it may go on.
+fn told(bytes: &[u8]) -> (Vec<String>, bool) {
+    let mut node = Node::new();
+    let id = node.stranger();
+    node.send(id, bytes);
+    node.settle();
+    (node.hear(id), node.is_open(id))
+}
+
+#[test]
+fn a_client_is_greeted_and_told_where_the_leader_is() {
+    let mut node = Node::new();
+    node.played.leader = Some("10.0.0.3:7453".into());
+    let id = node.stranger();
+    node.say(id, HELLO);
+    assert_eq!(
+        node.hear(id),
+        [r#"Welcome { version: 1, node: NodeId(1), leader: "10.0.0.3:7453" }"#]
+    );
+}
+
+/// One error, and then the end: whatever follows is not understood.
+#[test]
+fn what_breaks_the_rules_gets_one_error_and_ends() {
+    let frame = |kind: u8, length: usize| {
+        let [a, b, c, d] = u32::try_from(length).unwrap().to_le_bytes();
+        vec![kind, 0, 0, 0, a, b, c, d]
+    };
+    let after_hello = |bytes: &[u8]| [sent(&[HELLO]), bytes.to_vec()].concat();
+    let data = Ask::Data(b"abc");
+    let close = Ask::Close { finish: true };
+    let stat = Ask::Stat { name: "s" };
+    for (bytes, error) in [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "malformed"),
+        (b"*1\r\n$4\r\nPING\r\n".to_vec(), "malformed"),
+        (b"\0".to_vec(), "malformed"),
+        (sent(&[Ask::Hello { version: 2 }]), "version"),
+        (sent(&[stat, HELLO]), "out-of-order"),
+        (sent(&[data]), "out-of-order"),
+        (sent(&[HELLO, HELLO]), "out-of-order"),
+        (sent(&[HELLO, data, stat]), "out-of-order"),
+        (sent(&[HELLO, close, stat]), "out-of-order"),
+        (after_hello(&frame(0x0a, 0)), "malformed"),
+        (after_hello(&frame(0x81, 0)), "malformed"),
+        (after_hello(&frame(0x05, SMALL_BYTES_MAX + 1)), "malformed"),
+        (after_hello(&frame(0x03, BODY_BYTES_MAX + 1)), "malformed"),
+        (after_hello(&frame(0x03, u32::MAX as usize)), "malformed"),
+        (after_hello(&[5, 0, 1, 0, 1, 0, 0, 0, b's']), "malformed"),
+        (after_hello(&[5, 0, 0, 0, 1, 0, 0, 0, 0xff]), "malformed"),
+    ] {
+        let (mut heard, open) = told(&bytes);
+        heard.retain(|said| !said.starts_with("Welcome"));
+        assert_eq!(heard, [format!("error {error} at 0")], "{bytes:?}");
+        assert!(!open, "{bytes:?}");
+    }
+    // As a writer, which loses its piece by it.
+    for ask in [open(1), open(2), stat, HELLO, Ask::List { after: "" }] {
+        let mut node = Node::new();
+        let id = node.writer("s", 1);
+        node.send(id, &sent(&[data, ask, data]));
+        assert_eq!(node.hear(id), ["error out-of-order at 0"]);
+        assert!(!node.is_open(id));
+        assert_eq!(node.left_over(id), 0, "what follows is discarded");
+        assert_eq!(node.played.abandoned.len(), 1);
+        assert_eq!(node.played.info("s").unwrap().end, 3);
+    }
+}
+
+#[test]
+fn the_longest_frame_is_taken() {
+    let bytes = vec![7; BODY_BYTES_MAX];
+    let mut node = Node::new();
+    node.played.room = 1 << 20;
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(&bytes));
+    assert_eq!(node.played.undecided(), BODY_BYTES_MAX);
+}
+
+#[test]
+fn no_bytes_of_a_client_of_streams_break_the_front() {
+    let read = |from, to, follow| Ask::Read {
+        from,
+        to,
+        follow,
+        name: "t",
+    };
+    let seeds = [
+        (
+            "write",
+            sent(&[
+                HELLO,
+                open(1),
+                Ask::Data(b"abc"),
+                Ask::Data(b"def"),
+                Ask::Close { finish: true },
+            ]),
+        ),
+        ("leave", sent(&[HELLO, open(1), Ask::Data(b"abc")])),
+        ("read", sent(&[HELLO, read(0, u64::MAX, false)])),
+        ("part", sent(&[HELLO, read(5, 7, true)])),
+        ("follow", sent(&[HELLO, read(3, u64::MAX, true)])),
+        (
+            "ask",
+            sent(&[
+                HELLO,
+                Ask::Stat { name: "t" },
+                Ask::List { after: "" },
+                Ask::Trim {
+                    before: 3,
+                    name: "t",
+                },
+                Ask::Retain {
+                    keep: Keep {
+                        bytes: Some(2),
+                        age_ms: None,
+                    },
+                    name: "t",
+                },
+                read(3, u64::MAX, false),
+                Ask::Remove { name: "t" },
+            ]),
+        ),
+        ("takeover", {
+            let takeover = Ask::Open {
+                how: How::Takeover,
+                writer: 3,
+                name: "t",
+            };
+            sent(&[HELLO, takeover, Ask::Data(b"x")])
+        }),
+        ("data-first", sent(&[HELLO, Ask::Data(b"x")])),
+        ("http", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+    ];
+    let seeds = seeds.map(|(name, bytes)| Seed {
+        name: name.into(),
+        bytes: [&[3], bytes.as_slice()].concat(),
+    });
+    driver::run("stream-front", &seeds, 20_000, check::check);
+}
+
+#[test]
+fn a_thousand_connections_write_and_read_and_little_is_held() {
+    const COUNT: usize = 1000;
+    let mut node = Node::new();
+    let name = |number: usize| format!("stream-{number}");
+    let writers: Vec<ConnectionId> = (0..COUNT)
+        .map(|number| node.writer(&name(number), number as u128))
+        .collect();
+    let readers: Vec<ConnectionId> = (0..COUNT)
+        .map(|number| {
+            let id = node.client();
+            node.say(
+                id,
+                Ask::Read {
+                    from: 0,
+                    to: u64::MAX,
+                    follow: true,
+                    name: &name(number),
+                },
+            );
+            id
+        })
+        .collect();
+    node.settle();
+    assert_eq!(node.front.connections(), 2 * COUNT);
+    assert!(
+        node.front.held_bytes() <= 2 * COUNT * 256,
+        "{} bytes of idle connections",
+        node.front.held_bytes()
+    );
+    for (number, id) in writers.iter().enumerate() {
+        let finish = number % 2 == 0;
+        let data = vec![number as u8; 100 + number];
+        node.queue(*id, &sent(&[Ask::Data(&data), Ask::Close { finish }]));
+    }
+    node.settle();
+    for (number, id) in writers.iter().enumerate() {
+        let closed = format!("Closed {{ position: {} }}", 100 + number);
+        assert_eq!(node.hear_now(*id).last(), Some(&closed));
+    }
+    for (number, id) in readers.iter().enumerate() {
+        let heard = node.hear_now(*id);
+        let end = 100 + number;
+        assert_eq!(heard[0], format!("{end} bytes from 0"));
+        assert_eq!(heard.len(), if number % 2 == 0 { 2 } else { 1 });
+    }
+}

@@ -1,0 +1,16 @@
+//! Conversations with the streams' front, against a played replica.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod access;
+mod check;
+mod doors;
+#[path = "../../../../../fuzz/driver.rs"]
+mod driver;
+mod fuzz;
+mod hostile;
+mod node;
+mod played;
+mod raw;
+mod reading;
+mod writing;

@@ -1,0 +1,340 @@
+//! A front, its played replica, and its clients' sockets, driven as the reactor drives them.
+
+use std::collections::BTreeMap;
+
+use quorate_access::Who;
+use quorate_node::streams::StreamFront;
+use quorate_replica::front::{ConnectionId, Door, Endpoints, Front};
+use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answer};
+
+use crate::played::Played;
+
+/// A client's socket, from the node's side.
+#[derive(Debug, Default)]
+struct Socket {
+    /// What the client sent and no front took.
+    input: Vec<u8>,
+    /// What the client got and did not look at.
+    output: Vec<u8>,
+    /// The client has sent its last byte.
+    half_closed: bool,
+    /// The front was told.
+    end_told: bool,
+    /// How many bytes may be sent to it now.
+    window: usize,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node<F> {
+    pub(crate) front: F,
+    pub(crate) played: Played,
+    sockets: BTreeMap<ConnectionId, Socket>,
+    /// What clients got whose connections the node has closed.
+    gone: BTreeMap<ConnectionId, Vec<u8>>,
+    /// Why connections were reset.
+    pub(crate) resets: Vec<String>,
+    last: u64,
+}
+
+impl Node<StreamFront> {
+    pub(crate) fn new() -> Self {
+        Self::with(StreamFront::default())
+    }
+}
+
+impl<F: Front> Node<F> {
+    pub(crate) fn with(front: F) -> Self {
+        Self {
+            front,
+            played: Played::default(),
+            sockets: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            resets: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// A client connects, and says nothing.
+    pub(crate) fn stranger(&mut self) -> ConnectionId {
+        self.at(Door::Streams)
+    }
+
+    /// A client connects at this door.
+    pub(crate) fn at(&mut self, door: Door) -> ConnectionId {
+        self.at_as(door, Who::Nobody)
+    }
+
+    /// The same, with a certificate.
+    pub(crate) fn at_as(&mut self, door: Door, who: Who) -> ConnectionId {
+        self.last += 1;
+        let id = ConnectionId(self.last);
+        let ends = Endpoints {
+            door,
+            who,
+            ..Endpoints::default()
+        };
+        let socket = Socket {
+            window: usize::MAX,
+            ..Socket::default()
+        };
+        self.sockets.insert(id, socket);
+        self.front.opened(id, ends, &mut self.played);
+        id
+    }
+
+    /// A client that said hello.
+    pub(crate) fn client(&mut self) -> ConnectionId {
+        let id = self.stranger();
+        self.say(id, Ask::Hello { version: VERSION });
+        let heard = self.hear(id);
+        assert!(heard[0].starts_with("Welcome"), "{heard:?}");
+        id
+    }
+
+    /// A client that writes a new stream.
+    pub(crate) fn writer(&mut self, name: &str, writer: u128) -> ConnectionId {
+        let id = self.client();
+        self.say(
+            id,
+            Ask::Open {
+                how: How::Create,
+                writer,
+                name,
+            },
+        );
+        self.played.settle();
+        assert_eq!(self.hear(id), ["Opened { position: 0 }"]);
+        id
+    }
+
+    /// A stream with these bytes, closed for good.
+    pub(crate) fn stream(&mut self, name: &str, bytes: &[u8]) {
+        let id = self.writer(name, 99);
+        for part in bytes.chunks(64 << 10) {
+            self.say(id, Ask::Data(part));
+            self.played.decide(usize::MAX);
+            self.turn();
+        }
+        self.say(id, Ask::Close { finish: true });
+        self.settle();
+        let heard = self.hear(id);
+        let closed = format!("Closed {{ position: {} }}", bytes.len());
+        assert_eq!(heard.last(), Some(&closed));
+        self.hang_up(id);
+    }
+
+    pub(crate) fn say(&mut self, id: ConnectionId, ask: Ask<'_>) {
+        let mut bytes = Vec::new();
+        ask.encode(&mut bytes);
+        self.send(id, &bytes);
+    }
+
+    pub(crate) fn send(&mut self, id: ConnectionId, bytes: &[u8]) {
+        self.queue(id, bytes);
+        self.turn();
+    }
+
+    /// The same, without a turn.
+    pub(crate) fn queue(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let socket = self.sockets.get_mut(&id).expect("an open socket");
+        socket.input.extend_from_slice(bytes);
+    }
+
+    /// What the client got, as it came.
+    pub(crate) fn raw(&mut self, id: ConnectionId) -> Vec<u8> {
+        if let Some(output) = self.gone.remove(&id) {
+            return output;
+        }
+        let socket = self.sockets.get_mut(&id).expect("an open socket");
+        std::mem::take(&mut socket.output)
+    }
+
+    /// What the client sent and the front did not take.
+    pub(crate) fn left_over(&self, id: ConnectionId) -> usize {
+        self.sockets[&id].input.len()
+    }
+
+    /// The counts that the client of a raw connection got.
+    pub(crate) fn counts(&mut self, id: ConnectionId) -> Vec<u32> {
+        self.turn();
+        let raw = self.raw(id);
+        let (counts, rest) = raw.as_chunks();
+        assert!(rest.is_empty(), "half a count");
+        counts
+            .iter()
+            .map(|count| u32::from_le_bytes(*count))
+            .collect()
+    }
+
+    /// The client reads this many bytes more, and no others.
+    pub(crate) fn window(&mut self, id: ConnectionId, bytes: usize) {
+        self.sockets.get_mut(&id).expect("an open socket").window = bytes;
+    }
+
+    pub(crate) fn half_close(&mut self, id: ConnectionId) {
+        let socket = self.sockets.get_mut(&id).expect("an open socket");
+        socket.half_closed = true;
+        self.turn();
+    }
+
+    pub(crate) fn hang_up(&mut self, id: ConnectionId) {
+        if self.sockets.remove(&id).is_some() {
+            self.front.closed(id, &mut self.played);
+        }
+    }
+
+    pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
+        self.sockets.contains_key(&id) && !self.front.closing(id)
+    }
+
+    /// Turns until nothing happens any more, without decisions.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.played.settle();
+            self.turn();
+            if !self.played.is_asked() && !self.front.is_eager() {
+                return;
+            }
+        }
+    }
+
+    /// One turn of the reactor: input, the replica's news, output.
+    pub(crate) fn turn(&mut self) {
+        self.feed();
+        self.front.poll(&mut self.played);
+        while let Some(event) = self.played.next_event() {
+            self.front.streamed(event.lent(), &mut self.played);
+        }
+        self.flush();
+        self.feed();
+        self.flush();
+        self.part();
+    }
+
+    fn feed(&mut self) {
+        for (id, socket) in &mut self.sockets {
+            while !socket.input.is_empty() && self.front.ready(*id) {
+                let used = self.front.received(*id, &socket.input, &mut self.played);
+                socket.input.drain(..used);
+                if used == 0 {
+                    break;
+                }
+            }
+            if socket.half_closed && socket.input.is_empty() && !socket.end_told {
+                socket.end_told = true;
+                self.front.half_closed(*id, &mut self.played);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut dirty: Vec<ConnectionId> = Vec::new();
+        while let Some(id) = self.front.next_dirty() {
+            dirty.push(id);
+        }
+        // A socket that was full is written again when it has room.
+        dirty.extend(self.sockets.keys());
+        dirty.sort();
+        dirty.dedup();
+        for id in dirty {
+            let Some(socket) = self.sockets.get_mut(&id) else {
+                continue;
+            };
+            let output = self.front.output(id);
+            let count = output.len().min(socket.window);
+            socket.output.extend(output.drain(..count));
+            socket.window -= if socket.window == usize::MAX {
+                0
+            } else {
+                count
+            };
+            if count > 0 {
+                self.front.sent(id);
+            }
+        }
+    }
+
+    fn part(&mut self) {
+        for id in self.sockets.keys().copied().collect::<Vec<_>>() {
+            if let Some(why) = self.front.broken(id).map(str::to_owned) {
+                assert!(self.front.closing(id) && self.front.output(id).is_empty());
+                self.resets.push(why);
+                self.hang_up(id);
+            }
+        }
+        let front = &mut self.front;
+        let gone = |(id, socket): (&ConnectionId, &Socket)| {
+            let idle = front.ready(*id) && !front.is_busy(*id) && socket.input.is_empty();
+            let silent = front.output(*id).is_empty();
+            (socket.half_closed && idle && silent).then_some(*id)
+        };
+        let gone: Vec<ConnectionId> = self.sockets.iter().filter_map(gone).collect();
+        for id in gone {
+            let socket = self.sockets.get_mut(&id).expect("just looked at");
+            self.gone.insert(id, std::mem::take(&mut socket.output));
+            self.hang_up(id);
+        }
+    }
+
+    /// What a client heard since it was last asked, whole frames only; bytes of streams as their count.
+    pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
+        self.turn();
+        self.hear_now(id)
+    }
+
+    /// The same, without a turn.
+    pub(crate) fn hear_now(&mut self, id: ConnectionId) -> Vec<String> {
+        let mut heard = Vec::new();
+        self.frames(id, |answer| {
+            heard.push(match answer {
+                Answer::Bytes { position, bytes } => {
+                    format!("{} bytes from {position}", bytes.len())
+                }
+                Answer::Error { code, position, .. } => {
+                    let code = Code::of(code).expect("a code of this version");
+                    format!("error {code} at {position}")
+                }
+                Answer::Info(info) => format!(
+                    "{} [{}, {}) {} {}",
+                    info.name,
+                    info.start,
+                    info.end,
+                    if info.finished { "finished" } else { "open" },
+                    info.writing
+                        .map_or_else(String::new, |by| format!("written {}", by.owner)),
+                ),
+                other => format!("{other:?}"),
+            });
+        });
+        heard
+    }
+
+    /// The bytes of a stream that a client got, and how its read ended.
+    pub(crate) fn got(&mut self, id: ConnectionId, from: u64) -> (Vec<u8>, Vec<String>) {
+        self.turn();
+        let (mut got, mut rest) = (Vec::new(), Vec::new());
+        self.frames(id, |answer| match answer {
+            Answer::Bytes { position, bytes } => {
+                assert_eq!(position, from + got.len() as u64, "a gap");
+                got.extend_from_slice(bytes);
+            }
+            other => rest.push(format!("{other:?}")),
+        });
+        (got, rest)
+    }
+
+    fn frames(&mut self, id: ConnectionId, mut each: impl FnMut(Answer<'_>)) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        let mut used = 0;
+        while let Found::Frame(answer, bytes) =
+            decode_answer(&socket.output[used..]).expect("a frame of the node")
+        {
+            each(answer);
+            used += bytes;
+        }
+        socket.output.drain(..used);
+    }
+}

@@ -1,0 +1,425 @@
+//! Readers: exact bytes, slow clients, followers, and streams that change under them.
+
+use quorate_node::streams::{OUTPUT_BYTES_MAX, StreamFront};
+use quorate_replica::front::{ConnectionId, Front};
+use quorate_stream::Command;
+use quorate_wire::streams::{Ask, How};
+
+use crate::node::Node;
+
+/// What a frame of bytes has before them.
+const HEADS_MAX: usize = 64;
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+fn read(node: &mut Node<StreamFront>, id: ConnectionId, from: u64, to: u64, follow: bool) {
+    let name = "s";
+    node.say(
+        id,
+        Ask::Read {
+            from,
+            to,
+            follow,
+            name,
+        },
+    );
+}
+
+#[test]
+fn every_range_comes_byte_by_byte() {
+    let bytes = pattern(700_000);
+    let mut node = Node::new();
+    node.stream("s", &bytes);
+    let id = node.client();
+    for (from, to) in [
+        (0, u64::MAX),
+        (0, 700_000),
+        (699_999, u64::MAX),
+        (1, 2),
+        (300_000, 600_001),
+        (5, 5),
+        (9, 5),
+        (700_000, u64::MAX),
+    ] {
+        for follow in [false, true] {
+            read(&mut node, id, from, to, follow);
+            node.settle();
+            let (got, end) = node.got(id, from);
+            let last = to.min(700_000).max(from);
+            assert!(got == bytes[from as usize..last as usize], "{from} to {to}");
+            let finished = last == 700_000;
+            let expected = format!("End {{ position: {last}, finished: {finished} }}");
+            assert_eq!(end, [expected]);
+        }
+    }
+}
+
+#[test]
+fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
+    let mut node = Node::new();
+    node.stream("s", b"abcdef");
+    let id = node.client();
+    node.say(
+        id,
+        Ask::Trim {
+            before: 2,
+            name: "s",
+        },
+    );
+    node.settle();
+    assert_eq!(node.hear(id), ["Done { position: 2 }"]);
+    for follow in [false, true] {
+        for (from, error) in [
+            (1, "error trimmed at 2"),
+            (7, "error behind-end at 6"),
+            (u64::MAX, "error behind-end at 6"),
+        ] {
+            read(&mut node, id, from, u64::MAX, follow);
+            node.settle();
+            assert_eq!(node.hear(id), [error]);
+        }
+    }
+    for name in ["none", "a\nb", ""] {
+        node.say(
+            id,
+            Ask::Read {
+                from: 0,
+                to: 9,
+                follow: false,
+                name,
+            },
+        );
+        node.settle();
+        let error = if name == "none" { "unknown" } else { "name" };
+        assert_eq!(node.hear(id), [format!("error {error} at 0")]);
+    }
+}
+
+/// [read-1] A read that is asked for after something was acknowledged sees it.
+#[test]
+fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    let id = node.client();
+    for ask in [
+        Ask::Stat { name: "s" },
+        Ask::List { after: "" },
+        Ask::Read {
+            from: 0,
+            to: u64::MAX,
+            follow: false,
+            name: "s",
+        },
+    ] {
+        node.say(id, ask);
+        assert_eq!(node.hear(id), [""; 0], "{ask:?}");
+        assert!(node.front.is_busy(id));
+        node.settle();
+        assert_ne!(node.hear(id), [""; 0], "{ask:?}");
+    }
+}
+
+#[test]
+fn a_slow_reader_holds_little_and_stops_nobody() {
+    let bytes = pattern(4 << 20);
+    let mut node = Node::new();
+    node.stream("s", &bytes);
+    let (slow, fast) = (node.client(), node.client());
+    node.window(slow, 0);
+    read(&mut node, slow, 0, u64::MAX, false);
+    read(&mut node, fast, 0, u64::MAX, false);
+    node.settle();
+    let (got, _) = node.got(fast, 0);
+    assert!(got == bytes);
+    let held = node.front.output(slow).len();
+    assert!(held > OUTPUT_BYTES_MAX / 2, "{held}");
+
+    let mut got = Vec::new();
+    let end = loop {
+        assert!(node.front.output(slow).len() <= OUTPUT_BYTES_MAX + HEADS_MAX);
+        assert!(node.front.held_bytes_of(slow) <= 1 << 20);
+        node.window(slow, 10_000);
+        node.settle();
+        let (more, rest) = node.got(slow, got.len() as u64);
+        got.extend(more);
+        if !rest.is_empty() {
+            break rest;
+        }
+    };
+    assert!(got == bytes);
+    assert_eq!(end.len(), 1);
+    assert!(
+        node.front.held_bytes_of(slow) <= 256,
+        "what was for output is given back"
+    );
+}
+
+/// Else the reactor would turn and turn.
+#[test]
+fn a_full_socket_is_no_reason_for_the_next_turn() {
+    let mut node = Node::new();
+    node.stream("s", &pattern(1 << 20));
+    let id = node.client();
+    node.window(id, 0);
+    read(&mut node, id, 0, u64::MAX, false);
+    node.settle();
+    node.window(id, 100);
+    node.turn();
+    assert!(!node.front.is_eager());
+    node.window(id, 200_000);
+    node.turn();
+    assert!(node.front.is_eager(), "there is room for more");
+}
+
+/// Each holds little by itself, but there may be 10,000.
+#[test]
+fn many_slow_readers_hold_little_together() {
+    const COUNT: usize = 700;
+    const EASY: usize = 128 << 20;
+    let mut node = Node::new();
+    node.stream("s", &pattern(1 << 20));
+    let readers: Vec<ConnectionId> = (0..COUNT).map(|_| node.client()).collect();
+    for id in &readers {
+        node.window(*id, 0);
+        let mut ask = Vec::new();
+        Ask::Read {
+            from: 0,
+            to: u64::MAX,
+            follow: false,
+            name: "s",
+        }
+        .encode(&mut ask);
+        node.queue(*id, &ask);
+    }
+    node.settle();
+    let held = node.front.held_bytes();
+    assert!(held > EASY, "{held}: there were not enough of them");
+    assert!(held <= EASY + OUTPUT_BYTES_MAX, "{held}");
+    for id in readers {
+        node.window(id, usize::MAX);
+    }
+    node.settle();
+    assert!(node.front.held_bytes() <= COUNT * 128);
+}
+
+#[test]
+fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
+    let mut node = Node::new();
+    let writer = node.writer("s", 1);
+    let id = node.client();
+    read(&mut node, id, 0, u64::MAX, true);
+    node.settle();
+    assert_eq!(node.hear(id), [""; 0]);
+    assert!(!node.front.is_busy(id), "it has everything");
+    assert_eq!(node.front.open_requests(), 0, "nobody owes it an answer");
+    for part in [b"abc", b"def"] {
+        node.say(writer, Ask::Data(part));
+        node.played.decide(usize::MAX);
+        node.settle();
+    }
+    assert_eq!(node.hear(id), ["3 bytes from 0", "3 bytes from 3"]);
+    // Another piece is the same stream.
+    node.hang_up(writer);
+    node.settle();
+    assert_eq!(node.hear(id), [""; 0]);
+    let writer = node.client();
+    node.say(
+        writer,
+        Ask::Open {
+            how: How::Append,
+            writer: 2,
+            name: "s",
+        },
+    );
+    node.settle();
+    node.say(writer, Ask::Data(b"ghi"));
+    node.say(writer, Ask::Close { finish: true });
+    node.settle();
+    assert_eq!(
+        node.hear(id),
+        ["3 bytes from 6", "End { position: 9, finished: true }"]
+    );
+}
+
+#[test]
+fn a_follower_ends_at_its_last_position_too() {
+    let mut node = Node::new();
+    let writer = node.writer("s", 1);
+    let id = node.client();
+    read(&mut node, id, 0, 4, true);
+    node.say(writer, Ask::Data(b"abcdef"));
+    node.played.decide(3);
+    node.settle();
+    assert_eq!(node.hear(id), ["3 bytes from 0"]);
+    node.played.decide(usize::MAX);
+    node.settle();
+    assert_eq!(
+        node.hear(id),
+        ["1 bytes from 3", "End { position: 4, finished: false }"]
+    );
+}
+
+/// Else a reader of a busy stream would never end.
+#[test]
+fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
+    let mut node = Node::new();
+    let writer = node.writer("s", 1);
+    node.say(writer, Ask::Data(&[1; 1000]));
+    node.played.decide(usize::MAX);
+    node.turn();
+    let id = node.client();
+    read(&mut node, id, 0, u64::MAX, false);
+    node.played.settle();
+    node.turn();
+    node.say(writer, Ask::Data(&[2; 1000]));
+    node.played.decide(usize::MAX);
+    node.settle();
+    assert_eq!(
+        node.hear(id),
+        [
+            "1000 bytes from 0",
+            "End { position: 1000, finished: false }"
+        ]
+    );
+}
+
+#[test]
+fn a_follower_that_half_closes_is_gone_when_it_has_everything() {
+    let mut node = Node::new();
+    let writer = node.writer("s", 1);
+    node.say(writer, Ask::Data(b"abc"));
+    node.played.decide(usize::MAX);
+    let id = node.client();
+    read(&mut node, id, 0, u64::MAX, true);
+    node.half_close(id);
+    assert!(node.is_open(id), "it is owed three bytes");
+    node.settle();
+    assert!(!node.is_open(id));
+    assert_eq!(node.played.forgotten.len(), 1);
+}
+
+#[test]
+fn a_trim_under_a_reader_is_an_error() {
+    let mut node = Node::new();
+    node.stream("s", &pattern(1 << 20));
+    let id = node.client();
+    node.window(id, 0);
+    read(&mut node, id, 0, u64::MAX, false);
+    node.settle();
+    let trim = Command::Trim {
+        name: "s".parse().unwrap(),
+        before: 1 << 19,
+    };
+    node.played.elsewhere(&trim).unwrap();
+    node.window(id, usize::MAX);
+    node.settle();
+    let heard = node.hear(id);
+    let (last, parts) = heard.split_last().expect("something was sent");
+    assert_eq!(last, "error trimmed at 524288");
+    assert!(parts.iter().all(|part| part.contains("bytes from")));
+    assert!(node.is_open(id));
+}
+
+/// The bytes behind a position of one stream are not those behind the same position of another that has its
+/// name now.
+#[test]
+fn another_stream_of_the_same_name_is_not_read_on() {
+    for follow in [false, true] {
+        let mut node = Node::new();
+        node.stream("s", &pattern(1 << 20));
+        let id = node.client();
+        node.window(id, 0);
+        read(&mut node, id, 0, u64::MAX, follow);
+        node.settle();
+        let name = "s".parse().unwrap();
+        node.played.elsewhere(&Command::Remove { name }).unwrap();
+        node.stream("s", &[0; 1 << 20]);
+        node.window(id, usize::MAX);
+        node.settle();
+        let (got, end) = node.got(id, 0);
+        assert!(got == pattern(1 << 20)[..got.len()]);
+        assert_eq!(end.len(), 1);
+        assert!(end[0].contains("removed meanwhile"), "{end:?}");
+    }
+}
+
+/// The same when the answer of a read was on its way.
+#[test]
+fn bytes_of_another_stream_that_come_late_are_not_sent() {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    let id = node.client();
+    read(&mut node, id, 0, u64::MAX, false);
+    node.played.settle();
+    node.turn();
+    let name = "s".parse().unwrap();
+    node.played.elsewhere(&Command::Remove { name }).unwrap();
+    node.stream("s", b"xyz");
+    node.settle();
+    let (got, end) = node.got(id, 0);
+    assert_eq!(got, b"");
+    assert!(end[0].contains("removed meanwhile"), "{end:?}");
+}
+
+#[test]
+fn a_reader_that_hangs_up_is_forgotten() {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    let id = node.client();
+    read(&mut node, id, 0, u64::MAX, false);
+    node.hang_up(id);
+    assert_eq!(node.played.forgotten.len(), 1);
+    assert_eq!(
+        (node.front.open_requests(), node.front.held_bytes()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn one_request_is_answered_after_the_other() {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    let id = node.client();
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    Ask::Stat { name: "s" }.encode(&mut first);
+    Ask::Stat { name: "none" }.encode(&mut second);
+    node.send(id, &[first, second.clone()].concat());
+    assert!(!node.front.ready(id), "the second is not taken");
+    assert_eq!(node.left_over(id), second.len());
+    node.settle();
+    assert_eq!(node.hear(id), ["s [0, 3) finished ", "error unknown at 0"]);
+}
+
+#[test]
+fn a_list_has_all_names_in_their_order_however_slow_the_client_is() {
+    let mut node = Node::new();
+    let long = "x".repeat(150);
+    let name = |number: u32| format!("{number:04}-{long}");
+    for number in 0..500 {
+        node.stream(&name(number), b"");
+    }
+    let id = node.client();
+    node.window(id, 0);
+    node.say(id, Ask::List { after: "" });
+    node.settle();
+    assert!(node.front.held_bytes_of(id) <= OUTPUT_BYTES_MAX);
+    let mut heard = Vec::new();
+    while heard.last().map(String::as_str) != Some("ListEnd") {
+        node.window(id, 1000);
+        node.settle();
+        heard.extend(node.hear(id));
+    }
+    assert_eq!(heard.len(), 501);
+    for (number, line) in (0..500).zip(&heard) {
+        assert!(line.starts_with(&name(number)), "{line}");
+    }
+
+    node.window(id, usize::MAX);
+    for (after, expected) in [(name(497), 3), (name(499), 1), ("zzz".into(), 1)] {
+        node.say(id, Ask::List { after: &after });
+        node.settle();
+        assert_eq!(node.hear(id).len(), expected, "behind {after}");
+    }
+}

@@ -1,0 +1,14 @@
+//! The tests of `quorate-replica` that stand outside of it: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod anticipation;
+mod cluster;
+mod hostile;
+mod members;
+mod operators;
+mod played_peers;
+mod reads;
+mod snapshots;
+mod streams;
+mod trouble;

@@ -1,0 +1,623 @@
+//! Members that come and go in whole clusters, under load ([member-2], [era-8], [volatile-2]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    quorum::QuorumRule,
+    record::Class,
+};
+use quorate_replica::{
+    front::Tag,
+    group::{
+        As,
+        asking::{Answer, Ask, Refused},
+    },
+    service::{CommandId, StateMachine},
+    testing::{Cluster, Outcome},
+};
+
+/// A log of everything that was executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Journal(Vec<Vec<u8>>);
+
+impl StateMachine for Journal {
+    fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0.push(command.to_vec());
+        reply.extend_from_slice(&(self.0.len() as u64).to_le_bytes());
+    }
+
+    fn query(&self, _: &[u8], _: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&(self.0.len() as u64).to_le_bytes());
+    }
+}
+
+fn cluster(count: u32, class: Class, seed: u64) -> Cluster<Journal> {
+    let mut cluster = Cluster::new(count, class, seed, |_| Journal::default());
+    led(&mut cluster);
+    cluster
+}
+
+fn led(cluster: &mut Cluster<Journal>) -> NodeId {
+    assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
+    cluster.leader().unwrap()
+}
+
+/// A new node with an empty disk joins, and is level with the others.
+fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
+    join_as(cluster, nonce, As::Voter)
+}
+
+fn join_as(cluster: &mut Cluster<Journal>, nonce: u64, role: As) -> NodeId {
+    let leader = led(cluster);
+    let ask = Ask::Join {
+        nonce,
+        node: None,
+        peer: format!("n{nonce}:1"),
+        role,
+    };
+    let Ok(Answer::Node(node)) = cluster.ask_group(leader, ask) else {
+        panic!("no id was given out");
+    };
+    cluster.add(node);
+    cluster.start(node);
+    level(cluster, node);
+    node
+}
+
+fn level(cluster: &mut Cluster<Journal>, node: NodeId) {
+    let leader = led(cluster);
+    assert!(cluster.run_until(10_000, |cluster| {
+        let to = cluster.replica(leader).applied_to();
+        let members = cluster.replica(leader).members(cluster.now());
+        let mut listed = members.nodes.into_iter();
+        let lag = listed
+            .find(|listed| listed.node == node)
+            .and_then(|listed| listed.lag);
+        cluster.replica(node).applied_to() >= to && lag.is_some_and(|lag| lag < 100)
+    }));
+}
+
+/// Asks the leader until it is done; whatever leads meanwhile.
+fn carry_out(cluster: &mut Cluster<Journal>, ask: &Ask) -> Result<(), Refused> {
+    let leader = led(cluster);
+    let plan = match cluster.ask_group(leader, ask.clone())? {
+        Answer::Planned(Some(plan), steps) => {
+            assert!(!steps.is_empty(), "a plan has steps");
+            plan
+        }
+        Answer::Already => return Ok(()),
+        answer => panic!("{answer:?}"),
+    };
+    finish(cluster, plan);
+    Ok(())
+}
+
+fn finish(cluster: &mut Cluster<Journal>, plan: u64) {
+    let ended = cluster.run_until(20_000, |cluster| {
+        let leader = cluster.leader();
+        leader.is_some_and(|leader| {
+            let ended = cluster.replica(leader).group().ended();
+            ended.is_some_and(|ended| ended.id == plan && ended.reached)
+        })
+    });
+    let leader = led(cluster);
+    let members = cluster.replica(leader).members(cluster.now());
+    assert!(ended, "{members:?}");
+}
+
+fn weights(cluster: &Cluster<Journal>, node: NodeId) -> BTreeMap<u32, u32> {
+    let members = cluster.replica(node).node().configuration().members();
+    members
+        .iter()
+        .map(|voter| (voter.member.node.0, voter.weight))
+        .collect()
+}
+
+fn equal_weights(nodes: &[u32]) -> BTreeMap<u32, u32> {
+    nodes.iter().map(|node| (*node, 1)).collect()
+}
+
+fn write(cluster: &mut Cluster<Journal>, node: NodeId, command: &[u8]) {
+    let tag = cluster.write(node, command);
+    assert!(cluster.run_until(10_000, |cluster| cluster.outcome(node, tag).is_some()));
+    let outcome = cluster.outcome(node, tag);
+    assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
+}
+
+/// All running nodes have applied the same, table and eras included.
+fn assert_same(cluster: &mut Cluster<Journal>, nodes: &[u32]) {
+    let nodes: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node)).collect();
+    let first = nodes[0];
+    assert!(cluster.run_until(10_000, |cluster| {
+        let to = cluster.replica(first).applied_to();
+        nodes
+            .iter()
+            .all(|node| cluster.replica(*node).applied_to() == to)
+    }));
+    for node in &nodes[1..] {
+        let (one, other) = (cluster.replica(first), cluster.replica(*node));
+        assert_eq!(one.service(), other.service());
+        assert_eq!(one.group(), other.group());
+        assert_eq!(one.node().eras(), other.node().eras());
+    }
+}
+
+#[test]
+fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
+    let mut cluster = cluster(1, Class::Durable, 3);
+    let one = NodeId(1);
+    write(&mut cluster, one, b"alone");
+    for (nonce, nodes) in [
+        (7, &[1, 2][..]),
+        (8, &[1, 2, 3]),
+        (9, &[1, 2, 3, 4]),
+        (10, &[1, 2, 3, 4, 5]),
+    ] {
+        let node = join(&mut cluster, nonce);
+        carry_out(&mut cluster, &Ask::Promote(node)).unwrap();
+        write(&mut cluster, node, b"grown");
+        assert_eq!(weights(&cluster, one), equal_weights(nodes));
+    }
+    assert_same(&mut cluster, &[1, 2, 3, 4, 5]);
+    // The leader among them: it hands over first.
+    for node in [1, 2] {
+        carry_out(&mut cluster, &Ask::Remove(NodeId(node))).unwrap();
+    }
+    let leader = led(&mut cluster);
+    assert!(leader.0 > 2);
+    assert_eq!(weights(&cluster, leader), equal_weights(&[3, 4, 5]));
+    write(&mut cluster, leader, b"shrunk");
+    assert_same(&mut cluster, &[3, 4, 5]);
+    assert!(cluster.run_until(10_000, |cluster| cluster.replica(one).is_removed()));
+    let known = cluster.replica(leader).group().known(one);
+    assert_eq!(known, None, "its id is spent");
+    let last = cluster.replica(leader).members(cluster.now()).last.unwrap();
+    assert!(last.ended.reached);
+    assert!(cluster.run_until(10_000, |cluster| {
+        cluster
+            .replica(leader)
+            .members(cluster.now())
+            .last
+            .unwrap()
+            .settled
+    }));
+}
+
+/// [join-2] The same folder gets the same id, whoever it asks.
+#[test]
+fn an_id_is_given_out_once_whichever_node_is_asked() {
+    let mut cluster = cluster(3, Class::Durable, 5);
+    let ask = |nonce| Ask::Join {
+        nonce,
+        node: None,
+        peer: "n:1".to_owned(),
+        role: As::Learner,
+    };
+    let first = cluster.ask_group(NodeId(1), ask(7));
+    assert_eq!(first, Ok(Answer::Node(NodeId(4))));
+    assert_eq!(cluster.ask_group(NodeId(2), ask(7)), first);
+    assert_eq!(
+        cluster.ask_group(NodeId(3), ask(8)),
+        Ok(Answer::Node(NodeId(5)))
+    );
+    assert_same(&mut cluster, &[1, 2, 3]);
+    let table = cluster.replica_mut(NodeId(2)).take_peer_table().unwrap();
+    assert_eq!(table.peers.len(), 5);
+    assert_eq!(
+        cluster.replica_mut(NodeId(2)).take_peer_table(),
+        None,
+        "nothing is new"
+    );
+}
+
+/// All three machines are replaced, one after the other, while clients write through all of them.
+#[test]
+fn every_node_is_replaced_under_load_and_nothing_is_lost() {
+    for seed in 0..3 {
+        let mut cluster = cluster(3, Class::Durable, seed);
+        let (mut written, mut executed) = (Vec::new(), Vec::new());
+        let mut begun = 0u32;
+        for old in 1..=3 {
+            let new = join(&mut cluster, u64::from(old) + 10);
+            let leader = led(&mut cluster);
+            let ask = Ask::Replace {
+                old: NodeId(old),
+                new,
+            };
+            let plan = match cluster.ask_group(leader, ask.clone()) {
+                Ok(Answer::Planned(Some(plan), _)) => plan,
+                other => panic!("{other:?}"),
+            };
+            // Three clients, each with one write at a time.
+            let mut open = BTreeMap::new();
+            let ended = cluster.run_until(20_000, |cluster| {
+                for client in 0..3 {
+                    let done =
+                        |(node, tag, _): &(NodeId, Tag, _)| cluster.outcome(*node, *tag).is_some();
+                    if open.get(&client).is_some_and(|write| !done(write)) {
+                        continue;
+                    }
+                    let through = NodeId(old + client);
+                    if cluster.runs(through) {
+                        begun += 1;
+                        let text = begun.to_string().into_bytes();
+                        let write = (through, cluster.write(through, &text), text);
+                        written.extend(open.insert(client, write));
+                    }
+                }
+                let leader = cluster.leader();
+                leader.is_some_and(|leader| {
+                    let ended = cluster.replica(leader).group().ended();
+                    ended.is_some_and(|ended| ended.id == plan && ended.reached)
+                })
+            });
+            assert!(ended);
+            written.extend(open.into_values());
+            for (node, tag, _) in &written {
+                assert!(
+                    cluster.run_until(10_000, |cluster| cluster.outcome(*node, *tag).is_some())
+                );
+                let outcome = cluster.outcome(*node, *tag);
+                assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
+            }
+            executed.extend(written.drain(..).map(|(_, _, text)| text));
+            // Switched off when it may be ([era-9]).
+            assert!(cluster.run_until(10_000, |cluster| {
+                let leader = cluster.leader();
+                leader.is_some_and(|leader| {
+                    let members = cluster.replica(leader).members(cluster.now());
+                    members.last.is_some_and(|last| last.settled)
+                })
+            }));
+            let waited = cluster.replica(NodeId(old)).counters().slots_waited_for_era;
+            assert_eq!(waited, 0, "[cast-1] no command waits for a configuration");
+            cluster.kill(NodeId(old));
+            let again = carry_out(&mut cluster, &ask);
+            assert_eq!(again, Ok(()), "repeated it is harmless");
+        }
+        let leader = led(&mut cluster);
+        assert_eq!(weights(&cluster, leader), equal_weights(&[4, 5, 6]));
+        assert_same(&mut cluster, &[4, 5, 6]);
+        let journal = &cluster.replica(leader).service().0;
+        for node in [4, 5, 6] {
+            let waited = cluster
+                .replica(NodeId(node))
+                .counters()
+                .slots_waited_for_era;
+            assert_eq!(waited, 0, "[cast-1] no command waits for a configuration");
+        }
+        assert!(executed.len() > 50, "there was load: {}", executed.len());
+        let journal: BTreeSet<&Vec<u8>> = journal.iter().collect();
+        assert!(executed.iter().all(|text| journal.contains(text)));
+    }
+}
+
+/// A plan is carried on by whoever leads next, at whichever step the leader dies.
+#[test]
+fn a_plan_goes_on_when_leaders_die() {
+    for steps in 0..6u32 {
+        let mut cluster = cluster(3, Class::Durable, u64::from(steps));
+        let new = join(&mut cluster, 7);
+        let leader = led(&mut cluster);
+        let old = NodeId(1 + leader.0 % 3);
+        let ask = Ask::Replace { old, new };
+        let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
+            panic!("no plan");
+        };
+        let reached = cluster.run_until(10_000, |cluster| {
+            cluster.replica(leader).node().era().0 >= steps
+        });
+        assert!(reached);
+        cluster.crash(leader);
+        assert!(cluster.run_until(10_000, |cluster| {
+            cluster.leader().is_some_and(|other| other != leader)
+        }));
+        cluster.start(leader);
+        finish(&mut cluster, plan);
+        let members: Vec<u32> = (1..=4).filter(|node| *node != old.0).collect();
+        let leader = led(&mut cluster);
+        assert_eq!(weights(&cluster, leader), equal_weights(&members));
+        assert_same(&mut cluster, &members);
+    }
+}
+
+/// Two operators at once: one wins, the other is told.
+#[test]
+fn of_two_operators_one_wins() {
+    let mut cluster = cluster(3, Class::Durable, 11);
+    let leader = led(&mut cluster);
+    let now = cluster.now();
+    let others: Vec<NodeId> = (1..=3).map(NodeId).filter(|node| *node != leader).collect();
+    for (asked, node) in (100..).zip(&others) {
+        let replica = cluster.replica_mut(leader);
+        replica.ask_group(now, asked, Ask::Demote(*node), false);
+    }
+    let mut answers = BTreeMap::new();
+    assert!(cluster.run_until(10_000, |cluster| {
+        answers.extend(cluster.replica_mut(leader).take_group_answer());
+        answers.len() == 2
+    }));
+    let won = answers.values().filter(|answer| answer.is_ok()).count();
+    let lost: Vec<&Refused> = answers
+        .values()
+        .filter_map(|answer| answer.as_ref().err())
+        .collect();
+    assert_eq!((won, lost.len()), (1, 1), "{answers:?}");
+    assert!(
+        ["under_way", "other_era"].contains(&lost[0].code),
+        "{lost:?}"
+    );
+}
+
+/// What is refused has a reason, and nothing changes.
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut cluster = cluster(3, Class::Durable, 13);
+    let leader = led(&mut cluster);
+    let follower = NodeId(1 + leader.0 % 3);
+    let third = NodeId(1 + follower.0 % 3);
+    let code = |cluster: &mut Cluster<Journal>, node, ask| match cluster.ask_group(node, ask) {
+        Err(refused) => refused.code,
+        Ok(answer) => panic!("{answer:?}"),
+    };
+    assert_eq!(
+        code(&mut cluster, follower, Ask::Demote(third)),
+        "not_leader"
+    );
+    assert_eq!(
+        code(&mut cluster, leader, Ask::Promote(NodeId(9))),
+        "unknown_node"
+    );
+    assert_eq!(
+        code(&mut cluster, leader, Ask::Remove(NodeId(9))),
+        "unknown_node"
+    );
+    let reserve = Ask::Reserve {
+        peer: "n:1".to_owned(),
+        role: As::Voter,
+    };
+    assert_eq!(
+        cluster.ask_group(follower, reserve),
+        Ok(Answer::Node(NodeId(4)))
+    );
+    assert_eq!(
+        code(&mut cluster, leader, Ask::Promote(NodeId(4))),
+        "not_connected"
+    );
+    assert_eq!(
+        code(&mut cluster, leader, Ask::Weight(third, 3_000_000_000)),
+        "impossible"
+    );
+    // With one node down, nobody else can be spared.
+    cluster.crash(third);
+    cluster.run_ms(1_000);
+    assert_eq!(
+        code(&mut cluster, leader, Ask::Demote(follower)),
+        "too_few_alive"
+    );
+    let eras = cluster.replica(leader).node().era().0;
+    assert_eq!(eras, 0, "nothing changed");
+    // Who is down may go.
+    carry_out(&mut cluster, &Ask::Remove(third)).unwrap();
+    carry_out(&mut cluster, &Ask::Demote(follower)).unwrap();
+    let leader = led(&mut cluster);
+    assert_eq!(
+        code(&mut cluster, leader, Ask::Remove(leader)),
+        "last_voter"
+    );
+}
+
+/// [volatile-2] Who forgot its votes gets its weight back under its new name, unasked.
+#[test]
+fn a_member_that_forgot_is_taken_back() {
+    let mut cluster = cluster(3, Class::Volatile, 17);
+    let leader = led(&mut cluster);
+    let node = NodeId(1 + leader.0 % 3);
+    for round in 1..=3 {
+        cluster.crash(node);
+        cluster.forget_votes(node);
+        cluster.start(node);
+        let member = Member {
+            node,
+            incarnation: quorate_core::node_id::Incarnation(round),
+        };
+        let back = cluster.run_until(20_000, |cluster| {
+            let configuration = cluster.replica(leader).node().configuration();
+            configuration.position(member).is_some()
+                && configuration
+                    .members()
+                    .iter()
+                    .all(|voter| voter.weight == 1)
+                && cluster.replica(leader).group().plan().is_none()
+        });
+        assert!(back, "{:?}", cluster.replica(leader).members(cluster.now()));
+        write(&mut cluster, node, b"back");
+    }
+    assert_same(&mut cluster, &[1, 2, 3]);
+}
+
+/// Leadership goes to the highest priority that is level, and stays there.
+#[test]
+fn leadership_goes_to_the_highest_priority() {
+    let mut cluster = cluster(3, Class::Durable, 19);
+    let leader = led(&mut cluster);
+    let wanted = NodeId(1 + leader.0 % 3);
+    let answer = cluster.ask_group(leader, Ask::Priority(wanted, 5));
+    assert_eq!(answer, Ok(Answer::Done));
+    assert!(cluster.run_until(10_000, |cluster| cluster.leader() == Some(wanted)));
+    cluster.run_ms(5_000);
+    assert_eq!(cluster.leader(), Some(wanted));
+}
+
+/// [live-4] Who has just begun to lead stays where nobody asks; a plan that takes its weight is asked for, and does
+/// not wait for that. It once rested for ten election time-outs.
+#[test]
+fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
+    let mut cluster = cluster(3, Class::Durable, 23);
+    let leader = led(&mut cluster);
+    let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, Ask::Demote(leader)) else {
+        panic!("it leads, and two others are there");
+    };
+    let timeouts = Cluster::<Journal>::options(3, Class::Durable).timeouts;
+    let done = cluster.run_until(5 * timeouts.election_max_ms, |cluster| {
+        let leads = cluster.leader().filter(|next| *next != leader);
+        leads.is_some_and(|next| {
+            let ended = cluster.replica(next).group().ended();
+            ended.is_some_and(|ended| ended.id == plan && ended.reached)
+        })
+    });
+    let members = cluster.replica(leader).members(cluster.now());
+    assert!(done, "{members:?}");
+}
+
+/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes another; what is
+/// not possible is refused; and the rule is scaled with the weights on the way.
+#[test]
+fn roles_and_the_quorum_rule_change_by_plans() {
+    let mut cluster = cluster(3, Class::Durable, 29);
+    let leader = led(&mut cluster);
+    let other = NodeId(1 + leader.0 % 3);
+    let third = NodeId(1 + other.0 % 3);
+    carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
+    let configuration = cluster.replica(leader).node().configuration().clone();
+    assert!(configuration.is_auxiliary(Member::first(other.0)));
+    carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
+    let refused = carry_out(&mut cluster, &Ask::Auxiliary(third, true)).unwrap_err();
+    assert_eq!(
+        refused.code, "impossible",
+        "one full replica of three is no quorum"
+    );
+    write(&mut cluster, leader, b"with an auxiliary");
+    carry_out(&mut cluster, &Ask::Auxiliary(other, false)).unwrap();
+    let flexible = QuorumRule::Flexible {
+        phase1: 3,
+        phase2: 1,
+    };
+    carry_out(&mut cluster, &Ask::Quorum(flexible)).unwrap();
+    assert_eq!(
+        cluster.replica(leader).node().configuration().rule(),
+        flexible
+    );
+    let never = QuorumRule::Flexible {
+        phase1: 1,
+        phase2: 1,
+    };
+    let refused = carry_out(&mut cluster, &Ask::Quorum(never)).unwrap_err();
+    assert_eq!(refused.code, "impossible", "quorums would not meet");
+    write(&mut cluster, leader, b"alone in phase two");
+    carry_out(&mut cluster, &Ask::Quorum(QuorumRule::Majority)).unwrap();
+    assert_same(&mut cluster, &[1, 2, 3]);
+}
+
+/// A node that joined as an auxiliary becomes one with its vote.
+#[test]
+fn a_node_joins_as_an_auxiliary() {
+    let mut cluster = cluster(3, Class::Durable, 31);
+    let node = join_as(&mut cluster, 7, As::Auxiliary);
+    carry_out(&mut cluster, &Ask::Promote(node)).unwrap();
+    let leader = led(&mut cluster);
+    let configuration = cluster.replica(leader).node().configuration();
+    assert!(configuration.is_auxiliary(Member::first(node.0)));
+    assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3, 4]));
+}
+
+/// A plan is cancelled where it is: nobody's weight changes afterwards.
+#[test]
+fn a_plan_that_waits_is_cancelled() {
+    let mut cluster = cluster(3, Class::Durable, 23);
+    let leader = led(&mut cluster);
+    assert_eq!(cluster.ask_group(leader, Ask::Cancel), Ok(Answer::Already));
+    let new = join(&mut cluster, 7);
+    let leader = led(&mut cluster);
+    let old = NodeId(1 + leader.0 % 3);
+    let planned = cluster.ask_group(leader, Ask::Replace { old, new });
+    assert!(
+        matches!(planned, Ok(Answer::Planned(Some(_), _))),
+        "{planned:?}"
+    );
+    cluster.crash(new);
+    let waits = cluster.run_until(10_000, |cluster| {
+        let plan = cluster.replica(leader).members(cluster.now()).plan;
+        plan.is_some_and(|plan| plan.waits.is_some())
+    });
+    assert!(waits);
+    assert_eq!(cluster.ask_group(leader, Ask::Cancel), Ok(Answer::Done));
+    let era = cluster.replica(leader).node().era();
+    cluster.run_ms(2_000);
+    assert_eq!(cluster.replica(leader).node().era(), era);
+    assert!(!cluster.replica(leader).group().ended().unwrap().reached);
+}
+
+/// What people hear: who is a learner, what is under way, who is gone.
+#[test]
+fn status_tells_of_learners_plans_and_removal() {
+    let mut cluster = cluster(3, Class::Durable, 13);
+    let four = join(&mut cluster, 7);
+    let reserve = Ask::Reserve {
+        peer: "later:1".to_owned(),
+        role: As::Learner,
+    };
+    let leader = led(&mut cluster);
+    cluster.ask_group(leader, reserve).unwrap();
+    cluster.kill(four);
+    let seen = |cluster: &mut Cluster<Journal>, node: NodeId| {
+        let now = cluster.now();
+        cluster.replica(node).status(now)
+    };
+    assert!(cluster.run_until(10_000, |cluster| {
+        let peers = seen(cluster, leader).peers;
+        let learner = peers.iter().find(|peer| peer.member.node == four);
+        // A learner that is down is still one; the id that is kept for somebody is nobody.
+        peers.len() == 4 && learner.is_some_and(|peer| peer.weight == 0 && !peer.connected)
+    }));
+    let old = NodeId(1 + leader.0 % 3);
+    let ask = Ask::Remove(old);
+    let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
+        panic!("no plan");
+    };
+    let status = seen(&mut cluster, leader);
+    let underway = status.plan.unwrap();
+    assert_eq!((underway.id, underway.waits), (plan, None));
+    assert_eq!(underway.what, format!("remove node {old}"));
+    finish(&mut cluster, plan);
+    let leader = led(&mut cluster);
+    assert!(cluster.run_until(10_000, |cluster| cluster.replica(old).is_removed()));
+    let status = seen(&mut cluster, old);
+    assert!(status.removed);
+    let error = Some("this node was removed from the cluster");
+    assert_eq!(status.error.as_deref(), error);
+    let status = seen(&mut cluster, leader);
+    assert_eq!(
+        (status.plan, status.removed, status.error),
+        (None, false, None)
+    );
+    assert!(status.peers.iter().all(|peer| peer.member.node != old));
+}
+
+/// Nothing is done, and what would be denied is.
+#[test]
+fn a_dry_run_denies_what_would_be_denied() {
+    let mut cluster = cluster(3, Class::Durable, 17);
+    let leader = led(&mut cluster);
+    let version = cluster.replica(leader).group().clone();
+    let mut asked = 1000;
+    let mut dry = |ask: Ask| {
+        asked += 1;
+        let now = cluster.now();
+        let replica = cluster.replica_mut(leader);
+        replica.ask_group(now, asked, ask, true);
+        replica.take_group_answer().map(|(_, answer)| answer)
+    };
+    let nothing = Some(Ok(Answer::Planned(None, Vec::new())));
+    assert_eq!(dry(Ask::Priority(NodeId(2), 5)), nothing);
+    let refused = dry(Ask::Priority(NodeId(9), 5)).unwrap().unwrap_err();
+    assert_eq!(refused.code, "unknown_node");
+    let refused = dry(Ask::Address(NodeId(2), String::new())).unwrap();
+    assert_eq!(refused.unwrap_err().code, "bad_address");
+    let Some(Ok(Answer::Planned(None, steps))) = dry(Ask::Demote(NodeId(1 + leader.0 % 3))) else {
+        panic!("no steps");
+    };
+    assert!(!steps.is_empty());
+    assert_eq!(cluster.replica(leader).group(), &version);
+}

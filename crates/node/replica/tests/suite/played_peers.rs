@@ -1,0 +1,716 @@
+//! One replica; its peers are played by the test. What was in flight in a ballot belongs to that
+//! ballot: the next one, of the same leader too, may decide something else in its slots. What they say
+//! of slots that are far away, or long decided, changes nothing.
+
+use std::cell::Cell;
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    extents::Vote,
+    leader::Leading,
+    lease::{Lease, Leases},
+    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    record::Class,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{BatchName, Value},
+};
+use quorate_replica::{
+    front::{Failure, Tag},
+    plane::{Body, Plane, Received, TooLarge},
+    service::{CommandId, Health, StateMachine},
+    status::Addresses,
+    testing::{Cluster, Outcome},
+};
+use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
+
+thread_local! {
+    /// Whether the service of this test takes commands.
+    static TAKES: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Counts commands, and keeps them.
+#[derive(Default)]
+struct Count(u64, Vec<String>);
+
+impl StateMachine for Count {
+    fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0 += 1;
+        self.1.push(String::from_utf8(command.to_vec()).unwrap());
+        reply.extend_from_slice(self.0.to_string().as_bytes());
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(self.0.to_string().as_bytes());
+    }
+
+    fn health(&mut self) -> Health {
+        if TAKES.get() {
+            Health::Well
+        } else {
+            Health::Stuck("as the test wants".to_owned())
+        }
+    }
+}
+
+/// Keeps what the replica says.
+#[derive(Default)]
+struct Heard(Vec<u8>);
+
+impl Plane for Heard {
+    fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
+        true
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        _: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        for _ in to.iter() {
+            self.0.extend_from_slice(header);
+            self.0.extend_from_slice(body.bytes());
+        }
+        Ok(to)
+    }
+}
+
+impl Heard {
+    fn frames(&self) -> Vec<Frame<'_>> {
+        let (mut frames, mut rest) = (Vec::new(), &self.0[..]);
+        while !rest.is_empty() {
+            let Ok(Decoded::Frame { frame, used, .. }) = decode(rest, BODY_BYTES_MAX) else {
+                panic!("a replica wrote what is no frame");
+            };
+            frames.push(frame);
+            rest = &rest[used..];
+        }
+        frames
+    }
+}
+
+const ONE: NodeId = NodeId(1);
+const PEERS: [u32; 2] = [2, 3];
+
+fn ballot(round: u32, node: u32) -> Ballot {
+    Ballot {
+        era: Era(0),
+        round,
+        node: NodeId(node),
+    }
+}
+
+/// Node 1 of a durable group of three.
+struct Stage(Cluster<Count>);
+
+impl Stage {
+    fn new() -> Self {
+        Self::with_leases(None)
+    }
+
+    fn with_leases(leases: Option<Leases>) -> Self {
+        let mut options = Cluster::<Count>::options(3, Class::Durable);
+        options.leases = leases;
+        // What nobody needs any more goes at once.
+        options.limits.recent_bytes = 1;
+        let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
+        cluster.start(ONE);
+        let now = cluster.now();
+        for peer in PEERS {
+            let replica = cluster.replica_mut(ONE);
+            replica.peer_up(now, Member::first(peer), 1, Addresses::default());
+        }
+        Self(cluster)
+    }
+
+    /// A peer says something. What the replica says to that, to whomever.
+    fn hears(&mut self, from: u32, frame: Frame<'_>) -> Heard {
+        let (now, mut heard) = (self.0.now(), Heard::default());
+        let replica = self.0.replica_mut(ONE);
+        let received = Received::plain(Member::first(from), frame);
+        replica.on_frame(now, 0, received, &mut heard);
+        self.0.poll_over(ONE, &mut heard);
+        heard
+    }
+
+    fn tell(&mut self, from: u32, message: Message) -> Heard {
+        let bytes = None;
+        self.hears(from, Frame::Protocol { message, bytes })
+    }
+
+    /// A peer follows the leader of `of`, and has promised `promised`.
+    fn follows(&mut self, from: u32, of: Ballot, promised: Ballot, decided_to: Slot) {
+        let reply = HeartbeatReply {
+            ballot: of,
+            promised,
+            decided_to,
+            held_to: decided_to,
+            kept_to: decided_to,
+            voted_to: Slot(0),
+            sent_to: Slot(0),
+            read_round: 0,
+            lease: Lease::default(),
+        };
+        self.tell(from, Message::HeartbeatReply(reply));
+    }
+
+    /// A peer has voted for all that node 1 has voted for.
+    fn votes(&mut self, from: u32) {
+        let run = *self.0.replica(ONE).node().run();
+        let vote = Phase2b {
+            ballot: run.ballot,
+            from: run.from,
+            volatile_to: run.to,
+            durable_to: run.to,
+            check: run.check,
+        };
+        self.tell(from, Message::Phase2b(vote));
+    }
+
+    fn promises(&mut self, from: u32, ballot: Ballot, at: Slot, extents: Vec<Extent>) {
+        let promise = Phase1b {
+            ballot,
+            from: at,
+            floor: at,
+            log_start: Slot::FIRST,
+            decided_to: at,
+            extents,
+        };
+        self.tell(from, Message::Phase1b(promise));
+    }
+
+    fn leading(&self) -> Option<&Leading> {
+        self.0.replica(ONE).node().leading()
+    }
+
+    fn leads_in(&self) -> Option<Ballot> {
+        self.leading().map(Leading::ballot)
+    }
+
+    fn decided_to(&self) -> Slot {
+        self.0.replica(ONE).node().decided_to()
+    }
+
+    /// Until node 1 leads in ballot 0.1.1, elected by node 2.
+    fn elected(&mut self) {
+        for _ in 0..100 {
+            let granted = Message::PreVoteReply {
+                ballot: ballot(1, 1),
+                granted: true,
+                promised: Ballot::ZERO,
+            };
+            self.tell(2, granted);
+            self.0.run_ms(10);
+            self.promises(2, ballot(1, 1), Slot(1), Vec::new());
+            if self.leads_in() == Some(ballot(1, 1)) {
+                return;
+            }
+        }
+        panic!("node 1 does not lead");
+    }
+
+    /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at which
+    /// node 1 is, and voted for it. Then node 1 leads on, in a ballot above. Nobody else voted.
+    fn loses_a_slot(&mut self) {
+        let at = self.decided_to();
+        self.follows(2, ballot(1, 1), ballot(1, 1), at);
+        self.follows(3, ballot(1, 1), ballot(2, 3), at);
+        self.0.run_ms(30);
+        let phase1 = self.0.replica(ONE).node().phase1();
+        let next = phase1.expect("a leader takes a stray node in again").ballot;
+        let extent = Extent {
+            range: SlotRange::one(at),
+            ballot: ballot(2, 3),
+            value: Value::NoOp,
+            class: Class::Durable,
+        };
+        self.promises(3, next, at, vec![extent]);
+        self.0.run_ms(5);
+        assert_eq!(self.leads_in(), Some(next));
+    }
+
+    /// Both peers follow and vote until `done`.
+    fn healthy_until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if done(self) {
+                return;
+            }
+            self.0.run_ms(5);
+            let (ballot, at) = (self.leads_in().expect("leads"), self.decided_to());
+            for peer in PEERS {
+                self.follows(peer, ballot, ballot, at);
+                self.votes(peer);
+            }
+        }
+        panic!("a healthy quorum gets nowhere");
+    }
+
+    fn ended(&self, tag: Tag) -> Option<&Outcome> {
+        self.0.outcome(ONE, tag)
+    }
+}
+
+#[test]
+fn own_batch_that_lost_its_slot_is_proposed_again() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let second = stage.0.write(ONE, b"second");
+    let at = stage.decided_to();
+    stage.0.run_ms(1);
+    assert!(stage.leading().unwrap().tally.next() > at, "is proposed");
+    stage.loses_a_slot();
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    let third = stage.0.write(ONE, b"third");
+    stage.healthy_until(|stage| stage.ended(third).is_some());
+    let written = |text: &str| Some(Outcome::Written(text.as_bytes().to_vec()));
+    assert_eq!(stage.ended(second).cloned(), written("2"));
+    assert_eq!(stage.ended(third).cloned(), written("3"));
+}
+
+/// The same for a batch that a follower handed on: it repeats it, and must not be told "known".
+#[test]
+fn forwarded_value_that_lost_its_slot_is_taken_again() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let registration = Frame::Forward {
+        value: Value::RegisterSession {
+            origin: NodeId(2),
+            boot: 1,
+            number: 1,
+        },
+        bytes: &[],
+    };
+    stage.hears(2, registration.clone());
+    stage.hears(2, registration.clone());
+    let counted = |stage: &Stage| {
+        let counters = stage.0.replica(ONE).counters();
+        (counters.forwards_taken, counters.forwards_repeated)
+    };
+    assert_eq!(counted(&stage), (1, 1));
+    stage.loses_a_slot();
+    stage.hears(2, registration);
+    assert_eq!(counted(&stage), (2, 1));
+    let applied = |stage: &Stage| {
+        let sessions = stage.0.replica(ONE).sessions();
+        sessions.len()
+    };
+    let before = applied(&stage);
+    stage.healthy_until(|stage| applied(stage) > before);
+}
+
+/// A read that was confirmed waits for slots which the leader of that time had proposed. If that
+/// leader dies, nobody may ever propose so far: the next one is asked again.
+#[test]
+fn confirmed_read_is_asked_again_when_another_leads() {
+    let mut stage = Stage::new();
+    let beat = |ballot, decided_to| {
+        Message::Heartbeat(Heartbeat {
+            ballot,
+            decided_to,
+            sent_to: decided_to,
+            read_round: 0,
+            held_by_all: Slot(0),
+            held_by_quorum: Slot(0),
+            lease: Lease::default(),
+            auxiliary: false,
+        })
+    };
+    let question = |heard: &Heard| {
+        heard.frames().into_iter().find_map(|frame| match frame {
+            Frame::Protocol {
+                message: Message::ReadRequest { id },
+                ..
+            } => Some(id),
+            _ => None,
+        })
+    };
+    stage.tell(2, beat(ballot(1, 2), Slot(1)));
+    let read = stage.0.read(ONE, b"");
+    let heard = stage.tell(2, beat(ballot(1, 2), Slot(1)));
+    let id = question(&heard).expect("the leader is asked");
+    let slot = Slot(100);
+    stage.tell(2, Message::ReadReply { id, slot });
+    stage.0.run_ms(1);
+    assert_eq!(stage.ended(read), None, "it waits for slot 100");
+    let heard = stage.tell(3, beat(ballot(2, 3), Slot(1)));
+    let id = question(&heard).expect("the next leader is asked");
+    let slot = Slot(1);
+    stage.tell(3, Message::ReadReply { id, slot });
+    stage.0.run_ms(1);
+    assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
+}
+
+/// What is inherited is in flight in the new ballot from its first moment: it is not proposed twice.
+#[test]
+fn inherited_batch_is_not_proposed_twice() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let second = stage.0.write(ONE, b"second");
+    let at = stage.decided_to();
+    stage.0.run_ms(1);
+    stage.follows(2, ballot(1, 1), ballot(1, 1), at);
+    stage.follows(3, ballot(1, 1), ballot(2, 3), at);
+    stage.0.run_ms(30);
+    let phase1 = stage.0.replica(ONE).node().phase1();
+    let next = phase1.unwrap().ballot;
+    stage.promises(3, next, at, Vec::new());
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    stage.healthy_until(|stage| stage.leading().is_some_and(|l| l.tally.is_empty()));
+    let counters = stage.0.replica(ONE).counters();
+    assert_eq!(counters.batches_skipped, 0);
+    assert_eq!(counters.batches_applied, 2);
+}
+
+/// A proposal of a leader that has decided everything below `decided_to`.
+fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) -> Message {
+    Message::Phase2a(Phase2a {
+        ballot,
+        range,
+        value,
+        prefix: 0,
+        decided_to,
+        own_volatile_to: range.to,
+        own_durable_to: range.to,
+        with_bytes: false,
+    })
+}
+
+/// The votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
+fn votes_held(stage: &Stage) -> Vec<(u64, u64, Ballot)> {
+    let acceptor = stage.0.replica(ONE).node().acceptor();
+    let run = |vote: Vote| (vote.range.from.0, vote.range.to.0, vote.ballot);
+    acceptor.votes().map(run).collect()
+}
+
+/// Features G5, [p2-3]: an acceptor that is further behind than its window votes for nothing beyond it,
+/// and overwrites nothing; the bound is exact, and lasts over a restart.
+#[test]
+fn slots_beyond_the_window_get_no_vote() {
+    let mut stage = Stage::new();
+    let window = Cluster::<Count>::options(3, Class::Durable).window_slots;
+    let (first, second) = (ballot(1, 2), ballot(2, 3));
+    stage.tell(
+        2,
+        proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)),
+    );
+    let voted = vec![(1, 2, first)];
+    assert_eq!(votes_held(&stage), voted);
+    // Nothing is decided here, so the window ends below this slot.
+    let end = Slot(1 + window);
+    let far = [
+        SlotRange::one(end),
+        SlotRange::new(Slot(end.0 - 1), end.next()),
+        SlotRange::new(Slot(1), end.next()),
+        SlotRange::one(Slot(1 + 2 * window)),
+        SlotRange::one(Slot(u64::MAX - 2)),
+    ];
+    for range in far {
+        let before = range.from;
+        stage.tell(3, proposal(second, range, Value::NoOp, before));
+        assert_eq!(votes_held(&stage), voted, "{range}");
+    }
+    stage.0.run_ms(1);
+    stage.0.crash(ONE);
+    stage.0.start(ONE);
+    assert_eq!(votes_held(&stage), voted);
+    let last = SlotRange::one(Slot(end.0 - 1));
+    stage.tell(3, proposal(second, last, Value::NoOp, last.from));
+    assert_eq!(
+        votes_held(&stage),
+        [(1, 2, first), (last.from.0, end.0, second)]
+    );
+}
+
+/// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor are the
+/// votes there told of, but where they end ([p1-3]).
+#[test]
+fn decided_slots_get_no_further_vote() {
+    let mut stage = Stage::new();
+    let (first, second) = (ballot(1, 2), ballot(2, 3));
+    let other = Value::AllocateNode { nonce: 7 };
+    let (ten, decided_to) = (SlotRange::new(Slot(1), Slot(11)), Slot(9));
+    stage.tell(2, proposal(first, ten, Value::NoOp, Slot(1)));
+    stage.tell(
+        2,
+        Message::Decided {
+            ballot: first,
+            decided_to,
+        },
+    );
+    assert_eq!(stage.decided_to(), decided_to);
+    let voted = vec![(9, 11, first)];
+    assert_eq!(votes_held(&stage), voted);
+    for slot in 1..9 {
+        let late = SlotRange::one(Slot(slot));
+        stage.tell(2, proposal(first, late, Value::NoOp, Slot(1)));
+        stage.tell(3, proposal(second, late, other, Slot(1)));
+        assert_eq!(votes_held(&stage), voted, "{late}");
+    }
+    // Of what is late in part, that part is left out.
+    stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
+    assert_eq!(votes_held(&stage), [(9, 11, second)]);
+    let ballot = ballot(3, 2);
+    stage.tell(
+        2,
+        Message::Phase1a {
+            ballot,
+            from: Slot(1),
+        },
+    );
+    stage.0.run_ms(1);
+    let heard = stage.tell(
+        2,
+        Message::Phase1a {
+            ballot,
+            from: Slot(1),
+        },
+    );
+    let promise = heard.frames().into_iter().find_map(|frame| match frame {
+        Frame::Protocol {
+            message: Message::Phase1b(promise),
+            ..
+        } => Some(promise),
+        _ => None,
+    });
+    let promise = promise.expect("a promise that is durable is repeated at once");
+    assert_eq!(promise.floor, decided_to);
+    let told: Vec<SlotRange> = promise.extents.iter().map(|extent| extent.range).collect();
+    assert_eq!(told, [SlotRange::new(Slot(9), Slot(11))]);
+}
+
+/// Features G5: votes for slots that were never proposed, or are long decided, and decisions of slots far
+/// away, decide nothing. A vote for what this leader did not propose is an alarm ([count-1]).
+#[test]
+fn reports_of_far_and_decided_slots_decide_nothing() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let (at, leads) = (stage.decided_to(), ballot(1, 1));
+    let second = stage.0.write(ONE, b"second");
+    stage.0.run_ms(1);
+    let next = stage.leading().unwrap().tally.next();
+    assert_eq!(next, at.next(), "one proposal is undecided");
+    let check = stage.0.replica(ONE).node().run().check;
+    let alarms = |stage: &Stage| stage.0.replica(ONE).counters().alarms;
+    let vote = |from, to| Phase2b {
+        ballot: leads,
+        from,
+        volatile_to: to,
+        durable_to: to,
+        check,
+    };
+    for late in [
+        vote(Slot(1), at),
+        vote(Slot(0), Slot(1)),
+        vote(at, at),
+        vote(next, at),
+    ] {
+        stage.tell(2, Message::Phase2b(late));
+        assert_eq!((stage.decided_to(), alarms(&stage)), (at, 0), "{late:?}");
+    }
+    for (count, to) in (1..).zip([next.next(), Slot(1 << 40), Slot(u64::MAX)]) {
+        stage.tell(2, Message::Phase2b(vote(at, to)));
+        assert_eq!((stage.decided_to(), alarms(&stage)), (at, count), "{to}");
+    }
+    for slot in [1, next.0, 1 << 40, u64::MAX - 2].map(Slot) {
+        let range = SlotRange::one(slot);
+        let value = Value::AllocateNode { nonce: 7 };
+        stage.tell(2, Message::Learn { range, value });
+        assert_eq!(stage.decided_to(), at, "{range}");
+    }
+    assert_eq!(stage.leads_in(), Some(leads));
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    assert_eq!(
+        stage.ended(second).cloned(),
+        Some(Outcome::Written(b"2".to_vec()))
+    );
+}
+
+/// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait, and
+/// until they come the bytes of its proposals stay, whatever else passes by.
+#[test]
+fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let at = stage.decided_to();
+    stage.follows(2, ballot(1, 1), ballot(1, 1), at);
+    stage.follows(3, ballot(1, 1), ballot(2, 3), at);
+    stage.0.run_ms(30);
+    let next = stage.0.replica(ONE).node().phase1().unwrap().ballot;
+    let inherited = batch(3, 1, b"inherited");
+    let extent = Extent {
+        range: SlotRange::one(at),
+        ballot: ballot(2, 3),
+        value: inherited.0,
+        class: Class::Durable,
+    };
+    stage.promises(3, next, at, vec![extent]);
+    stage.0.run_ms(1);
+    let second = stage.0.write(ONE, b"second");
+    for counter in 1..=3 {
+        let (value, bytes) = batch(2, counter, b"forwarded");
+        let bytes = &bytes;
+        stage.hears(2, Frame::Forward { value, bytes });
+    }
+    let proposed = stage.leading().unwrap().tally.next();
+    assert!(proposed >= at.plus(5), "{proposed:?}");
+    stage.hears(
+        3,
+        Frame::FetchReply {
+            value: inherited.0,
+            bytes: Some(&inherited.1),
+        },
+    );
+    stage.healthy_until(|stage| stage.decided_to() >= proposed);
+    assert_eq!(stage.0.replica(ONE).error(), None);
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+}
+
+/// A batch of an origin that nobody knows: it is decided, and then skipped.
+fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
+    batch_of(77, origin, counter, command)
+}
+
+/// A batch of the origin's session that was registered in this slot.
+fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
+    let length = u32::try_from(command.len()).unwrap();
+    let mut bytes = vec![1];
+    bytes.extend(session.to_le_bytes());
+    bytes.extend(counter.to_le_bytes());
+    bytes.push(0);
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(command);
+    let name = BatchName {
+        origin: NodeId(origin),
+        boot: 1,
+        counter,
+        length: u32::try_from(bytes.len()).unwrap(),
+        checksum: quorate_wire::checksum(&bytes),
+    };
+    (Value::Batch(name), bytes)
+}
+
+/// [disk-3] The log's last record on a slot may be a vote for another value than was decided there, as
+/// long as the decision is not written. A value that is read back to be applied is not that one.
+#[test]
+fn last_record_on_a_slot_is_not_taken_for_the_decision() {
+    let mut stage = Stage::new();
+    let learn = |stage: &mut Stage, slot: u64, (value, bytes): (Value, Option<&[u8]>)| {
+        let range = SlotRange::one(Slot(slot));
+        let message = Message::Learn { range, value };
+        stage.hears(3, Frame::Protocol { message, bytes });
+    };
+    let session = Value::RegisterSession {
+        origin: NodeId(2),
+        boot: 1,
+        number: 1 << 63 | 1,
+    };
+    learn(&mut stage, 1, (session, None));
+    stage.0.run_ms(10);
+    assert_eq!(stage.0.replica(ONE).applied_to(), Slot(2));
+    // A vote for one value, on the disk.
+    let voted = batch_of(1, 2, 1, b"voted for");
+    let Message::Phase2a(asked) = proposal(ballot(1, 2), SlotRange::one(Slot(2)), voted.0, Slot(2))
+    else {
+        unreachable!("it is one")
+    };
+    let message = Message::Phase2a(Phase2a {
+        with_bytes: true,
+        ..asked
+    });
+    let bytes = Some(&voted.1[..]);
+    stage.hears(2, Frame::Protocol { message, bytes });
+    stage.0.run_ms(10);
+    assert_eq!(votes_held(&stage), [(2, 3, ballot(1, 2))]);
+    // Another one is decided while the service takes nothing; its bytes are not kept, and no time
+    // passes for the disk.
+    TAKES.set(false);
+    let decided = batch_of(1, 2, 1, b"decided");
+    learn(&mut stage, 2, (decided.0, Some(&decided.1)));
+    let next = batch_of(1, 2, 2, b"next");
+    learn(&mut stage, 3, (next.0, Some(&next.1)));
+    assert_eq!(stage.decided_to(), Slot(4));
+    TAKES.set(true);
+    let words = |stage: &Stage| stage.0.replica(ONE).service().1.clone();
+    let mut heard = Heard::default();
+    for _ in 0..10 {
+        stage.0.poll_over(ONE, &mut heard);
+        assert_eq!(words(&stage), [""; 0]);
+    }
+    stage.0.run_ms(200);
+    assert_eq!(words(&stage), ["decided", "next"]);
+}
+
+/// [read-4] A granter may have stood still between the beginning of its turn and the arrival of the
+/// question: it is bound from then on.
+#[test]
+fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
+    let mut stage = Stage::with_leases(Some(Leases {
+        duration_us: 90_000,
+        drift_ppm: 10_000,
+    }));
+    let lease = Lease {
+        asked_at: Time(1),
+        us: 90_000,
+    };
+    stage.0.set_stall(ONE, 50);
+    let heard = stage.tell(2, beat(lease));
+    let granted = heard.frames().into_iter().any(|frame| {
+        matches!(frame, Frame::Protocol { message: Message::HeartbeatReply(reply), .. }
+            if reply.lease == lease)
+    });
+    assert!(granted);
+    let asked = Message::Phase1a {
+        ballot: ballot(6, 3),
+        from: Slot(1),
+    };
+    let promised = |stage: &Stage| stage.0.replica(ONE).node().acceptor().promised();
+    stage.0.run_ms(100);
+    stage.tell(3, asked.clone());
+    assert!(promised(&stage) < ballot(6, 3), "140 ms are not over");
+    stage.0.run_ms(50);
+    stage.tell(3, asked);
+    assert_eq!(promised(&stage), ballot(6, 3));
+}
+
+/// Node 2 leads.
+fn beat(lease: Lease) -> Message {
+    Message::Heartbeat(Heartbeat {
+        ballot: ballot(5, 2),
+        decided_to: Slot(1),
+        sent_to: Slot(1),
+        read_round: 0,
+        held_by_all: Slot(0),
+        held_by_quorum: Slot(0),
+        lease,
+        auxiliary: false,
+    })
+}
+
+/// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and if it
+/// was not, others may have acknowledged what it tells nothing of.
+#[test]
+fn heartbeats_are_no_evidence_of_freshness() {
+    let mut stage = Stage::new();
+    stage.tell(2, beat(Lease::default()));
+    let tag = stage.0.read_within(ONE, 200, b"");
+    for _ in 0..30 {
+        stage.0.run_ms(20);
+        stage.tell(2, beat(Lease::default()));
+    }
+    let refused = Outcome::Failed(Failure::Stale);
+    assert_eq!(stage.0.outcome(ONE, tag), Some(&refused));
+}

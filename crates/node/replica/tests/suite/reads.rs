@@ -1,0 +1,152 @@
+//! Reads by leases, and reads within a bound ([read-4], [read-6]), of whole clusters in one thread.
+
+use quorate_core::{lease::Leases, node_id::NodeId, record::Class};
+use quorate_replica::{
+    front::{Failure, Tag},
+    service::{CommandId, StateMachine},
+    testing::{Cluster, Outcome},
+};
+
+/// Keeps the last command; that is the answer to every query.
+#[derive(Default)]
+struct Last(Vec<u8>);
+
+impl StateMachine for Last {
+    fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0 = command.to_vec();
+        reply.extend_from_slice(b"done");
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&self.0);
+    }
+}
+
+fn read(text: &str) -> Option<Outcome> {
+    Some(Outcome::Read(text.into()))
+}
+
+/// Three nodes, and who leads; they have executed `one`.
+fn cluster(leases: bool) -> (Cluster<Last>, NodeId) {
+    let mut options = Cluster::<Last>::options(3, Class::Durable);
+    let election_min_ms = options.timeouts.election_min_ms;
+    options.leases = leases.then(|| Leases::below(election_min_ms, options.clock_drift_ppm));
+    let mut cluster = Cluster::with_options(options, 7, |_| Last::default());
+    for node in 1..=3 {
+        cluster.start(NodeId(node));
+    }
+    assert!(cluster.run_until(3000, |cluster| cluster.leader().is_some()));
+    let leader = cluster.leader().unwrap();
+    let tag = cluster.write(leader, b"one");
+    assert!(ends(&mut cluster, leader, tag, 1000));
+    cluster.run_ms(100);
+    (cluster, leader)
+}
+
+fn ends(cluster: &mut Cluster<Last>, node: NodeId, tag: Tag, ms: u64) -> bool {
+    cluster.run_until(ms, |cluster| cluster.outcome(node, tag).is_some())
+}
+
+fn follower(leader: NodeId) -> NodeId {
+    NodeId(leader.0 % 3 + 1)
+}
+
+#[test]
+fn leader_reads_by_its_lease_without_a_question() {
+    let (mut cluster, leader) = cluster(true);
+    let before = cluster.replica(leader).counters();
+    let frames = cluster.frames_sent();
+    let tag = cluster.read(leader, b"");
+    assert!(ends(&mut cluster, leader, tag, 0), "it needs nobody");
+    assert_eq!(cluster.outcome(leader, tag).cloned(), read("one"));
+    let after = cluster.replica(leader).counters();
+    assert_eq!(after.reads_leased, before.reads_leased + 1);
+    assert_eq!(after.reads_confirmed, before.reads_confirmed);
+    assert_eq!(cluster.frames_sent(), frames);
+    // Whoever does not lead asks, as ever.
+    let other = follower(leader);
+    let tag = cluster.read(other, b"");
+    assert!(ends(&mut cluster, other, tag, 100));
+    assert_eq!(cluster.replica(other).counters().reads_leased, 0);
+}
+
+#[test]
+fn without_leases_every_read_is_confirmed() {
+    let (mut cluster, leader) = cluster(false);
+    let tag = cluster.read(leader, b"");
+    assert!(!ends(&mut cluster, leader, tag, 0));
+    assert!(ends(&mut cluster, leader, tag, 100));
+    assert_eq!(cluster.replica(leader).counters().reads_leased, 0);
+}
+
+/// [read-4] The clock is looked at behind the query: a process that stood still in between has no
+/// lease any more, and asks.
+#[test]
+fn lease_that_ended_while_the_state_was_read_answers_nothing() {
+    let (mut cluster, leader) = cluster(true);
+    let before = cluster.replica(leader).counters();
+    cluster.set_stall(leader, 150);
+    let tag = cluster.read(leader, b"");
+    assert!(ends(&mut cluster, leader, tag, 100));
+    assert_eq!(cluster.outcome(leader, tag).cloned(), read("one"));
+    let after = cluster.replica(leader).counters();
+    assert_eq!(after.reads_overtaken, before.reads_overtaken + 1);
+}
+
+/// A leader that nobody answers has no lease for longer than it was granted.
+#[test]
+fn cut_off_leader_soon_answers_nothing() {
+    let (mut cluster, leader) = cluster(true);
+    cluster.isolate(leader, true);
+    cluster.run_ms(100);
+    let before = cluster.replica(leader).counters();
+    let tag = cluster.read(leader, b"");
+    assert!(!ends(&mut cluster, leader, tag, 50));
+    assert_eq!(
+        cluster.replica(leader).counters().reads_leased,
+        before.reads_leased
+    );
+}
+
+/// [read-6] Answers come from this node alone as long as a question that was confirmed is young
+/// enough, and not a moment longer.
+#[test]
+fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
+    let (mut cluster, leader) = cluster(false);
+    let node = follower(leader);
+    let tag = cluster.read_within(node, 1000, b"");
+    assert!(ends(&mut cluster, node, tag, 100), "it asks, once");
+    assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
+    cluster.isolate(node, true);
+    let elsewhere = cluster.write(leader, b"two");
+    assert!(ends(&mut cluster, leader, elsewhere, 1000));
+    let tag = cluster.read_within(node, 1000, b"");
+    assert!(ends(&mut cluster, node, tag, 0), "it asks nobody");
+    assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
+    // What is within another's bound is beyond this one's.
+    cluster.run_ms(5);
+    let tag = cluster.read_within(node, 1, b"");
+    assert!(ends(&mut cluster, node, tag, 1000));
+    let stale = Some(Outcome::Failed(Failure::Stale));
+    assert_eq!(cluster.outcome(node, tag).cloned(), stale);
+    cluster.run_ms(1000);
+    let tag = cluster.read_within(node, 1000, b"");
+    assert!(ends(&mut cluster, node, tag, 1100));
+    assert_eq!(cluster.outcome(node, tag).cloned(), stale);
+    cluster.isolate(node, false);
+    let tag = cluster.read_within(node, 100, b"");
+    assert!(ends(&mut cluster, node, tag, 1000));
+    assert_eq!(cluster.outcome(node, tag).cloned(), read("two"));
+}
+
+/// The bound, too, is looked at behind the query.
+#[test]
+fn bound_that_passed_while_the_state_was_read_answers_nothing() {
+    let (mut cluster, leader) = cluster(false);
+    let node = follower(leader);
+    cluster.set_stall(node, 80);
+    let tag = cluster.read_within(node, 50, b"");
+    assert!(ends(&mut cluster, node, tag, 1000));
+    assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
+    assert_eq!(cluster.replica(node).counters().reads_overtaken, 1);
+}

@@ -1,0 +1,641 @@
+//! Byte streams through a whole group: what is acknowledged is on every node, in order, each byte once,
+//! whatever happens to nodes meanwhile ([stream-4] to [stream-10]).
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use quorate_core::{node_id::NodeId, record::Class, value::StreamName};
+use quorate_replica::{
+    ReplicaOptions, SnapshotOptions, front::Failure, service::Health, stream_front::StreamTag,
+    testing::Heard,
+};
+use quorate_stream::{Denied, Done, How, Name, Retention, Writer, store::Layout, table::Nowhere};
+
+#[path = "../snapshots/shelf.rs"]
+mod shelf;
+
+use shelf::{Shelf, Shelves as Group};
+
+const ALL: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+fn name() -> Name {
+    "s".parse().unwrap()
+}
+
+/// The byte at a position, so that any mix-up shows.
+fn byte(position: u64) -> u8 {
+    let [a, b, c, ..] = position.to_le_bytes();
+    a ^ b.wrapping_mul(7) ^ c.wrapping_mul(31)
+}
+
+fn bytes(from: u64, to: u64) -> Vec<u8> {
+    (from..to).map(byte).collect()
+}
+
+fn options(class: Class) -> ReplicaOptions {
+    let mut options = Group::options(3, class);
+    options.stream_layout = Layout {
+        unit_bytes: 4 << 10,
+        chunk_bytes: 16 << 10,
+        file_chunks: 8,
+    };
+    options
+}
+
+fn group(class: Class, seed: u64) -> Group {
+    let mut group = Group::with_options(options(class), seed, |_| Shelf::default());
+    for node in ALL {
+        group.start(node);
+    }
+    assert!(group.run_until(10_000, |group| group.leader().is_some()));
+    group
+}
+
+fn leader(group: &mut Group) -> NodeId {
+    assert!(group.run_until(20_000, |group| group.leader().is_some()));
+    group.leader().unwrap()
+}
+
+fn follower(group: &mut Group) -> NodeId {
+    let leader = leader(group);
+    ALL.into_iter().find(|node| *node != leader).unwrap()
+}
+
+/// A client that writes a stream whose bytes are those of [`byte`], through one node after the other.
+struct Client {
+    token: u128,
+    how: How,
+    at: Option<(NodeId, StreamName)>,
+    /// Position in the named stream of the piece's byte 0.
+    first: u64,
+    given: u64,
+    acknowledged: u64,
+    heard: BTreeMap<StreamTag, Heard>,
+}
+
+impl Client {
+    fn new(token: u128) -> Self {
+        Self {
+            token,
+            how: How::Create,
+            at: None,
+            first: 0,
+            given: 0,
+            acknowledged: 0,
+            heard: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what the node has to say.
+    fn listen(&mut self, group: &mut Group, node: NodeId) {
+        for heard in group.heard(node) {
+            match heard {
+                Heard::Durable(piece, position) if self.at == Some((node, piece)) => {
+                    assert!(position >= self.acknowledged, "a position went back");
+                    assert!(position <= self.given, "more than was given");
+                    self.acknowledged = position;
+                }
+                Heard::Ended(piece, _) if self.at == Some((node, piece)) => self.at = None,
+                Heard::Durable(..) | Heard::Ended(..) => {}
+                Heard::Done(tag, _)
+                | Heard::Refused(tag, _)
+                | Heard::Failed(tag, _)
+                | Heard::Looked(tag)
+                | Heard::Bytes(tag, _)
+                | Heard::Nowhere(tag, _) => drop(self.heard.insert(tag, heard)),
+            }
+        }
+    }
+
+    /// What came of a request.
+    fn wait(&mut self, group: &mut Group, node: NodeId, tag: StreamTag) -> Heard {
+        let came = group.run_until(30_000, |group| {
+            self.listen(group, node);
+            self.heard.contains_key(&tag)
+        });
+        assert!(came, "no answer for {tag:?}");
+        self.heard.remove(&tag).unwrap()
+    }
+
+    fn try_open(&mut self, group: &mut Group, node: NodeId) -> Heard {
+        let (how, writer) = (self.how, Writer(self.token));
+        let (tag, asked) =
+            group.streams(node, |streams, tag| streams.open(tag, &name(), how, writer));
+        match asked {
+            Ok(()) => self.wait(group, node, tag),
+            Err(failure) => Heard::Failed(tag, failure),
+        }
+    }
+
+    /// Opens the stream through this node, and goes on at the exact position.
+    fn open(&mut self, group: &mut Group, node: NodeId) {
+        let opened = group.run_until(60_000, |group| {
+            if !group.runs(node) {
+                return false;
+            }
+            match self.try_open(group, node) {
+                Heard::Done(_, Done::Opened { stream, at }) => {
+                    assert!(at >= self.acknowledged, "{at}: acknowledged bytes are lost");
+                    assert!(at <= self.given, "{at}: bytes that nobody gave");
+                    (self.at, self.first, self.given) = (Some((node, stream)), at, at);
+                    self.acknowledged = at;
+                    true
+                }
+                Heard::Failed(..) => {
+                    self.how = if self.how == How::Create {
+                        How::Create
+                    } else {
+                        How::Continue
+                    };
+                    false
+                }
+                other => panic!("{other:?}"),
+            }
+        });
+        assert!(opened, "node {node} does not open the stream");
+        self.how = How::Continue;
+    }
+
+    /// Gives what there is room for, up to this position.
+    fn give(&mut self, group: &mut Group, to: u64) {
+        let Some((node, piece)) = self.at else {
+            return;
+        };
+        let more = bytes(self.given, to.max(self.given));
+        let (_, taken) = group.streams(node, |streams, _| streams.put(piece, &more));
+        self.given += taken as u64;
+    }
+
+    /// Writes up to this position, and waits until that is acknowledged; on as many pieces as it takes.
+    fn write_to(&mut self, group: &mut Group, to: u64, through: NodeId) {
+        let done = group.run_until(120_000, |group| {
+            if let Some((node, _)) = self.at {
+                if !group.runs(node) {
+                    self.at = None;
+                } else {
+                    self.listen(group, node);
+                }
+            }
+            if self.at.is_none() {
+                self.open(group, through);
+            }
+            self.give(group, to);
+            self.acknowledged >= to
+        });
+        assert!(done, "{} of {to} are acknowledged", self.acknowledged);
+    }
+
+    fn finish(&mut self, group: &mut Group) -> u64 {
+        let (node, piece) = self.at.unwrap();
+        let (tag, asked) = group.streams(node, |streams, tag| streams.close(tag, piece, true));
+        asked.unwrap();
+        match self.wait(group, node, tag) {
+            Heard::Done(_, Done::Closed { at }) => at,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Reads the stream from a node, to where it ends there.
+fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> {
+    let mut reader = Client::new(0);
+    let mut read = Vec::new();
+    let mut refused = 0;
+    loop {
+        let position = from + read.len() as u64;
+        let (tag, asked) = group.streams(node, |streams, tag| {
+            streams.read(tag, &name(), position, 50_000)
+        });
+        asked.unwrap();
+        match reader.wait(group, node, tag) {
+            Heard::Bytes(_, mut bytes) => read.append(&mut bytes),
+            Heard::Nowhere(_, Nowhere::BehindEnd { end, .. }) if end == position => {
+                return Ok(read);
+            }
+            Heard::Nowhere(_, nowhere) => return Err(nowhere),
+            Heard::Failed(_, Failure::Unavailable) => {
+                refused += 1;
+                assert!(refused < 6000, "node {node} never has {position}");
+                group.run_ms(10);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Every node has exactly these bytes of the stream.
+fn check_all(group: &mut Group, to: u64) {
+    let level = group.run_until(60_000, |group| {
+        ALL.into_iter().all(|node| {
+            let (_, info) = group.streams(node, |streams, _| streams.info(&name()));
+            info.is_some_and(|info| info.end >= to)
+        })
+    });
+    assert!(level, "a node does not have {to} bytes");
+    for node in ALL {
+        let found = read(group, node, 0).unwrap();
+        assert_eq!(found.len() as u64, to, "node {node}");
+        assert!(found == bytes(0, to), "node {node} has other bytes");
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_on_every_node() {
+    for class in [Class::Volatile, Class::Durable] {
+        let mut group = group(class, 1);
+        let mut client = Client::new(7);
+        let owner = follower(&mut group);
+        client.write_to(&mut group, 1, owner);
+        client.write_to(&mut group, 300_000, owner);
+        let skipped = group.replica(owner).counters().stream_slots_skipped;
+        assert_eq!(skipped, 0, "in health nothing is a no-op");
+        assert_eq!(client.finish(&mut group), 300_000);
+        check_all(&mut group, 300_000);
+        assert!(matches!(
+            client.try_open(&mut group, owner),
+            Heard::Refused(_, Denied::Finished)
+        ));
+    }
+}
+
+/// [stream-5] Any node owns; commands and streams share one log.
+#[test]
+fn leader_and_follower_own_streams_beside_commands() {
+    let mut group = group(Class::Durable, 2);
+    let owner = leader(&mut group);
+    let other = follower(&mut group);
+    let mut client = Client::new(7);
+    for round in 1..=20 {
+        client.write_to(&mut group, round * 5000, owner);
+        let tag = group.write(other, b"page");
+        assert!(group.run_until(5000, |group| group.outcome(other, tag).is_some()));
+    }
+    assert_eq!(client.finish(&mut group), 100_000);
+    check_all(&mut group, 100_000);
+}
+
+/// [stream-10] The first is told where its piece ended, and never writes again.
+#[test]
+fn second_writer_is_refused_or_takes_over() {
+    let mut group = group(Class::Durable, 3);
+    let [one, two, _] = ALL;
+    let mut first = Client::new(1);
+    first.write_to(&mut group, 10_000, one);
+    let mut second = Client::new(2);
+    assert!(matches!(
+        second.try_open(&mut group, two),
+        Heard::Refused(_, Denied::Exists)
+    ));
+    second.how = How::Append;
+    assert!(matches!(
+        second.try_open(&mut group, two),
+        Heard::Refused(_, Denied::InUse)
+    ));
+    // Bytes that are under way when the other takes over are kept or not, and nobody is told wrong.
+    first.give(&mut group, 60_000);
+    second.how = How::Takeover;
+    second.given = 60_000;
+    second.open(&mut group, two);
+    let at = second.given;
+    assert!((10_000..=60_000).contains(&at));
+    assert!(group.run_until(5000, |group| {
+        first.listen(group, one);
+        first.at.is_none()
+    }));
+    assert!(first.acknowledged <= at);
+    first.how = How::Continue;
+    assert!(matches!(
+        first.try_open(&mut group, one),
+        Heard::Refused(_, Denied::Fenced)
+    ));
+    second.write_to(&mut group, 80_000, two);
+    assert_eq!(second.finish(&mut group), 80_000);
+    check_all(&mut group, 80_000);
+}
+
+/// A leader that is not the owner dies: the piece goes on, for bytes are not bound to ballots ([stream-3]).
+#[test]
+fn piece_outlives_a_leader() {
+    for seed in 0..10 {
+        let mut group = group(Class::Durable, 100 + seed);
+        let owner = follower(&mut group);
+        let mut client = Client::new(7);
+        client.write_to(&mut group, 50_000, owner);
+        let piece = client.at;
+        client.give(&mut group, 400_000);
+        group.run_ms(seed % 5);
+        let dead = leader(&mut group);
+        group.kill(dead);
+        client.write_to(&mut group, 500_000, owner);
+        assert_eq!(client.at, piece, "it is the same piece");
+        group.start(dead);
+        assert_eq!(client.finish(&mut group), 500_000);
+        check_all(&mut group, 500_000);
+    }
+}
+
+/// What a new leader inherits of a stream is one run, longer than any log write has room for.
+#[test]
+fn inherited_runs_are_recorded_in_parts() {
+    for seed in 0..5 {
+        let mut group =
+            Group::with_options(options(Class::Durable), 500 + seed, |_| Shelf::default());
+        group.knobs.segment_bytes = Some(128 << 10);
+        for node in ALL {
+            group.start(node);
+        }
+        let owner = follower(&mut group);
+        let mut client = Client::new(7);
+        client.write_to(&mut group, 50_000, owner);
+        let dead = leader(&mut group);
+        // What the followers vote for is not heard of any more.
+        client.give(&mut group, 900_000);
+        group.run_until(1_000, |group| {
+            let voted_to = group.replica(owner).node().acceptor().voted_to();
+            voted_to.0 > 500_000
+        });
+        group.kill(dead);
+        client.write_to(&mut group, 1_000_000, owner);
+        group.start(dead);
+        assert_eq!(client.finish(&mut group), 1_000_000);
+        check_all(&mut group, 1_000_000);
+        let failed = ALL.map(|node| group.replica(node).error());
+        assert_eq!(failed, [None, None, None]);
+    }
+}
+
+/// The owner dies: the client goes on through another node, exactly where the decided bytes end.
+#[test]
+fn client_of_a_dead_owner_continues_elsewhere() {
+    for seed in 0..10 {
+        let mut group = group(Class::Durable, 200 + seed);
+        let owner = leader(&mut group);
+        let other = follower(&mut group);
+        let mut client = Client::new(7);
+        client.write_to(&mut group, 50_000, owner);
+        client.give(&mut group, 400_000);
+        group.run_ms(seed % 5);
+        client.listen(&mut group, owner);
+        group.crash(owner);
+        client.write_to(&mut group, 500_000, other);
+        group.start(owner);
+        assert_eq!(client.finish(&mut group), 500_000);
+        check_all(&mut group, 500_000);
+    }
+}
+
+/// [stream-6] Nobody comes back: the leader closes what the lost owner had open.
+#[test]
+fn stream_of_a_lost_owner_is_closed() {
+    let mut group = group(Class::Durable, 4);
+    let owner = follower(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 50_000, owner);
+    group.kill(owner);
+    let alive = leader(&mut group);
+    let writing = |group: &mut Group| {
+        let (_, info) = group.streams(alive, |streams, _| streams.info(&name()));
+        info.unwrap().writing
+    };
+    assert!(writing(&mut group).is_some());
+    assert!(group.run_until(60_000, |group| writing(group).is_none()));
+    let mut second = Client::new(8);
+    second.how = How::Append;
+    second.given = 50_000;
+    second.open(&mut group, alive);
+    assert_eq!(second.given, 50_000);
+}
+
+/// [stream-5] The same when its next process is there at once.
+#[test]
+fn owner_that_came_back_is_another_one() {
+    let mut group = group(Class::Durable, 5);
+    let owner = follower(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 50_000, owner);
+    group.kill(owner);
+    group.start(owner);
+    let alive = leader(&mut group);
+    assert!(group.run_until(60_000, |group| {
+        let (_, info) = group.streams(alive, |streams, _| streams.info(&name()));
+        info.unwrap().writing.is_none()
+    }));
+}
+
+/// [disk-5] Power cuts of everybody at once: what was acknowledged is there.
+#[test]
+fn nothing_acknowledged_is_lost_when_all_lose_power() {
+    for seed in 0..10 {
+        let mut group = group(Class::Durable, 300 + seed);
+        let mut client = Client::new(7);
+        for round in 1..=3 {
+            let owner = ALL[usize::try_from((seed + round) % 3).unwrap()];
+            client.write_to(&mut group, round * 100_000, owner);
+            client.give(&mut group, round * 100_000 + 70_000);
+            let before = client.acknowledged;
+            // At any moment, or as soon as some of it is acknowledged.
+            let patience_ms = if seed < 5 { seed } else { 5000 };
+            group.run_until(patience_ms, |group| {
+                client.listen(group, owner);
+                client.acknowledged > before
+            });
+            for node in ALL {
+                group.crash(node);
+            }
+            client.at = None;
+            for node in ALL {
+                group.start(node);
+            }
+        }
+        client.write_to(&mut group, 400_000, ALL[0]);
+        assert_eq!(client.finish(&mut group), 400_000);
+        check_all(&mut group, 400_000);
+    }
+}
+
+/// [catch-1] Who was away gets the bytes, from memory or from logs.
+#[test]
+fn follower_that_was_away_gets_the_bytes() {
+    let mut group = group(Class::Durable, 6);
+    let owner = leader(&mut group);
+    let away = follower(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 50_000, owner);
+    group.isolate(away, true);
+    client.write_to(&mut group, 2_000_000, owner);
+    group.isolate(away, false);
+    client.write_to(&mut group, 2_100_000, owner);
+    assert_eq!(client.finish(&mut group), 2_100_000);
+    check_all(&mut group, 2_100_000);
+}
+
+/// A group whose node 1 has a service that is as the test says.
+fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
+    let health = Rc::new(RefCell::new(Health::Well));
+    let given = Rc::clone(&health);
+    let mut group = Group::with_options(options(Class::Durable), seed, move |node| Shelf {
+        health: (node == ALL[0]).then(|| Rc::clone(&given)),
+        ..Shelf::default()
+    });
+    for node in ALL {
+        group.start(node);
+    }
+    leader(&mut group);
+    (group, health)
+}
+
+/// The owner's service loses what it held, and the log is applied to it again: what clients gave goes on.
+#[test]
+fn piece_outlives_the_state_of_the_service() {
+    for seed in 0..5 {
+        let (mut group, health) = ailing(800 + seed);
+        let mut client = Client::new(7);
+        client.write_to(&mut group, 50_000, ALL[0]);
+        let piece = client.at;
+        client.give(&mut group, 200_000);
+        group.run_ms(seed % 3);
+        *health.borrow_mut() = Health::Down("it is gone".into());
+        group.run_ms(20);
+        *health.borrow_mut() = Health::Back(Some("with nothing".into()));
+        client.write_to(&mut group, 400_000, ALL[0]);
+        assert_eq!(client.at, piece, "it is the same piece");
+        assert_eq!(client.finish(&mut group), 400_000);
+        check_all(&mut group, 400_000);
+    }
+}
+
+/// A node that learns and cannot apply has the bytes in its log first.
+#[test]
+fn bytes_that_are_learned_are_recorded_while_the_service_is_stuck() {
+    let (mut group, health) = ailing(7);
+    group.isolate(ALL[0], true);
+    let owner = leader(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 300_000, owner);
+    *health.borrow_mut() = Health::Stuck("it is full".into());
+    group.isolate(ALL[0], false);
+    let learned = group.run_until(30_000, |group| {
+        let node = group.replica(ALL[0]).node();
+        node.decided_to().0 > 300_000
+    });
+    assert!(learned, "{:?}", group.replica(ALL[0]).error());
+    *health.borrow_mut() = Health::Well;
+    assert_eq!(client.finish(&mut group), 300_000);
+    check_all(&mut group, 300_000);
+}
+
+/// Frames are lost on all ways.
+#[test]
+fn lost_frames_are_made_good() {
+    for seed in 0..5 {
+        let mut group = group(Class::Durable, 400 + seed);
+        group.knobs.loss_per_mille = 30;
+        let owner = follower(&mut group);
+        let mut client = Client::new(7);
+        client.write_to(&mut group, 1_000_000, owner);
+        group.knobs.loss_per_mille = 0;
+        assert_eq!(client.finish(&mut group), 1_000_000);
+        check_all(&mut group, 1_000_000);
+    }
+}
+
+/// [trim-2], [snap-5] The log is trimmed below what the store has; who was away then gets a snapshot, and the
+/// bytes by position. Until they are here it holds nothing for others.
+#[test]
+fn bytes_outlive_the_log() {
+    let mut options = options(Class::Durable);
+    let mut snapshots = SnapshotOptions::default();
+    snapshots.log_bytes_min = 200 << 10;
+    snapshots.log_bytes_max = 300 << 10;
+    snapshots.ratio = 1;
+    options.snapshots = snapshots.in_files_of(4 << 10, 8);
+    let mut group = Group::with_options(options, 7, |_| Shelf::default());
+    group.knobs.segment_bytes = Some(128 << 10);
+    for node in ALL {
+        group.start(node);
+    }
+    let owner = leader(&mut group);
+    let away = follower(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 50_000, owner);
+    group.isolate(away, true);
+    client.write_to(&mut group, 3_000_000, owner);
+    assert!(group.run_until(20_000, |group| {
+        group.replica(owner).log().start().0 > 1_000_000
+    }));
+    group.isolate(away, false);
+    client.write_to(&mut group, 3_100_000, owner);
+    assert_eq!(client.finish(&mut group), 3_100_000);
+    check_all(&mut group, 3_100_000);
+    let installed = group.replica(away).counters().snapshots_installed;
+    assert!(
+        installed > 0,
+        "it learned from the log, which proves nothing here"
+    );
+    for node in ALL {
+        group.crash(node);
+    }
+    for node in ALL {
+        group.start(node);
+    }
+    check_all(&mut group, 3_100_000);
+}
+
+/// [trim-2] The leader asks, by its clock; every node forgets the same.
+#[test]
+fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
+    let mut group = group(Class::Durable, 9);
+    let owner = follower(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 2_000_000, owner);
+    let mut retain = |bytes, age_ms| {
+        let keep = Retention { bytes, age_ms };
+        let (tag, asked) = group.streams(owner, |streams, tag| streams.retain(tag, &name(), keep));
+        asked.unwrap();
+        let done = Client::new(0).wait(&mut group, owner, tag);
+        assert_eq!(done, Heard::Done(tag, Done::Retained));
+        group.run_ms(30_000);
+        ALL.map(|node| {
+            let (_, info) = group.streams(node, |streams, _| streams.info(&name()));
+            info.unwrap().start
+        })
+    };
+    assert_eq!(retain(Some(3_000_000), None), [0; 3]);
+    assert_eq!(retain(Some(1_900_000), None), [0; 3], "not worth it");
+    assert_eq!(retain(Some(1_000_000), None), [1_000_000; 3]);
+    assert_eq!(retain(None, Some(60_000)), [1_000_000; 3], "not old enough");
+    assert_eq!(retain(None, Some(20_000)), [2_000_000; 3]);
+    client.write_to(&mut group, 2_000_001, owner);
+    assert_eq!(
+        read(&mut group, owner, 2_000_000),
+        Ok(bytes(2_000_000, 2_000_001))
+    );
+}
+
+/// [trim-2] Trimmed positions are an error, never a silent skip; a removed stream is unknown.
+#[test]
+fn trimmed_and_removed_bytes_are_not_there() {
+    let mut group = group(Class::Durable, 8);
+    let owner = leader(&mut group);
+    let other = follower(&mut group);
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 100_000, owner);
+    let (tag, asked) = group.streams(other, |streams, tag| streams.trim(tag, &name(), 60_000));
+    asked.unwrap();
+    let done = Client::new(0).wait(&mut group, other, tag);
+    assert_eq!(done, Heard::Done(tag, Done::Trimmed { start: 60_000 }));
+    assert_eq!(
+        read(&mut group, other, 0),
+        Err(Nowhere::Trimmed { start: 60_000 })
+    );
+    assert_eq!(read(&mut group, other, 60_000), Ok(bytes(60_000, 100_000)));
+    client.write_to(&mut group, 120_000, owner);
+    let (tag, asked) = group.streams(other, |streams, tag| streams.remove(tag, &name()));
+    asked.unwrap();
+    let done = Client::new(0).wait(&mut group, other, tag);
+    assert_eq!(done, Heard::Done(tag, Done::Removed));
+    assert_eq!(read(&mut group, other, 0), Err(Nowhere::Unknown));
+    assert!(group.run_until(5000, |group| {
+        client.listen(group, owner);
+        client.at.is_none()
+    }));
+}

@@ -1,0 +1,426 @@
+//! A service that cannot work for a while, or loses what it has: what its node does meanwhile.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+use quorate_replica::{
+    Probed,
+    events::Event,
+    front::{Failure, Requests, Sequenced, Tag},
+    service::{CommandId, Health, MetaChange, StateMachine},
+    testing::{Cluster, Outcome},
+};
+
+/// What a test does to a service, and hears of it.
+#[derive(Default)]
+struct Strings {
+    stuck: bool,
+    down: bool,
+    /// The next command fails, and what was there is lost.
+    loses: bool,
+    /// The next query fails.
+    misreads: bool,
+    /// It fails while it says where it goes on.
+    stumbles: bool,
+    /// Times that it was asked to do something.
+    applied: u64,
+    queried: u64,
+}
+
+/// Keeps words; everything is lost when it fails, but what was committed last time it was told to.
+struct Puppet {
+    words: Vec<String>,
+    lost: RefCell<bool>,
+    strings: Rc<RefCell<Strings>>,
+}
+
+impl StateMachine for Puppet {
+    fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        assert!(!*self.lost.borrow(), "asked before it is back");
+        let mut strings = self.strings.borrow_mut();
+        strings.applied += 1;
+        if std::mem::take(&mut strings.loses) {
+            *self.lost.borrow_mut() = true;
+        }
+        self.words
+            .push(String::from_utf8(command.to_vec()).unwrap());
+        reply.extend_from_slice(self.words.len().to_string().as_bytes());
+    }
+
+    fn query(&self, _: &[u8], _: u64, reply: &mut Vec<u8>) {
+        let mut strings = self.strings.borrow_mut();
+        strings.queried += 1;
+        if std::mem::take(&mut strings.misreads) {
+            *self.lost.borrow_mut() = true;
+            reply.extend_from_slice(b"half of an ans");
+            return;
+        }
+        reply.extend_from_slice(self.words.join(" ").as_bytes());
+    }
+
+    fn commit(&mut self, _: Slot, _: &[MetaChange]) {
+        assert!(
+            !*self.lost.borrow(),
+            "what counts for nothing is not committed"
+        );
+    }
+
+    fn health(&mut self) -> Health {
+        let strings = self.strings.borrow();
+        let lost = *self.lost.borrow();
+        if strings.down {
+            *self.lost.borrow_mut() = true;
+            return Health::Down("it is gone".into());
+        }
+        if lost {
+            self.words.clear();
+            *self.lost.borrow_mut() = false;
+            return Health::Back(Some("with nothing".into()));
+        }
+        if strings.stuck {
+            Health::Stuck("it is full".into())
+        } else {
+            Health::Well
+        }
+    }
+
+    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+        if std::mem::take(&mut self.strings.borrow_mut().stumbles) {
+            *self.lost.borrow_mut() = true;
+            return (Slot(7), vec![(b"half".to_vec(), b"read".to_vec())]);
+        }
+        (Slot::FIRST, Vec::new())
+    }
+
+    fn has_failed(&self) -> bool {
+        *self.lost.borrow()
+    }
+}
+
+const N1: NodeId = NodeId(1);
+const N2: NodeId = NodeId(2);
+const N3: NodeId = NodeId(3);
+
+struct Stage {
+    cluster: Cluster<Puppet>,
+    strings: BTreeMap<NodeId, Rc<RefCell<Strings>>>,
+}
+
+impl Stage {
+    fn new(nodes: u32, seed: u64) -> Self {
+        let strings: BTreeMap<NodeId, Rc<RefCell<Strings>>> = (1..=nodes)
+            .map(|node| (NodeId(node), Rc::default()))
+            .collect();
+        let given = strings.clone();
+        let mut options = Cluster::<Puppet>::options(nodes, Class::Durable);
+        options.client_timeout_ms = 300;
+        // So small that what waits for a service would soon be in the way of votes.
+        options.limits.decided_entries = 16;
+        options.limits.payload_bytes = 4 << 10;
+        options.limits.recent_bytes = 1 << 10;
+        options.limits.log_read_bytes = 1 << 10;
+        options.command_bytes_max = 1 << 10;
+        let mut cluster = Cluster::with_options(options, seed, move |node| Puppet {
+            words: Vec::new(),
+            lost: RefCell::new(false),
+            strings: Rc::clone(&given[&node]),
+        });
+        for node in strings.keys() {
+            cluster.start(*node);
+        }
+        assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
+        Self { cluster, strings }
+    }
+
+    fn pull(&self, node: NodeId, change: impl FnOnce(&mut Strings)) {
+        change(&mut self.strings[&node].borrow_mut());
+    }
+
+    fn end(&mut self, node: NodeId, tag: Tag) -> Outcome {
+        let ended = |cluster: &mut Cluster<Puppet>| cluster.outcome(node, tag).is_some();
+        assert!(self.cluster.run_until(10_000, ended));
+        self.cluster.outcome(node, tag).unwrap().clone()
+    }
+
+    fn write(&mut self, node: NodeId, word: &str) -> Outcome {
+        let tag = self.cluster.write(node, word.as_bytes());
+        self.end(node, tag)
+    }
+
+    fn read(&mut self, node: NodeId) -> Outcome {
+        let tag = self.cluster.read(node, b"");
+        self.end(node, tag)
+    }
+
+    /// Asks this node's own state, as it stands.
+    fn ask(&mut self, node: NodeId) -> Result<String, Failure> {
+        let now = self.cluster.now();
+        let mut reply = b"before ".to_vec();
+        let asked = self
+            .cluster
+            .replica_mut(node)
+            .requests(now, 0)
+            .query(b"", &mut reply);
+        let text = String::from_utf8(reply).unwrap();
+        let text = text.strip_prefix("before ").unwrap().to_owned();
+        assert!(asked.is_ok() || text.is_empty(), "{text}");
+        asked.map(|()| text)
+    }
+
+    fn level(&mut self) {
+        let level = |cluster: &mut Cluster<Puppet>| {
+            let nodes: Vec<NodeId> = [N1, N2, N3]
+                .into_iter()
+                .filter(|n| cluster.runs(*n))
+                .collect();
+            let at = |node: &NodeId| cluster.replica(*node).applied_to();
+            let well = nodes
+                .iter()
+                .all(|node| cluster.replica(*node).error().is_none());
+            well && nodes.iter().all(|node| at(node) == at(&nodes[0]))
+        };
+        assert!(self.cluster.run_until(20_000, level));
+        let words = self.cluster.replica(N1).service().words.clone();
+        for node in [N2, N3] {
+            assert_eq!(self.cluster.replica(node).service().words, words);
+        }
+    }
+
+    /// What operators hear of its service.
+    fn news(&mut self, node: NodeId) -> Vec<Event> {
+        let replica = self.cluster.replica_mut(node);
+        let events = std::iter::from_fn(|| replica.next_event());
+        let of_service = |event: &Event| {
+            matches!(
+                event,
+                Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. }
+            )
+        };
+        events.filter(of_service).collect()
+    }
+
+    /// How a read is served now.
+    fn probe(&mut self, node: NodeId) -> Probed {
+        let now = self.cluster.now();
+        self.cluster.replica_mut(node).probe(now);
+        let mut probed = None;
+        let ended = |cluster: &mut Cluster<Puppet>| {
+            probed = probed.or(cluster.replica_mut(node).take_probe());
+            probed.is_some()
+        };
+        assert!(self.cluster.run_until(10_000, ended));
+        probed.unwrap()
+    }
+}
+
+fn unavailable() -> Outcome {
+    Outcome::Failed(Failure::Unavailable)
+}
+
+#[test]
+fn stuck_service_takes_nothing_answers_and_its_node_votes() {
+    let mut stage = Stage::new(3, 1);
+    assert!(matches!(stage.write(N1, "a"), Outcome::Written(_)));
+    stage.level();
+    stage.pull(N3, |strings| strings.stuck = true);
+    stage.cluster.run_ms(20);
+    assert_eq!(stage.write(N3, "refused"), unavailable());
+    assert_eq!(stage.ask(N3), Ok("a".into()));
+    assert_eq!(stage.probe(N3), Probed::Unavailable);
+    let applied = stage.strings[&N3].borrow().applied;
+    // Without its votes nothing would be decided. What waits for its service is much more than any
+    // queue of it holds.
+    stage.cluster.crash(N1);
+    let led = |cluster: &mut Cluster<Puppet>| cluster.leader().is_some_and(|leader| leader != N1);
+    assert!(stage.cluster.run_until(10_000, led));
+    for number in 0..100 {
+        let word = format!("{number}{}", "-".repeat(200));
+        assert!(
+            matches!(stage.write(N2, &word), Outcome::Written(_)),
+            "{number}"
+        );
+    }
+    assert_eq!(
+        stage.strings[&N3].borrow().applied,
+        applied,
+        "it was asked all the same"
+    );
+    assert_eq!(stage.ask(N3), Ok("a".into()));
+    // A read that sees what others wrote has to wait for that.
+    assert_eq!(stage.read(N3), Outcome::Failed(Failure::NoQuorum));
+    stage.cluster.start(N1);
+    stage.pull(N3, |strings| strings.stuck = false);
+    stage.level();
+    assert!(matches!(stage.write(N3, "taken"), Outcome::Written(_)));
+    let trouble = Event::ServiceTrouble {
+        why: "it is full".into(),
+    };
+    assert_eq!(stage.news(N3), [trouble, Event::ServiceWell]);
+}
+
+#[test]
+fn service_that_is_down_is_asked_nothing() {
+    let mut stage = Stage::new(3, 2);
+    assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
+    stage.level();
+    // Asked in time, answered too late: it must not be answered from what is gone.
+    let waiting = stage.cluster.read(N3, b"");
+    stage.pull(N3, |strings| strings.down = true);
+    let queried = stage.strings[&N3].borrow().queried;
+    assert_eq!(stage.end(N3, waiting), Outcome::Failed(Failure::NoQuorum));
+    assert_eq!(stage.write(N3, "b"), unavailable());
+    assert_eq!(stage.read(N3), unavailable());
+    assert_eq!(stage.ask(N3), Err(Failure::Unavailable));
+    assert_eq!(stage.strings[&N3].borrow().queried, queried);
+    assert!(matches!(stage.write(N1, "b"), Outcome::Written(_)));
+    stage.pull(N3, |strings| strings.down = false);
+    stage.level();
+    assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
+}
+
+/// What clients were shown they are shown still: a service that begins again answers nothing before it
+/// is where it was.
+#[test]
+fn service_that_went_back_answers_when_it_has_caught_up() {
+    let mut stage = Stage::new(3, 3);
+    for number in 0..300 {
+        assert!(matches!(
+            stage.write(N2, &number.to_string()),
+            Outcome::Written(_)
+        ));
+    }
+    stage.level();
+    let all = stage.ask(N2).unwrap();
+    stage.pull(N2, |strings| strings.misreads = true);
+    assert_eq!(stage.ask(N2), Err(Failure::Unavailable), "half an answer");
+    let mut behind = 0;
+    let begun = |cluster: &mut Cluster<Puppet>| cluster.replica(N2).error().is_some();
+    assert!(stage.cluster.run_until(1_000, begun));
+    let caught_up = |stage: &mut Stage| {
+        let replica = stage.cluster.replica(N2);
+        replica.error().is_none() && !replica.service().words.is_empty()
+    };
+    while !caught_up(&mut stage) {
+        match stage.ask(N2) {
+            Ok(words) => assert_eq!(words, all, "an older state was shown"),
+            Err(failure) => assert_eq!(failure, Failure::Unavailable),
+        }
+        let error = stage.cluster.replica(N2).error();
+        behind += u32::from(error.is_some_and(|error| error.contains("began again: at slot")));
+        let now = stage.cluster.now();
+        stage.cluster.run_until(10, |cluster| cluster.now() > now);
+    }
+    assert!(behind > 1, "{behind}");
+    assert_eq!(stage.ask(N2), Ok(all));
+    let back = Event::ServiceBack {
+        why: "with nothing".into(),
+    };
+    assert!(stage.news(N2).contains(&back));
+    stage.level();
+}
+
+/// What it says of its position, and fails over, is not believed; nor at the start.
+#[test]
+fn service_that_fails_while_it_comes_back_comes_back_again() {
+    let mut stage = Stage::new(3, 5);
+    for word in ["a", "b"] {
+        assert!(matches!(stage.write(N3, word), Outcome::Written(_)));
+    }
+    stage.level();
+    stage.pull(N3, |strings| {
+        (strings.misreads, strings.stumbles) = (true, true)
+    });
+    assert_eq!(stage.ask(N3), Err(Failure::Unavailable));
+    stage.level();
+    assert_eq!(stage.ask(N3), Ok("a b".into()));
+    stage.cluster.crash(N3);
+    stage.pull(N3, |strings| strings.stumbles = true);
+    stage.cluster.start(N3);
+    assert!(matches!(stage.write(N1, "c"), Outcome::Written(_)));
+    stage.level();
+    assert_eq!(stage.read(N3), Outcome::Read(b"a b c".to_vec()));
+}
+
+/// It fails in the middle of a batch: who was told a reply was told the right one, the others hear that
+/// nobody knows; each command is executed once.
+#[test]
+fn batch_that_fails_halfway_is_executed_whole_later() {
+    let mut stage = Stage::new(3, 4);
+    let tag = stage.cluster.register(N3);
+    let Outcome::Registered(session) = stage.end(N3, tag) else {
+        panic!("no session")
+    };
+    assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
+    stage.level();
+    // They wait together, so they are one batch; the first of them that is applied here is lost.
+    let applied = stage.strings[&N3].borrow().applied;
+    stage.pull(N3, |strings| strings.loses = true);
+    let at = |sequence| Sequenced {
+        session,
+        sequence,
+        acknowledged_below: 0,
+    };
+    let tags: Vec<Tag> = (1..=5)
+        .map(|number| {
+            let word = format!("s{number}");
+            stage.cluster.write_once(N3, at(number), word.as_bytes())
+        })
+        .collect();
+    let outcomes: Vec<Outcome> = tags.into_iter().map(|tag| stage.end(N3, tag)).collect();
+    let batches = stage.cluster.replica(N3).counters().batches_formed;
+    assert_eq!(outcomes, vec![Outcome::Failed(Failure::Unknown); 5]);
+    stage.level();
+    assert_eq!(
+        stage.cluster.replica(N3).service().words,
+        ["a", "s1", "s2", "s3", "s4", "s5"]
+    );
+    // One that failed, and all six from the beginning.
+    assert_eq!(
+        stage.strings[&N3].borrow().applied,
+        applied + 1 + 6,
+        "{batches} batches"
+    );
+    // The session knows its replies again.
+    let tag = stage.cluster.write_once(N3, at(2), b"s2");
+    assert_eq!(stage.end(N3, tag), Outcome::Written(b"3".to_vec()));
+    assert!(matches!(stage.write(N3, "b"), Outcome::Written(_)));
+    stage.level();
+}
+
+/// It fails at a read between the commands of a batch: what was executed before stands, what follows was
+/// not asked.
+#[test]
+fn batch_that_fails_at_a_read_is_executed_whole_later() {
+    let mut stage = Stage::new(3, 6);
+    let tag = stage.cluster.register(N3);
+    assert!(matches!(stage.end(N3, tag), Outcome::Registered(_)));
+    assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
+    stage.level();
+    for last in [true, false] {
+        let words = stage.cluster.replica(N3).service().words.len();
+        let before = stage.strings[&N3].borrow().queried;
+        stage.pull(N3, |strings| strings.misreads = true);
+        let first = stage.cluster.write(N3, b"b");
+        let read = stage.cluster.read_in_order(N3, b"");
+        let second = (!last).then(|| stage.cluster.write(N3, b"c"));
+        let third = (!last).then(|| stage.cluster.read_in_order(N3, b""));
+        let count = (words + 1).to_string().into_bytes();
+        assert_eq!(stage.end(N3, first), Outcome::Written(count));
+        assert_eq!(stage.end(N3, read), unavailable());
+        if let (Some(second), Some(third)) = (second, third) {
+            assert_eq!(stage.end(N3, second), Outcome::Failed(Failure::Unknown));
+            assert_eq!(stage.end(N3, third), unavailable());
+        }
+        // A client that heard of "b" is not shown a state without it.
+        while stage.ask(N3).is_err() {
+            let now = stage.cluster.now();
+            stage.cluster.run_until(10, |cluster| cluster.now() > now);
+        }
+        let shown = stage.ask(N3).unwrap();
+        assert!(shown.contains('b'), "{shown}");
+        stage.level();
+        let now = stage.cluster.replica(N3).service().words.len();
+        assert_eq!(now, words + if last { 1 } else { 2 });
+        assert!(stage.strings[&N3].borrow().queried > before);
+    }
+}

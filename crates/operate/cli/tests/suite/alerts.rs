@@ -1,0 +1,296 @@
+//! The example rules of docs/operate/alerts.md, and the table of metrics of docs/operate.md, name what nodes say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::common::{Cluster, http, quorate_json, wait_for};
+use saphyr::{LoadableYamlNode as _, Yaml};
+
+/// Labels that Prometheus gives by itself.
+const GIVEN: [&str; 2] = ["instance", "job"];
+/// What an expression may have beside metrics.
+const WORDS: [&str; 11] = [
+    "and",
+    "by",
+    "delta",
+    "increase",
+    "min_over_time",
+    "on",
+    "or",
+    "predict_linear",
+    "rate",
+    "sum",
+    "unless",
+];
+
+/// Of each metric the labels, with the values that were seen.
+type Exported = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// Takes what a node says at `/metrics`.
+fn take(exported: &mut Exported, text: &str) {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        let (name, matchers) = series.split_once('{').unwrap_or((series, "}"));
+        let labels = exported.entry(name.to_owned()).or_default();
+        for (label, value) in matchers_of(matchers.strip_suffix('}').unwrap()) {
+            labels.entry(label).or_default().insert(value);
+        }
+    }
+}
+
+/// `a="b",c=~"d"`
+fn matchers_of(text: &str) -> Vec<(String, String)> {
+    let matchers = text.split(',').filter(|matcher| !matcher.is_empty());
+    let pair = |matcher: &str| {
+        let (label, rest) = matcher.split_once('=').unwrap();
+        let value = rest.trim_start_matches('~').trim_matches('"');
+        (label.trim().to_owned(), value.to_owned())
+    };
+    matchers.map(pair).collect()
+}
+
+/// What an expression is made of.
+#[derive(Default)]
+struct Parts {
+    /// With what stands in braces behind each.
+    metrics: Vec<(String, Vec<(String, String)>)>,
+    /// What stands in parentheses behind `by` and `on`.
+    labels: Vec<String>,
+    /// Whether nothing but those labels is left.
+    aggregated: bool,
+}
+
+fn parts(expression: &str) -> Parts {
+    let mut parts = Parts::default();
+    let mut rest = expression;
+    let mut depth = 0_i32;
+    while let Some(first) = rest.chars().next() {
+        let end = |text: &str| {
+            let mut chars = text.char_indices();
+            let end = chars.find(|(_, c)| !c.is_ascii_alphanumeric() && *c != '_');
+            end.map_or(text.len(), |(at, _)| at)
+        };
+        if first.is_ascii_digit() || first == '[' {
+            // A number, or a span of time.
+            let at = rest.find([' ', ')', ']']).unwrap_or(rest.len());
+            rest = rest[at..].trim_start_matches(']');
+            continue;
+        }
+        if !first.is_ascii_alphabetic() {
+            depth += i32::from(first == '(') - i32::from(first == ')');
+            assert!(depth >= 0 && " ()<>=!*/,".contains(first), "{expression}");
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let (word, behind) = rest.split_at(end(rest));
+        rest = behind;
+        if word == "by" || word == "on" {
+            let (labels, behind) = rest.trim_start()[1..].split_once(')').unwrap();
+            let labels = labels.split(',').map(|label| label.trim().to_owned());
+            parts.labels.extend(labels);
+            parts.aggregated |= word == "by";
+            rest = behind;
+        } else if !WORDS.contains(&word) {
+            let (matchers, behind) = match rest.strip_prefix('{') {
+                Some(inside) => inside.split_once('}').unwrap(),
+                None => ("", rest),
+            };
+            parts.metrics.push((word.to_owned(), matchers_of(matchers)));
+            rest = behind;
+        }
+    }
+    assert_eq!(depth, 0, "{expression}");
+    parts
+}
+
+/// A word of a rule.
+fn text<'a>(rule: &'a Yaml<'_>, key: &str) -> &'a str {
+    let value = rule.as_mapping_get(key);
+    let value = value.and_then(|value| value.as_str());
+    value.unwrap_or_else(|| panic!("no {key} in {rule:?}"))
+}
+
+fn keys(mapping: &Yaml<'_>) -> Vec<String> {
+    let mapping = mapping.as_mapping().unwrap().iter();
+    mapping
+        .map(|(key, _)| key.as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn check_rule(rule: &Yaml<'_>, exported: &Exported) {
+    let name = text(rule, "alert");
+    let known = ["alert", "expr", "for", "labels", "annotations"];
+    for key in keys(rule) {
+        assert!(known.contains(&&*key), "{name}: {key}");
+    }
+    if let Some(span) = rule.as_mapping_get("for") {
+        let span = span.as_str().unwrap();
+        let (number, unit) = span.split_at(span.len() - 1);
+        assert!(number.parse::<u32>().is_ok() && "smhd".contains(unit));
+    }
+    let severity = text(&rule["labels"], "severity");
+    assert!(["page", "ticket"].contains(&severity), "{name}: {severity}");
+    let parts = parts(text(rule, "expr"));
+    let mut left: BTreeSet<&str> = GIVEN.into();
+    for (metric, matchers) in &parts.metrics {
+        if metric == "up" {
+            continue;
+        }
+        let labels = exported.get(metric);
+        let labels = labels.unwrap_or_else(|| panic!("{name}: no node says {metric}"));
+        for (label, values) in matchers {
+            for value in values.split('|') {
+                let said = labels.get(label).is_some_and(|said| said.contains(value));
+                assert!(said, "{name}: {metric} with {label} {value}");
+            }
+        }
+        left.extend(labels.keys().map(String::as_str));
+    }
+    for label in &parts.labels {
+        assert!(left.contains(&**label), "{name}: by {label}");
+    }
+    if parts.aggregated {
+        left = parts.labels.iter().map(String::as_str).collect();
+    }
+    let annotations = &rule["annotations"];
+    assert_eq!(keys(annotations), ["summary", "action"], "{name}");
+    for key in ["summary", "action"] {
+        let said = text(annotations, key);
+        for inserted in said.split("{{").skip(1) {
+            let (inserted, _) = inserted.split_once("}}").unwrap();
+            match inserted.trim().strip_prefix("$labels.") {
+                Some(label) => assert!(left.contains(label), "{name}: {label} in {said}"),
+                None => assert_eq!(inserted.trim(), "$value", "{name}"),
+            }
+        }
+    }
+}
+
+/// The names in the table of metrics, with their labels: `a`, `b{c}`.
+fn in_table(page: &str) -> Vec<(String, Option<String>)> {
+    let (_, table) = page.split_once("\n## Metrics\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2));
+    let names = cells.filter(|name| !name.ends_with('…'));
+    let name = |name: &str| match name.split_once('{') {
+        Some((name, label)) => (
+            name.to_owned(),
+            Some(label.trim_end_matches('}').to_owned()),
+        ),
+        None => (name.to_owned(), None),
+    };
+    names.map(name).collect()
+}
+
+/// Everybody's metrics, of a cluster that has had some of all that there is.
+fn exported() -> Exported {
+    let cluster = Cluster::start(3, &[]);
+    let leader = cluster.leader();
+    let admins = cluster.nodes.admin_addresses();
+    let admin = &admins[leader as usize - 1];
+    let auxiliary = (1 + leader % 3).to_string();
+    let made = quorate_json(&[
+        "member",
+        "auxiliary",
+        &auxiliary,
+        "--json",
+        "--admin",
+        admin,
+    ]);
+    assert_eq!(made.0, 0, "{made:?}");
+    let snapshot = quorate_json(&["snapshot", "--json", "--admin", admin]);
+    assert_eq!(snapshot.0, 0, "{snapshot:?}");
+    wait_for("how fast the log grows", || {
+        let (_, text) = http(admin, "/metrics")?;
+        text.contains("quorate_log_growth_bytes_per_second ")
+            .then_some(())
+    });
+    let mut exported = Exported::new();
+    for admin in &admins {
+        take(&mut exported, &http(admin, "/metrics").unwrap().1);
+    }
+    exported
+}
+
+#[test]
+fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
+    let exported = exported();
+    let page = include_str!("../../../../../docs/operate/alerts.md");
+    let blocks: Vec<&str> = page.split("```yaml\n").skip(1).collect();
+    let [scraped, rules] = blocks[..] else {
+        panic!("two blocks, not {}", blocks.len());
+    };
+    let yaml = |block: &'static str| {
+        let (block, _) = block.split_once("\n```").unwrap();
+        let mut documents = Yaml::load_from_str(block).unwrap();
+        assert_eq!(documents.len(), 1);
+        documents.remove(0)
+    };
+    let job = &yaml(scraped)["scrape_configs"][0];
+    assert_eq!(text(job, "job_name"), "quorate");
+    let rules = yaml(rules);
+    assert_eq!(keys(&rules), ["groups"]);
+    let mut names = BTreeSet::new();
+    for group in rules["groups"].as_sequence().unwrap() {
+        assert_eq!(keys(group), ["name", "rules"]);
+        for rule in group["rules"].as_sequence().unwrap() {
+            check_rule(rule, &exported);
+            let name = text(rule, "alert").to_owned();
+            assert!(names.insert(name), "twice: {rule:?}");
+        }
+    }
+    assert!(names.len() > 20, "{names:?}");
+
+    let listed = in_table(include_str!("../../../../../docs/operate.md"));
+    assert!(listed.len() > 30, "{listed:?}");
+    for (name, label) in listed {
+        let labels = exported.get(&format!("quorate_{name}"));
+        let labels = labels.unwrap_or_else(|| panic!("no node says {name}"));
+        let keys: Vec<&String> = labels.keys().collect();
+        assert_eq!(keys, label.iter().collect::<Vec<_>>(), "{name}");
+    }
+}
+
+/// The rule about removed nodes can come true: such a node goes on saying so until it is switched off.
+#[test]
+fn a_removed_node_says_so_in_its_metrics() {
+    let cluster = Cluster::start(3, &[]);
+    let gone = 1 + cluster.leader() % 3;
+    let admin = cluster
+        .nodes
+        .admin_addresses()
+        .swap_remove(gone as usize - 1);
+    let says = |line: &str| {
+        let (_, text) = http(&admin, "/metrics")?;
+        text.lines().any(|other| other == line).then_some(())
+    };
+    wait_for("a member", || says("quorate_removed 0"));
+    let others = cluster.nodes.admin_addresses().join(",");
+    let node = gone.to_string();
+    let removed = quorate_json(&["member", "remove", &node, "--json", "--admin", &others]);
+    assert_eq!(removed.0, 0, "{removed:?}");
+    wait_for("its own word", || says("quorate_removed 1"));
+}
+
+#[test]
+fn an_expression_is_taken_apart() {
+    let parts =
+        parts("sum by (job) (rate(a{b=~\"c|d\",e=\"f\"}[5m])) > 0.8 * g unless on (job) h == 1");
+    let of = |name: &str, matchers: &[(&str, &str)]| {
+        let matchers = matchers
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        (name.to_owned(), matchers.collect())
+    };
+    let expected = [
+        of("a", &[("b", "c|d"), ("e", "f")]),
+        of("g", &[]),
+        of("h", &[]),
+    ];
+    assert_eq!(parts.metrics, expected);
+    assert_eq!(
+        (parts.labels, parts.aggregated),
+        (vec!["job".to_owned(); 2], true)
+    );
+}

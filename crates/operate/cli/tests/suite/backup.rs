@@ -1,0 +1,497 @@
+//! Backups on real processes: taken under load, restored as a new cluster that others join, refused when
+//! anything is wrong with them.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use crate::common::{
+    Cluster, NodeProcess, PATIENCE, Spec, free_port, http, quorate, quorate_json, single, wait_for,
+    with,
+};
+use quorate_replica::backup::check;
+use quorate_testbed::resp::{Link, Reply};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".to_owned())
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.to_owned())
+}
+
+/// A node in this folder whose ports stay its own.
+fn spec(data: &Path, peer: &str, flags: &[&str]) -> Spec {
+    let spec = with(single(data, flags), "--peer", peer);
+    let admin = format!("127.0.0.1:{}", free_port());
+    with(spec, "--admin", &admin)
+}
+
+fn start(spec: Spec) -> NodeProcess {
+    let mut node = NodeProcess::spawn(spec).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    node
+}
+
+fn status(node: &NodeProcess) -> Option<Json> {
+    let (code, body) = http(&node.ready.admin, "/status")?;
+    (code == 200).then(|| serde_json::from_str(&body).unwrap())
+}
+
+fn wait_serves(node: &NodeProcess) {
+    wait_for("the node to serve", || {
+        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
+    });
+}
+
+fn wait_weights(node: &NodeProcess, expected: &[(u64, u64)]) {
+    wait_for("the weights", || {
+        let members = status(node)?["members"].as_array()?.clone();
+        let weight = |member: &Json| Some((member["node"].as_u64()?, member["weight"].as_u64()?));
+        let weights: Option<Vec<_>> = members.iter().map(weight).collect();
+        (weights? == expected).then_some(())
+    });
+}
+
+/// Takes a backup; what it said.
+fn backup(admin: &str, file: &Path) -> Json {
+    let (code, said) = quorate_json(&["backup", "--to", text(file), "--admin", admin, "--json"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(said["bytes"], fs::metadata(file).unwrap().len(), "{said}");
+    said
+}
+
+fn restore(file: &Path, data: &Path, peer: &str) -> (i32, Json) {
+    let (file, data) = (text(file), text(data));
+    quorate_json(&["restore", file, "--data", data, "--peer", peer, "--json"])
+}
+
+fn set(link: &mut Link, key: &str, value: &str) {
+    assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
+}
+
+/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster; who belongs to the old one,
+/// node or client, is a stranger there.
+fn restored_from(store: &str) {
+    let mut cluster = Cluster::start(3, &["--store", store]);
+    let folder = TempDir::new().unwrap();
+    let mut link = Link::connect(&cluster.clients()[0]).unwrap();
+    let Reply::Bulk(session) = link.ask(&["QUORATE", "SESSION"]).unwrap() else {
+        panic!("no session");
+    };
+    let first = link.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
+    assert_eq!(first.unwrap(), Reply::Number(1));
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let file = folder.path().join("backup");
+    let (before, said) = thread::scope(|scope| {
+        let address = cluster.clients().swap_remove(1);
+        let (stop, acknowledged) = (&stop, &acknowledged);
+        scope.spawn(move || {
+            let mut link = Link::connect(&address).unwrap();
+            while !stop.load(Ordering::SeqCst) {
+                let number = acknowledged.load(Ordering::SeqCst);
+                set(
+                    &mut link,
+                    &format!("key-{number}"),
+                    &"v".repeat(number % 3000),
+                );
+                acknowledged.store(number + 1, Ordering::SeqCst);
+            }
+        });
+        wait_for("some writes", || {
+            (acknowledged.load(Ordering::SeqCst) > 300).then_some(())
+        });
+        let before = acknowledged.load(Ordering::SeqCst);
+        // A node that does not lead has applied it a moment later.
+        let admin = cluster.nodes.admin_addresses().swap_remove(2);
+        let mut link = Link::connect(&cluster.clients()[2]).unwrap();
+        link.ask(&["GET", "key-0"]).unwrap();
+        let said = backup(&admin, &file);
+        stop.store(true, Ordering::SeqCst);
+        (before, said)
+    });
+    let old = cluster.status(1).unwrap();
+    assert_eq!(said["cluster"], old["cluster"]);
+    assert!(said["decided"].as_u64().unwrap() > 1, "{said}");
+    assert_eq!(said["checksum"].as_str().unwrap().len(), 32, "{said}");
+
+    // It takes the very place of an old node, which the others will call.
+    let place = cluster.nodes.all()[0].ready.peer.clone();
+    cluster.node(1).kill().unwrap();
+    let data = folder.path().join("new");
+    let (code, new) = restore(&file, &data, &place);
+    assert_eq!(code, 0, "{new}");
+    assert_ne!(new["cluster"], said["cluster"]);
+    for same in ["decided", "bytes", "checksum"] {
+        assert_eq!(new[same], said[same], "{new}");
+    }
+    assert_eq!(
+        (&new["node"], &new["from"]),
+        (&Json::from(4), &said["cluster"])
+    );
+    let mut node = start(spec(&data, &place, &[]));
+    assert_eq!(node.ready.node, 4);
+    wait_serves(&node);
+    wait_weights(&node, &[(4, 1)]);
+    let mut link = Link::connect(&node.ready.client).unwrap();
+    for number in 0..before {
+        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        assert_eq!(found, bulk(&"v".repeat(number % 3000)), "key-{number}");
+    }
+    assert_eq!(link.ask(&["GET", "counted"]).unwrap(), bulk("1"));
+
+    // [session-4] Nothing of the old session is answered or executed.
+    let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
+    let again = link
+        .ask(&["QUORATE", "SEQ", "1", "INCR", "counted"])
+        .unwrap();
+    assert!(
+        matches!(&resumed, Reply::Error(_)) || matches!(&again, Reply::Error(_)),
+        "{resumed:?}, {again:?}"
+    );
+    assert_eq!(link.ask(&["GET", "counted"]).unwrap(), bulk("1"));
+    let mut fresh = Link::connect(&node.ready.client).unwrap();
+    let Reply::Bulk(another) = fresh.ask(&["QUORATE", "SESSION"]).unwrap() else {
+        panic!("no session");
+    };
+    assert_ne!(another, session);
+    let counted = fresh.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
+    assert_eq!(counted.unwrap(), Reply::Number(2));
+
+    // Another one joins, gets all of it, and either is enough to know it.
+    let peer = format!("127.0.0.1:{}", free_port());
+    let joins = ["--join", &node.ready.admin];
+    let second = start(spec(&folder.path().join("second"), &peer, &joins));
+    assert_eq!(second.ready.node, 5);
+    wait_weights(&second, &[(4, 1), (5, 1)]);
+    set(&mut link, "after", "1");
+    node.kill().unwrap();
+    node.restart().unwrap();
+    wait_serves(&node);
+    wait_serves(&second);
+    let mut other = Link::connect(&second.ready.client).unwrap();
+    assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
+    assert_eq!(other.ask(&["GET", "key-7"]).unwrap(), bulk("vvvvvvv"));
+
+    // The old nodes have called all the while.
+    wait_for("an old node to be refused", || {
+        let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default()
+            + &cluster.nodes.log(2)
+            + &cluster.nodes.log(3);
+        log.contains("another cluster").then_some(())
+    });
+    wait_weights(&node, &[(4, 1), (5, 1)]);
+    let old = cluster.status(2).unwrap();
+    assert_eq!(old["cluster"], said["cluster"]);
+    let members = old["members"].as_array().unwrap();
+    let taken = members.iter().find(|member| member["node"] == 1).unwrap();
+    assert_eq!(taken["connected"], false, "{old}");
+}
+
+#[test]
+fn a_cluster_with_a_store_on_disk_is_restored() {
+    restored_from("lsm");
+}
+
+#[test]
+fn a_cluster_with_a_store_in_memory_is_restored() {
+    restored_from("memory");
+}
+
+/// Whatever is wrong with the file or the folder is told, and nothing is written.
+#[test]
+fn damaged_backups_and_used_folders_are_refused() {
+    let cluster = Cluster::start(1, &["--store", "memory"]);
+    let admin = cluster.nodes.admin_addresses().remove(0);
+    let mut link = Link::connect(&cluster.clients()[0]).unwrap();
+    for number in 0..20 {
+        set(&mut link, &format!("key-{number}"), &"x".repeat(1000));
+    }
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("backup");
+    backup(&admin, &file);
+    assert!(!folder.path().join("backup.part").exists());
+    let good = fs::read(&file).unwrap();
+    let header = usize::from(u16::from_be_bytes([good[10], good[11]]));
+    let trailer = good.len() - 40;
+
+    let data = folder.path().join("new");
+    let bad = folder.path().join("bad");
+    let refused = |bytes: &[u8], what: &str| {
+        fs::write(&bad, bytes).unwrap();
+        let (code, said) = restore(&bad, &data, "127.0.0.1:7451");
+        let reason = said["error"]["code"].as_str().unwrap();
+        match reason {
+            "damaged_backup" => assert_eq!(code, 4, "{what}: {said}"),
+            "not_a_backup" | "newer_format" => assert_eq!(code, 1, "{what}: {said}"),
+            _ => panic!("{what}: {said}"),
+        }
+        assert!(!data.exists(), "{what}: something was written");
+    };
+    for length in (0..good.len()).step_by(4096) {
+        refused(&good[..length], &format!("{length} bytes"));
+    }
+    for length in (0..=header).chain(trailer..good.len()) {
+        refused(&good[..length], &format!("{length} bytes"));
+    }
+    for at in (0..header)
+        .chain(trailer..good.len())
+        .chain([header + 1, trailer / 2])
+    {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1 << (at % 8);
+        refused(&bytes, &format!("a flipped bit at {at}"));
+    }
+    let longer = [&good[..], &[0]].concat();
+    refused(&longer, "a byte more");
+
+    // Folders.
+    let used = |data: &Path, code: &str| {
+        let (exit, said) = restore(&file, data, "127.0.0.1:7451");
+        assert_eq!(
+            (exit, said["error"]["code"].as_str()),
+            (1, Some(code)),
+            "{said}"
+        );
+        assert_ne!(said["error"]["hint"], "", "{said}");
+    };
+    used(&cluster.nodes.all()[0].spec.data, "node_exists");
+    let full = folder.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("precious"), b"x").unwrap();
+    used(&full, "foreign_folder");
+    assert_eq!(fs::read_dir(&full).unwrap().count(), 1);
+    let (code, said) = restore(&file, &data, "127.0.0.1:0");
+    assert_eq!(code, 2, "{said}");
+    assert!(!data.exists());
+
+    // An attempt that was cut off: nobody starts there, and another one begins anew.
+    let cut = folder.path().join("cut");
+    for name in ["log", "snapshot"] {
+        fs::create_dir_all(cut.join(name)).unwrap();
+    }
+    fs::write(cut.join("restoring"), b"").unwrap();
+    fs::write(cut.join("base"), b"half").unwrap();
+    fs::write(cut.join("snapshot/0000000000000001.part"), b"half").unwrap();
+    let (code, said) = crate::common::refused(&single(&cut, &[]));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("a backup was being restored"), "{said}");
+    let (code, said) = restore(&file, &cut, "127.0.0.1:7451");
+    assert_eq!(code, 0, "{said}");
+    assert!(!cut.join("restoring").exists());
+    used(&cut, "node_exists");
+    let verified = quorate(&["log", "verify", text(&cut)]);
+    assert!(verified.status.success(), "{verified:?}");
+    let node = start(single(&cut, &[]));
+    wait_serves(&node);
+    let mut link = Link::connect(&node.ready.client).unwrap();
+    assert_eq!(
+        link.ask(&["GET", "key-3"]).unwrap(),
+        bulk(&"x".repeat(1000))
+    );
+
+    // No node, no folder.
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &nobody, "--json"]);
+    assert_eq!(
+        (code, said["error"]["code"].as_str()),
+        (3, Some("unreachable"))
+    );
+    let nowhere = folder.path().join("no/where");
+    let (code, said) = quorate_json(&[
+        "backup",
+        "--to",
+        text(&nowhere),
+        "--admin",
+        &admin,
+        "--json",
+    ]);
+    assert_eq!(
+        (code, said["error"]["code"].as_str()),
+        (1, Some("io")),
+        "{said}"
+    );
+    assert!(fs::read(&file).unwrap() == good, "the last backup stays");
+    let piped = quorate(&["backup", "--to", "-", "--admin", &admin]);
+    assert!(piped.status.success());
+    assert!(piped.stdout == good, "the same state is the same file");
+}
+
+/// Who reads slowly holds up nobody, and gets what it began with: the files stay.
+#[test]
+fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
+    let cluster = Cluster::start(1, &["--store", "memory"]);
+    let admin = cluster.nodes.admin_addresses().remove(0);
+    let mut link = Link::connect(&cluster.clients()[0]).unwrap();
+    let large = "y".repeat(1 << 20);
+    // More than one file: the first stays open while it is read, whoever removes it.
+    for number in 0..80 {
+        set(&mut link, &format!("key-{number}"), &large);
+    }
+    let mut slow = TcpStream::connect(&admin).unwrap();
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    let ask = b"GET /backup HTTP/1.0\r\n\r\n";
+    slow.write_all(ask).unwrap();
+    let mut slow = BufReader::with_capacity(4096, slow);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(slow.read_line(&mut head).unwrap() > 0, "{head}");
+    }
+    assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+
+    // It stands still. One at a time; and all else goes on.
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("backup");
+    let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &admin, "--json"]);
+    assert_eq!(
+        (code, said["error"]["code"].as_str()),
+        (3, Some("busy")),
+        "{said}"
+    );
+    assert!(!file.exists() && !folder.path().join("backup.part").exists());
+    for round in 0..2 {
+        set(&mut link, "round", &round.to_string());
+        let (code, said) = quorate_json(&["snapshot", "--admin", &admin, "--json"]);
+        assert_eq!(code, 0, "{said}");
+    }
+    // Time enough to remove what nobody needs.
+    thread::sleep(Duration::from_secs(1));
+    let mut all = Vec::new();
+    slow.read_to_end(&mut all).unwrap();
+    let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    assert!(checked.summary.bytes > 80 << 20);
+
+    // Then the old files go, and the next one is served.
+    let data = cluster.nodes.all()[0].spec.data.join("snapshot");
+    wait_for("files that nobody needs to go", || {
+        (fs::read_dir(&data).unwrap().count() == 2).then_some(())
+    });
+    wait_for("the next turn", || {
+        let taken = quorate(&["backup", "--to", text(&file), "--admin", &admin]);
+        taken.status.success().then_some(())
+    });
+    assert!(fs::read(&file).unwrap() != all, "it is of another state");
+}
+
+fn recover(data: &Path, flags: &[&str]) -> (i32, Json) {
+    let mut arguments = vec!["recover", "--data", text(data), "--json"];
+    arguments.extend(flags);
+    quorate_json(&arguments)
+}
+
+/// [era-10] Two of three are lost for good: what the third one has goes on, as another cluster.
+fn recovered_from(store: &str) {
+    let mut cluster = Cluster::start(3, &["--store", store]);
+    let leader = cluster.leader();
+    let mut link = Link::connect(&cluster.clients()[leader as usize - 1]).unwrap();
+    for number in 0..200 {
+        set(
+            &mut link,
+            &format!("key-{number}"),
+            &"v".repeat(number * 11),
+        );
+    }
+    if store == "memory" {
+        // A snapshot, and a log behind it.
+        let admin = &cluster.nodes.admin_addresses()[leader as usize - 1];
+        let (code, said) = quorate_json(&["snapshot", "--admin", admin, "--json"]);
+        assert_eq!(code, 0, "{said}");
+        set(&mut link, "key-0", "behind");
+    }
+    set(&mut link, "last", "acknowledged");
+    let old = cluster.status(leader).unwrap();
+    let id = old["cluster"].as_str().unwrap().to_owned();
+    let data = cluster.node(leader).spec.data.clone();
+    let flags = ["--unsafe", "--yes", &id];
+    let (code, said) = recover(&data, &flags);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(said["error"]["code"], "folder_in_use", "{said}");
+    cluster.kill_all_at_once();
+
+    // Nothing is changed by those.
+    let (code, said) = recover(&data, &["--yes", &id]);
+    assert_eq!(code, 2, "{said}");
+    for flags in [&["--unsafe", "--yes", "0"][..], &["--unsafe"]] {
+        let (code, said) = recover(&data, flags);
+        assert_eq!(
+            (code, &said["error"]["code"]),
+            (1, &Json::from("not_confirmed")),
+            "{said}"
+        );
+    }
+    assert!(!data.join("recover").exists());
+    let (code, said) = recover(&data.join("nowhere"), &flags);
+    assert_eq!(
+        (code, &said["error"]["code"]),
+        (1, &Json::from("no_node")),
+        "{said}"
+    );
+
+    let place = cluster.node(leader).ready.peer.clone();
+    let (code, new) = recover(&data, &[&flags[..], &["--peer", &place]].concat());
+    assert_eq!(code, 0, "{new}");
+    assert_eq!(
+        (&new["node"], &new["from"]),
+        (&Json::from(4), &Json::from(&*id))
+    );
+    assert_ne!(new["cluster"], new["from"]);
+    assert!(data.join("before-recover-1/identity").exists());
+    let mut node = start(spec(&data, &place, &[]));
+    assert_eq!(node.ready.node, 4);
+    wait_serves(&node);
+    let mut link = Link::connect(&node.ready.client).unwrap();
+    assert_eq!(link.ask(&["GET", "last"]).unwrap(), bulk("acknowledged"));
+    for number in 1..200 {
+        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        assert_eq!(found, bulk(&"v".repeat(number * 11)), "key-{number}");
+    }
+    let first = if store == "memory" { "behind" } else { "" };
+    assert_eq!(link.ask(&["GET", "key-0"]).unwrap(), bulk(first));
+    set(&mut link, "after", "1");
+
+    // The lost ones are found again: they are strangers, whatever they do.
+    let others: Vec<u32> = (1..=3).filter(|node| *node != leader).collect();
+    cluster.nodes.restart(&others).unwrap();
+    wait_for("an old node to be refused", || {
+        let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
+        let theirs = others.iter().map(|node| cluster.nodes.log(*node));
+        let all: String = [log].into_iter().chain(theirs).collect();
+        all.contains("another cluster").then_some(())
+    });
+    wait_weights(&node, &[(4, 1)]);
+
+    // New ones join.
+    let folder = TempDir::new().unwrap();
+    let peer = format!("127.0.0.1:{}", free_port());
+    let joins = ["--join", &node.ready.admin];
+    let second = start(spec(&folder.path().join("second"), &peer, &joins));
+    wait_weights(&second, &[(4, 1), (5, 1)]);
+    node.kill().unwrap();
+    node.restart().unwrap();
+    wait_serves(&second);
+    let mut other = Link::connect(&second.ready.client).unwrap();
+    assert_eq!(other.ask(&["GET", "last"]).unwrap(), bulk("acknowledged"));
+    assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
+}
+
+#[test]
+fn one_of_three_with_a_store_on_disk_is_recovered() {
+    recovered_from("lsm");
+}
+
+#[test]
+fn one_of_three_with_a_store_in_memory_is_recovered() {
+    recovered_from("memory");
+}

@@ -1,0 +1,791 @@
+//! `quorate bench` as users see it: rows, files, exit codes. Counts, never times.
+
+use std::{fs, process::Stdio};
+
+use crate::common::{Cluster, processes_in, program, quorate, quorate_json};
+use serde_json::Value as Json;
+
+/// Short, but long enough that something is measured on a busy machine.
+const SHORT: [&str; 6] = ["--duration", "200ms", "--warmup", "50ms", "--repeat", "2"];
+
+fn bench_once(arguments: &[&str]) -> (i32, Json) {
+    let all: Vec<&str> = [&["bench"], arguments, &SHORT, &["--json"]].concat();
+    quorate_json(&all)
+}
+
+fn bench(arguments: &[&str]) -> (i32, Json) {
+    crate::common::once_answered(|| bench_once(arguments))
+}
+
+fn of_system<'a>(document: &'a Json, system: &str) -> Vec<&'a Json> {
+    let rows = document["rows"].as_array().unwrap().iter();
+    rows.filter(|row| row["system"] == system).collect()
+}
+
+#[test]
+fn the_log_service_is_measured_beside_a_bare_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, document) = crate::common::once_answered(|| {
+        let mut command = std::process::Command::new(program());
+        let output = command
+            .env("TMPDIR", folder.path())
+            .args(["bench", "log", "--outstanding", "8", "--connections", "2"])
+            .args(SHORT)
+            .arg("--json")
+            .output()
+            .unwrap();
+        let document = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), document)
+    });
+    assert_eq!(code, 0, "{document}");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing is left behind: the folder of the nodes is gone"
+    );
+    let rows = of_system(&document, "quorate");
+    let [row] = rows[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(
+        (&row["durability"], &row["store"]),
+        (&"durable".into(), &"none".into())
+    );
+    assert_eq!(
+        (row["errors"].as_u64(), row["lost"].as_u64()),
+        (Some(0), Some(0))
+    );
+    assert_eq!(
+        (row["connections"].as_u64(), row["repeats"].as_u64()),
+        (Some(2), Some(2))
+    );
+    assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0);
+    // One write and one flush per commit and node, however many commands share them.
+    assert_eq!(row["writes_per_op"], row["flushes_per_op"]);
+    assert!(row["writes_per_op"].as_f64().unwrap() > 0.0);
+    assert_eq!(row["roles"].as_array().unwrap().len(), 3);
+    assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
+    let [bare] = of_system(&document, "bare program")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(bare["outstanding"], row["outstanding"]);
+}
+
+/// Devices that are threads need no rights and no network of their own.
+#[test]
+fn a_cluster_that_votes_by_devices_says_so() {
+    let load = ["--outstanding", "4", "--durability", "volatile"];
+    let (code, document) = bench(&[&["log", "--device", "udp"], &load[..]].concat());
+    let [row] = of_system(&document, "quorate")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(row["plane"], "tcp + udp");
+    let device = &row["device"];
+    let name = device["name"].as_str().unwrap();
+    assert!(name.starts_with("thread, by datagrams"), "{row}");
+    // On a busy machine they may be taken back; then the row is no result, and the command fails.
+    let used = device["slots_share"].as_f64().unwrap() >= 0.9;
+    assert_eq!((row["valid"] == true, code == 0), (used, used), "{row}");
+}
+
+#[test]
+fn reports_are_written_where_they_were_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (json, csv, html) = (path("r.json"), path("r.csv"), path("r.html"));
+    let mut arguments = vec![
+        "bench",
+        "kv",
+        "--rate",
+        "200",
+        "--reads",
+        "50",
+        "--durability",
+    ];
+    arguments.extend(["volatile", "--json", &json, "--csv", &csv, "--html", &html]);
+    arguments.extend(SHORT);
+    let output = quorate(&arguments);
+    let document: Json = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let [row] = of_system(&document, "quorate")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(
+        (row["errors"].as_u64(), row["lost"].as_u64()),
+        (Some(0), Some(0))
+    );
+    assert_eq!(row["offered_per_s"].as_u64(), Some(200));
+    assert!(
+        row["ceiling"].is_null() && row["ratio_to_ceiling"].is_null(),
+        "no window of a bare program is like a rate: {row}"
+    );
+    // On a machine that is busy with other tests the generator may be late, and says so.
+    let wanted = i32::from(row["valid"] == false);
+    assert_eq!(output.status.code(), Some(wanted), "{row}");
+    assert!(fs::read_to_string(&csv).unwrap().lines().count() >= 2);
+    // Only a result is drawn.
+    let page = fs::read_to_string(&html).unwrap();
+    assert_eq!(page.contains("<svg"), wanted == 0, "{row}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("200/s"), "{table}");
+    for column in [
+        "achieved/s, least–greatest",
+        "p99 µs, least–greatest",
+        "sent late",
+    ] {
+        assert!(table.contains(column), "{table}");
+    }
+}
+
+#[test]
+fn a_running_cluster_is_measured_from_outside() {
+    let cluster = Cluster::start(3, &["--store", "memory"]);
+    let addresses: Vec<&str> = cluster
+        .nodes
+        .all()
+        .iter()
+        .map(|node| &*node.ready.client)
+        .collect();
+    let (code, document) = bench(&[
+        "kv",
+        "--connect",
+        &addresses.join(","),
+        "--outstanding",
+        "6",
+    ]);
+    assert_eq!(code, 0, "{document}");
+    let [row] = of_system(&document, "quorate")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(
+        (&row["durability"], &row["store"]),
+        (&"durable".into(), &"memory".into())
+    );
+    assert!(row["cpu_us_per_op"].is_null());
+    // Its nodes are on this machine, and they are no strangers.
+    assert!(row["foreign_cpu"].is_number(), "{row}");
+    assert_eq!(row["commit"], env!("CARGO_PKG_VERSION"), "as the nodes say");
+    assert_ne!(document["environment"]["commit"], row["commit"]);
+    // It is on loopback: a bare program with the same window stands beside it.
+    assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
+    let [bare] = of_system(&document, "bare program")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(bare["outstanding"], row["outstanding"]);
+    let (code, error) = bench(&["kv", "--connect", addresses[0], "--durability", "volatile"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("the cluster is durable")
+    );
+}
+
+/// All nodes die in the first of two repetitions: the second one cannot begin. What the first one saw is in the files,
+/// in the table or in the document, with the reason, and nothing is called a result.
+#[test]
+fn a_cluster_that_dies_leaves_a_row_that_says_so() {
+    for to_stdout in [false, true] {
+        let mut cluster = Cluster::start(3, &["--store", "memory"]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (json, csv) = (path("r.json"), path("r.csv"));
+        let bench = std::process::Command::new(program())
+            .args(["bench", "kv", "--connect", &cluster.clients().join(",")])
+            .args([
+                "--outstanding",
+                "3",
+                "--duration",
+                "30s",
+                "--warmup",
+                "50ms",
+            ])
+            .args(["--repeat", "2", "--csv", &csv, "--json"])
+            .args((!to_stdout).then_some(&json))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let decided = || cluster.status(1)?["decided"].as_u64();
+        let idle = decided().unwrap();
+        crate::common::wait_for("load", || decided().filter(|slot| *slot > idle + 50));
+        for id in 1..=3 {
+            cluster.node(id).kill().unwrap();
+        }
+        let output = bench.wait_with_output().unwrap();
+        let (out, err) = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+            .into();
+        assert_eq!(output.status.code(), Some(3), "{err}");
+        let document = if to_stdout {
+            out
+        } else {
+            assert!(
+                out.contains("✗") && out.contains("no result: kv at 3 outstanding"),
+                "{out}"
+            );
+            fs::read_to_string(&json).unwrap()
+        };
+        assert!(err.contains("could not be offered"), "{err}");
+        let document: Json = serde_json::from_str(&document).unwrap();
+        let [row] = of_system(&document, "quorate")[..] else {
+            panic!("{document}")
+        };
+        assert_eq!((&row["valid"], &row["lost"]), (&false.into(), &3.into()));
+        let why = row["why_not"].to_string();
+        assert!(
+            why.contains("3 replies lost") && why.contains("only 1 of 2 repetitions"),
+            "{why}"
+        );
+        assert!(
+            document["notes"].to_string().contains("cut short"),
+            "{document}"
+        );
+        assert!(fs::read_to_string(&csv).unwrap().contains("replies lost"));
+    }
+}
+
+#[test]
+fn a_running_log_service_says_its_class_itself() {
+    let cluster = Cluster::start(1, &["--store", "none", "--durability", "volatile"]);
+    let address = &cluster.nodes.all()[0].ready.client;
+    let load = ["log", "--connect", address, "--outstanding", "2"];
+    for given in [&[][..], &["--durability", "volatile"]] {
+        let (code, document) = bench(&[&load, given].concat());
+        assert_eq!(code, 0, "{document}");
+        let [row] = of_system(&document, "quorate")[..] else {
+            panic!("{document}")
+        };
+        assert_eq!(
+            (&row["durability"], &row["store"]),
+            (&"volatile".into(), &"none".into())
+        );
+    }
+    let (code, error) = bench(&[&load[..], &["--durability", "durable"]].concat());
+    assert_eq!(code, 2, "{error}");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "--durability durable: the cluster is volatile");
+}
+
+/// At once, not when all replies were waited for.
+#[test]
+fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
+    for (store, wrong, right) in [("none", "kv", "log"), ("memory", "log", "kv")] {
+        let cluster = Cluster::start(1, &["--store", store]);
+        let ready = &cluster.nodes.all()[0].ready;
+        let refused = |address: &str| {
+            let (code, error) = bench(&[wrong, "--connect", address]);
+            assert_eq!(code, 2, "{error}");
+            error["error"]["hint"].as_str().unwrap().to_owned()
+        };
+        let fits = format!("quorate bench {right} --connect {}", ready.client);
+        assert_eq!(refused(&ready.client), fits);
+        let operators = refused(&ready.admin);
+        assert!(operators.contains("client addresses"), "{operators}");
+    }
+}
+
+#[test]
+fn a_service_that_answers_with_errors_gives_no_result() {
+    let cluster = Cluster::start(3, &["--store", "memory", "--command-max", "1024"]);
+    let address = &cluster.nodes.all()[0].ready.client;
+    let (code, document) = bench(&[
+        "kv",
+        "--connect",
+        address,
+        "--outstanding",
+        "2",
+        "--value-size",
+        "4096",
+    ]);
+    assert_eq!(code, 1, "{document}");
+    let [row] = of_system(&document, "quorate")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(row["valid"], false);
+    let why = row["why_not"][0].as_str().unwrap();
+    assert!(why.contains("errors") && why.contains("TOOBIG"), "{why}");
+}
+
+/// The maximum lends them its window: otherwise the columns of one series could not be compared.
+#[test]
+fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
+    let (_, document) = bench_once(&["log", "--connections", "4"]);
+    let rows = of_system(&document, "quorate");
+    assert_eq!(rows.len(), 8, "{document}");
+    let (closed, open) = rows.split_at(5);
+    let rate = |row: &Json| row["achieved_per_s"].as_f64().unwrap();
+    let results = closed.iter().filter(|row| row["valid"] == true);
+    let greatest = results.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap();
+    for row in open {
+        assert!(row["offered_per_s"].is_number(), "{row}");
+        assert_eq!(row["ceiling"], greatest["ceiling"], "{row}");
+    }
+    // No ceiling is measured for rates alone.
+    assert_eq!(of_system(&document, "bare program").len(), 5);
+}
+
+/// Both protocols, both classes; and an auxiliary has nothing to do with the bytes.
+#[test]
+fn writers_of_byte_streams_are_measured() {
+    let more: [(&[&str], Option<&str>); 4] = [
+        (
+            &[
+                "--streams",
+                "3",
+                "--write-size",
+                "1000",
+                "--rate",
+                "1000000",
+            ],
+            None,
+        ),
+        // Large writes as fast as they are taken have a bare program beside them, small ones a sink.
+        (
+            &["--raw", "--durability", "volatile", "--nodes", "1"],
+            Some("bare program"),
+        ),
+        (
+            &[
+                "--gather",
+                "--durability",
+                "volatile",
+                "--write-size",
+                "64",
+                "--streams",
+                "2",
+            ],
+            Some("sink"),
+        ),
+        (
+            &["--auxiliary", "--outstanding", "1", "--write-size", "7000"],
+            None,
+        ),
+    ];
+    let rows = more.map(|(more, beside)| {
+        let (_, document) = bench(&[&["stream"], more].concat());
+        let [row] = of_system(&document, "quorate")[..] else {
+            panic!("{document}")
+        };
+        let others = document["rows"].as_array().unwrap().iter();
+        let others: Vec<&Json> = others.filter(|row| row["system"] != "quorate").collect();
+        assert_eq!(others.len(), usize::from(beside.is_some()), "{document}");
+        for other in others {
+            assert_eq!(other["system"], *beside.unwrap());
+            assert_eq!(other["outstanding"], row["outstanding"]);
+            assert_eq!(other["connections"], 1);
+            assert!(row["ratio_to_ceiling"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        let row = row.clone();
+        assert_eq!(
+            (row["errors"].as_u64(), row["lost"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+        let figures = &row["stream"];
+        for figure in ["bytes_per_s", "acknowledged_bytes", "from_call_p50_us"] {
+            assert!(figures[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+        assert!(row["writes_per_op"].as_f64().unwrap() > 0.0, "{row}");
+        row
+    });
+    let [framed, raw, gathered, auxiliary] = &rows;
+    assert_eq!(
+        (&framed["durability"], &framed["connections"]),
+        (&"durable".into(), &3.into())
+    );
+    assert_eq!(framed["stream"]["target_bytes_per_s"], 1_000_000);
+    assert!(framed["stream"]["delivered"].as_f64().unwrap() > 0.0);
+    assert_eq!(
+        (&raw["durability"], &raw["stream"]["protocol"]),
+        (&"volatile".into(), &"raw".into())
+    );
+    assert!(raw["stream"]["delivered"].is_null(), "{raw}");
+    let is_gathered = [framed, gathered].map(|row| &row["stream"]["gathered"]);
+    assert_eq!(is_gathered, [&false, &true]);
+    let roles = |row: &Json| {
+        let cpu = row["stream"]["cpu"].as_array().unwrap().iter();
+        cpu.map(|cost| cost["role"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(roles(framed), ["leader", "followers", "generator"]);
+    assert_eq!(
+        roles(auxiliary),
+        ["leader", "followers", "auxiliary", "generator"]
+    );
+    // To one follower, not to two: nothing of it goes to the auxiliary.
+    let to_peers = auxiliary["peer_bytes_per_op"].as_f64().unwrap();
+    assert!((3_500.0..12_000.0).contains(&to_peers), "{auxiliary}");
+}
+
+#[test]
+fn refusals_are_clear() {
+    for (arguments, code, word) in [
+        (
+            &[
+                "bench",
+                "kv",
+                "--connect",
+                "127.0.0.1:1",
+                "--outstanding",
+                "1",
+            ][..],
+            3,
+            "unreachable",
+        ),
+        (
+            &["bench", "kv", "--rate", "1", "--outstanding", "1"],
+            2,
+            "bad_usage",
+        ),
+        (&["bench", "kv", "--duration", "10"], 2, "bad_usage"),
+        (
+            &[
+                "bench",
+                "kv",
+                "--connect",
+                "127.0.0.1:1",
+                "--disk-flush-ms",
+                "8",
+            ],
+            2,
+            "bad_usage",
+        ),
+        (
+            &["bench", "log", "--connect", "127.0.0.1:1", "--wan", "half"],
+            2,
+            "bad_usage",
+        ),
+        (
+            &["bench", "log", "--lan", "1gbit", "--lan-fault", "stop:2"],
+            2,
+            "bad_usage",
+        ),
+        (&["bench", "log", "--lan-fault", "stop:2s"], 2, "bad_usage"),
+        (
+            &["bench", "log", "--lan", "1gbit", "--lan-fault", "stop:2s"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "stream", "--rate", "1", "--outstanding", "1"],
+            2,
+            "bad_usage",
+        ),
+        (&["bench", "stream", "--write-size", "0"], 2, "bad_usage"),
+        (&["bench", "probe", "--pin"], 2, "bad_usage"),
+        (
+            &["bench", "stream", "--auxiliary", "--nodes", "2"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "stream", "--rate", "999", "--write-size", "1000"],
+            2,
+            "bad_configuration",
+        ),
+        (&["bench", "paper", "nothing"], 2, "bad_configuration"),
+        (
+            &["bench", "paper", "caans-fig2", "--wan", "half"],
+            2,
+            "bad_configuration",
+        ),
+        (&["bench", "paper", "caans-table1"], 1, "not_ready"),
+        (&["bench", "log", "--device", "pigeon"], 2, "bad_usage"),
+        (
+            &["bench", "log", "--device", "kernel"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "kv", "--plane", "kernel", "--wan", "half"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "log", "--device", "udp", "--plane", "udp"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &[
+                "bench",
+                "log",
+                "--device",
+                "udp",
+                "--connect",
+                "127.0.0.1:1",
+            ],
+            2,
+            "bad_usage",
+        ),
+        (
+            &["bench", "paper", "zcp-table1", "--quick", "--full"],
+            2,
+            "bad_usage",
+        ),
+        (
+            &["bench", "paper", "caans-fig8", "--duration", "2s"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "paper", "ring-paxos-fig1", "--wan", "half"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "log", "--rate", "1", "--csv", "/nowhere/at/all"],
+            1,
+            "io",
+        ),
+    ] {
+        let (got, error) = quorate_json(&[arguments, &["--json"]].concat());
+        assert_eq!(
+            (got, error["error"]["code"].as_str()),
+            (code, Some(word)),
+            "{error}"
+        );
+        assert!(!error["error"]["message"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn experiments_are_listed_with_what_they_wait_for() {
+    let output = quorate(&["bench", "paper", "--list"]);
+    let list = String::from_utf8(output.stdout).unwrap();
+    let line = |name: &str| {
+        let found = list.lines().find(|line| line.starts_with(name));
+        found.unwrap_or_else(|| panic!("{name}: {list}"))
+    };
+    for figure in ["fig5", "fig6", "fig7", "table1", "table2"] {
+        assert!(line(&format!("kernel-paxos-{figure}")).contains("ready"));
+    }
+    for figure in ["fig1", "fig2"] {
+        assert!(line(&format!("ring-paxos-{figure}")).contains("ready"));
+    }
+    assert!(line("ring-paxos-fig4").contains("ready"));
+    assert!(line("ring-paxos-fig7").contains("ready"));
+    assert!(line("caans-table1").contains("waits for "));
+}
+
+#[test]
+fn an_experiment_puts_published_figures_beside_ours() {
+    let (code, document) = bench(&["paper", "caans-fig2"]);
+    assert_eq!(code, 0, "{document}");
+    assert_eq!(of_system(&document, "quorate").len(), 3);
+    let published = document["published"].as_array().unwrap();
+    assert_eq!(published.len(), 1);
+    for row in of_system(&document, "quorate") {
+        assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for beside in published {
+        assert!(beside["source"].as_str().unwrap().contains("§2.2"));
+        assert!(beside["ours"].as_f64().is_some(), "{beside}");
+    }
+}
+
+#[test]
+fn the_tables_of_a_paper_stand_beside_ours() {
+    let arguments = ["paper", "zcp-table2", "--repeat", "1"];
+    let time = ["--duration", "100ms", "--warmup", "50ms", "--json"];
+    let (_, document) = quorate_json(&[&["bench"], &arguments[..], &time].concat());
+    let rows = of_system(&document, "quorate");
+    assert_eq!(rows.len(), 13, "the short form: {document}");
+    for row in &rows {
+        assert_eq!(row["stream"]["protocol"], "raw");
+        assert_eq!(
+            (row["errors"].as_u64(), row["lost"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+    }
+    let published = document["published"].as_array().unwrap();
+    assert_eq!(published.len(), rows.len());
+    for (beside, row) in published.iter().zip(rows) {
+        assert!(beside["source"].as_str().unwrap().contains("Table 2"));
+        assert_eq!(beside["ours"].is_null(), row["valid"] == false, "{beside}");
+    }
+}
+
+/// Clients at a follower go on when an acceptor dies, and when the leader does; each repetition has
+/// its own gap, and CPU and counts are those of other rows.
+#[test]
+fn killing_nodes_under_load_loses_no_reply() {
+    let arguments = [
+        "bench",
+        "paper",
+        "caans-fig8",
+        "--duration",
+        "3s",
+        "--warmup",
+        "100ms",
+        "--repeat",
+        "2",
+    ];
+    let (_, document) = quorate_json(&[&arguments[..], &["--json"]].concat());
+    let rows = of_system(&document, "quorate");
+    assert_eq!(rows.len(), 2, "{document}");
+    for row in &rows {
+        assert_eq!(
+            (row["errors"].as_u64(), row["lost"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+        assert!(row["over_time"].as_array().unwrap().len() > 10);
+        let gaps = row["gaps_ms"].as_array().unwrap();
+        assert_eq!((gaps.len(), row["repeats"].as_u64()), (2, Some(2)));
+        // All clients wait through a time without any reply: it is a latency as well.
+        let longest_ms = row["max_us"].as_f64().unwrap() / 1000.0;
+        for gap in gaps {
+            let gap = gap.as_f64().unwrap();
+            assert!((0.001..=longest_ms * 1.01 + 0.1).contains(&gap), "{row}");
+        }
+        for figure in ["gap_ms", "cpu_us_per_op", "writes_per_op", "ceiling"] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+        assert!(row["foreign_cpu"].as_f64().is_some(), "{row}");
+        assert_eq!(row["roles"].as_array().unwrap().len(), 3);
+    }
+    let notes = document["notes"].to_string();
+    assert!(notes.contains("an acceptor killed") && notes.contains("the leader killed"));
+    assert!(notes.contains("medians of 2; each:"), "{notes}");
+}
+
+#[test]
+fn the_probe_finds_every_ceiling() {
+    let arguments = [
+        "bench",
+        "probe",
+        "--duration",
+        "250ms",
+        "--repeat",
+        "1",
+        "--json",
+    ];
+    let arguments = [&arguments[..], &["--disk-flush-ms", "1"]].concat();
+    let (code, document) = crate::common::once_answered(|| quorate_json(&arguments));
+    assert_eq!(code, 0, "{document}");
+    let ceilings = document["ceilings"].as_array().unwrap();
+    assert_eq!(
+        ceilings.len(),
+        6,
+        "two round trips, two flushes, disk, memory"
+    );
+    for ceiling in ceilings {
+        assert!(ceiling["value"].as_f64().unwrap() > 0.0, "{ceiling}");
+    }
+    let rows = of_system(&document, "bare program");
+    assert_eq!(
+        rows.len(),
+        21,
+        "seven shapes, durable with and without the model, and volatile"
+    );
+    // With one command outstanding no device with flushes of 1 ms commits more than 1000 a second.
+    let modelled = rows.iter().find(|row| {
+        row["outstanding"] == 1 && row["disk_flush_ms"] == 1.0 && row["value_bytes"] == 64
+    });
+    assert!(modelled.unwrap()["achieved_per_s"].as_f64().unwrap() <= 1000.0);
+}
+
+/// Where there is only one CPU, it says so.
+#[test]
+fn a_writer_may_have_a_cpu_of_its_own() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let (code, document) = bench_once(&["stream", "--pin", "--rate", "1000000", "--nodes", "1"]);
+    if cpus == 1 {
+        assert_eq!(code, 2, "{document}");
+        return;
+    }
+    let [row] = of_system(&document, "quorate")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(row["stream"]["pinned"], true);
+    assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
+}
+
+/// On a modelled device the data is flushed, and then its record: two flushes for every write.
+#[test]
+fn the_probe_finds_the_ceiling_of_byte_streams() {
+    let arguments = ["bench", "probe", "--stream", "--disk-flush-ms", "20"];
+    let time = ["--duration", "250ms", "--repeat", "1", "--json"];
+    let arguments = [&arguments[..], &time].concat();
+    let (code, document) = crate::common::once_answered(|| quorate_json(&arguments));
+    assert_eq!(code, 0, "{document}");
+    let rows = of_system(&document, "bare program");
+    let kinds: Vec<_> = rows
+        .iter()
+        .map(|row| (row["durability"].as_str(), row["disk_flush_ms"].as_f64()))
+        .collect();
+    let kind = |class, flush| (Some(class), Some(flush));
+    assert_eq!(
+        kinds,
+        [
+            kind("durable", 0.0),
+            kind("durable", 20.0),
+            kind("volatile", 0.0)
+        ]
+    );
+    let sinks = of_system(&document, "sink");
+    let sizes: Vec<_> = sinks
+        .iter()
+        .map(|row| row["value_bytes"].as_u64())
+        .collect();
+    assert_eq!(sizes, [Some(14), Some(100)]);
+    for row in rows.iter().chain(&sinks) {
+        assert!(
+            row["stream"]["bytes_per_s"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+        assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
+        let roles = row["stream"]["cpu"].as_array().unwrap().len();
+        // Leader, follower, writer.
+        assert_eq!(roles, if row["system"] == "sink" { 2 } else { 3 }, "{row}");
+    }
+    let cdf = rows[1]["cdf"].as_array().unwrap();
+    let least = cdf[0][1].as_f64().unwrap();
+    assert!(least >= 40_000.0 * 0.99, "{least}");
+}
+
+/// Under the same modelled device, the cluster obeys the same law.
+#[test]
+fn a_modelled_flush_is_under_the_cluster_too() {
+    let (code, document) = bench(&["log", "--outstanding", "1", "--disk-flush-ms", "2"]);
+    assert_eq!(code, 0, "{document}");
+    for row in document["rows"].as_array().unwrap() {
+        assert_eq!(row["disk_flush_ms"].as_f64(), Some(2.0));
+        assert!(row["achieved_per_s"].as_f64().unwrap() <= 500.0, "{row}");
+    }
+}
+
+/// An interrupt ends the nodes and removes their folder, too, and leaves no empty report; the code says
+/// that it was one.
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let [folder, reports] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut child = std::process::Command::new(program())
+        .env("TMPDIR", folder.path())
+        .args(["bench", "log", "--outstanding", "1", "--duration", "10m"])
+        .arg("--html")
+        .arg(reports.path().join("new.html"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let nodes = crate::common::wait_for("three nodes that run", || {
+        let nodes = processes_in(folder.path());
+        (nodes.len() == 3).then_some(nodes)
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, crate::common::Signal::INT).unwrap();
+    let status = crate::common::wait_for("the end of the bench", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(130));
+    for folder in [&folder, &reports] {
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+    // Whoever was killed may take a moment to be gone.
+    crate::common::wait_for("the end of all nodes", || {
+        let left = processes_in(folder.path());
+        nodes.iter().all(|node| !left.contains(node)).then_some(())
+    });
+}

@@ -1,0 +1,165 @@
+//! Clients that mean no good, or do not know better, against a real node: it keeps its memory, and the
+//! others do not notice.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read as _, Write as _},
+    net::TcpStream,
+};
+
+use crate::common::{NodeProcess, http, patient, single, wait_for};
+use quorate_client::{Client, Reply};
+
+const MIB: usize = 1 << 20;
+
+fn serve(flags: &[&str]) -> (tempfile::TempDir, NodeProcess) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = NodeProcess::spawn(single(&folder.path().join("n"), flags)).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    wait_for("it serves", || {
+        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
+    });
+    (folder, node)
+}
+
+fn client(node: &NodeProcess) -> Client {
+    Client::new(std::slice::from_ref(&node.ready.client), patient())
+}
+
+fn metric(node: &NodeProcess, name: &str) -> u64 {
+    let (code, text) = http(&node.ready.admin, "/metrics").unwrap();
+    assert_eq!(code, 200);
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}"))
+        .parse()
+        .unwrap()
+}
+
+/// The most memory that the process ever had, in bytes.
+fn peak(node: &NodeProcess) -> usize {
+    let text = fs::read_to_string(format!("/proc/{}/status", node.id())).unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
+    kib * 1024
+}
+
+fn bulk(text: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
+}
+
+/// What is sent may be refused at any time: the node may have closed.
+fn push(stream: &mut TcpStream, bytes: &[u8]) {
+    match stream.write_all(bytes) {
+        Ok(()) => {}
+        Err(error)
+            if [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe].contains(&error.kind()) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// 40 clients ask for 32 MiB each and read nothing. Who holds most is closed, and said to be; all
+/// together have no more than what the flag says, the others go on.
+#[test]
+fn clients_that_do_not_read_cost_no_more_than_their_memory() {
+    let (_folder, node) = serve(&["--client-memory", "134217728"]);
+    let mut good = client(&node);
+    let value = vec![b'x'; MIB];
+    good.run(&[b"SET", b"large", &value]).unwrap();
+    let before = peak(&node);
+    let mut deaf = Vec::new();
+    for n in 0..40 {
+        let mut stream = TcpStream::connect(&node.ready.client).unwrap();
+        let mut script = b"GET large\r\n".repeat(32);
+        if n % 2 == 0 {
+            // Among writes, reads are answered elsewhere.
+            script.splice(0..0, *b"SET small 1\r\n");
+            script.extend_from_slice(b"SET small 2\r\n");
+        }
+        push(&mut stream, &script);
+        deaf.push(stream);
+        assert_eq!(
+            good.run(&[b"SET", b"other", b"1"]).unwrap(),
+            Reply::Simple("OK".into())
+        );
+        assert_eq!(
+            good.run(&[b"GET", b"other"]).unwrap(),
+            Reply::Bulk(b"1".to_vec())
+        );
+    }
+    let shed = || metric(&node, "quorate_net_clients_shed_total");
+    wait_for("some are closed", || (shed() >= 10).then_some(()));
+    assert_eq!(good.run(&[b"GET", b"large"]).unwrap(), Reply::Bulk(value));
+    assert!(metric(&node, "quorate_client_held_bytes") < 128 * MIB as u64);
+    // What one reply and the allocator take beyond it is not much.
+    let grown = peak(&node) - before;
+    assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
+    let log = fs::read_to_string(&node.spec.stderr).unwrap();
+    assert!(log.contains("held most of the memory for clients"), "{log}");
+}
+
+/// 60 clients queue 7 MiB between MULTI and EXEC, 20 others leave a command unfinished.
+#[test]
+fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
+    let (_folder, node) = serve(&["--client-memory", "134217728"]);
+    let mut good = client(&node);
+    good.run(&[b"SET", b"other", b"1"]).unwrap();
+    let before = peak(&node);
+    let value = vec![b'x'; 7 * MIB];
+    let set = [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n", &bulk(&value)[..]].concat();
+    let mut hoarders = Vec::new();
+    for n in 0..80 {
+        let mut stream = TcpStream::connect(&node.ready.client).unwrap();
+        let whole = n % 4 > 0;
+        if whole {
+            push(&mut stream, b"MULTI\r\n");
+        }
+        push(
+            &mut stream,
+            if whole { &set } else { &set[..set.len() - 3] },
+        );
+        hoarders.push(stream);
+        assert_eq!(good.run(&[b"INCR", b"n"]).unwrap(), Reply::Integer(n + 1));
+    }
+    let shed = || metric(&node, "quorate_net_clients_shed_total");
+    wait_for("some are closed", || (shed() >= 20).then_some(()));
+    let grown = peak(&node) - before;
+    assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
+    // The last one is not the worst: it may still have its transaction.
+    let last = hoarders.last_mut().unwrap();
+    push(last, b"EXEC\r\n");
+    let expected = b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n";
+    let mut reply = vec![0; expected.len()];
+    last.read_exact(&mut reply).unwrap();
+    assert_eq!(reply, expected);
+}
+
+/// What a page in a browser can send is closed before its body is looked at, with one line for many.
+#[test]
+fn a_web_page_cannot_write() {
+    let (_folder, node) = serve(&[]);
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(&node.ready.client).unwrap();
+        let body = "SET page 1\r\nSET page 2\r\n";
+        push(
+            &mut stream,
+            format!(
+                "POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n{body}",
+                node.ready.client,
+                body.len()
+            )
+            .as_bytes(),
+        );
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "-ERR Protocol error: HTTP is not spoken here\r\n");
+    }
+    assert_eq!(client(&node).run(&[b"GET", b"page"]).unwrap(), Reply::Nil);
+    let log = fs::read_to_string(&node.spec.stderr).unwrap();
+    let lines = log.matches("does not speak the Redis protocol").count();
+    assert!((1..20).contains(&lines), "{lines} lines: {log}");
+}

@@ -1,0 +1,424 @@
+//! A node on a file system that is really full: it waits, says so, loses nothing, and goes on by itself.
+//!
+//! The file system is a small one in memory, in a mount namespace of its own. Where there are no
+//! namespaces the tests are skipped, in print.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::common::{
+    NodeProcess, PATIENCE, Signal, http, program, quorate, signal, single, wait_end, wait_for,
+};
+use quorate_client::{
+    Client, Options, Reply, StreamReader, StreamWriter,
+    stream::{self, How},
+};
+use quorate_testbed::{
+    nodes::Nodes,
+    process,
+    resp::Link,
+    stream_bytes::{bytes, first_other},
+    writers::Writers,
+};
+
+/// Bytes of a value. They cannot be compressed.
+const VALUE: usize = 200_000;
+
+/// A small file system, alive as long as a process that holds it.
+struct Disk {
+    folder: tempfile::TempDir,
+    holder: Child,
+}
+
+impl Disk {
+    /// `None`, in print, where it cannot be made.
+    fn make(mib: usize) -> Option<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let inside = folder.path().join("disk");
+        fs::create_dir(&inside).unwrap();
+        // Its own user, too, if this one may not mount.
+        let own_user = !rustix::process::geteuid().is_root();
+        let flags = if own_user { "-Urm" } else { "-m" };
+        let script = format!("mount -t tmpfs -o size={mib}m tmpfs \"$0\" && echo up && exec cat");
+        let holder = Command::new("unshare")
+            .args([flags, "sh", "-c", &script])
+            .arg(&inside)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let up = holder.and_then(|mut holder| {
+            let mut line = String::new();
+            BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line)?;
+            Ok((holder, line == "up\n"))
+        });
+        let Ok((holder, true)) = up else {
+            let why = "a file system in a mount namespace of its own cannot be made";
+            eprintln!("skipped: {why}");
+            let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+            assert!(!all, "{why}");
+            return None;
+        };
+        let disk = Self { folder, holder };
+        let user = if own_user {
+            "-U --preserve-credentials"
+        } else {
+            ""
+        };
+        let text = format!(
+            "#!/bin/sh\nexec nsenter {user} -m -t {} -- {} \"$@\"\n",
+            disk.holder.id(),
+            program().display()
+        );
+        let program = disk.program();
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        Some(disk)
+    }
+
+    /// Runs the binary where the file system is.
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("quorate")
+    }
+
+    fn start(&self) -> NodeProcess {
+        let data = self.folder.path().join("disk").join("node");
+        let mut spec = single(&data, &["--log-ready", "0", "--client-timeout-ms", "1000"]);
+        spec.program = self.program();
+        spec.stderr = self.folder.path().join("node.log");
+        // It comes back where writers of streams look for it.
+        let at = spec.flags.iter().position(|flag| flag == "--stream");
+        spec.flags[at.unwrap() + 1] = format!("127.0.0.1:{}", process::free_port().unwrap());
+        let mut node = NodeProcess::spawn(spec).unwrap();
+        node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+        node
+    }
+
+    /// A path on it, for this process.
+    fn path(&self, name: &str) -> PathBuf {
+        let inside = self.folder.path().join("disk").join(name);
+        let inside = inside.strip_prefix("/").unwrap();
+        Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside)
+    }
+
+    /// Takes all the room that there is.
+    fn fill(&self) {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("balloon"))
+            .unwrap();
+        for block in [1 << 20, 1 << 12] {
+            while file.write_all(&vec![0; block]).is_ok() {}
+        }
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.path("balloon")).unwrap();
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("node.log")).unwrap()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        if thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// Writes numbered values and knows which were acknowledged.
+struct Writer {
+    client: Client,
+    number: u64,
+    acknowledged: Vec<u64>,
+}
+
+impl Writer {
+    fn new(node: &NodeProcess) -> Self {
+        Self {
+            client: client(node),
+            number: 0,
+            acknowledged: Vec::new(),
+        }
+    }
+
+    /// Whether it was taken.
+    fn write(&mut self) -> bool {
+        self.number += 1;
+        let key = self.number.to_string();
+        let reply = self
+            .client
+            .ask(&[b"SET", key.as_bytes(), &value(self.number)]);
+        let taken = reply == Ok(Reply::Simple("OK".into()));
+        if taken {
+            self.acknowledged.push(self.number);
+        }
+        taken
+    }
+
+    fn check(&mut self, node: &NodeProcess) {
+        self.client = client(node);
+        for number in &self.acknowledged {
+            let found = self.client.ask(&[b"GET", number.to_string().as_bytes()]);
+            assert!(found == Ok(Reply::Bulk(value(*number))), "{number} is lost");
+        }
+    }
+}
+
+fn client(node: &NodeProcess) -> Client {
+    let options = Options {
+        deadline: Duration::from_secs(3),
+        attempt: Duration::from_secs(2),
+        ..Options::default()
+    };
+    Client::new(std::slice::from_ref(&node.ready.client), options)
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let mut state = number + 1;
+    let words = std::iter::repeat_with(|| {
+        // xorshift64*
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    });
+    let mut bytes: Vec<u8> = words.take(VALUE / 8).flat_map(u64::to_le_bytes).collect();
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn ready(node: &NodeProcess) -> Option<String> {
+    let (code, body) = http(&node.ready.admin, "/ready")?;
+    Some(if code == 200 { String::new() } else { body })
+}
+
+fn wait_until_ready(node: &NodeProcess) {
+    wait_for("a node that serves", || {
+        ready(node).filter(String::is_empty)
+    });
+}
+
+/// Once it ended with a panic, and again at each start while the disk was full.
+#[test]
+fn a_full_disk_stops_a_node_until_there_is_room() {
+    let Some(disk) = Disk::make(700) else { return };
+    let mut node = disk.start();
+    wait_until_ready(&node);
+    let mut writer = Writer::new(&node);
+    for _ in 0..300 {
+        assert!(writer.write());
+    }
+    disk.fill();
+    wait_for("a write that is refused", || {
+        (!writer.write()).then_some(())
+    });
+    let why = wait_for("the reason", || ready(&node).filter(|why| !why.is_empty()));
+    assert!(why.contains("no room"), "{why}");
+    // Killed and started again, it waits as before.
+    for _ in 0..2 {
+        node.kill().unwrap();
+        disk.fill();
+        node.restart().unwrap();
+        // At first it says that it starts.
+        wait_for("the reason", || {
+            ready(&node).filter(|why| why.contains("room"))
+        });
+        assert!(node.child.try_wait().unwrap().is_none());
+    }
+    disk.empty();
+    wait_until_ready(&node);
+    writer.check(&node);
+    assert!(writer.write());
+    signal(&node, Signal::TERM);
+    assert!(wait_end(&mut node).success());
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// The disk fills up at any moment, so that the tree meets it unprepared, too.
+#[test]
+fn a_disk_that_fills_up_again_and_again_loses_nothing() {
+    let Some(disk) = Disk::make(1500) else { return };
+    let mut node = disk.start();
+    wait_until_ready(&node);
+    let mut writer = Writer::new(&node);
+    for round in 0..6 {
+        for _ in 0..150 {
+            writer.write();
+        }
+        disk.fill();
+        let mut refused = 0;
+        while refused < 2 && ready(&node).is_some_and(|why| why.is_empty()) {
+            refused += u32::from(!writer.write());
+        }
+        if round == 3 {
+            node.kill().unwrap();
+            node.restart().unwrap();
+            writer.client = client(&node);
+        }
+        disk.empty();
+        wait_until_ready(&node);
+    }
+    writer.check(&node);
+    assert!(writer.acknowledged.len() > 600);
+    node.kill().unwrap();
+    node.restart().unwrap();
+    wait_until_ready(&node);
+    writer.check(&node);
+    signal(&node, Signal::TERM);
+    assert!(wait_end(&mut node).success());
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// One node of three: the others go on without it, it says why it does not, and all that was acknowledged is on
+/// its disk in the end.
+#[test]
+fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
+    let Some(disk) = Disk::make(1200) else { return };
+    let flags = "--store memory --log-ready 0 --log-segment 8388608 --transfer-limit 33554432";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let mut nodes = Nodes::none("quorate-test-").unwrap();
+    let mut specs = process::cluster(&program(), nodes.folder(), 3, &flags).unwrap();
+    specs[2].program = disk.program();
+    specs[2].data = disk.folder.path().join("disk").join("node");
+    specs[2].stderr = disk.folder.path().join("node.log");
+    nodes.start(specs).unwrap();
+    nodes.wait_until_all_ready().unwrap();
+    // More than the first file of a snapshot holds.
+    let mut link = Link::connect(&nodes.client_addresses()[0]).unwrap();
+    let large = "x".repeat(1 << 20);
+    for number in 0..150 {
+        let reply = link.ask(&["SET", &format!("large:{number}"), &large]);
+        assert!(reply.is_ok_and(|reply| reply.text().is_some()), "{number}");
+    }
+
+    let writers = Writers::start(&nodes.client_addresses());
+    let admin = nodes.admin_addresses().swap_remove(2);
+    let asked = admin.clone();
+    let taking = thread::spawn(move || quorate(&["snapshot", "--admin", &asked]));
+    wait_for("a snapshot under way", || {
+        let taking = nodes.view(3)?.snapshot_taking?;
+        (taking.bytes > 0).then_some(())
+    });
+    wait_for("its end", || {
+        disk.fill();
+        taking.is_finished().then_some(())
+    });
+    let failed = taking.join().unwrap();
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert!(said.contains("room") || said.contains("space"), "{said}");
+    assert!(disk.log().contains("snapshot: "), "its log says so");
+    // Its log is full, too, as soon as it needs another segment.
+    wait_for("the reason", || {
+        disk.fill();
+        let (code, body) = http(&admin, "/ready")?;
+        (code != 200 && body.contains("room")).then_some(())
+    });
+    let before = writers.acknowledged();
+    wait_for("writes without it", || {
+        (writers.acknowledged() > before + 50).then_some(())
+    });
+    nodes.check_alive().unwrap();
+
+    disk.empty();
+    nodes.wait_until_all_ready().unwrap();
+    let taken = quorate(&["snapshot", "--admin", &admin]);
+    assert!(taken.status.success(), "{taken:?}");
+    let written = writers.end().unwrap();
+    nodes.wait_until_equal().unwrap();
+    for address in nodes.client_addresses() {
+        assert!(written.compare(&address).unwrap() > 50);
+    }
+    // And on its disk.
+    nodes.kill(&[3]).unwrap();
+    nodes.restart(&[3]).unwrap();
+    nodes.wait_until_all_serve().unwrap();
+    nodes.wait_until_equal().unwrap();
+    written.compare(&nodes.client_addresses()[2]).unwrap();
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// Nobody who writes a stream sees more than that it takes longer, also if the node is killed meanwhile.
+#[test]
+fn a_stream_waits_for_room_and_goes_on() {
+    let Some(disk) = Disk::make(1500) else { return };
+    let mut node = disk.start();
+    wait_until_ready(&node);
+    let address = [node.ready.stream.clone()];
+    let options = stream::Options {
+        buffer: 4 << 20,
+        patience: 2 * PATIENCE,
+        ..stream::Options::default()
+    };
+    let mut writer = StreamWriter::open(&address, "s", How::Create, options.clone()).unwrap();
+    let watch = writer.watch();
+    let durable = || watch.progress().durable;
+    let enough = Arc::new(AtomicBool::new(false));
+    let is_enough = Arc::clone(&enough);
+    let writing = thread::spawn(move || {
+        while !is_enough.load(Ordering::Relaxed) {
+            let part = bytes(0, writer.position(), 64 << 10);
+            writer.write_all(&part).unwrap();
+        }
+        writer.finish().unwrap()
+    });
+    wait_for("a stream", || (durable() > 16 << 20).then_some(()));
+    for is_killed in [false, true] {
+        wait_for("the notice", || {
+            disk.fill();
+            says_that_it_waits(&node)
+        });
+        if is_killed {
+            node.kill().unwrap();
+            disk.fill();
+            node.restart().unwrap();
+            wait_for("the notice, or the reason", || {
+                let why = ready(&node).filter(|why| why.contains("room"));
+                why.map(drop).or_else(|| says_that_it_waits(&node))
+            });
+        }
+        assert!(node.child.try_wait().unwrap().is_none());
+        let before = durable();
+        disk.empty();
+        wait_for("a stream that goes on", || {
+            assert!(!writing.is_finished());
+            (durable() > before + (16 << 20)).then_some(())
+        });
+    }
+    enough.store(true, Ordering::Relaxed);
+    let end = writing.join().unwrap();
+    let mut read = Vec::new();
+    let mut reader = StreamReader::new(&address, "s", options);
+    reader.read_to_end(&mut read).unwrap();
+    assert_eq!((read.len() as u64, first_other(0, 0, &read)), (end, None));
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// The node serves, and names its store of byte streams.
+fn says_that_it_waits(node: &NodeProcess) -> Option<()> {
+    let (_, status) = http(&node.ready.admin, "/status")?;
+    status
+        .contains("the store of byte streams waits")
+        .then_some(())
+}

@@ -1,0 +1,480 @@
+//! `quorate start --join`: three commands make a cluster of three, whoever dies on the way.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use crate::common::{
+    NodeProcess, PATIENCE, Signal, Spec, free_port, http, patient, signal, single, wait_end,
+    wait_for, with,
+};
+use quorate_admin::client::{self, Response};
+use quorate_client::{Client, Reply};
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+/// A node in this folder with ports that stay its own.
+fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
+    let mut spec = single(&folder.join(name), flags);
+    for flag in ["--client", "--peer", "--admin", "--stream"] {
+        spec = with(spec, flag, &format!("127.0.0.1:{}", free_port()));
+    }
+    spec
+}
+
+fn admin_of(spec: &Spec) -> String {
+    let at = spec
+        .flags
+        .iter()
+        .position(|flag| flag == "--admin")
+        .unwrap();
+    spec.flags[at + 1].clone()
+}
+
+fn start(spec: Spec) -> NodeProcess {
+    let mut node = NodeProcess::spawn(spec).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    node
+}
+
+fn said(spec: &Spec, what: &str) -> bool {
+    let text = fs::read_to_string(&spec.stderr).unwrap_or_default();
+    text.contains(what)
+}
+
+fn wait_said(spec: &Spec, what: &str) {
+    wait_for(what, || said(spec, what).then_some(()));
+}
+
+fn status(node: &NodeProcess) -> Option<Json> {
+    let (code, body) = http(&node.ready.admin, "/status")?;
+    (code == 200).then(|| serde_json::from_str(&body).unwrap())
+}
+
+/// The weights of all members, as this node has them.
+fn weights(node: &NodeProcess) -> Option<Vec<(u64, u64)>> {
+    let members = status(node)?["members"].as_array()?.clone();
+    let weight = |member: &Json| Some((member["node"].as_u64()?, member["weight"].as_u64()?));
+    members.iter().map(weight).collect()
+}
+
+fn wait_weights(node: &NodeProcess, expected: &[(u64, u64)]) {
+    wait_for("the weights", || (weights(node)? == expected).then_some(()));
+}
+
+fn client(nodes: &[&NodeProcess]) -> Client {
+    let addresses: Vec<String> = nodes.iter().map(|node| node.ready.client.clone()).collect();
+    Client::new(&addresses, patient())
+}
+
+fn post(admin: &str, path: &str, body: &Json) -> Response {
+    client::post(admin, path, &body.to_string(), PATIENCE).unwrap()
+}
+
+/// Nobody ever got another id.
+fn ids_in_book(spec: &Spec) -> Vec<String> {
+    let text = fs::read_to_string(spec.data.join("peers")).unwrap_or_default();
+    let peers = text.lines().filter_map(|line| line.strip_prefix("peer "));
+    let id = |line: &str| line.split(' ').next().unwrap().to_owned();
+    peers.map(id).collect()
+}
+
+/// No list of addresses, no id: the first founds, the others name its --admin address.
+#[test]
+fn three_commands_make_a_cluster_of_three() {
+    let folder = TempDir::new().unwrap();
+    let mut one = start(spec(folder.path(), "n1", &[]));
+    client(&[&one]).run(&[b"SET", b"x", b"1"]).unwrap();
+    let join = one.ready.admin.clone();
+    let mut two = start(spec(folder.path(), "n2", &["--join", &join]));
+    wait_weights(&two, &[(1, 1), (2, 1)]);
+    // Any node can be asked.
+    let join = two.ready.admin.clone();
+    let mut three = start(spec(folder.path(), "n3", &["--join", &join]));
+    wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
+    assert_eq!((two.ready.node, three.ready.node), (2, 3));
+    for step in [
+        "asking for an id",
+        "got id 3",
+        "level",
+        "promoted: it votes",
+    ] {
+        wait_said(&three.spec, step);
+    }
+
+    // The founder is one of three: the others go on without it.
+    one.kill().unwrap();
+    let mut others = client(&[&two, &three]);
+    assert_eq!(
+        others.ask(&[b"GET", b"x"]).unwrap(),
+        Reply::Bulk(b"1".to_vec())
+    );
+    others.run(&[b"SET", b"x", b"2"]).unwrap();
+
+    // The same commands again, and the folder alone: who they are stands there.
+    one.restart().unwrap();
+    two.kill().unwrap();
+    two.restart().unwrap();
+    three.kill().unwrap();
+    three.spec.flags.truncate(6);
+    let peer = three
+        .spec
+        .flags
+        .iter()
+        .position(|flag| flag == "--peer")
+        .unwrap();
+    three.spec.flags.drain(peer..peer + 2);
+    three.restart().unwrap();
+    for node in [&one, &two, &three] {
+        wait_weights(node, &[(1, 1), (2, 1), (3, 1)]);
+        wait_for("all to serve", || {
+            (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
+        });
+        let value = client(&[node]).ask(&[b"GET", b"x"]).unwrap();
+        assert_eq!(value, Reply::Bulk(b"2".to_vec()));
+    }
+    assert_eq!(three.ready.node, 3);
+}
+
+/// An admin address on the way to another: what is sent can be changed, and answers lost.
+struct Way {
+    address: String,
+    /// Answers do not come back while set; counts those that were lost.
+    loses: Arc<AtomicBool>,
+    lost: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn to(admin: &str, change: impl Fn(String) -> String + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (loses, lost) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (losing, told, admin) = (loses.clone(), lost.clone(), admin.to_owned());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let Some(request) = read_request(&mut stream) else {
+                    continue;
+                };
+                let mut there = TcpStream::connect(&admin).unwrap();
+                there.set_read_timeout(Some(PATIENCE)).unwrap();
+                there.write_all(change(request).as_bytes()).unwrap();
+                let mut answer = Vec::new();
+                let _ = there.read_to_end(&mut answer);
+                if losing.load(Ordering::SeqCst) {
+                    told.store(true, Ordering::SeqCst);
+                    // Whoever asked waits on.
+                    thread::spawn(move || stream.read(&mut [0]));
+                } else {
+                    let _ = stream.write_all(&answer);
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            }
+        });
+        Self {
+            address,
+            loses,
+            lost,
+        }
+    }
+}
+
+/// Head and body; `None` for a connection without a request. The server is to close behind its answer.
+fn read_request(stream: &mut TcpStream) -> Option<String> {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = String::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let count = stream.read(&mut chunk).ok().filter(|count| *count > 0)?;
+        text.push_str(std::str::from_utf8(&chunk[..count]).unwrap());
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let head = head.to_lowercase();
+        let length = head.split("content-length: ").nth(1)?;
+        let length: usize = length.split("\r\n").next()?.parse().ok()?;
+        if body.len() >= length {
+            return Some(text.replacen("\r\n", "\r\nConnection: close\r\n", 1));
+        }
+    }
+}
+
+/// [join-2] SIGKILL before it is asked, before the answer comes, behind it, and while it catches up: it goes on,
+/// and never takes a second id.
+#[test]
+fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
+    let folder = TempDir::new().unwrap();
+    let one = spec(folder.path(), "n1", &[]);
+    let admin = admin_of(&one);
+    let joiner = spec(folder.path(), "n2", &["--join", &admin]);
+    let begin = || NodeProcess::spawn(joiner.clone()).unwrap();
+
+    // Nobody is there to be asked: it waits, and says so.
+    let mut two = begin();
+    wait_said(&joiner, "waiting for an id");
+    assert!(!joiner.data.join("identity").exists());
+    two.kill().unwrap();
+    let one = start(one);
+    let mut database = client(&[&one]);
+    for key in 0..200 {
+        let key = format!("k{key}");
+        database
+            .run(&[b"SET", key.as_bytes(), &[b'x'; 1000]])
+            .unwrap();
+    }
+
+    // It has an id, and never hears of it.
+    let way = Way::to(&admin, |request| request);
+    way.loses.store(true, Ordering::SeqCst);
+    let astray = with(joiner.clone(), "--join", &way.address);
+    let mut two = NodeProcess::spawn(astray.clone()).unwrap();
+    wait_for("the lost answer", || {
+        way.lost.load(Ordering::SeqCst).then_some(())
+    });
+    two.kill().unwrap();
+    assert!(!joiner.data.join("identity").exists());
+    wait_for("the id", || {
+        (ids_in_book(&one.spec) == ["1", "2"]).then_some(())
+    });
+
+    // At each line that it says.
+    for step in ["got id 2", "a peer came", "node started", "level"] {
+        fs::write(&joiner.stderr, "").unwrap();
+        let mut two = begin();
+        wait_for(step, || {
+            let ended = two.child.try_wait().unwrap();
+            assert_eq!(ended, None, "{}", two.last_words());
+            let done = step == "got id 2" && joiner.data.join("identity").exists();
+            (done || said(&joiner, step)).then_some(())
+        });
+        two.kill().unwrap();
+    }
+    let mut two = start(joiner.clone());
+    assert_eq!(two.ready.node, 2);
+    wait_weights(&two, &[(1, 1), (2, 1)]);
+    assert_eq!(ids_in_book(&one.spec), ["1", "2"]);
+    // Also asked as the first time, elsewhere: the folder is settled.
+    two.kill().unwrap();
+    two.spec = astray;
+    two.restart().unwrap();
+    assert_eq!(two.ready.node, 2);
+    let value = client(&[&two]).ask(&[b"GET", b"k7"]).unwrap();
+    assert_eq!(value, Reply::Bulk(vec![b'x'; 1000]));
+}
+
+#[test]
+fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
+    let folder = TempDir::new().unwrap();
+    let one = start(spec(folder.path(), "n1", &[]));
+    let nobody = free_port();
+    let joiner = spec(folder.path(), "n2", &[]);
+    let at = joiner
+        .flags
+        .iter()
+        .position(|flag| flag == "--peer")
+        .unwrap();
+    let (listens, says) = (joiner.flags[at + 1].clone(), format!("127.0.0.1:{nobody}"));
+    let way = Way::to(&one.ready.admin, move |request| {
+        request.replace(&listens, &says)
+    });
+    let mut joiner = joiner;
+    joiner
+        .flags
+        .extend(["--join".to_owned(), way.address.clone()]);
+    let mut two = NodeProcess::spawn(joiner.clone()).unwrap();
+    assert_eq!(wait_end(&mut two).code(), Some(1));
+    let text = fs::read_to_string(&joiner.stderr).unwrap();
+    let reason = format!("node 1 cannot dial it at 127.0.0.1:{nobody}: Connection refused");
+    assert!(text.contains(&reason), "{text}");
+    assert!(
+        text.contains("hint: start it with a --peer address"),
+        "{text}"
+    );
+
+    // Nor is it enough that somebody is there.
+    let elsewhere = json!({"nonce": "77", "peer": one.ready.peer, "as": "voter"});
+    let refused = post(&one.ready.admin, "/join", &elsewhere);
+    assert_eq!(refused.status, 409);
+    assert!(
+        refused.body.contains("unreachable_peer"),
+        "{}",
+        refused.body
+    );
+    assert!(
+        refused.body.contains("somebody else is there"),
+        "{}",
+        refused.body
+    );
+    for body in [
+        json!({"nonce": "x", "peer": "a:1", "as": "voter"}),
+        json!({"nonce": "7", "peer": "a:1", "as": "king"}),
+    ] {
+        assert_eq!(post(&one.ready.admin, "/join", &body).status, 422);
+    }
+    assert_eq!(weights(&one).unwrap(), [(1, 1)]);
+    assert!(!one.spec.data.join("peers").exists(), "no id was given out");
+
+    // On the same folder, where it can be dialled, it is let in.
+    joiner = with(joiner, "--join", &one.ready.admin);
+    let two = start(joiner);
+    wait_weights(&two, &[(1, 1), (2, 1)]);
+}
+
+/// A cluster that is about to be founded, and one without a quorum: it waits and says so.
+#[test]
+fn a_joiner_waits_until_there_is_a_cluster() {
+    let folder = TempDir::new().unwrap();
+    let peers = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let list = format!("1={},2={}", peers[0], peers[1]);
+    let member = |node: &str| {
+        let spec = spec(folder.path(), node, &["--node", node, "--cluster", &list]);
+        let peer = &peers[node.parse::<usize>().unwrap() - 1];
+        with(spec, "--peer", peer)
+    };
+    let two = start(member("2"));
+    let joiner = spec(folder.path(), "3", &["--join", &two.ready.admin]);
+    let mut three = NodeProcess::spawn(joiner.clone()).unwrap();
+    wait_said(&joiner, "waiting for the founder");
+    let mut one = start(member("1"));
+    three.wait_ready().unwrap();
+    wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
+    one.kill().unwrap();
+    three.kill().unwrap();
+    let joiner = spec(
+        folder.path(),
+        "4",
+        &["--join", &two.ready.admin, "--as", "learner"],
+    );
+    let mut four = NodeProcess::spawn(joiner.clone()).unwrap();
+    wait_said(&joiner, "waiting for an id: ");
+    one.restart().unwrap();
+    four.wait_ready().unwrap();
+    wait_said(&joiner, "it learns");
+    assert_eq!(four.ready.node, 4);
+    let weight = |(node, weight): (u64, u64)| (node == 4).then_some(weight);
+    assert_eq!(
+        weights(&four).unwrap().into_iter().find_map(weight),
+        Some(0)
+    );
+    signal(&four, Signal::TERM);
+    assert_eq!(wait_end(&mut four).code(), Some(0));
+}
+
+/// The members of the founding record are all gone: who joins is told where the others are, and believes no
+/// older word of its log. And an address that means everywhere is told as one that leads somewhere.
+#[test]
+fn a_cluster_outlives_its_founder() {
+    let folder = TempDir::new().unwrap();
+    let port = free_port();
+    let everywhere = with(
+        spec(folder.path(), "n1", &["--insecure"]),
+        "--peer",
+        &format!("0.0.0.0:{port}"),
+    );
+    let mut one = start(everywhere);
+    let join = one.ready.admin.clone();
+    let two = start(spec(folder.path(), "n2", &["--join", &join]));
+    wait_weights(&two, &[(1, 1), (2, 1)]);
+    let text = fs::read_to_string(two.spec.data.join("peers")).unwrap();
+    assert!(
+        text.contains(&format!("peer 1 127.0.0.1:{port}\n")),
+        "{text}"
+    );
+    let three = start(spec(folder.path(), "n3", &["--join", &join]));
+    wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
+    client(&[&one]).run(&[b"SET", b"x", b"1"]).unwrap();
+
+    let nodes = [&one, &two, &three];
+    wait_for("the removal", || {
+        let leader = status(&two)?["leader"].as_u64()?;
+        let leader = nodes
+            .iter()
+            .find(|node| u64::from(node.ready.node) == leader)?;
+        let answer = post(&leader.ready.admin, "/members", &json!({"remove": 1}));
+        (answer.status == 200).then_some(())
+    });
+    wait_for("the mark", || {
+        let text = fs::read_to_string(one.spec.data.join("identity")).unwrap();
+        text.contains("\nremoved\n").then_some(())
+    });
+    one.kill().unwrap();
+
+    let mut four = start(spec(folder.path(), "n4", &["--join", &two.ready.admin]));
+    wait_weights(&four, &[(2, 1), (3, 1), (4, 1)]);
+    let identity = fs::read_to_string(four.spec.data.join("identity")).unwrap();
+    assert!(
+        identity.contains("member 1 ") && !identity.contains("member 2 "),
+        "{identity}"
+    );
+    // Without a word of anybody, it finds the others again; also where it has to read its log anew.
+    for store in ["kept", "lost"] {
+        four.kill().unwrap();
+        if store == "lost" {
+            fs::remove_dir_all(four.spec.data.join("kv")).unwrap();
+        }
+        four.restart().unwrap();
+        wait_for("it to serve", || {
+            (http(&four.ready.admin, "/ready")?.0 == 200).then_some(())
+        });
+        let value = client(&[&four]).ask(&[b"GET", b"x"]).unwrap();
+        assert_eq!(value, Reply::Bulk(b"1".to_vec()));
+    }
+    let book = fs::read_to_string(four.spec.data.join("peers")).unwrap();
+    assert!(
+        book.contains("removed 1\n") && !book.contains("peer 1 "),
+        "{book}"
+    );
+}
+
+/// [member-1] It hears that it was removed, says so, and its folder is nobody's any more.
+#[test]
+fn a_removed_node_says_so_and_does_not_start_again() {
+    let folder = TempDir::new().unwrap();
+    let one = start(spec(folder.path(), "n1", &[]));
+    let join = ["--join", &one.ready.admin];
+    let mut two = start(spec(folder.path(), "n2", &join));
+    wait_weights(&one, &[(1, 1), (2, 1)]);
+    let mut three = start(spec(folder.path(), "n3", &join));
+    wait_weights(&one, &[(1, 1), (2, 1), (3, 1)]);
+
+    // One that runs, and one that was off.
+    two.kill().unwrap();
+    for removed in [2, 3] {
+        wait_for("the removal", || {
+            let leader = status(&one)?["leader"].as_u64()?;
+            assert_eq!(leader, 1);
+            let answer = post(&one.ready.admin, "/members", &json!({"remove": removed}));
+            (answer.status == 200).then_some(())
+        });
+        wait_for("the weights", || {
+            let gone = |all: Vec<(u64, u64)>| all.iter().all(|(node, _)| *node != removed);
+            weights(&one).is_some_and(gone).then_some(())
+        });
+    }
+    wait_for("the mark", || {
+        let text = fs::read_to_string(three.spec.data.join("identity")).unwrap();
+        text.contains("\nremoved\n").then_some(())
+    });
+    signal(&three, Signal::TERM);
+    wait_end(&mut three);
+    fs::write(&three.spec.stderr, "").unwrap();
+    let mut again = NodeProcess::spawn(three.spec.clone()).unwrap();
+    assert_eq!(wait_end(&mut again).code(), Some(1));
+    let text = fs::read_to_string(&three.spec.stderr).unwrap();
+    assert!(text.contains("was removed from its cluster"), "{text}");
+    assert!(text.contains("hint:"), "{text}");
+
+    two.restart().unwrap();
+    wait_for("the notice", || {
+        let notices = status(&two)?["notices"].to_string();
+        notices.contains("this node was removed").then_some(())
+    });
+}

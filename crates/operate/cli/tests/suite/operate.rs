@@ -1,0 +1,399 @@
+//! The pages of docs/operate do what they say: the commands of their `sh` blocks are run, in order, in one
+//! empty folder.
+//!
+//! What is put in place of something: a free port of loopback for each address `10.…:PORT`, and the cluster's
+//! id for [`SAMPLE_ID`]. `quorate start` goes on beside the commands that follow, which wait until it serves.
+//! Comments of a page that begin with `<!-- test` have more commands, which a reader sees elsewhere, and lines of
+//! the few other words that [`World::event`] knows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::common::{
+    NodeProcess, Signal, Spec, free_port, http, patient, program, signal, wait_for,
+};
+use quorate_client::{Client, Reply};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+/// Stands for the cluster's id in all pages.
+const SAMPLE_ID: &str = "794452eab31f9c12c68b63f40562eb29";
+/// Keys that one `write` writes.
+const KEYS: usize = 20;
+
+macro_rules! pages {
+    ($($name:ident: $page:literal,)+) => {
+        /// Every page whose commands are run.
+        const PAGES: &[&str] = &[$($page),+];
+        $(
+            #[test]
+            fn $name() {
+                run($page);
+            }
+        )+
+    };
+}
+
+pages! {
+    a_cluster_grows_as_written: "grow.md",
+    a_machine_is_replaced_as_written: "replace.md",
+    an_auxiliary_is_had_as_written: "auxiliary.md",
+    a_backup_is_restored_as_written: "backup.md",
+    a_lost_majority_is_given_up_as_written: "lost-majority.md",
+    members_are_changed_as_written: "members.md",
+    snapshots_are_taken_as_written: "snapshots.md",
+    streams_are_kept_as_written: "streams.md",
+    devices_are_used_as_written: "devices.md",
+    planes_are_used_as_written: "planes.md",
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/operate")
+}
+
+/// A page is run, or has no commands.
+#[test]
+fn every_page_with_commands_is_run() {
+    let mut with_commands = BTreeSet::new();
+    for entry in fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let page = fs::read_to_string(folder().join(&name)).unwrap();
+        if !steps(&page).is_empty() {
+            with_commands.insert(name);
+        }
+    }
+    let run: BTreeSet<String> = PAGES.iter().map(|page| (*page).to_owned()).collect();
+    assert_eq!(with_commands, run);
+}
+
+#[test]
+fn what_is_run_of_a_page_is_blocks_of_sh_and_comments() {
+    let page = "text\n```sh\n# said\na \\\n  b\n\nc\n```\n```\nd\n```\n<!-- test\nkill n1\n-->\n<!-- e -->\n";
+    let expected = [(5, "a b"), (7, "c"), (13, "kill n1")];
+    let expected = expected.map(|(line, text)| (line, text.to_owned()));
+    assert_eq!(steps(page), expected);
+    let mut world = World::new();
+    let told = world.told("x 10.0.0.1:7451,10.0.0.2:7451 2=10.0.0.1:7451 10.5 1.10.0.0:1");
+    let words: Vec<&str> = told.split([' ', ',', '=']).collect();
+    assert!(words[1].starts_with("127.0.0.1:"), "{told}");
+    assert_eq!((words[1], words[3], words[5]), (words[4], "2", "10.5"));
+    assert_ne!(words[1], words[2]);
+    assert_eq!(words[6], "1.10.0.0:1");
+}
+
+/// Number of the last line, and text, of everything that is to be done.
+fn steps(page: &str) -> Vec<(usize, String)> {
+    let (mut steps, mut ends_with, mut begun) = (Vec::new(), None, String::new());
+    for (number, line) in (1..).zip(page.lines()) {
+        match ends_with {
+            None if line.starts_with("```sh") => ends_with = Some("```"),
+            None if line.starts_with("```") => ends_with = Some("``` "),
+            None if line == "<!-- test" => ends_with = Some("-->"),
+            None => {}
+            Some(end) if line == end.trim_end() => ends_with = None,
+            // What a command answers, or a file.
+            Some("``` ") => {}
+            Some(_) if line.is_empty() || line.starts_with('#') => {}
+            Some(_) => {
+                begun.push_str(line.trim_start());
+                match begun.strip_suffix('\\') {
+                    Some(half) => begun = half.to_owned(),
+                    None => steps.push((number, std::mem::take(&mut begun))),
+                }
+            }
+        }
+    }
+    assert_eq!((ends_with, &*begun), (None, ""), "a block has no end");
+    steps
+}
+
+fn run(page: &str) {
+    let text = fs::read_to_string(folder().join(page)).unwrap();
+    let mut world = World::new();
+    for (line, step) in steps(&text) {
+        world.now_at = format!("docs/operate/{page}:{line}: {step}");
+        world.step(&step);
+    }
+    // What a page ends with works, too.
+    world.settle();
+}
+
+/// A node that was started, and what it has to say before the next command is given.
+struct Started {
+    name: String,
+    /// It joins a cluster just now: the line that says that it has.
+    joins: Option<&'static str>,
+    /// What it had written in an earlier life.
+    said_before: usize,
+}
+
+struct World {
+    folder: TempDir,
+    /// Of each address of the page.
+    places: BTreeMap<String, String>,
+    /// By the name of their folder.
+    nodes: BTreeMap<String, NodeProcess>,
+    started: Vec<Started>,
+    cluster: Option<String>,
+    written: usize,
+    /// For messages.
+    now_at: String,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            folder: TempDir::new().unwrap(),
+            places: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            started: Vec::new(),
+            cluster: None,
+            written: 0,
+            now_at: String::new(),
+        }
+    }
+
+    /// The text with what is put in place of something.
+    fn told(&mut self, text: &str) -> String {
+        let mut told = String::new();
+        for word in text.split_inclusive([' ', ',', '=', '/']) {
+            let address = word.trim_end_matches([' ', ',', '=', '/']);
+            if address.starts_with("10.") && address.contains(':') {
+                let places = self.places.entry(address.to_owned());
+                told += places.or_insert_with(|| format!("127.0.0.1:{}", free_port()));
+                told += &word[address.len()..];
+            } else {
+                told += word;
+            }
+        }
+        match &self.cluster {
+            Some(cluster) => told.replace(SAMPLE_ID, cluster),
+            None => told,
+        }
+    }
+
+    fn step(&mut self, step: &str) {
+        let told = self.told(step);
+        let words: Vec<&str> = told.split_whitespace().collect();
+        match words[..] {
+            ["quorate", "start", "--data", name, ..] => self.start(name, &words[4..]),
+            ["quorate" | "tar" | "printf", ..] => {
+                self.settle();
+                self.command(&told);
+            }
+            ["run", ..] => {
+                self.settle();
+                self.command(told.strip_prefix("run ").unwrap());
+            }
+            ["nc", "-N", host, port, "<", input, ">", output] => {
+                self.settle();
+                let place = self.told(&format!("{host}:{port}"));
+                self.nc(&place, input, output);
+            }
+            _ => {
+                self.settle();
+                self.event(&words);
+            }
+        }
+    }
+
+    fn start(&mut self, name: &str, flags: &[&str]) {
+        let data = self.folder.path().join(name);
+        let stderr = data.with_extension("log");
+        let joins = !data.join("identity").exists() && flags.contains(&"--join");
+        self.started.push(Started {
+            name: name.to_owned(),
+            joins: joins.then_some(match flags.contains(&"learner") {
+                true => "is level: it learns",
+                false => "is promoted: it votes",
+            }),
+            said_before: fs::read(&stderr).map_or(0, |said| said.len()),
+        });
+        let spec = Spec {
+            program: program(),
+            data,
+            flags: flags.iter().map(|flag| self.found(flag)).collect(),
+            stderr,
+            tied: true,
+        };
+        let node = NodeProcess::spawn(spec).unwrap();
+        self.nodes.insert(name.to_owned(), node);
+    }
+
+    /// A file of the folder, where a node finds it.
+    fn found(&self, flag: &str) -> String {
+        let path = self.folder.path().join(flag);
+        match path.is_file() {
+            true => path.display().to_string(),
+            false => flag.to_owned(),
+        }
+    }
+
+    /// Waits until everybody who was started since serves.
+    fn settle(&mut self) {
+        for Started {
+            name,
+            joins,
+            said_before,
+        } in std::mem::take(&mut self.started)
+        {
+            let node = self.nodes.get_mut(&name).unwrap();
+            node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+            if let Some(line) = joins {
+                wait_for(line, || {
+                    let said = fs::read(&node.spec.stderr).unwrap();
+                    let said = String::from_utf8_lossy(&said[said_before..]);
+                    said.contains(line).then_some(())
+                });
+            }
+            wait_for(&format!("{name} to serve"), || {
+                let status = status(node)?;
+                let serves = match status["role"].as_str()? {
+                    // It takes no commands.
+                    "auxiliary" => !status["leader"].is_null(),
+                    _ => http(&node.ready.admin, "/ready")?.0 == 200,
+                };
+                serves.then_some(())
+            });
+            let cluster = status(node).unwrap()["cluster"].as_str().map(str::to_owned);
+            self.cluster = self.cluster.take().or(cluster);
+        }
+    }
+
+    /// A command ends, and well.
+    fn command(&self, command: &str) {
+        let program = program();
+        let path = env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", program.parent().unwrap().display());
+        let mut shell = Command::new("sh");
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("QUORATE_") {
+                shell.env_remove(name);
+            }
+        }
+        shell
+            .args(["-ec", command])
+            .env("PATH", path)
+            .current_dir(&self.folder);
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+
+    /// `nc -N`, by itself or, where there is none, in its stead.
+    fn nc(&self, place: &str, input: &str, output: &str) {
+        let (host, port) = place.rsplit_once(':').unwrap();
+        if Command::new("nc").arg("-h").output().is_ok() {
+            return self.command(&format!("nc -N {host} {port} < {input} > {output}"));
+        }
+        eprintln!("there is no nc: a socket does as it would");
+        let mut socket = TcpStream::connect(place).unwrap();
+        let bytes = fs::read(self.folder.path().join(input)).unwrap();
+        socket.write_all(&bytes).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut counts = Vec::new();
+        socket.read_to_end(&mut counts).unwrap();
+        fs::write(self.folder.path().join(output), counts).unwrap();
+    }
+
+    /// What happens to a cluster, and what is expected of it.
+    fn event(&mut self, words: &[&str]) {
+        match *words {
+            ["kill", name] => {
+                self.nodes.remove(name).unwrap().kill().unwrap();
+            }
+            ["stop", name] => {
+                let mut node = self.nodes.remove(name).unwrap();
+                signal(&node, Signal::TERM);
+                assert!(node.wait_end().unwrap().success());
+            }
+            ["write"] => self.write(),
+            ["read"] => self.read(),
+            ["voters", ref voters @ ..] => self.voters(voters),
+            ["idle", node] => self.engaged(node, false),
+            ["engaged", node] => self.engaged(node, true),
+            _ => panic!("nobody knows what this means"),
+        }
+    }
+
+    fn client(&self) -> Client {
+        let nodes = self.nodes.values();
+        let addresses: Vec<String> = nodes.map(|node| node.ready.client.clone()).collect();
+        Client::new(&addresses, patient())
+    }
+
+    fn write(&mut self) {
+        let mut client = self.client();
+        for _ in 0..KEYS {
+            let (key, value) = pair(self.written);
+            client
+                .run(&[b"SET", key.as_bytes(), value.as_bytes()])
+                .unwrap();
+            self.written += 1;
+        }
+    }
+
+    /// All that was ever written is there.
+    fn read(&self) {
+        assert!(self.written > 0, "there is nothing to read");
+        let mut client = self.client();
+        for number in 0..self.written {
+            let (key, value) = pair(number);
+            let found = client.ask(&[b"GET", key.as_bytes()]).unwrap();
+            assert_eq!(found, Reply::Bulk(value.into_bytes()), "{key}");
+        }
+    }
+
+    /// These have votes, and nothing is under way, as everybody sees it.
+    fn voters(&self, voters: &[&str]) {
+        for node in self.nodes.values() {
+            wait_for(&format!("voters {voters:?}"), || {
+                let list: Json =
+                    serde_json::from_str(&http(&node.ready.admin, "/members")?.1).unwrap();
+                let nodes = list["nodes"].as_array()?.iter();
+                let votes = nodes.filter(|node| node["weight"].as_u64() > Some(0));
+                let votes: Vec<String> = votes.map(|node| node["node"].to_string()).collect();
+                (votes == voters && list["plan"].is_null()).then_some(())
+            });
+        }
+    }
+
+    /// Whether the leader sends this auxiliary what is proposed.
+    fn engaged(&self, auxiliary: &str, engaged: bool) {
+        let auxiliary: u32 = auxiliary.parse().unwrap();
+        wait_for("the auxiliary", || {
+            let mut views = self.nodes.values().filter_map(status);
+            let leader = views.find(|view| view["role"] == "leader")?;
+            let mut members = leader["members"].as_array()?.iter();
+            let member = members.find(|member| member["node"] == auxiliary)?;
+            (member["role"] == "auxiliary" && member["engaged"] == engaged).then_some(())
+        });
+    }
+}
+
+/// Which line of which page it was, and what the nodes said.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("at {}", self.now_at);
+            for (name, node) in &self.nodes {
+                let said = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
+                eprintln!("--- {name}\n{said}");
+            }
+        }
+    }
+}
+
+fn pair(number: usize) -> (String, String) {
+    (format!("key-{number}"), format!("value-{number}"))
+}
+
+fn status(node: &NodeProcess) -> Option<Json> {
+    let (code, body) = http(&node.ready.admin, "/status")?;
+    (code == 200).then(|| serde_json::from_str(&body).unwrap())
+}

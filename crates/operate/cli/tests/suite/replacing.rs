@@ -1,0 +1,103 @@
+//! Newcomers take the places of old nodes while clients write: the short form of `cargo xtask cluster replace`.
+
+use crate::common::{Cluster, program, quorate_json, wait_for};
+use quorate_testbed::{
+    replace::{
+        self, Step,
+        kill::{self, Moment, Role},
+    },
+    writers::Writers,
+};
+
+const NODES: usize = 3;
+const FLAGS: [&str; 2] = ["--store", "memory"];
+
+/// Every machine is another one afterwards, every write is there, and no client saw an error.
+#[test]
+fn all_nodes_are_replaced_under_load_and_nothing_is_lost() {
+    let mut cluster = Cluster::start(NODES as u32, &FLAGS);
+    let nodes = &mut cluster.nodes;
+    let newcomers = replace::newcomers(nodes, &program(), NODES, &FLAGS).unwrap();
+    let addresses = replace::client_addresses(nodes, &newcomers);
+    let writers = Writers::repeating(NODES, &addresses);
+    wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
+    let mut steps = Vec::new();
+    replace::all(nodes, &program(), newcomers, &mut |_, step| {
+        let before = writers.acknowledged();
+        wait_for("writes behind each step", || {
+            (writers.acknowledged() > before + 10).then_some(())
+        });
+        steps.push(step.clone());
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let off = |step: &Step| match step {
+        Step::Off(old) => Some(*old),
+        _ => None,
+    };
+    let mut gone: Vec<u32> = steps.iter().filter_map(off).collect();
+    gone.sort_unstable();
+    assert_eq!((gone, nodes.ids()), (vec![1, 2, 3], vec![4, 5, 6]));
+    let acknowledged = writers.acknowledged();
+    let keys = writers.compare(nodes).unwrap();
+    assert!(keys > 100 && acknowledged > 200, "{keys} {acknowledged}");
+}
+
+/// Whoever is killed comes back, the plan ends, and the old node is out.
+fn survives(kills: &[(Role, Moment)]) {
+    let mut cluster = Cluster::start(NODES as u32, &FLAGS);
+    let nodes = &mut cluster.nodes;
+    let newcomers = replace::newcomers(nodes, &program(), kills.len(), &FLAGS).unwrap();
+    let addresses = replace::client_addresses(nodes, &newcomers);
+    let writers = Writers::few(NODES, &addresses);
+    wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
+    for ((role, at), spec) in kills.iter().zip(newcomers) {
+        let killed = kill::one(nodes, &program(), spec, *role, *at);
+        let killed = killed.unwrap_or_else(|error| panic!("{role:?} at {at:?}: {error}"));
+        // Whoever else dies, the command sees the plan to its end.
+        let outlived = killed.outlived || *role == Role::Command;
+        assert!(outlived, "{role:?} at {at:?}: {killed}");
+    }
+    assert!(writers.compare(nodes).unwrap() > 50);
+}
+
+#[test]
+fn the_command_that_replaces_a_node_is_killed_and_repeated() {
+    survives(&[(Role::Command, Moment::Era(1))]);
+}
+
+#[test]
+fn a_leader_and_a_newcomer_are_killed_while_a_node_is_replaced() {
+    survives(&[
+        (Role::Leader, Moment::Era(2)),
+        (Role::Newcomer, Moment::Listed),
+    ]);
+}
+
+/// The demo of it, which says what happened.
+#[test]
+fn the_demo_replaces_every_node_and_loses_nothing() {
+    let (code, json) = quorate_json(&["demo", "--replace", "--seconds", "3", "--json"]);
+    assert_eq!(
+        (code, &json["lost"], &json["errors"]),
+        (0, &0.into(), &0.into()),
+        "{json}"
+    );
+    let replaced = json["replaced"].as_array().unwrap();
+    let ids = |side: &str| {
+        let ids = replaced.iter().map(|one| one[side].as_u64().unwrap());
+        let mut ids: Vec<u64> = ids.collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(
+        (ids("old"), ids("new")),
+        (vec![1, 2, 3], vec![4, 5, 6]),
+        "{json}"
+    );
+    assert!(json["leader"].as_u64().unwrap() >= 4, "{json}");
+    assert!(json["acknowledged"].as_u64().unwrap() > 0, "{json}");
+    assert!(
+        json["median"].as_u64() >= json["slowest"].as_u64(),
+        "{json}"
+    );
+}

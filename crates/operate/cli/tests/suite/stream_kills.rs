@@ -1,0 +1,171 @@
+//! A long stream of bytes through a real group whose nodes are killed on the way: every byte that was acknowledged
+//! is on every node, where it belongs.
+
+use std::{
+    fs,
+    io::Write as _,
+    sync::mpsc,
+    thread::{self, JoinHandle},
+};
+
+use crate::common::{Cluster, PATIENCE, wait_for};
+use quorate_client::stream::{
+    End, Error, How, Options, StreamReader, StreamWriter, Streams, Watch,
+};
+use quorate_testbed::stream_bytes::{fill, first_other};
+
+const MIB: u64 = 1 << 20;
+const NODES: u32 = 3;
+/// What is written at a time.
+const CHUNK: usize = 256 << 10;
+
+fn options() -> Options {
+    Options {
+        // So much is in flight when somebody dies, and no more.
+        buffer: 8 << 20,
+        open: PATIENCE,
+        patience: PATIENCE,
+        ..Options::default()
+    }
+}
+
+fn addresses(cluster: &Cluster) -> Vec<String> {
+    let nodes = cluster.nodes.all().iter();
+    nodes.map(|node| node.ready.stream.clone()).collect()
+}
+
+/// A writer whose bytes follow from their positions, and how far it is.
+struct Writing {
+    watch: Watch,
+    end: JoinHandle<Result<u64, Error>>,
+}
+
+impl Writing {
+    /// To this position; `finish`: the stream ends there for good.
+    fn start(nodes: &[String], how: How, to: u64, finish: bool) -> Self {
+        let writer = StreamWriter::open(nodes, "long", how, options());
+        let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
+        let watch = writer.watch();
+        let end = thread::spawn(move || {
+            let mut chunk = vec![0; CHUNK];
+            while writer.position() < to {
+                let count = usize::try_from(to - writer.position()).unwrap_or(CHUNK);
+                let chunk = &mut chunk[..count.min(CHUNK)];
+                fill(0, writer.position(), chunk);
+                if let Err(error) = writer.write_all(chunk) {
+                    return Err(Error::of(&error).unwrap().clone());
+                }
+            }
+            match finish {
+                true => writer.finish(),
+                false => writer.leave(),
+            }
+        });
+        Self { watch, end }
+    }
+
+    fn wait_durable(&self, position: u64) {
+        wait_for(&format!("position {position} to be durable"), || {
+            let durable = self.watch.progress().durable >= position;
+            // Whoever failed says why at the end.
+            (durable || self.end.is_finished()).then_some(())
+        });
+    }
+
+    fn end(self) -> u64 {
+        let end = self.end.join().unwrap();
+        end.unwrap_or_else(|error| panic!("{error}; {:?}", self.watch.progress()))
+    }
+}
+
+/// Exactly this node has all of it.
+fn compare(address: &str, end: u64) {
+    let mut reader = StreamReader::new(&[address], "long", options());
+    loop {
+        let position = reader.position();
+        let bytes = reader.next_bytes();
+        let bytes = bytes.unwrap_or_else(|error| panic!("{address}, at {position}: {error}"));
+        if bytes.is_empty() {
+            break;
+        }
+        let other = first_other(0, position, bytes);
+        assert_eq!(other, None, "{address}, bytes from {position} on");
+        let count = bytes.len();
+        std::io::BufRead::consume(&mut reader, count);
+    }
+    let expected = End {
+        position: end,
+        finished: true,
+    };
+    assert_eq!(reader.end(), Some(expected), "{address}");
+}
+
+/// Files that a process has open.
+fn descriptors(process: u32) -> usize {
+    fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whoever_is_killed() {
+    nothing_is_lost("auto");
+}
+
+/// The other engine: equal bytes on every node, whatever moved them there.
+#[test]
+fn nothing_acknowledged_is_lost_without_uring() {
+    nothing_is_lost("portable");
+}
+
+/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then all at once.
+fn nothing_is_lost(engine: &str) {
+    let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
+    let nodes = addresses(&cluster);
+
+    // The writer knows one node, which does not lead: that one owns what it writes.
+    let leader = cluster.leader();
+    let owner = (1..=NODES).find(|id| *id != leader).unwrap();
+    let alone = std::slice::from_ref(&nodes[owner as usize - 1]);
+    let writing = Writing::start(alone, How::Create, 64 * MIB, false);
+    writing.wait_durable(24 * MIB);
+    cluster.nodes.kill(&[owner]).unwrap();
+    cluster.nodes.restart(&[owner]).unwrap();
+    assert_eq!(writing.end(), 64 * MIB);
+
+    // This one goes to the leader by itself.
+    let writing = Writing::start(&nodes, How::Append, 256 * MIB, true);
+    writing.wait_durable(112 * MIB);
+    let leader = cluster.leader();
+    assert_eq!(
+        writing.watch.progress().address,
+        nodes[leader as usize - 1],
+        "the leader is the owner"
+    );
+    cluster.nodes.kill(&[leader]).unwrap();
+    // The others go on without it.
+    let before = writing.watch.progress().durable;
+    writing.wait_durable(before + 16 * MIB);
+    cluster.nodes.restart(&[leader]).unwrap();
+    writing.wait_durable(176 * MIB);
+    cluster.kill_all_at_once();
+    cluster.restart_all();
+    let reconnects = writing.watch.clone();
+    assert_eq!(writing.end(), 256 * MIB);
+    assert!(reconnects.progress().reconnects >= 2, "it met both kills");
+
+    let info = Streams::new(&nodes, options()).stat("long").unwrap();
+    assert_eq!((info.start, info.end, info.finished), (0, 256 * MIB, true));
+    let (sender, compared) = mpsc::channel();
+    for node in &nodes {
+        let (node, sender) = (node.clone(), sender.clone());
+        thread::spawn(move || {
+            compare(&node, 256 * MIB);
+            sender.send(()).unwrap();
+        });
+    }
+    drop(sender);
+    assert_eq!(compared.iter().count(), nodes.len(), "equal on every node");
+    for process in cluster.nodes.processes() {
+        // Files of a stream are opened as they are needed.
+        assert!(descriptors(process) < 200, "{}", descriptors(process));
+    }
+}

@@ -1,0 +1,64 @@
+//! A new version in place of the old one, node by node, while clients write: nothing acknowledged is lost, and no client that
+//! repeats sees an error.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::common::{Cluster, program, wait_for};
+use quorate_testbed::writers::Writers;
+
+/// Writes that are acknowledged between two steps.
+const STEP: u64 = 100;
+
+/// Puts a new file in place of the binary as package managers do, and says which one it is. The old file lives on in the
+/// processes that it runs in.
+fn replace(binary: &Path) -> u64 {
+    let new = binary.with_extension("new");
+    fs::copy(program(), &new).unwrap();
+    fs::rename(&new, binary).unwrap();
+    fs::metadata(binary).unwrap().ino()
+}
+
+/// The file that a process runs.
+fn runs(process: u32) -> u64 {
+    let link = PathBuf::from(format!("/proc/{process}/exe"));
+    fs::metadata(link).unwrap().ino()
+}
+
+fn wait_for_more(writers: &Writers) {
+    let from = writers.acknowledged();
+    wait_for("more acknowledged writes", || {
+        (writers.acknowledged() >= from + STEP).then_some(())
+    });
+}
+
+#[test]
+fn a_binary_is_exchanged_under_load_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("quorate");
+    fs::copy(program(), &binary).unwrap();
+    let old = fs::metadata(&binary).unwrap().ino();
+    let mut cluster = Cluster::start_program(&binary, 3, &[]);
+    let writers = Writers::repeating(3, &cluster.clients());
+    wait_for_more(&writers);
+    let mut new = Vec::new();
+    for id in 1..=3 {
+        let file = replace(&binary);
+        // The leader hands its leadership over before it ends.
+        cluster.nodes.terminate(&[id]).unwrap();
+        wait_for_more(&writers);
+        cluster.node(id).restart().unwrap();
+        // As an operator does it: the next one is stopped when this one serves.
+        cluster.wait_until_all_serve();
+        wait_for_more(&writers);
+        new.push(file);
+    }
+    let run: Vec<u64> = (1..=3).map(|id| runs(cluster.node(id).id())).collect();
+    assert_eq!(run, new);
+    assert!(!run.contains(&old), "{run:?} has {old}, the first file");
+    let keys = writers.compare(&mut cluster.nodes).unwrap();
+    assert!(keys > 0, "nothing was acknowledged");
+}

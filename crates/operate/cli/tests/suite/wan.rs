@@ -1,0 +1,251 @@
+//! Emulated networks as users see them. Without root they are skipped, in print.
+
+use std::{fs, path::Path, process::Stdio};
+
+use crate::common::{processes_in, program, quorate_json};
+use serde_json::Value as Json;
+
+/// Why there is nothing to look at here, if so; printed.
+fn is_skipped(document: &Json) -> bool {
+    let notes = document["notes"].as_array().unwrap().iter();
+    let skipped = notes
+        .filter_map(Json::as_str)
+        .find(|note| note.starts_with("skipped: "));
+    if let Some(why) = skipped {
+        eprintln!("{why}");
+    }
+    skipped.is_some()
+}
+
+fn note<'a>(document: &'a Json, words: &str) -> &'a str {
+    let notes = document["notes"].as_array().unwrap().iter();
+    let mut found = notes
+        .filter_map(Json::as_str)
+        .filter(|note| note.contains(words));
+    found
+        .next()
+        .unwrap_or_else(|| panic!("{words}: {document}"))
+}
+
+/// Whatever else the machine does, a link is never faster than it should be.
+#[test]
+#[ignore = "ten seconds: cargo test -p quorate-cli --test wan -- --include-ignored"]
+fn links_are_as_slow_and_as_narrow_as_they_say() {
+    let (code, document) = quorate_json(&["bench", "wan", "half", "--json"]);
+    assert_eq!(code, 0, "{document}");
+    if is_skipped(&document) {
+        return;
+    }
+    let [trip, rate] = &document["ceilings"].as_array().unwrap()[..] else {
+        panic!("{document}")
+    };
+    assert!(trip["p50_us"].as_f64().unwrap() >= 50_000.0, "{trip}");
+    let rate = rate["value"].as_f64().unwrap();
+    // 1448 of 1500 bytes of a packet are the connection's own.
+    assert!(rate > 0.0 && rate <= 9.66, "{rate}");
+    assert!(note(&document, "emulated WAN half").contains("25 ms one way"));
+}
+
+#[test]
+fn a_cluster_over_the_network_waits_for_it() {
+    let arguments = ["bench", "log", "--wan", "half", "--outstanding", "4"];
+    let short = ["--duration", "1s", "--warmup", "100ms", "--repeat", "1"];
+    let (code, document) = quorate_json(&[&arguments[..], &short, &["--json"]].concat());
+    assert_eq!(code, 0, "{document}");
+    if is_skipped(&document) {
+        return;
+    }
+    let row = &document["rows"][0];
+    assert_eq!(row["wan"], "half");
+    assert_eq!(
+        (row["errors"].as_u64(), row["lost"].as_u64()),
+        (Some(0), Some(0))
+    );
+    assert!(row["p50_us"].as_f64().unwrap() >= 50_000.0, "{row}");
+    assert!(row["dropped_packets"].as_u64().is_some(), "{row}");
+}
+
+/// Bare programs alone: all receivers hear the sender, and every row says what was in its way.
+#[test]
+fn bare_senders_reach_bare_receivers_on_a_segment() {
+    let arguments = ["bench", "paper", "ring-paxos-fig1", "--quick", "--json"];
+    let short = ["--duration", "300ms", "--warmup", "200ms", "--repeat", "1"];
+    let (code, document) = quorate_json(&[&arguments[..], &short].concat());
+    assert_eq!(code, 0, "{document}");
+    if is_skipped(&document) {
+        return;
+    }
+    let rows = document["rows"].as_array().unwrap();
+    let groups = rows.iter().map(|row| &row["segment"]);
+    let groups: Vec<(&Json, &Json)> = groups
+        .map(|segment| (&segment["way"], &segment["receivers"]))
+        .collect();
+    let wanted = [
+        ("multicast", 1),
+        ("unicast", 1),
+        ("multicast", 25),
+        ("unicast", 25),
+    ];
+    for (group, (way, receivers)) in groups.iter().zip(wanted) {
+        assert!(*group.0 == way && *group.1 == receivers, "{document}");
+    }
+    assert_eq!(groups.len(), wanted.len());
+    for row in rows {
+        let segment = &row["segment"];
+        let figure = |name: &str| segment[name].as_f64().unwrap();
+        assert!(figure("slowest_mbit") > 0.0, "{row}");
+        assert!((0.0..1.0).contains(&figure("loss")), "{row}");
+        assert!(!segment["limit"].as_str().unwrap().is_empty(), "{row}");
+        assert_eq!(row["p50_us"].as_f64(), Some(0.0), "nobody replies: {row}");
+    }
+    let published = &document["published"][0];
+    assert_eq!(published["published"].as_f64(), Some(10.0));
+    assert!(
+        published["ours"].is_null(),
+        "a quick run has no 10 receivers"
+    );
+    assert!(note(&document, "emulated segment").contains("100 Mbit/s"));
+}
+
+/// Nodes with and without devices, by a short name: a row that is a result had its slots from devices.
+#[test]
+fn planes_and_devices_stand_beside_published_figures() {
+    let arguments = ["bench", "paper", "kernel-table2", "--quick", "--json"];
+    let short = ["--duration", "300ms", "--warmup", "200ms", "--repeat", "1"];
+    let arguments = [&arguments[..], &short].concat();
+    let (_, document) = crate::common::once_answered(|| quorate_json(&arguments));
+    if is_skipped(&document) {
+        return;
+    }
+    let rows = document["rows"].as_array().unwrap().iter();
+    let rows: Vec<&Json> = rows.filter(|row| row["system"] == "quorate").collect();
+    let kernel = |row: &&&Json| row["plane"] == "tcp + kernel";
+    assert_eq!(rows.iter().filter(|row| !kernel(row)).count(), 6);
+    assert!(rows.iter().any(|row| kernel(&row)), "{document}");
+    for row in rows {
+        assert_eq!(row["scenario"], "kernel-paxos-table2");
+        if row["valid"] == true && kernel(&&row) {
+            let share = row["device"]["slots_share"].as_f64().unwrap();
+            assert!(share >= 0.9, "{row}");
+            let name = row["device"]["name"].as_str().unwrap();
+            assert!(name.starts_with("in the kernel"), "{row}");
+        } else if row["valid"] == false {
+            assert!(!row["why_not"].as_array().unwrap().is_empty(), "{row}");
+        }
+    }
+    let published = document["published"].as_array().unwrap();
+    assert_eq!(published.len(), 8);
+    for beside in published {
+        let what = beside["what"].as_str().unwrap();
+        // A quick run has the ends.
+        let ends = what.contains("1 client;") || what.contains("8 clients;");
+        if what.contains("ours: tcp + kernel") {
+            assert!(ends || beside["ours"].is_null(), "{beside}");
+        } else {
+            assert_eq!(ends, !beside["ours"].is_null(), "{beside}");
+        }
+    }
+    note(
+        &document,
+        "context switches, tcp, 1000 B, outstanding 8: leader ",
+    );
+}
+
+/// Six echoes; those in the kernel only where it takes programs.
+#[test]
+fn echoes_in_user_space_and_in_the_kernel_are_measured() {
+    let arguments = ["bench", "paper", "kernel-table1", "--quick", "--json"];
+    let short = ["--duration", "100ms", "--warmup", "50ms", "--repeat", "1"];
+    let (code, document) = quorate_json(&[&arguments[..], &short].concat());
+    if is_skipped(&document) {
+        return;
+    }
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 24, "six ways, two sizes, two loads");
+    let refused = rows.iter().filter(|row| row["valid"] == false);
+    assert_eq!(code == 0, refused.clone().count() == 0, "{document}");
+    for row in refused {
+        let way = row["plane"].as_str().unwrap();
+        assert!(!way.contains("process"), "{row}");
+    }
+    for row in rows.iter().filter(|row| row["valid"] == true) {
+        assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["p50_us"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for beside in document["published"].as_array().unwrap() {
+        let of_process = beside["what"].as_str().unwrap().contains("process");
+        assert!(!of_process || beside["ours"].as_f64().is_some(), "{beside}");
+    }
+}
+
+/// The smallest and the largest batch of each size, and what the model says of them.
+#[test]
+#[ignore = "two minutes: cargo test -p quorate-cli --test wan -- --include-ignored"]
+fn a_table_is_measured_with_fixed_batches_beside_its_model() {
+    let arguments = [
+        "bench",
+        "paper",
+        "jpaxos-table2",
+        "--quick",
+        "--wan",
+        "half",
+    ];
+    let short = ["--duration", "1s", "--warmup", "1s", "--json"];
+    let (code, document) = quorate_json(&[&arguments[..], &short].concat());
+    if is_skipped(&document) {
+        return;
+    }
+    assert_eq!(code, 0, "{document}");
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(
+        rows.len(),
+        6,
+        "the smallest and the largest batch of each size"
+    );
+    for row in rows {
+        assert_eq!(
+            (row["errors"].as_u64(), row["lost"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+        assert_eq!(row["wan"], "half");
+        let held = row["commands_per_batch"].as_f64().unwrap();
+        let most = row["batch_bytes"].as_f64().unwrap() / row["value_bytes"].as_f64().unwrap();
+        // In a second few batches are made, and the replies are those of others.
+        assert!(held <= most * 2.0, "a batch is as large as told: {row}");
+    }
+    assert_eq!(document["predictions"].as_array().unwrap().len(), 6);
+    assert_eq!(document["published"].as_array().unwrap().len(), 15);
+    assert!(note(&document, "parameters here").contains("φcli"));
+}
+
+/// Killed without a chance to clean up: namespaces, devices and nodes are gone all the same.
+#[test]
+fn nothing_is_left_when_the_bench_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(program())
+        .env("TMPDIR", folder.path())
+        .args(["bench", "log", "--wan", "half", "--outstanding", "1"])
+        .args(["--duration", "10m"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let nodes = crate::common::wait_for("three nodes that run, or a skip", || {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(0), "skipped");
+            return Some(Vec::new());
+        }
+        let nodes = processes_in(folder.path());
+        (nodes.len() == 3).then_some(nodes)
+    });
+    let _ = child.kill();
+    child.wait().unwrap();
+    crate::common::wait_for("the end of the nodes", || {
+        let left = processes_in(folder.path());
+        nodes.iter().all(|node| !left.contains(node)).then_some(())
+    });
+    let devices = fs::read_to_string("/proc/net/dev").unwrap();
+    assert!(!devices.contains("wan"), "{devices}");
+    assert!(!Path::new("/run/netns/n1").exists());
+}

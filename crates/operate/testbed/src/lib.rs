@@ -1,0 +1,39 @@
+//! What tests and measurements share: node processes, network namespaces, small clients, what
+//! processes use of the machine.
+//!
+//! It knows the command line and the first line of `quorate start`, and nothing of how a node works.
+//! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
+//! nothing), [`namespace`], [`network`] and [`segment`] (machines of their own, cut and slow links), [`resp`] (a client
+//! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
+//! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
+//! streams that are played in memory), [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte
+//! streams that note what they saw, and what is wrong with it), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
+#![deny(unsafe_code)] // One exception: `relay::device` says why.
+
+pub mod cpus;
+pub mod interrupt;
+pub mod machine;
+pub mod namespace;
+pub mod network;
+pub mod nodes;
+pub mod played;
+pub mod process;
+pub mod relay;
+pub mod replace;
+pub mod resp;
+pub mod run;
+pub mod segment;
+pub mod stream_bytes;
+pub mod stream_history;
+pub mod stream_load;
+pub mod trial;
+pub mod usage;
+pub mod wait;
+pub mod writers;
+
+use std::io::Write as _;
+
+/// A line on standard error; nobody has to read it.
+pub fn progress(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}

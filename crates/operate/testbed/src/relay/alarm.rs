@@ -1,0 +1,97 @@
+//! A wait on epoll that ends when it should, to the microsecond.
+//!
+//! The timeout of `epoll_wait` counts in milliseconds, rounded up, and kernels before 5.11 know no
+//! other; a timer among the descriptors is as exact as the kernel's clock.
+
+use std::{io, os::fd::OwnedFd};
+
+use rustix::{
+    event::{
+        Timespec,
+        epoll::{self, EventData, EventFlags},
+    },
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
+        timerfd_settime,
+    },
+};
+
+use crate::relay::link::{Nanos, SECOND};
+
+/// The token of the timer among those of an epoll; nobody else's.
+const TOKEN: u64 = u64::MAX;
+const NOTHING: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A timer in an epoll.
+#[derive(Debug)]
+pub struct Alarm(OwnedFd);
+
+impl Alarm {
+    /// Joins an epoll, of which no other token is [`u64::MAX`].
+    pub fn join(epoll: &OwnedFd) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(epoll, &timer, EventData::new_u64(TOKEN), EventFlags::IN)?;
+        Ok(Self(timer))
+    }
+
+    /// Waits for events at most this long; zero only looks. The alarm itself is not among them.
+    pub fn wait(
+        &self,
+        epoll: &OwnedFd,
+        events: &mut Vec<epoll::Event>,
+        nanos: Nanos,
+    ) -> io::Result<()> {
+        events.clear();
+        let timeout = if nanos == 0 {
+            Some(&NOTHING)
+        } else {
+            // A new time also takes back that the old one is over.
+            let it_value = Timespec {
+                tv_sec: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(nanos % SECOND).expect("below a second"),
+            };
+            let once = Itimerspec {
+                it_interval: NOTHING,
+                it_value,
+            };
+            timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)?;
+            None
+        };
+        let spare = rustix::buffer::spare_capacity(events);
+        match epoll::wait(epoll, spare, timeout) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        events.retain(|event| event.data.u64() != TOKEN);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rustix::event::epoll::CreateFlags;
+
+    use super::*;
+
+    /// Never too early; how late it is depends on what else the machine does.
+    #[test]
+    fn a_wait_ends_and_is_not_an_event() {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let alarm = Alarm::join(&epoll).unwrap();
+        let mut events = Vec::with_capacity(4);
+        for nanos in [1, 300_000, 1_700_000] {
+            let began = Instant::now();
+            alarm.wait(&epoll, &mut events, nanos).unwrap();
+            assert!(began.elapsed() >= Duration::from_nanos(nanos) && events.is_empty());
+        }
+        // The last one is over, and only looking does not wait for it.
+        alarm.wait(&epoll, &mut events, 0).unwrap();
+        assert!(events.is_empty());
+    }
+}

@@ -1,0 +1,187 @@
+//! Moves packets between devices, each at its time: one thread, epoll, nothing that blocks.
+
+use std::{
+    io,
+    net::Ipv4Addr,
+    num::NonZeroU64,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::epoll::{self, CreateFlags, EventData, EventFlags},
+    process::{getpriority_process, setpriority_process},
+};
+
+use crate::relay::{
+    alarm::Alarm,
+    device::Device,
+    link::{Law, Nanos},
+    packet,
+    wire::{Counts, Wire},
+};
+
+/// The longest IP packet.
+const PACKET_BYTES: usize = 65_535;
+/// Packets read from a device before arrivals are looked at again.
+const READS_MAX: usize = 64;
+/// A stop is noticed within this time.
+const LOOK: Duration = Duration::from_millis(100);
+/// Packets are late if others have the processor: where that is allowed, this thread goes first.
+const PRIORITY: i32 = -15;
+
+/// A node of the network: its device, and the address that it has there.
+#[derive(Debug)]
+pub struct Node {
+    /// What it sends comes from here.
+    pub device: Device,
+    /// What is for this address goes there.
+    pub address: Ipv4Addr,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// A relay that runs in a thread of its own until it is dropped. The devices are gone then.
+#[derive(Debug)]
+pub struct Relay {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Starts it.
+    pub fn start(nodes: Vec<Node>, law: Law) -> io::Result<Self> {
+        let mut running = Running::new(nodes, law)?;
+        let shared = Arc::new(Shared::default());
+        let told = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("wan".to_owned())
+            .spawn(move || {
+                // Otherwise the kernel adds up to 50 us to every wait.
+                let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+                if getpriority_process(None).is_ok_and(|now| now > PRIORITY) {
+                    // Linux gives a priority to a thread; `None` is this one.
+                    let _ = setpriority_process(None, PRIORITY);
+                }
+                // A device that fails is gone with its namespace, and so is the network.
+                let _ = running.run(&told);
+            })?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// What all links took and dropped so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            packets: self.shared.packets.load(Ordering::Relaxed),
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            dropped: self.shared.dropped.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Running {
+    nodes: Vec<Node>,
+    wire: Wire,
+    epoll: OwnedFd,
+    alarm: Alarm,
+    started: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Running {
+    fn new(nodes: Vec<Node>, law: Law) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for (index, node) in nodes.iter().enumerate() {
+            let data = EventData::new_u64(index as u64);
+            epoll::add(&epoll, &node.device, data, EventFlags::IN)?;
+        }
+        Ok(Self {
+            wire: Wire::new(nodes.len(), law),
+            nodes,
+            alarm: Alarm::join(&epoll)?,
+            epoll,
+            started: Instant::now(),
+            buffer: vec![0; PACKET_BYTES],
+        })
+    }
+
+    fn run(&mut self, shared: &Shared) -> io::Result<()> {
+        // One more for the alarm.
+        let mut events = Vec::with_capacity(self.nodes.len() + 1);
+        while !shared.stop.load(Ordering::Relaxed) {
+            self.wait(&mut events)?;
+            for event in &events {
+                let from = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
+                if from < self.nodes.len() {
+                    self.read(from)?;
+                }
+            }
+            self.deliver();
+            let counts = self.wire.counts();
+            shared.packets.store(counts.packets, Ordering::Relaxed);
+            shared.bytes.store(counts.bytes, Ordering::Relaxed);
+            shared.dropped.store(counts.dropped, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
+
+    /// Until a packet is sent somewhere, or one arrives.
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let look = Nanos::try_from(LOOK.as_nanos()).unwrap_or(Nanos::MAX);
+        let left = self.wire.next_at().map(|at| at.saturating_sub(self.now()));
+        let left = left.unwrap_or(look).min(look);
+        self.alarm.wait(&self.epoll, events, left)
+    }
+
+    /// What a node sent. The time of each packet is that of its reading.
+    fn read(&mut self, from: usize) -> io::Result<()> {
+        for _ in 0..READS_MAX {
+            let now = self.now();
+            let Some(packet) = self.nodes[from].device.read(&mut self.buffer)? else {
+                break;
+            };
+            let Some(address) = packet::destination(packet) else {
+                continue;
+            };
+            let to = self.nodes.iter().position(|node| node.address == address);
+            if let Some(to) = to.filter(|to| *to != from) {
+                self.wire.enter(now, from, to, packet);
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now();
+        while let Some((to, packet)) = self.wire.leave(now) {
+            let _ = self.nodes[to].device.write(&packet);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! All links between some nodes, each direction of each pair with one of its own.
+//!
+//! "Each replica has a total of B bandwidth to every other replica" (Santos and Schiper, §4.1, the
+//! WAN): what a node sends to one peer does not slow down what it sends to another.
+
+use std::collections::VecDeque;
+
+use crate::relay::link::{Law, Link, Nanos};
+
+/// What happened on a link so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets taken.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets dropped because the queue was full.
+    pub dropped: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Path {
+    link: Link,
+    /// Oldest first, with the time of arrival; bounded by the queue and the delay of the link.
+    in_flight: VecDeque<(Nanos, Vec<u8>)>,
+    counts: Counts,
+}
+
+/// The network, in virtual time.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    nodes: usize,
+    /// From each node to each node, itself included; that one is never used.
+    paths: Vec<Path>,
+}
+
+impl Wire {
+    /// Equal links between all nodes.
+    pub fn new(nodes: usize, law: Law) -> Self {
+        let path = Path {
+            link: Link::new(law),
+            in_flight: VecDeque::new(),
+            counts: Counts::default(),
+        };
+        Self {
+            nodes,
+            paths: vec![path; nodes * nodes],
+        }
+    }
+
+    /// A packet leaves a node, from 0, for another one. Calls come in the order of time.
+    pub fn enter(&mut self, now: Nanos, from: usize, to: usize, packet: &[u8]) {
+        let path = &mut self.paths[from * self.nodes + to];
+        let bytes = packet.len() as u64;
+        match path.link.take(now, bytes) {
+            Some(at) => {
+                path.counts.packets += 1;
+                path.counts.bytes += bytes;
+                path.in_flight.push_back((at, packet.to_vec()));
+            }
+            None => path.counts.dropped += 1,
+        }
+    }
+
+    /// The next packet that has arrived by now, and where; in the order of arrival.
+    pub fn leave(&mut self, now: Nanos) -> Option<(usize, Vec<u8>)> {
+        let (at, index) = self.first()?;
+        if at > now {
+            return None;
+        }
+        let (_, packet) = self.paths[index].in_flight.pop_front()?;
+        Some((index % self.nodes, packet))
+    }
+
+    /// When the next packet arrives.
+    pub fn next_at(&self) -> Option<Nanos> {
+        self.first().map(|(at, _)| at)
+    }
+
+    fn first(&self) -> Option<(Nanos, usize)> {
+        let heads = self.paths.iter().enumerate();
+        heads
+            .filter_map(|(index, path)| Some((path.in_flight.front()?.0, index)))
+            .min()
+    }
+
+    /// All links together.
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        for path in &self.paths {
+            all.packets += path.counts.packets;
+            all.bytes += path.counts.bytes;
+            all.dropped += path.counts.dropped;
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::link::SECOND;
+
+    const MS: Nanos = 1_000_000;
+
+    fn wire() -> Wire {
+        let law = Law {
+            bits_per_second: 10_000_000,
+            one_way: 50 * MS,
+            queue_bytes: 3000,
+        };
+        Wire::new(3, law)
+    }
+
+    #[test]
+    fn a_packet_arrives_where_it_should_and_when() {
+        let mut wire = wire();
+        wire.enter(0, 0, 2, &[7; 1250]);
+        assert_eq!(wire.next_at(), Some(51 * MS));
+        assert_eq!(wire.leave(51 * MS - 1), None);
+        assert_eq!(wire.leave(51 * MS), Some((2, vec![7; 1250])));
+        assert_eq!((wire.leave(SECOND), wire.next_at()), (None, None));
+    }
+
+    #[test]
+    fn each_pair_has_bandwidth_and_a_queue_of_its_own() {
+        let mut wire = wire();
+        for _ in 0..3 {
+            wire.enter(0, 0, 1, &[0; 1500]);
+            wire.enter(0, 0, 2, &[0; 1500]);
+            wire.enter(0, 1, 0, &[0; 1500]);
+        }
+        assert_eq!(wire.counts().dropped, 3, "one on each link");
+        let mut arrivals = Vec::new();
+        while let Some(at) = wire.next_at() {
+            let (to, _) = wire.leave(at).unwrap();
+            arrivals.push((at, to));
+        }
+        let (first, second) = (51_200_000, 52_400_000);
+        let wanted = [
+            (first, 1),
+            (first, 2),
+            (first, 0),
+            (second, 1),
+            (second, 2),
+            (second, 0),
+        ];
+        assert_eq!(arrivals, wanted);
+        let wanted = Counts {
+            packets: 6,
+            bytes: 9000,
+            dropped: 3,
+        };
+        assert_eq!(wire.counts(), wanted);
+    }
+}

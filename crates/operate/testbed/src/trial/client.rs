@@ -1,0 +1,415 @@
+//! A client of one node: each method is one operation of the history.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use crate::resp::{Link, Reply};
+use quorate_core::dice::Dice;
+
+use super::{
+    history::{Held, Operation, What},
+    load::{Seen, Shared},
+};
+
+/// Before a node that does not take connections is asked again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// A key that is written once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Insert {
+    /// The key.
+    pub key: String,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What is known of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was executed.
+    Acknowledged,
+    /// Certainly not executed, now or ever.
+    Refused,
+    /// It may have been executed, or may still be.
+    Unknown,
+}
+
+/// What a reply says about its command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Known(Reply),
+    Refused,
+    /// It may have been executed, or may still be.
+    Unknown,
+    /// No rule allows it.
+    Strange(String),
+}
+
+/// Sorts a reply by what docs/commands.md promises of errors.
+pub(crate) fn outcome(reply: Reply) -> Outcome {
+    let Reply::Error(text) = reply else {
+        return Outcome::Known(reply);
+    };
+    match text.split(' ').next().unwrap_or_default() {
+        "BUSY" | "NOQUORUM" | "EXECABORT" => Outcome::Refused,
+        "UNKNOWN" => Outcome::Unknown,
+        _ => Outcome::Strange(text),
+    }
+}
+
+/// Never repeats a command: what has no reply is unknown forever.
+#[derive(Debug)]
+pub struct Client {
+    number: usize,
+    node: usize,
+    written: u64,
+    link: Option<Link>,
+    pub(crate) shared: Arc<Shared>,
+    /// What it saw so far.
+    pub seen: Seen,
+}
+
+impl Client {
+    /// The client of this number, of one node.
+    pub fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
+        Self {
+            number,
+            node,
+            written: 0,
+            link: None,
+            shared,
+            seen: Seen::default(),
+        }
+    }
+
+    /// A value that nobody else ever writes.
+    fn value(&mut self) -> String {
+        self.written += 1;
+        format!("{}.{}", self.number, self.written)
+    }
+
+    /// Sends all commands at once, and gives the outcome of the last; without one, all are unknown.
+    fn ask(&mut self, commands: &[&[&str]]) -> Outcome {
+        self.ask_all(commands).pop().unwrap_or(Outcome::Unknown)
+    }
+
+    fn ask_all(&mut self, commands: &[&[&str]]) -> Vec<Outcome> {
+        if self.link.is_none() {
+            self.link = Link::connect(&self.shared.addresses[self.node]).ok();
+        }
+        let Some(link) = &mut self.link else {
+            thread::sleep(RETRY);
+            return vec![Outcome::Refused; commands.len()];
+        };
+        let answers = link.send(commands).and_then(|()| {
+            commands
+                .iter()
+                .map(|_| link.receive())
+                .collect::<Result<Vec<_>, _>>()
+        });
+        match answers {
+            Ok(replies) => replies.into_iter().map(outcome).collect(),
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::Other {
+                    self.shared.strange(error.to_string());
+                }
+                // Late replies must not be taken for others.
+                self.link = None;
+                vec![Outcome::Unknown; commands.len()]
+            }
+        }
+    }
+
+    /// Notes an operation by its outcome. `known` completes it from the reply, or finds it strange.
+    fn note(
+        &mut self,
+        key: &str,
+        call: u64,
+        outcome: Outcome,
+        open: What,
+        known: impl FnOnce(Reply) -> Option<What>,
+    ) {
+        let now = self.shared.clock.now();
+        let (what, end) = match outcome {
+            Outcome::Known(reply) => {
+                let text = format!("{reply:?}");
+                let Some(what) = known(reply) else {
+                    self.shared.strange(format!("{text} for {open:?} of {key}"));
+                    return;
+                };
+                self.shared.count();
+                (what, Some(now))
+            }
+            Outcome::Refused => {
+                self.seen.refused += 1;
+                return;
+            }
+            Outcome::Unknown => (open, None),
+            Outcome::Strange(text) => {
+                self.shared.strange(format!("{text} for {open:?} of {key}"));
+                return;
+            }
+        };
+        self.seen.operations.push(Operation {
+            client: self.number,
+            key: key.to_owned(),
+            what,
+            call,
+            end,
+        });
+    }
+
+    pub(crate) fn read(&mut self, key: &str) {
+        self.try_read(key);
+    }
+
+    /// Whether it was answered.
+    pub fn try_read(&mut self, key: &str) -> bool {
+        let call = self.shared.clock.now();
+        let outcome = self.ask(&[&["GET", key]]);
+        let answered = matches!(outcome, Outcome::Known(_));
+        let open = What::Read { found: None };
+        self.note(key, call, outcome, open, |reply| {
+            held(reply).map(|found| What::Read { found })
+        });
+        answered
+    }
+
+    /// Reads these keys in one pipeline; each is an operation of its own.
+    pub(crate) fn read_all(&mut self, keys: &[String]) {
+        let commands: Vec<[&str; 2]> = keys.iter().map(|key| ["GET", key]).collect();
+        let commands: Vec<&[&str]> = commands.iter().map(<[&str; 2]>::as_slice).collect();
+        let call = self.shared.clock.now();
+        let outcomes = self.ask_all(&commands);
+        for (key, outcome) in keys.iter().zip(outcomes) {
+            let open = What::Read { found: None };
+            self.note(key, call, outcome, open, |reply| {
+                held(reply).map(|found| What::Read { found })
+            });
+        }
+    }
+
+    pub(crate) fn write(&mut self, key: &str) {
+        let value = self.value();
+        let call = self.shared.clock.now();
+        let outcome = self.ask(&[&["SET", key, &value]]);
+        let what = What::Write { value: Some(value) };
+        self.note(key, call, outcome, what.clone(), |reply| {
+            is_ok(&reply).then_some(what)
+        });
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) {
+        let call = self.shared.clock.now();
+        let outcome = self.ask(&[&["GETDEL", key]]);
+        let open = What::Swap {
+            value: None,
+            found: None,
+        };
+        self.note(key, call, outcome, open, |reply| {
+            held(reply).map(|found| What::Swap { value: None, found })
+        });
+    }
+
+    pub(crate) fn swap(&mut self, key: &str) {
+        let value = self.value();
+        let call = self.shared.clock.now();
+        let outcome = self.ask(&[&["SET", key, &value, "GET"]]);
+        let swap = |found| What::Swap {
+            value: Some(value.clone()),
+            found,
+        };
+        self.note(key, call, outcome, swap(None), |reply| {
+            held(reply).map(swap)
+        });
+    }
+
+    /// The same as two commands that happen at one moment.
+    pub(crate) fn swap_in_transaction(&mut self, key: &str) {
+        let value = self.value();
+        let call = self.shared.clock.now();
+        let commands: [&[&str]; 4] = [&["MULTI"], &["GET", key], &["SET", key, &value], &["EXEC"]];
+        let outcome = self.ask(&commands);
+        let swap = |found| What::Swap {
+            value: Some(value.clone()),
+            found,
+        };
+        self.note(key, call, outcome, swap(None), |reply| match reply {
+            Reply::Array(replies) => match <[Reply; 2]>::try_from(replies).ok()? {
+                [found, set] => is_ok(&set).then(|| held(found).map(swap)).flatten(),
+            },
+            _ => None,
+        });
+    }
+
+    /// WATCH and GET, then a transaction that happens only if nobody changed the key.
+    pub(crate) fn compare_and_set(&mut self, key: &str, dice: &mut Dice) {
+        let call = self.shared.clock.now();
+        let outcomes = self.ask_all(&[&["WATCH", key], &["GET", key]]);
+        let Ok([watch, get]) = <[Outcome; 2]>::try_from(outcomes) else {
+            return;
+        };
+        let expected = match &get {
+            Outcome::Known(reply) => held(reply.clone()),
+            _ => None,
+        };
+        let open = What::Read { found: None };
+        self.note(key, call, get, open, |reply| {
+            held(reply).map(|found| What::Read { found })
+        });
+        let (Outcome::Known(_), Some(expected)) = (watch, expected) else {
+            // A watch that got no answer, or half of one, is not left behind.
+            self.ask(&[&["UNWATCH"]]);
+            return;
+        };
+        super::load::think(dice);
+        let value = Some(self.value());
+        let call = self.shared.clock.now();
+        let word = value.clone().unwrap_or_default();
+        let outcome = self.ask(&[&["MULTI"], &["SET", key, &word], &["EXEC"]]);
+        let cas = |done| What::Cas {
+            expected,
+            value,
+            done,
+        };
+        self.note(
+            key,
+            call,
+            outcome,
+            cas.clone()(false),
+            |reply| match reply {
+                Reply::Nothing => Some(cas(false)),
+                Reply::Array(replies) => {
+                    matches!(&replies[..], [set] if is_ok(set)).then(|| cas(true))
+                }
+                _ => None,
+            },
+        );
+    }
+
+    pub(crate) fn add(&mut self, key: &str, by: u64) {
+        let call = self.shared.clock.now();
+        let outcome = self.ask(&[&["INCRBY", key, &by.to_string()]]);
+        let by = i64::try_from(by).unwrap_or(i64::MAX);
+        let add = |result| What::Add { by, result };
+        self.note(key, call, outcome, add(0), |reply| reply.number().map(add));
+    }
+
+    /// Two keys that always hold the same; for the history they are one.
+    pub(crate) fn write_pair(&mut self, pair: &str, in_transaction: bool) {
+        let value = self.value();
+        let (a, b) = (format!("{pair}a"), format!("{pair}b"));
+        let call = self.shared.clock.now();
+        let outcome = if in_transaction {
+            self.ask(&[
+                &["MULTI"],
+                &["SET", &a, &value],
+                &["SET", &b, &value],
+                &["EXEC"],
+            ])
+        } else {
+            self.ask(&[&["MSET", &a, &value, &b, &value]])
+        };
+        let what = What::Write { value: Some(value) };
+        self.note(pair, call, outcome, what.clone(), |reply| {
+            let done = match &reply {
+                Reply::Array(replies) => replies.len() == 2 && replies.iter().all(is_ok),
+                other => is_ok(other),
+            };
+            done.then_some(what)
+        });
+    }
+
+    pub(crate) fn read_pair(&mut self, pair: &str) {
+        self.try_read_pair(pair);
+    }
+
+    /// Whether it was answered. A torn pair is a value that nobody wrote.
+    pub fn try_read_pair(&mut self, pair: &str) -> bool {
+        let call = self.shared.clock.now();
+        let outcome = self.ask(&[&["MGET", &format!("{pair}a"), &format!("{pair}b")]]);
+        let answered = matches!(outcome, Outcome::Known(_));
+        let open = What::Read { found: None };
+        self.note(pair, call, outcome, open, |reply| {
+            let Reply::Array(replies) = reply else {
+                return None;
+            };
+            let [a, b] = <[Reply; 2]>::try_from(replies).ok()?;
+            let (a, b) = (held(a)?, held(b)?);
+            let found = if a == b {
+                a
+            } else {
+                Some(format!("torn:{a:?}|{b:?}"))
+            };
+            Some(What::Read { found })
+        });
+        answered
+    }
+
+    pub(crate) fn insert(&mut self) {
+        let value = self.value();
+        let key = format!("i{value}");
+        // NX: a second execution would be seen in its reply.
+        let fate = match self.ask(&[&["SET", &key, &value, "NX"]]) {
+            Outcome::Known(reply) if is_ok(&reply) => {
+                self.shared.count();
+                Fate::Acknowledged
+            }
+            Outcome::Known(reply) => {
+                self.shared
+                    .strange(format!("{reply:?} for a new key: executed twice?"));
+                Fate::Unknown
+            }
+            Outcome::Refused => Fate::Refused,
+            Outcome::Unknown => Fate::Unknown,
+            Outcome::Strange(text) => {
+                self.shared.strange(text);
+                Fate::Unknown
+            }
+        };
+        self.seen.inserts.push(Insert { key, fate });
+    }
+
+    /// Values of these keys, if they are told.
+    pub fn values(&mut self, keys: &[&str]) -> Option<Vec<Held>> {
+        let command: Vec<&str> = std::iter::once("MGET")
+            .chain(keys.iter().copied())
+            .collect();
+        match self.ask(&[&command]) {
+            Outcome::Known(Reply::Array(replies)) => replies.into_iter().map(held).collect(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether it is `+OK`.
+pub fn is_ok(reply: &Reply) -> bool {
+    *reply == Reply::Simple("OK".to_owned())
+}
+
+/// What a key holds, by the reply to a read; `None` if it is no such reply.
+#[allow(
+    clippy::option_option,
+    reason = "no reply of this kind is not an absent key"
+)]
+pub(crate) fn held(reply: Reply) -> Option<Held> {
+    match reply {
+        Reply::Nothing => Some(None),
+        Reply::Bulk(text) => Some(Some(text)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_tell_the_outcome() {
+        let error = |text: &str| outcome(Reply::Error(text.to_owned()));
+        assert_eq!(error("NOQUORUM no leader"), Outcome::Refused);
+        assert_eq!(error("BUSY"), Outcome::Refused);
+        assert_eq!(error("UNKNOWN it may be executed"), Outcome::Unknown);
+        assert_eq!(error("ERR no"), Outcome::Strange("ERR no".to_owned()));
+        assert_eq!(outcome(Reply::Nothing), Outcome::Known(Reply::Nothing));
+    }
+}

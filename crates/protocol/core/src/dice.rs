@@ -1,0 +1,93 @@
+//! Chance that can be repeated: one seed, and everything that is drawn follows from it.
+//!
+//! For simulations, tests and measurements, and for what production spreads in time on purpose, such
+//! as redials. Nothing here is secret: who sees a few draws can predict the rest.
+
+/// Deterministic dice (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice that always fall the same way.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Independent dice, so that one part of the world does not disturb the draws of another.
+    pub fn fork(&mut self) -> Self {
+        Self(self.word())
+    }
+
+    /// The next 64 bits.
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.word() % bound
+    }
+
+    /// A number in `from..=to`.
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.below(to - from + 1)
+    }
+
+    /// An index below `bound`.
+    pub fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).expect("below an index")
+    }
+
+    /// Whether something that happens `times` in `of` cases happens.
+    pub fn chance(&mut self, times: u64, of: u64) -> bool {
+        self.below(of) < times
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.index(from.len())]
+    }
+
+    /// How long until something with this mean interval happens again: mostly short, at times long.
+    pub fn interval(&mut self, mean_us: u64) -> u64 {
+        let scale = self.pick(&[1, 1, 2, 4]);
+        self.between(1, (mean_us * scale / 2).max(1) * 2) / 2 + 1
+    }
+
+    /// Puts these in another order.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            list.swap(last, self.index(last + 1));
+        }
+    }
+}
+
+/// How far the state of dice moves with each word.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The word that dice of seed 0 give after `number` others: for draws in any order.
+pub const fn word_at(number: u64) -> u64 {
+    mix(number.wrapping_add(1).wrapping_mul(STEP))
+}
+
+/// Spreads every bit of a word.
+pub const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_same_in_a_row_and_by_number() {
+        let mut dice = Dice::new(0);
+        assert_eq!(word_at(0), 0xe220_a839_7b1d_cdaf);
+        for number in 0..100 {
+            assert_eq!(dice.word(), word_at(number));
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The tests of `quorate-core` that stand outside of it: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod configurations;
+mod rounds;
+mod stage;
+mod steady_state;
+mod transcripts;

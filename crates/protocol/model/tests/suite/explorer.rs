@@ -1,0 +1,181 @@
+//! The core under every profile of the random explorer, and under every schedule of small bounds.
+
+use quorate_model::{
+    exhaustive,
+    explore::{Mode, run},
+    mutant,
+    profile::Profile,
+    seen::Seen,
+};
+
+/// Fixed seeds; more with `model run`. Both acts: nothing breaks, and then the group gets somewhere.
+fn explore(profile: Profile, runs: u64) -> Seen {
+    let mut seen = Seen::default();
+    let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
+    for seed in 0..runs {
+        let outcome = run(profile, seed, Mode::FULL);
+        if let Some(violation) = outcome.violation {
+            let name = profile.name();
+            panic!(
+                "{violation}\nreplay: cargo run -p quorate-model --bin model replay {name} {seed}"
+            );
+        }
+        chosen += outcome.chosen;
+        healed += u64::from(outcome.healed);
+        leased += outcome.leased;
+        seen = seen.plus(outcome.seen);
+        era = era.max(outcome.era);
+    }
+    // Runs that go nowhere would prove nothing.
+    assert!(chosen > runs / 2, "only {chosen} slots were chosen");
+    assert!(healed > runs / 5, "only {healed} runs got to their end");
+    if profile == Profile::Leases {
+        assert!(leased > runs, "only {leased} reads by leases");
+    }
+    if matches!(profile, Profile::Eras | Profile::Casting) {
+        assert!(era >= 3, "no run got beyond era {era}");
+    }
+    seen
+}
+
+#[test]
+fn mixed_runs_hold() {
+    explore(Profile::Mixed, 3000);
+}
+
+#[test]
+fn dueling_leaders_agree() {
+    explore(Profile::Duel, 4000);
+}
+
+#[test]
+fn eras_overlap_safely() {
+    let seen = explore(Profile::Eras, 4000);
+    assert!(seen.changes_by_another_leader > 30, "{seen:?}");
+}
+
+#[test]
+fn casting_votes_are_safe() {
+    explore(Profile::Casting, 4000);
+}
+
+#[test]
+fn volatile_groups_forget_nothing_that_counts() {
+    let seen = explore(Profile::Volatile, 4000);
+    assert!(seen.forgot_amid_a_change > 80, "{seen:?}");
+    assert!(seen.readmitted > 10, "{seen:?}");
+}
+
+#[test]
+fn reads_are_fresh() {
+    explore(Profile::Reads, 3000);
+}
+
+#[test]
+fn nobody_votes_without_bytes() {
+    explore(Profile::Bytes, 3000);
+}
+
+#[test]
+fn trimmed_logs_and_snapshots_lose_nothing() {
+    let seen = explore(Profile::Lifecycle, 2000);
+    assert!(seen.trimmed_beyond_a_member > 1000, "{seen:?}");
+    assert!(seen.installed > 300, "{seen:?}");
+    assert!(seen.replaced > 5, "{seen:?}");
+}
+
+#[test]
+fn auxiliaries_are_engaged_and_retired_without_loss() {
+    let seen = explore(Profile::Auxiliary, 2000);
+    assert!(seen.engaged > 500 && seen.retired > 100, "{seen:?}");
+}
+
+/// All of it in one run: × and ÷, trims, snapshots, leadership to and fro, an auxiliary.
+#[test]
+fn a_cluster_lives_for_years() {
+    let seen = explore(Profile::Years, 2000);
+    assert!(seen.changes_by_another_leader > 100, "{seen:?}");
+    assert!(seen.scaled > 100, "{seen:?}");
+    assert!(seen.engaged > 500 && seen.retired > 300, "{seen:?}");
+    assert!(seen.trimmed_beyond_a_member > 1000, "{seen:?}");
+    assert!(seen.installed > 300, "{seen:?}");
+    assert!(seen.replaced > 5, "{seen:?}");
+}
+
+#[test]
+fn reads_by_leases_are_fresh() {
+    explore(Profile::Leases, 3000);
+}
+
+/// [stream-4] The output of each stream is a prefix of its input, whoever leads, owns, dies and comes back.
+#[test]
+fn streams_are_prefixes_of_what_was_given() {
+    let seen = explore(Profile::Streams, 6000);
+    assert!(seen.appended > 5000, "{seen:?}");
+    assert!(seen.acknowledged > 4000, "{seen:?}");
+    assert!(seen.skipped > 100 && seen.hollow > 30, "{seen:?}");
+    assert!(seen.cut > 300, "{seen:?}");
+    assert!(seen.takeovers > 100 && seen.lost_owners > 100, "{seen:?}");
+}
+
+/// [ring-1]–[ring-8] Whatever way votes take, they are votes; and whatever ring was laid, the group gets somewhere.
+#[test]
+fn votes_take_any_ring() {
+    let seen = explore(Profile::Ring, 6000);
+    assert!(seen.laid > 1000 && seen.broke > 1000, "{seen:?}");
+    assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
+}
+
+/// [offload-5]–[offload-19] Whatever devices vote, give out and count, and whenever they are fenced, taken back or lose power:
+/// what is chosen stays chosen, and the group gets somewhere, with devices or without.
+#[test]
+fn devices_vote_for_nothing_that_their_owners_would_not() {
+    let seen = explore(Profile::Devices, 6000);
+    assert!(seen.device_votes > 3000 && seen.given > 1000, "{seen:?}");
+    assert!(
+        seen.device_counted > 500 && seen.taken_back > 500,
+        "{seen:?}"
+    );
+    assert!(seen.fenced > 300 && seen.device_forgot > 50, "{seen:?}");
+}
+
+/// One seed is one run, to the last event.
+#[test]
+fn a_seed_replays() {
+    let mode = Mode {
+        trace: true,
+        ..Mode::FULL
+    };
+    let once = run(Profile::Mixed, 7, mode).trace;
+    assert!(!once.is_empty());
+    assert_eq!(once, run(Profile::Mixed, 7, mode).trace);
+}
+
+#[test]
+fn every_schedule_within_small_bounds_holds() {
+    for bounds in exhaustive::small() {
+        let report = bounds.check();
+        assert!(report.decided, "{}: nothing was ever decided", report.name);
+    }
+}
+
+/// A mutant whose text is gone proves nothing any more.
+#[test]
+fn every_mutant_applies() {
+    let mutants = mutant::all().expect("mutants can be read");
+    assert!(mutants.len() >= 30);
+    for mutant in mutants {
+        let files = mutant.changed(&mutant::crates());
+        assert!(!files.expect("it applies").is_empty(), "{}", mutant.name);
+        let known = Profile::named(&mutant.profile).is_some() || mutant.profile == "all";
+        assert!(known, "{}: profile {}", mutant.name, mutant.profile);
+        // Whether a group gets somewhere is asked in the second act.
+        let named = mutant.unit.is_some() || mutant.transcript.is_some();
+        let only_liveness = mutant.properties == ["liveness"];
+        assert!(named || mutant.heal || !only_liveness, "{}", mutant.name);
+        if let Some(name) = mutant.transcript {
+            let file = format!("protocol/core/tests/testdata/{name}.txt");
+            assert!(mutant::crates().join(&file).is_file(), "no {file}");
+        }
+    }
+}

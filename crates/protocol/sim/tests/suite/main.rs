@@ -1,0 +1,14 @@
+//! The tests of `quorate-sim` that stand outside of it: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod auxiliaries;
+mod devices;
+mod packets;
+mod rings;
+mod scenarios;
+mod seeds;
+mod stories;
+mod streams;
+mod users;
+mod years;

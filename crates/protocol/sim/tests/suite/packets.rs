@@ -1,0 +1,135 @@
+//! The plane of packets in whole runs: one history whatever carries it, and everything that can happen to it does.
+
+use quorate_core::{record::Class, slot::Slot, value::Value};
+use quorate_packets::plane::Reach;
+use quorate_packets::trust::Refusal;
+use quorate_sim::{air::Counts, faults::Settings, network::Carrier, run, world::World};
+
+const CARRIERS: [Carrier; 5] = [
+    Carrier::Streams,
+    Carrier::Datagrams,
+    Carrier::Packets { reach: Reach::Each },
+    Carrier::Packets {
+        reach: Reach::Chain,
+    },
+    Carrier::Packets {
+        reach: Reach::Group,
+    },
+];
+
+/// One client, one command at a time, nothing goes wrong: what is decided, and what planes of packets did.
+fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>, Counts) {
+    let mut settings = Settings::calm(7, nodes, class);
+    settings.weather.carrier = carrier;
+    // Less than all that is sent: what is decided has to make room.
+    settings.air.window_bytes = 24 << 10;
+    let mut world = World::elected(settings).unwrap();
+    // Packets reach everybody by now, where there are some.
+    world.run_for(300_000).unwrap();
+    let (client, text) = (world.client(1), [b'x'; 1500]);
+    for command in 0..60_usize {
+        let key = format!("k{}", command % 7);
+        // Also what does not fit one datagram.
+        world.say(client, &[b"SET", key.as_bytes(), &text[..command * 25]]);
+        assert!(world.reply(client).unwrap().is_some());
+    }
+    world.settle().unwrap();
+    // What is chosen is judged by what is on disks, which a volatile group writes later.
+    world.run_for(300_000).unwrap();
+    let packets = world.counts.packets;
+    (world.history(), packets)
+}
+
+/// The same commands give the same log, slot by slot and bit by bit, on every plane.
+#[test]
+fn one_history_on_every_plane() {
+    for (class, nodes) in [
+        (Class::Durable, 3),
+        (Class::Volatile, 3),
+        (Class::Durable, 5),
+    ] {
+        let (expected, packets) = history(Carrier::Streams, class, nodes);
+        assert_eq!(packets, Counts::default());
+        let batches = expected
+            .iter()
+            .filter(|(_, value)| matches!(value, Value::Batch { .. }));
+        assert!(batches.count() >= 60, "{expected:?}");
+        for carrier in CARRIERS {
+            let (history, packets) = history(carrier, class, nodes);
+            assert_eq!(history, expected, "{carrier:?}, {class:?}, {nodes} nodes");
+            let Carrier::Packets { reach } = carrier else {
+                continue;
+            };
+            // Proposals went by the group, where there is one, and votes by packets in any case.
+            let planes = packets.planes;
+            assert!(planes.frames_to_one >= 60, "{packets}");
+            let once = reach != Reach::Each;
+            assert_eq!(planes.frames_to_group >= 60, once, "{packets}");
+            let handed_on = planes.relayed >= 60;
+            assert_eq!(handed_on, reach == Reach::Chain, "{packets}");
+            assert_eq!(
+                (planes.given_up, planes.frames_refused),
+                (0, 0),
+                "{packets}"
+            );
+        }
+    }
+}
+
+/// In a fixed set of seeds everything happens that can happen to datagrams and planes: a check that never met it
+/// would say little.
+#[test]
+fn fixed_seeds_reach_every_counter() {
+    let mut all = Counts::default();
+    for seed in (1..=300).filter(|seed| {
+        matches!(
+            Settings::draw(*seed).weather.carrier,
+            Carrier::Packets { .. }
+        )
+    }) {
+        let report = run(seed, 8_000);
+        assert!(report.holds(), "\n{report}\n");
+        all.add(&report.counts.packets);
+    }
+    let planes = all.planes;
+    for (what, count) in [
+        ("flown", all.flown),
+        ("lost", all.lost),
+        ("blocked", all.blocked),
+        ("unheard", all.unheard),
+        ("repeated", all.repeated),
+        ("echoed", all.echoed),
+        ("flipped", all.flipped),
+        ("cut", all.cut),
+        ("own drops", all.own_drops),
+        ("introduced", all.introduced),
+        ("up", all.up),
+        ("down", all.down),
+        ("up by the group", all.group_up),
+        ("down by the group", all.group_down),
+        ("deaf", all.deaf),
+        ("frames to one", planes.frames_to_one),
+        ("frames to the group", planes.frames_to_group),
+        ("handed on", planes.relayed),
+        ("frames refused", planes.frames_refused),
+        ("frames received", planes.frames_received),
+        ("given up", planes.given_up),
+        ("ways changed", planes.changes),
+    ] {
+        assert!(count > 0, "{what} never happened: {all}");
+    }
+    // A frame of somebody else has a tag of somebody else.
+    assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
+    for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
+        if let Refusal::Old | Refusal::Unasked = reason {
+            // A run has no 4096 datagrams of one node behind which one could be; and connections introduce, not nonces.
+            assert_eq!(count, 0, "{}: {all}", reason.name());
+            continue;
+        }
+        assert!(
+            count > 0,
+            "no datagram was refused as {}: {all}",
+            reason.name()
+        );
+    }
+}

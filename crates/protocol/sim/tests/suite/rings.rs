@@ -1,0 +1,198 @@
+//! Votes along a ring, in whole clusters: one history whatever way they take, and no member is waited for.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{laying::Route, record::Class, slot::Slot, value::Value};
+use quorate_packets::plane::Reach;
+use quorate_sim::{
+    faults::Settings,
+    network::{Carrier, Weather},
+    world::World,
+};
+
+/// Longest that a command may take while a ring breaks, in microseconds: 50 ms, and the command itself.
+const BROKEN_US: u64 = 60_000;
+
+fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Settings {
+    let mut settings = Settings::calm(11, nodes, class);
+    settings.votes = votes.clone();
+    settings.weather = Weather {
+        carrier,
+        ..settings.weather
+    };
+    settings
+}
+
+/// A leader, and time enough to see who keeps up.
+fn elected(settings: Settings) -> World {
+    let mut world = World::elected(settings).unwrap();
+    world.run_for(300_000).unwrap();
+    world
+}
+
+/// The same commands, one after the other.
+fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
+    let mut world = elected(settings);
+    let client = world.client(1);
+    for command in 0..60_usize {
+        let key = format!("k{}", command % 7);
+        world.say(client, &[b"SET", key.as_bytes(), &[b'x'; 300]]);
+        assert!(world.reply(client).unwrap().is_some());
+    }
+    world.settle().unwrap();
+    world.run_for(300_000).unwrap();
+    let relayed = world.counts.relayed;
+    (world.history(), relayed)
+}
+
+/// [ring-1] The log is the same, slot by slot and bit by bit, whatever way votes take.
+#[test]
+fn one_history_whatever_way_votes_take() {
+    for class in [Class::Durable, Class::Volatile] {
+        let calm = settings(&Route::Star, Carrier::Streams, class, 5);
+        let (expected, relayed) = history(calm);
+        assert!(expected.len() >= 60 && relayed == 0);
+        for carrier in [
+            Carrier::Streams,
+            Carrier::Datagrams,
+            Carrier::Packets { reach: Reach::Each },
+            Carrier::Packets {
+                reach: Reach::Chain,
+            },
+            Carrier::Packets {
+                reach: Reach::Group,
+            },
+        ] {
+            let (history, relayed) = history(settings(&Route::Ring, carrier, class, 5));
+            assert_eq!(history, expected, "{carrier:?}, {class:?}");
+            assert!(
+                relayed >= 30,
+                "{relayed} votes relayed, {carrier:?}, {class:?}"
+            );
+        }
+    }
+}
+
+/// How long one command takes now, in microseconds.
+fn time_of_a_command(world: &mut World, client: usize) -> u64 {
+    let begin = world.now.0;
+    world.say(client, &[b"INCR", b"n"]);
+    assert!(world.reply(client).unwrap().is_some());
+    world.now.0 - begin
+}
+
+/// Who is in the leader's ring, by place; the leader last.
+fn ring(world: &World) -> Vec<usize> {
+    let leader = world.leader().unwrap();
+    let running = world.nodes[leader].running.as_ref().unwrap();
+    let nodes = running.replica().node().ring();
+    nodes.iter().map(|node| node.0 as usize - 1).collect()
+}
+
+/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands go on within a moment, the ring goes on
+/// without it, and it may come back later.
+#[test]
+fn no_member_of_a_ring_is_waited_for() {
+    type Harm = fn(&mut World, usize);
+    let harms: [(&str, Harm, Harm); 3] = [
+        (
+            "pause",
+            |world, node| world.pause_now(node),
+            |world, node| world.resume_now(node),
+        ),
+        (
+            "cut",
+            |world, node| world.isolate(node, true),
+            |world, node| world.isolate(node, false),
+        ),
+        (
+            "kill",
+            |world, node| world.kill_now(node),
+            |world, node| world.start_now(node),
+        ),
+    ];
+    let mut seen = BTreeMap::new();
+    for class in [Class::Durable, Class::Volatile] {
+        for (name, harm, mend) in harms {
+            if (name, class) == ("kill", Class::Volatile) {
+                // It would come back as somebody else.
+                continue;
+            }
+            for place in 0..2 {
+                let carrier = Carrier::Packets {
+                    reach: Reach::Group,
+                };
+                let mut world = elected(settings(&Route::Ring, carrier, class, 5));
+                let leader = world.leader().unwrap();
+                let client = world.client(leader);
+                let usual = time_of_a_command(&mut world, client);
+                let before = ring(&world);
+                assert_eq!((before.len(), before.last()), (3, Some(&leader)));
+                let slow = before[place];
+                harm(&mut world, slow);
+                let took = time_of_a_command(&mut world, client);
+                assert!(
+                    took < BROKEN_US,
+                    "{name} {class:?}: {took} µs, {usual} µs before"
+                );
+                world.run_for(100_000).unwrap();
+                let after = ring(&world);
+                assert_eq!(after.len(), 3, "{name} {class:?}: a ring again");
+                assert!(!after.contains(&slow), "{name} {class:?}: {after:?}");
+                assert_eq!(world.leader(), Some(leader));
+                let again = time_of_a_command(&mut world, client);
+                assert!(
+                    again <= 2 * usual,
+                    "{name} {class:?}: {again} µs, {usual} µs before"
+                );
+                mend(&mut world, slow);
+                world.settle().unwrap();
+                *seen.entry(name).or_insert(0) += 1;
+            }
+        }
+    }
+    assert_eq!(seen.into_values().collect::<Vec<_>>(), [4, 2, 4]);
+}
+
+/// A ring is as good after a long rest as before.
+#[test]
+fn a_rest_breaks_no_ring() {
+    let carrier = Carrier::Streams;
+    let mut world = elected(settings(&Route::Ring, carrier, Class::Durable, 5));
+    let leader = world.leader().unwrap();
+    let client = world.client(leader);
+    time_of_a_command(&mut world, client);
+    let before = ring(&world);
+    for rest_us in [3_000, 19_000, 21_000, 500_000] {
+        world.run_for(rest_us).unwrap();
+        time_of_a_command(&mut world, client);
+        assert_eq!(ring(&world), before, "after {rest_us} µs");
+    }
+    assert_eq!(before.len(), 3);
+}
+
+/// [ring-7] Members that were slow once come back when they have kept up for a while, and not before.
+#[test]
+fn who_was_slow_comes_back_after_a_while() {
+    let carrier = Carrier::Streams;
+    let mut world = elected(settings(&Route::Ring, carrier, Class::Volatile, 3));
+    let leader = world.leader().unwrap();
+    let client = world.client(leader);
+    time_of_a_command(&mut world, client);
+    let slow = ring(&world)[0];
+    let other = (0..3).find(|node| ![slow, leader].contains(node)).unwrap();
+    world.pause_now(slow);
+    time_of_a_command(&mut world, client);
+    world.run_for(100_000).unwrap();
+    world.resume_now(slow);
+    assert_eq!(ring(&world), [other, leader]);
+    // The other one stops at once: nobody is left to make a ring with, and votes come straight.
+    world.run_for(100_000).unwrap();
+    world.pause_now(other);
+    assert!(time_of_a_command(&mut world, client) < BROKEN_US);
+    world.run_for(100_000).unwrap();
+    assert_eq!(ring(&world), [0_usize; 0]);
+    world.run_for(1_000_000).unwrap();
+    time_of_a_command(&mut world, client);
+    assert_eq!(ring(&world), [slow, leader]);
+}

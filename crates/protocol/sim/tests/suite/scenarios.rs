@@ -1,0 +1,1069 @@
+//! Failures of earlier systems that this one must not have (G…), each played out step by step.
+//!
+//! What is not here is listed with its place in `docs/spec/simulator.md`.
+
+use std::collections::BTreeSet;
+
+use quorate_core::{effect::Role, lease::Leases, record::Class, slot::Slot};
+use quorate_log::disk::{Family, Source as _};
+use quorate_node::host::ClientSide as _;
+use quorate_replica::front::Front as _;
+use quorate_sim::{
+    check::Violation,
+    dice::Dice,
+    faults::{Fault, Losses, Settings},
+    resp::Reply,
+    world::World,
+};
+
+type Outcome = Result<(), Violation>;
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(Some(text.as_bytes().to_vec()))
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+fn others(world: &World, node: usize) -> Vec<usize> {
+    (0..world.nodes.len())
+        .filter(|other| *other != node)
+        .collect()
+}
+
+fn role(world: &World, node: usize) -> Option<Role> {
+    world.nodes[node]
+        .running
+        .as_ref()
+        .map(|running| running.replica().node().role())
+}
+
+fn decided_to(world: &World, node: usize) -> Slot {
+    world.nodes[node]
+        .running
+        .as_ref()
+        .map_or(Slot(0), |running| running.replica().node().decided_to())
+}
+
+fn error(world: &World, node: usize) -> String {
+    let running = world.nodes[node].running.as_ref();
+    running
+        .and_then(|running| running.replica().error())
+        .unwrap_or_default()
+}
+
+/// G1 A proposer crashes after a partial phase 2, restarts and proposes again: its rounds are
+/// unique, and a value that may be chosen is finished ([ballot-2], [p1-6]).
+#[test]
+fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
+    for seed in 0..10 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET before 1")?;
+        let leader = world.wait_for_leader()?;
+        let [near, far] = others(&world, leader)[..] else {
+            unreachable!("three nodes")
+        };
+        // The proposal reaches one node; its vote does not come back.
+        world.block_now(leader, far, true);
+        world.block_now(near, leader, true);
+        let client = world.client(leader);
+        world.say(client, &[b"SET", b"x", b"old"]);
+        world.run_for(5_000)?;
+        world.kill_now(leader);
+        for node in [near, far] {
+            world.block_now(leader, node, false);
+            world.block_now(node, leader, false);
+        }
+        world.start_now(leader);
+        assert_eq!(
+            world.reply(client)?,
+            None,
+            "nobody may have said that it was done"
+        );
+        world.wait_for_leader()?;
+        // Some value won; it is the same everywhere and stays.
+        let first = world.ask(near, "GET x")?;
+        assert!(
+            [bulk("old"), Reply::Bulk(None)].contains(&first),
+            "{first:?}"
+        );
+        assert_eq!(world.ask(far, "GET x")?, first);
+        assert_eq!(world.ask(leader, "SET x new")?, ok());
+        assert_eq!(world.ask(near, "GET x")?, bulk("new"));
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// G2 A vote for another value in the same ballot is not counted, and raises an alarm ([count-1]).
+#[test]
+fn g2_same_ballot_with_different_values() -> Outcome {
+    let mut world = World::calm(2, 3, Class::Durable)?;
+    world.ask(0, "SET x 1")?;
+    let leader = world.wait_for_leader()?;
+    let [liar, silent] = others(&world, leader)[..] else {
+        unreachable!("three nodes")
+    };
+    world.isolate(silent, true);
+    // Its own vote is late.
+    world.nodes[liar].disk_factor = 1000;
+    let client = world.client(leader);
+    world.say(client, &[b"SET", b"x", b"2"]);
+    world.run_for(2_000)?;
+    let node = world.nodes[leader]
+        .running
+        .as_ref()
+        .expect("runs")
+        .replica()
+        .node();
+    let next = node.leading().expect("leads").tally.next();
+    let vote = quorate_core::message::Phase2b {
+        ballot: node.ballot(),
+        from: Slot::FIRST,
+        volatile_to: next,
+        durable_to: next,
+        check: 0xbad,
+    };
+    let frame = quorate_wire::Frame::Protocol {
+        message: quorate_core::message::Message::Phase2b(vote),
+        bytes: None,
+    };
+    let mut bytes = Vec::new();
+    quorate_wire::encode(world.nodes[liar].member(), &frame, &mut bytes).expect("it fits");
+    world.forge(liar, leader, &bytes);
+    world.run_for(1_000)?;
+    let replica = &world.nodes[leader]
+        .running
+        .as_ref()
+        .expect("runs")
+        .replica();
+    assert_eq!(replica.counters().alarms, 1);
+    assert!(
+        error(&world, leader).contains("rule"),
+        "status says so: {}",
+        error(&world, leader)
+    );
+    Ok(())
+}
+
+/// G10 All nodes are killed at any moment and restart under their identity: promises, votes and
+/// every acknowledged write are there; torn tails are cut ([disk-3], [volatile-3]).
+#[test]
+fn g10_kill_all_at_any_byte() -> Outcome {
+    let mut dice = Dice::new(10);
+    for seed in 0..15 {
+        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        settings.disk_us = (30, 900);
+        settings.depth = 1 + usize::try_from(seed % 3).expect("small");
+        settings.clients = 5;
+        let mut world = World::elected(settings)?;
+        for _ in 0..3 {
+            world.run_for(dice.between(20_000, 60_000))?;
+            world.inflict(Fault::CrashAll);
+            world.wait_for_leader()?;
+        }
+        assert!(world.books.answered > 50, "{}", world.books.answered);
+        world.act_two()?;
+    }
+    Ok(())
+}
+
+/// G11 A follower that fell behind every cache gets the data before it counts as caught up
+/// ([catch-1]): then it is needed for a quorum, and serves what it slept through.
+#[test]
+fn g11_follower_falls_behind_all_caches() -> Outcome {
+    let mut settings = Settings::calm(11, 3, Class::Durable);
+    settings.tiny_queues = true;
+    settings.segment_bytes = 32 << 10;
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let [late, other] = others(&world, leader)[..] else {
+        unreachable!("three nodes")
+    };
+    world.pause_now(late);
+    for number in 0..300 {
+        assert_eq!(world.ask(leader, &format!("SET k{number} {number}"))?, ok());
+    }
+    let behind = decided_to(&world, leader).0 - decided_to(&world, late).0;
+    assert!(behind >= 300, "{behind}");
+    world.resume_now(late);
+    world.run_until("it has caught up", World::is_level)?;
+    world.kill_now(other);
+    assert_eq!(
+        world.ask(leader, "SET after 1")?,
+        ok(),
+        "its vote is needed now"
+    );
+    assert_eq!(world.ask(late, "GET k7")?, bulk("7"));
+    world.start_now(other);
+    world.settle()
+}
+
+/// G13 What back-pressure drops is sent again, and no queue grows without bound.
+#[test]
+fn g13_back_pressure_loses_nothing() -> Outcome {
+    let mut settings = Settings::calm(13, 3, Class::Durable);
+    settings.tiny_queues = true;
+    settings.inflight_max = 2;
+    settings.clients = 14;
+    settings.think_us = 10;
+    settings.weather.queue_bytes_max = 400;
+    settings.weather.window_bytes = 256;
+    (settings.weather.delay_min_us, settings.weather.delay_max_us) = (2_000, 4_000);
+    settings.disk_us = (500, 2000);
+    let mut world = World::elected(settings)?;
+    // Bounds are checked after every turn.
+    world.run_for(1_000_000)?;
+    assert!(world.books.answered > 100, "{}", world.books.answered);
+    let dropped: u64 = world
+        .nodes
+        .iter()
+        .filter_map(|node| node.running.as_ref())
+        .map(|running| running.replica().counters().sends_dropped)
+        .sum();
+    assert!(
+        dropped > 0,
+        "the network was never full: nothing was tested"
+    );
+    assert!(
+        world.network.queue_bytes_seen <= 8 << 10,
+        "{}",
+        world.network.queue_bytes_seen
+    );
+    world.act_two()
+}
+
+/// G14 A dead leader is replaced within tens of heartbeats, and candidates do not duel ([live-1]).
+#[test]
+fn g14_failover_is_quick_and_without_duels() -> Outcome {
+    let (mut waits, mut more) = (Vec::new(), 0);
+    for seed in 0..20 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET x 1")?;
+        let leader = world.wait_for_leader()?;
+        let (before, at) = (world.counts.elections, world.now);
+        world.kill(leader, 0);
+        world.wait_for_leader()?;
+        waits.push(world.now.since_us(at) / 1000);
+        world.run_for(1_000_000)?;
+        more += world.counts.elections - before - 1;
+        let next = world.wait_for_leader()?;
+        world.ask(next, "SET x 2")?;
+    }
+    waits.sort_unstable();
+    assert!(waits[10] <= 500, "median: {waits:?}");
+    assert!(waits[19] <= 1500, "worst: {waits:?}");
+    assert!(more <= 1, "{more} elections more than needed");
+    Ok(())
+}
+
+/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: nobody waits
+/// for its disk.
+#[test]
+fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET before 1")?;
+        let leader = world.wait_for_leader()?;
+        let target = others(&world, leader)[0];
+        // Six hundred milliseconds a write: three election time-outs.
+        world.nodes[target].disk_factor = 12_000;
+        world.transfer_now(leader, target);
+        let (mut last, mut longest, begun) = (world.now, 0, world.now);
+        let elsewhere = others(&world, target)[0];
+        while role(&world, target) != Some(Role::Leader) {
+            assert!(world.now.since_us(begun) < 5_000_000, "seed {seed}: no end");
+            if world.ask(elsewhere, "SET during 1")? == ok() {
+                longest = longest.max(world.now.since_us(last));
+                last = world.now;
+            }
+        }
+        world.nodes[target].disk_factor = 1;
+        assert!(
+            longest <= 300_000,
+            "seed {seed}: {longest} us without a write"
+        );
+        assert_eq!(world.counts.elections, 2, "seed {seed}: one election more");
+        assert_eq!(world.ask(elsewhere, "SET after 1")?, ok());
+    }
+    Ok(())
+}
+
+/// G15 A node that was cut off for long returns and does not depose a healthy leader ([live-1],
+/// [live-2]).
+#[test]
+fn g15_returning_node_does_not_depose() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET x 1")?;
+        let leader = world.wait_for_leader()?;
+        let lonely = others(&world, leader)[0];
+        world.isolate(lonely, true);
+        world.run_for(5_000_000)?;
+        let elections = world.counts.elections;
+        world.isolate(lonely, false);
+        world.run_for(2_000_000)?;
+        assert_eq!(world.leader(), Some(leader));
+        assert_eq!(world.counts.elections, elections);
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// G16 A command repeated after a fail-over is executed once, and its stored reply given again
+/// ([session-2]). Snapshots come later.
+#[test]
+fn g16_repeated_command_is_executed_once() -> Outcome {
+    for seed in 0..10 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let leader = world.wait_for_leader()?;
+        let client = world.client(leader);
+        world.say(client, &[b"QUORATE", b"SESSION"]);
+        let id = match world.reply(client)? {
+            Some(Reply::Simple(id)) => id,
+            Some(Reply::Bulk(Some(id))) => String::from_utf8_lossy(&id).into_owned(),
+            other => panic!("no session: {other:?}"),
+        };
+        world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+        // Killed before, during or after the commit.
+        world.run_for(150 + seed * 60)?;
+        world.kill_now(leader);
+        let _ = world.reply(client)?;
+        world.wait_for_leader()?;
+        let other = others(&world, leader)[0];
+        world.clients[client].replies.clear();
+        world.connect_client(client, other);
+        world.say(client, &[b"QUORATE", b"SESSION", id.as_bytes()]);
+        assert_eq!(world.reply(client)?, Some(ok()));
+        for _ in 0..2 {
+            world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+            assert_eq!(world.reply(client)?, Some(Reply::Integer(1)));
+        }
+        assert_eq!(world.ask(other, "GET n")?, bulk("1"));
+        world.start_now(leader);
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// G17 Every node brings a command to the leader that it names, also right after that changed.
+#[test]
+fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
+    let mut world = World::calm(17, 5, Class::Durable)?;
+    for round in 0..3 {
+        let leader = world.wait_for_leader()?;
+        for node in 0..5 {
+            if world.nodes[node].running.is_none() {
+                continue;
+            }
+            assert_eq!(world.ask(node, &format!("SET from{node} {round}"))?, ok());
+            let named = world.nodes[node]
+                .running
+                .as_ref()
+                .and_then(|r| r.replica().node().leader());
+            assert_eq!(named, Some(world.nodes[leader].id()), "node {}", node + 1);
+        }
+        if round < 2 {
+            world.kill_now(leader);
+        }
+    }
+    Ok(())
+}
+
+/// G18 (in part) What is too large, or no frame at all, is refused; nobody else notices.
+#[test]
+fn g18_oversized_and_malformed_input() -> Outcome {
+    let mut world = World::calm(18, 3, Class::Durable)?;
+    let leader = world.wait_for_leader()?;
+    let client = world.client(leader);
+    world.say(client, &[b"SET", b"x", &[b'x'; 5000]]);
+    let reply = world.reply(client)?;
+    assert!(
+        matches!(&reply, Some(Reply::Error(text)) if text.starts_with("TOOBIG")),
+        "{reply:?}"
+    );
+    world.say(client, &[b"SET", b"x", b"fits"]);
+    assert_eq!(world.reply(client)?, Some(ok()));
+    let [liar, other] = others(&world, leader)[..] else {
+        unreachable!("three nodes")
+    };
+    let resets = world.counts.resets;
+    world.forge(liar, leader, &[0xff; 500]);
+    world.run_for(10_000)?;
+    assert_eq!(
+        world.counts.resets,
+        resets + 1,
+        "the connection is of no use any more"
+    );
+    assert_eq!(world.ask(other, "GET x")?, bulk("fits"));
+    world.settle()
+}
+
+/// G19 Zero bytes, line ends and all others survive every path: forwarding, the log, a restart.
+#[test]
+fn g19_every_byte_survives() -> Outcome {
+    let mut world = World::calm(19, 3, Class::Durable)?;
+    let all: Vec<u8> = (0..=255).chain([0, 0, 13, 10, 0]).collect();
+    let leader = world.wait_for_leader()?;
+    let client = world.client(others(&world, leader)[0]);
+    world.say(client, &[b"SET", &[0, b'k', 0], &all]);
+    assert_eq!(world.reply(client)?, Some(ok()));
+    for node in 0..3 {
+        world.kill_now(node);
+        world.start_now(node);
+    }
+    world.wait_for_leader()?;
+    for node in 0..3 {
+        let client = world.client(node);
+        world.say(client, &[b"GET", &[0, b'k', 0]]);
+        assert_eq!(world.reply(client)?, Some(Reply::Bulk(Some(all.clone()))));
+    }
+    Ok(())
+}
+
+/// G20 A client that does not read its replies is held back, loses nothing of them, and costs the
+/// others nothing.
+#[test]
+fn g20_deaf_client_is_held_back() -> Outcome {
+    let mut world = World::calm(20, 3, Class::Durable)?;
+    let leader = world.wait_for_leader()?;
+    world.ask(
+        leader,
+        "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    )?;
+    let deaf = world.client(leader);
+    world.clients[deaf].deaf = true;
+    for _ in 0..20_000 {
+        world.say(deaf, &[b"GET", b"x"]);
+    }
+    world.run_for(300_000)?;
+    assert_eq!(world.ask(leader, "SET y 1")?, ok());
+    let (connection, _) = world.clients[deaf].connection.expect("connected");
+    let running = world.nodes[leader].running.as_mut().expect("runs");
+    let waiting = running.host.front_mut().output(connection).len();
+    assert!(waiting < 2 << 20, "{waiting} bytes of replies wait");
+    let taken = !running.requests[&connection].is_empty();
+    assert!(taken, "requests are left unread");
+    Ok(())
+}
+
+/// Clients that ask for much and read nothing have a bound together: the worst of them are closed, and
+/// the others go on.
+#[test]
+fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
+    let settings = Settings {
+        client_memory: 1 << 20,
+        ..Settings::calm(21, 3, Class::Durable)
+    };
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let value = "x".repeat(1500);
+    for node in 0..3 {
+        assert_eq!(world.ask(node, &format!("SET x {value}"))?, ok());
+        let deaf: Vec<usize> = (0..20).map(|_| world.client(node)).collect();
+        for client in deaf {
+            world.clients[client].deaf = true;
+            for n in 0..500 {
+                // Half of them in runs, half of them among writes.
+                if n % 100 == 0 && client % 2 == 0 {
+                    world.say(client, &[b"SET", b"y", b"1"]);
+                }
+                world.say(client, &[b"GET", b"x"]);
+            }
+        }
+        for _ in 0..10 {
+            world.run_for(1_000)?;
+            assert_eq!(world.ask(node, "SET z 1")?, ok());
+            assert_eq!(world.ask(node, "GET z")?, bulk("1"));
+        }
+    }
+    assert!(world.counts.shed > 30, "{} closed", world.counts.shed);
+    assert_eq!(world.ask(leader, "GET x")?, bulk(&value));
+    Ok(())
+}
+
+/// G23 A node whose disk fails stops voting and leading, says so, and goes on answering stale
+/// reads; the group goes on; after a restart it votes again ([disk-9]).
+#[test]
+fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
+    for seed in 0..4 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let leader = world.wait_for_leader()?;
+        world.ask(leader, "SET x 1")?;
+        world.run_for(50_000)?;
+        let failing = if seed % 2 == 0 {
+            leader
+        } else {
+            others(&world, leader)[0]
+        };
+        world.nodes[failing].disk_error = true;
+        let healthy = others(&world, failing)[0];
+        let mut sure = None;
+        for _ in 0..20 {
+            if world.ask(healthy, "SET x 2")? == ok() {
+                sure = Some(());
+                break;
+            }
+        }
+        assert!(sure.is_some(), "the group goes on");
+        world.run_until("it says why", |world| {
+            error(world, failing).contains("the log failed")
+        })?;
+        world.run_for(500_000)?;
+        assert_ne!(role(&world, failing), Some(Role::Leader));
+        let client = world.client(failing);
+        world.say(client, &[b"READONLY"]);
+        world.say(client, &[b"GET", b"x"]);
+        assert_eq!(world.reply(client)?, Some(ok()));
+        assert!(matches!(world.reply(client)?, Some(Reply::Bulk(Some(_)))));
+        world.kill_now(failing);
+        world.start_now(failing);
+        world.settle()?;
+        let third = others(&world, failing)[1];
+        world.kill_now(third);
+        world.wait_for_leader()?;
+        assert_eq!(
+            world.ask(failing, "SET x 3")?,
+            ok(),
+            "its vote is needed now"
+        );
+    }
+    Ok(())
+}
+
+/// G23 A full disk is busy before it is an error: when there is room again, the node goes on.
+#[test]
+fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
+    let mut settings = Settings::calm(23, 3, Class::Durable);
+    settings.segment_bytes = 32 << 10;
+    settings.client_timeout_ms = 300;
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    for node in &world.nodes {
+        node.disk.set_capacity(Some(0));
+    }
+    let mut refused = 0;
+    for number in 0..40 {
+        let reply = world.ask(leader, &format!("SET k{number} 1"))?;
+        refused += u32::from(reply != ok());
+        if refused > 2 {
+            break;
+        }
+    }
+    assert!(refused > 2, "the disks never filled up");
+    for node in &world.nodes {
+        node.disk.set_capacity(None);
+    }
+    world.run_for(1_000_000)?;
+    let leader = world.wait_for_leader()?;
+    assert_eq!(world.ask(leader, "SET again 1")?, ok());
+    world.settle()
+}
+
+/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nobody else would
+/// wake the node then.
+#[test]
+fn stop_waits_for_room_on_a_full_disk() -> Outcome {
+    let mut settings = Settings::calm(24, 1, Class::Durable);
+    settings.segment_bytes = 32 << 10;
+    settings.client_timeout_ms = 300;
+    let mut world = World::elected(settings)?;
+    world.nodes[0].disk.set_capacity(Some(0));
+    let mut asked = 0;
+    while world.ask(0, &format!("SET k{asked} 1"))? == ok() {
+        asked += 1;
+        assert!(asked < 40, "the disk never filled up");
+    }
+    world.stop_now(0);
+    world.run_for(2_000_000)?;
+    assert_eq!(world.counts.stops, 0, "it has something left to write");
+    world.nodes[0].disk.set_capacity(None);
+    world.run_until("the stop ends", |world| world.counts.stops == 1)?;
+    world.settle()
+}
+
+/// G23, again: all descriptors of all processes are taken, long enough for all open segments to
+/// fill. A follower that comes back meanwhile is served from old segments as soon as they can be
+/// opened.
+#[test]
+fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
+    let mut settings = Settings::calm(24, 3, Class::Durable);
+    settings.segment_bytes = 32 << 10;
+    settings.client_timeout_ms = 300;
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let away = others(&world, leader)[0];
+    world.kill_now(away);
+    for number in 0..100 {
+        assert_eq!(world.ask(leader, &format!("SET k{number} 1"))?, ok());
+    }
+    for node in &world.nodes {
+        node.disk.set_out_of_descriptors(true);
+    }
+    let mut refused = 0;
+    for number in 0..100 {
+        let reply = world.ask(leader, &format!("SET l{number} 1"))?;
+        refused += u32::from(reply != ok());
+        if refused > 2 {
+            break;
+        }
+    }
+    assert!(refused > 2, "the open segments never filled up");
+    let why = error(&world, leader);
+    assert!(why.contains("no descriptor"), "{why}");
+    world.start_now(away);
+    world.run_for(1_000_000)?;
+    for node in &world.nodes {
+        node.disk.set_out_of_descriptors(false);
+    }
+    world.run_for(1_000_000)?;
+    let leader = world.wait_for_leader()?;
+    assert_eq!(world.ask(leader, "SET again 1")?, ok());
+    assert_eq!(error(&world, away), "");
+    world.settle()
+}
+
+/// [class-5] A volatile group that loses its quorum at once stops and says so; nobody acts under an
+/// identity whose votes are forgotten ([volatile-1]).
+#[test]
+fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
+    let mut settings = Settings::calm(5, 3, Class::Volatile);
+    settings.losses = Losses::Beyond;
+    let mut world = World::elected(settings)?;
+    world.ask(0, "SET x 1")?;
+    for node in 0..3 {
+        world.kill_now(node);
+        world.start_now(node);
+    }
+    world.run_for(5_000_000)?;
+    for node in 0..3 {
+        assert_eq!(role(&world, node), Some(Role::Learner));
+        assert!(
+            error(&world, node).contains("forgotten"),
+            "{}",
+            error(&world, node)
+        );
+    }
+    let reply = world.ask(0, "GET x")?;
+    assert!(
+        matches!(&reply, Reply::Error(text) if text.starts_with("NOQUORUM")),
+        "{reply:?}"
+    );
+    Ok(())
+}
+
+/// [volatile-4] A volatile group that is stopped cleanly loses nothing, all nodes at once included.
+#[test]
+fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
+    let mut world = World::calm(6, 3, Class::Volatile)?;
+    world.ask(0, "SET x 1")?;
+    for node in 0..3 {
+        world.stop_now(node);
+    }
+    world.run_until("all have stopped once", |world| world.counts.stops >= 3)?;
+    world.run_until("all run again", |world| {
+        world.nodes.iter().all(|n| n.running.is_some())
+    })?;
+    world.wait_for_leader()?;
+    assert_eq!(world.ask(1, "GET x")?, bulk("1"));
+    world.settle()
+}
+
+/// [read-2] A leader that was deposed and does not know it answers no read from the past.
+#[test]
+fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
+    let mut believers = 0;
+    for seed in 0..20 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET x old")?;
+        let deposed = world.wait_for_leader()?;
+        let other = others(&world, deposed)[0];
+        let client = world.client(deposed);
+        world.run_for(1_000)?;
+        for node in others(&world, deposed) {
+            world.block_now(deposed, node, true);
+            world.block_now(node, deposed, true);
+        }
+        world.run_until("another leads", |world| {
+            others(world, deposed)
+                .iter()
+                .any(|node| role(world, *node) == Some(Role::Leader))
+        })?;
+        assert_eq!(world.ask(other, "SET x new")?, ok());
+        believers += u32::from(role(&world, deposed) == Some(Role::Leader));
+        world.say(client, &[b"GET", b"x"]);
+        world.run_for(50_000)?;
+        for node in others(&world, deposed) {
+            world.block_now(deposed, node, false);
+            world.block_now(node, deposed, false);
+        }
+        assert_eq!(world.reply(client)?, Some(bulk("new")), "seed {seed}");
+    }
+    assert!(
+        believers > 2,
+        "{believers} times only did two believe to lead"
+    );
+    Ok(())
+}
+
+/// Who subscribes hears what is published later, on whichever node, and nothing that was published
+/// before: not even on a node that has not heard of it yet.
+#[test]
+fn listener_hears_nothing_old_and_everything_new() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = World::calm(30, 3, class)?;
+        let leader = world.wait_for_leader()?;
+        let [near, late] = others(&world, leader)[..] else {
+            unreachable!("three nodes")
+        };
+        world.isolate(late, true);
+        assert_eq!(world.ask(near, "PUBLISH ch old")?, Reply::Integer(0));
+        let listener = world.client(late);
+        world.say(listener, &[b"SUBSCRIBE", b"ch"]);
+        world.run_for(100_000)?;
+        assert!(
+            world.clients[listener].replies.is_empty(),
+            "it is not known what is old"
+        );
+        world.isolate(late, false);
+        let answer =
+            |kind: &str, last: Reply| Some(Reply::Array(Some(vec![bulk(kind), bulk("ch"), last])));
+        let subscribed = answer("subscribe", Reply::Integer(1));
+        assert_eq!(world.reply(listener)?, subscribed);
+        for (node, text) in [(near, "one"), (leader, "two"), (late, "three")] {
+            let publish = format!("PUBLISH ch {text}");
+            assert_eq!(world.ask(node, &publish)?, Reply::Integer(0));
+            assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
+        }
+        // The nodes go on holding the same, whatever is told.
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// A pipeline that changes between writes and reads with each request takes no longer than one that
+/// only writes, on every node and READONLY too: there is no round trip per change. Each read sees the
+/// write before it, and not the one behind it.
+#[test]
+fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
+    const PAIRS: usize = 50;
+    for (seed, class) in [(1, Class::Durable), (2, Class::Volatile)] {
+        let mut world = World::calm(seed, 3, class)?;
+        for node in 0..3 {
+            for mode in ["READWRITE", "READONLY"] {
+                world.ask(node, "SET warm 1")?;
+                let client = world.client(node);
+                world.say(client, &[mode.as_bytes()]);
+                assert_eq!(world.reply(client)?, Some(ok()));
+                let mut took = Vec::new();
+                for reads in [false, true] {
+                    let began = world.now;
+                    for n in 0..PAIRS {
+                        let value = n.to_string();
+                        world.say(client, &[b"SET", b"x", value.as_bytes()]);
+                        if reads {
+                            world.say(client, &[b"GET", b"x"]);
+                        } else {
+                            world.say(client, &[b"SET", b"y", value.as_bytes()]);
+                        }
+                    }
+                    for n in 0..PAIRS {
+                        assert_eq!(world.reply(client)?, Some(ok()));
+                        let expected = if reads { bulk(&n.to_string()) } else { ok() };
+                        assert_eq!(world.reply(client)?, Some(expected), "read {n}");
+                    }
+                    took.push(world.now.since_us(began));
+                }
+                assert!(took[1] <= 2 * took[0], "node {node}, {mode}: {took:?} µs");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn all_run(world: &World) -> bool {
+    world.nodes.iter().all(|node| node.running.is_some())
+}
+
+/// What a cluster does whose nodes are all there: it serves, and every node knows the same.
+fn serves(world: &mut World, value: &str) -> Outcome {
+    world.run_until("all nodes run", all_run)?;
+    let leader = world.wait_for_leader()?;
+    assert_eq!(world.ask(leader, &format!("SET x {value}"))?, ok());
+    for node in 0..world.nodes.len() {
+        assert_eq!(world.ask(node, "GET x")?, bulk(value));
+    }
+    world.settle()
+}
+
+/// [era-11] [join-2] A node that dies at any change of its disk while it founds, joins, or starts for the
+/// first time, is founded or joins in the end, with the cluster that all others have, and forgets nothing.
+#[test]
+fn a_node_dies_while_it_founds_or_joins() -> Outcome {
+    for node in 0..3 {
+        for steps in 0..12 {
+            let mut world = World::new(Settings::calm(steps, 3, Class::Durable));
+            world.nodes[node].dies_after = Some(steps);
+            serves(&mut world, "1")?;
+            let died = world.counts.start_kills + world.counts.kills;
+            assert_eq!(died, 1, "node {node} after {steps} changes");
+            let ids = world.nodes.iter().filter_map(|node| node.identity());
+            let clusters: BTreeSet<_> = ids.map(|identity| identity.founding().cluster).collect();
+            assert_eq!(clusters.len(), 1);
+            assert_eq!(world.counts.forgot, 0);
+        }
+    }
+    Ok(())
+}
+
+/// [volatile-1] The same in a volatile group: who dies before its first start was counted never ran, and
+/// keeps its vote.
+#[test]
+fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
+    for (node, changes) in [(0, 4), (1, 6)] {
+        for steps in 0..=changes {
+            let mut world = World::new(Settings::calm(steps, 3, Class::Volatile));
+            world.nodes[node].dies_after = Some(steps);
+            serves(&mut world, "1")?;
+            assert_eq!(world.counts.start_kills, 1);
+            assert_eq!(world.counts.forgot, 0);
+        }
+    }
+    Ok(())
+}
+
+/// [era-11] The founder dies while it lets nodes in; they ask again, as the folders that they were.
+#[test]
+fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
+    let mut admitted = BTreeSet::new();
+    for seed in 0..5 {
+        for steps in 0..10 {
+            let mut world = World::new(Settings::calm(seed, 3, Class::Durable));
+            world.run_until("the founder runs", |world| world.nodes[0].running.is_some())?;
+            world.nodes[0].disk.die_after(steps);
+            world.run_until("it died", |world| world.counts.kills > 0)?;
+            let identity = world.nodes[0].identity().expect("it was founded");
+            admitted.insert(identity.admitted().len());
+            serves(&mut world, "1")?;
+            let identity = world.nodes[0].identity().expect("it was founded");
+            assert_eq!(identity.admitted().len(), 2);
+        }
+    }
+    assert_eq!(admitted, [0, 1, 2].into(), "at every moment");
+    Ok(())
+}
+
+/// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity that counts
+/// a start comes back as who it was, and no number counts two starts.
+#[test]
+fn a_node_dies_while_its_start_is_counted() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        for steps in [0, 1, 2] {
+            let node = world.wait_for_leader()?;
+            let boot = world.nodes[node].identity().expect("it runs").boot();
+            world.kill_now(node);
+            world.nodes[node].dies_after = Some(steps);
+            let kills = world.counts.start_kills;
+            world.start_now(node);
+            serves(&mut world, &steps.to_string())?;
+            assert_eq!(world.counts.start_kills, kills + 1);
+            let now = world.nodes[node].identity().expect("it runs").boot();
+            let counted = match steps {
+                0 => 1..=1,
+                1 => 1..=2,
+                _ => 2..=2,
+            };
+            assert!(counted.contains(&(now - boot)), "{boot}, then {now}");
+        }
+        assert_eq!(world.counts.forgot, 0);
+    }
+    Ok(())
+}
+
+/// [volatile-4] A node of a volatile group that dies while it marks its clean stop was stopped cleanly, or
+/// comes back as a new member; the mark is found once.
+#[test]
+fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
+    let mut forgot = BTreeSet::new();
+    for seed in 0..10 {
+        for steps in 0..6 {
+            let mut settings = Settings::calm(seed, 3, Class::Volatile);
+            settings.losses = Losses::Beyond;
+            let mut world = World::elected(settings)?;
+            world.nodes[1].disk.die_after(steps);
+            world.stop_now(1);
+            world.run_until("it is down", |world| world.nodes[1].running.is_none())?;
+            serves(&mut world, "1")?;
+            forgot.insert(world.counts.forgot);
+        }
+    }
+    assert_eq!(forgot, [0, 1].into());
+    Ok(())
+}
+
+/// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between the count of its start and what
+/// its log first writes in the new incarnation: it comes back as a new member, without a vote, however often.
+#[test]
+fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        for steps in 0..12 {
+            let mut world = World::calm(steps, 3, class)?;
+            serves(&mut world, "1")?;
+            // Only one of them may forget.
+            while world.counts.kills == 0 {
+                world.inflict(Fault::IncarnationKill);
+            }
+            let struck = world
+                .nodes
+                .iter()
+                .position(|node| node.dies_after.is_some());
+            let node = struck.expect("one of them");
+            world.nodes[node].dies_after = Some(steps);
+            let died = |world: &World| world.counts.start_kills + world.counts.kills > 1;
+            for value in 0..20 {
+                world.run_for(50_000)?;
+                if died(&world) {
+                    break;
+                }
+                let leader = world.wait_for_leader()?;
+                world.ask(leader, &format!("SET y {value}"))?;
+            }
+            assert!(died(&world), "{class:?} after {steps} changes");
+            serves(&mut world, "2")?;
+            assert_eq!(role(&world, node), Some(Role::Learner));
+            let incarnation = world.nodes[node].member().incarnation.0;
+            assert!((1..=3).contains(&incarnation), "{incarnation}");
+        }
+    }
+    Ok(())
+}
+
+/// A month of writes to the same keys, by volume: what was overwritten is kept nowhere ([trim-1], [snap-1]).
+/// A node's folder stays as small as the ratio, the pool of segments and the data say.
+#[test]
+fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
+    const KEYS: usize = 30;
+    const DATA: u64 = 30 << 10;
+    for (seed, ratio) in [(1, 0), (2, 2), (3, 4)] {
+        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        settings.segment_bytes = 32 << 10;
+        settings.snapshots.ratio = ratio;
+        settings.snapshots.log_bytes_min = 48 << 10;
+        settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+        // Segments: the one in use, those that wait, one that begins before the log does.
+        let pool = (settings.spare_segments() as u64 + 3) * settings.segment_bytes;
+        let mut world = World::elected(settings)?;
+        let value = "v".repeat(1 << 10);
+        let (mut largest, mut taken) = (0, 0);
+        for round in 0..60 {
+            let client = world.client(round % 3);
+            for key in 0..KEYS {
+                let key = format!("key{key}");
+                world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+            }
+            for _ in 0..KEYS {
+                assert_eq!(world.reply(client)?, Some(ok()));
+            }
+            // What others hold is heard with heartbeats.
+            world.run_for(200_000)?;
+            for node in &mut world.nodes {
+                let mut files = |family| {
+                    let files = node.disk.files(family).unwrap_or_default();
+                    files.iter().map(|info| info.bytes).sum::<u64>()
+                };
+                let (log, parts) = (files(Family::Log), files(Family::Snapshot));
+                let replica = node.running.as_ref().expect("it runs").replica();
+                taken = taken.max(replica.counters().snapshots_taken);
+                // The old snapshot stays until the new one is whole.
+                let snapshot = replica.snapshot().map_or(0, |own| own.bytes.max(DATA));
+                let due = (snapshot * u64::from(ratio)).max(48 << 10);
+                let most = 2 * due + pool + 3 * snapshot;
+                assert!(
+                    log + parts <= most.max(2 * DATA + pool),
+                    "{log} + {parts} > {most}"
+                );
+                largest = largest.max(log + parts);
+            }
+        }
+        let written = 60 * DATA;
+        assert!(largest < written / 2, "{largest} of {written}");
+        assert!(taken > 3, "{taken} snapshots");
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// [read-4] A leader reads its clock, stands still for longer than its lease, and finds a read that came
+/// meanwhile. Another leads by then, and has acknowledged more.
+#[test]
+fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outcome {
+    let mut settings = Settings::calm(5, 3, Class::Durable);
+    settings.leases = Some(Leases::below(100, 10_000));
+    let mut world = World::new(settings);
+    world.run_until("a leader", |world| world.leader().is_some())?;
+    let old = world.leader().expect("just seen");
+    assert_eq!(world.ask(old, "SET key one")?, ok());
+    world.run_for(200_000)?;
+    let leased = |world: &World| {
+        let running = world.nodes[old].running.as_ref().expect("it runs");
+        running.replica().counters().reads_leased
+    };
+    assert_eq!(world.ask(old, "GET key")?, bulk("one"));
+    assert_eq!(leased(&world), 1);
+    world.stall_now(old);
+    world.isolate(old, true);
+    let new = |world: &World| world.leader().filter(|leader| *leader != old);
+    world.run_until("another leader", |world| new(world).is_some())?;
+    let leader = new(&world).expect("just seen");
+    assert_eq!(world.ask(leader, "SET key two")?, ok());
+    let reader = world.client(old);
+    world.say(reader, &[b"GET", b"key"]);
+    world.run_for(20_000)?;
+    world.resume_now(old);
+    world.run_for(20_000)?;
+    world.isolate(old, false);
+    assert_eq!(world.reply(reader)?, Some(bulk("two")));
+    world.settle()
+}
+
+/// [read-6] A node that is cut off says so, once what it knows is older than the bound; and tells what
+/// it has to those who want no bound.
+#[test]
+fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
+    let mut world = World::new(Settings::calm(6, 3, Class::Durable));
+    world.run_until("a leader", |world| world.leader().is_some())?;
+    let leader = world.leader().expect("just seen");
+    let node = others(&world, leader)[0];
+    assert_eq!(world.ask(leader, "SET key one")?, ok());
+    let reader = world.client(node);
+    let ask = |world: &mut World, words: &str| {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        world.say(reader, &words);
+        world.reply(reader)
+    };
+    assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
+    world.isolate(node, true);
+    world.run_for(1_000)?;
+    assert_eq!(world.ask(leader, "SET key two")?, ok());
+    assert_eq!(
+        ask(&mut world, "GET key")?,
+        Some(bulk("one")),
+        "within 100 ms"
+    );
+    world.run_for(200_000)?;
+    let refused = ask(&mut world, "GET key")?;
+    assert!(
+        matches!(&refused, Some(Reply::Error(text)) if text.starts_with("STALE ")),
+        "{refused:?}"
+    );
+    assert_eq!(ask(&mut world, "QUORATE READ stale")?, Some(ok()));
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
+    world.isolate(node, false);
+    assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
+    world.run_for(1_000_000)?;
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("two")));
+    world.settle()
+}

@@ -1,0 +1,553 @@
+//! Byte streams through what a cluster meets: each scenario played out step by step, G numbers where an earlier
+//! system failed that way. The checker of streams looks on all the time ([stream-4] to [stream-10]).
+
+use quorate_core::record::Class;
+use quorate_replica::{
+    counters::Counters,
+    group::{
+        As,
+        asking::{Answer, Ask as GroupAsk},
+    },
+    testing::Heard,
+};
+use quorate_sim::{
+    check::Violation,
+    faults::{Fault, Settings},
+    front::Ask,
+    node::id,
+    workload::streams::Load,
+    world::World,
+};
+use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
+
+type Outcome = Result<(), Violation>;
+
+/// Logs are small and trimmed soon, and kept for nobody who is further behind than that.
+fn settings(seed: u64, spares: usize) -> Settings {
+    let mut settings = Settings::calm(seed, 3, Class::Durable);
+    settings.streams = Some(Load::scripted());
+    settings.spares = spares;
+    settings.window_slots = 32 << 20;
+    settings.segment_bytes = 128 << 10;
+    settings.snapshots.ratio = 0;
+    settings.snapshots.log_bytes_min = 128 << 10;
+    settings.snapshots.log_bytes_max = 256 << 10;
+    settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+    settings
+}
+
+fn world(seed: u64) -> Result<(World, usize), Violation> {
+    let mut world = World::elected(settings(seed, 0))?;
+    let leader = world.wait_for_leader()?;
+    Ok((world, leader))
+}
+
+fn name() -> Name {
+    "s".parse().expect("a name")
+}
+
+fn counters(world: &World, node: usize) -> Counters {
+    let running = world.nodes[node].running.as_ref();
+    running
+        .map(|running| running.replica().counters())
+        .unwrap_or_default()
+}
+
+/// What a node says that the stream's end is.
+fn end(world: &World, node: usize) -> u64 {
+    let running = world.nodes[node].running.as_ref();
+    let info = running.and_then(|running| running.replica().streams().info(&name()));
+    info.map_or(0, |info| info.end)
+}
+
+/// A client opens the stream through this node; gives the exact position.
+fn open(world: &mut World, client: usize, node: usize, how: How) -> Result<u64, Violation> {
+    let writer = world.streamers[client].writer();
+    for _ in 0..100 {
+        world.connect_streamer(client, node);
+        match world.ask_streams(client, Ask::Open(name(), how, writer))? {
+            Some(Heard::Done(_, Done::Opened { at, .. })) => return Ok(at),
+            Some(Heard::Failed(..)) | None => world.run_for(50_000)?,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("the stream cannot be opened");
+}
+
+/// What the answer is to whoever tries to open the stream.
+fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writer) -> Denied {
+    world.connect_streamer(client, node);
+    match world.ask_streams(client, Ask::Open(name(), how, writer)) {
+        Ok(Some(Heard::Refused(_, denied))) => denied,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a client was acknowledged, if it has its piece still.
+fn durable(world: &World, client: usize) -> Option<u64> {
+    world.streamers[client].piece.map(|piece| piece.durable)
+}
+
+/// A client writes so many bytes, and has them acknowledged.
+fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
+    world.give_streams(client, bytes);
+    let piece = world.streamers[client].piece.expect("it is open");
+    world.run_until("what was given is durable", |world| {
+        durable(world, client) == Some(piece.given)
+    })
+}
+
+fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
+    let piece = world.streamers[client].piece.expect("it is open");
+    match world.ask_streams(client, Ask::Close(piece.stream, true))? {
+        Some(Heard::Done(_, Done::Closed { at })) => Ok(at),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads the stream from a node, from this position to where it ends there; the checker looks at the bytes.
+fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere>, Violation> {
+    let reader = world.streamer(node);
+    let mut position = from;
+    loop {
+        match world.ask_streams(reader, Ask::Read(name(), position, 100_000))? {
+            Some(Heard::Bytes(_, bytes)) => position += bytes.len() as u64,
+            Some(Heard::Nowhere(_, Nowhere::BehindEnd { end, .. })) if end == position => {
+                return Ok(Ok(position));
+            }
+            Some(Heard::Nowhere(_, nowhere)) => return Ok(Err(nowhere)),
+            Some(Heard::Failed(..)) => world.run_for(10_000)?,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Every node has exactly so many bytes, all of them right.
+fn check_all(world: &mut World, to: u64) -> Outcome {
+    world.run_until("every node has every byte", |world| {
+        (0..world.nodes.len()).all(|node| {
+            let running = world.nodes[node].running.as_ref();
+            running.is_none_or(|running| running.replica().stream_bytes_missing() == Some(0))
+                && (running.is_none() || end(world, node) >= to)
+        })
+    })?;
+    for node in 0..world.nodes.len() {
+        if world.nodes[node].running.is_some() {
+            assert_eq!(read(world, node, 0)?, Ok(to), "node {node}");
+        }
+    }
+    Ok(())
+}
+
+fn log_start(world: &World, node: usize) -> u64 {
+    let running = world.nodes[node].running.as_ref().expect("it runs");
+    running.replica().log().start().0
+}
+
+/// G10 Everybody is killed again and again while a client writes, on a disk that tears and loses what was not
+/// flushed: it goes on where the decided bytes end, and nothing that was acknowledged is lost ([disk-5]).
+#[test]
+fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
+    for seed in 0..6 {
+        let (mut world, leader) = world(seed)?;
+        let client = world.streamer(leader);
+        let mut acknowledged = 0;
+        for round in 0..6 {
+            let how = if round == 0 {
+                How::Create
+            } else {
+                How::Continue
+            };
+            let at = open(&mut world, client, (leader + round) % 3, how)?;
+            assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
+            write(&mut world, client, 20_000)?;
+            world.give_streams(client, 150_000);
+            world.run_for(seed * 400 + 200)?;
+            acknowledged = durable(&world, client).expect("nobody else writes");
+            world.inflict(Fault::CrashAll);
+            world.wait_for_leader()?;
+        }
+        let at = open(&mut world, client, leader, How::Continue)?;
+        assert!(at >= acknowledged);
+        assert_eq!(finish(&mut world, client)?, at);
+        check_all(&mut world, at)?;
+    }
+    Ok(())
+}
+
+/// Whole units are written once: records say where they are, so the log hardly grows, and everybody's crash at any
+/// moment leaves what was acknowledged ([disk-5], [value-3]).
+#[test]
+fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
+    for seed in 0..8 {
+        let (mut world, leader) = world(40 + seed)?;
+        let owner = (leader + seed as usize) % 3;
+        let client = world.streamer(owner);
+        open(&mut world, client, owner, How::Create)?;
+        write(&mut world, client, 10_000)?;
+        let before: Vec<Counters> = (0..3).map(|node| counters(&world, node)).collect();
+        for _ in 0..5 {
+            world.give_streams(client, 200_000);
+            world.run_for(20_000 + seed * 700)?;
+        }
+        world.run_until("much is durable", |world| {
+            durable(world, client).is_some_and(|to| to > 700_000)
+        })?;
+        for (node, before) in before.iter().enumerate() {
+            let now = counters(&world, node);
+            let placed = now.stream_bytes_placed - before.stream_bytes_placed;
+            let recorded = now.stream_bytes_recorded - before.stream_bytes_recorded;
+            assert!(placed > 4 * recorded, "node {node}: {placed}, {recorded}");
+        }
+        let acknowledged = durable(&world, client).expect("nobody else writes");
+        world.inflict(Fault::CrashAll);
+        world.wait_for_leader()?;
+        let at = open(&mut world, client, leader, How::Continue)?;
+        assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
+        assert_eq!(finish(&mut world, client)?, at);
+        check_all(&mut world, at)?;
+    }
+    Ok(())
+}
+
+/// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with the table,
+/// from the checkpoint of the store, and from the log behind both ([trim-2]).
+#[test]
+fn bytes_outlive_the_log_and_a_restart() -> Outcome {
+    let (mut world, leader) = world(9)?;
+    let client = world.streamer(leader);
+    open(&mut world, client, leader, How::Create)?;
+    for _ in 0..40 {
+        write(&mut world, client, 50_000)?;
+    }
+    world.run_for(500_000)?;
+    for node in 0..3 {
+        let start = log_start(&world, node);
+        assert!(start > 1_000_000, "node {node} has its log from {start} on");
+    }
+    let written = durable(&world, client).expect("nobody else writes");
+    let starts: Vec<u64> = (0..3).map(|node| log_start(&world, node)).collect();
+    assert!(written < 3_000_000, "{starts:?} of {written}");
+    world.inflict(Fault::CrashAll);
+    world.wait_for_leader()?;
+    check_all(&mut world, written)?;
+    let at = open(&mut world, client, (leader + 1) % 3, How::Continue)?;
+    assert_eq!(at, written);
+    write(&mut world, client, 50_000)?;
+    finish(&mut world, client)?;
+    check_all(&mut world, written + 50_000)
+}
+
+/// G11 A follower is away while the others trim: it gets a snapshot with the table and none of the bytes, which
+/// it fetches by position; until they are here it holds nothing for others ([snap-5], [catch-1]).
+#[test]
+fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
+    let (mut world, leader) = world(11)?;
+    let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let client = world.streamer(leader);
+    open(&mut world, client, leader, How::Create)?;
+    write(&mut world, client, 10_000)?;
+    world.isolate(late, true);
+    while log_start(&world, leader) < 300_000 || log_start(&world, other) < 300_000 {
+        write(&mut world, client, 100_000)?;
+    }
+    let written = durable(&world, client).expect("nobody else writes");
+    world.isolate(late, false);
+    world.run_until("it has the table", |world| end(world, late) >= written)?;
+    assert_eq!(counters(&world, late).snapshots_installed, 1);
+    let running = world.nodes[late].running.as_ref().expect("it runs");
+    assert_ne!(
+        running.replica().stream_bytes_missing(),
+        Some(0),
+        "it has none of the bytes yet"
+    );
+    // What it does not have, it says that it has not.
+    let reader = world.streamer(late);
+    let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
+    assert!(
+        matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))),
+        "{asked:?}"
+    );
+    check_all(&mut world, written)?;
+    // Now it counts: with it and without the other the stream goes on.
+    world.kill_now(other);
+    write(&mut world, client, 70_000)?;
+    world.start_now(other);
+    finish(&mut world, client)?;
+    check_all(&mut world, written + 70_000)
+}
+
+/// G11 G24 Positions that were trimmed are an error on every node, also where they arrive by a snapshot.
+#[test]
+fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
+    let (mut world, leader) = world(24)?;
+    let late = (leader + 1) % 3;
+    let client = world.streamer(leader);
+    open(&mut world, client, leader, How::Create)?;
+    write(&mut world, client, 100_000)?;
+    world.isolate(late, true);
+    write(&mut world, client, 100_000)?;
+    let trimmed = world.ask_streams(client, Ask::Trim(name(), 150_001))?;
+    assert!(matches!(
+        trimmed,
+        Some(Heard::Done(_, Done::Trimmed { start: 150_001 }))
+    ));
+    while log_start(&world, leader) < 300_000 {
+        write(&mut world, client, 100_000)?;
+    }
+    world.isolate(late, false);
+    let written = finish(&mut world, client)?;
+    world.run_until("it has every byte", |world| {
+        let running = world.nodes[late].running.as_ref().expect("it runs");
+        end(world, late) == written && running.replica().stream_bytes_missing() == Some(0)
+    })?;
+    for node in 0..3 {
+        let gone = Nowhere::Trimmed { start: 150_001 };
+        assert_eq!(read(&mut world, node, 150_000)?, Err(gone), "node {node}");
+        assert_eq!(read(&mut world, node, 150_001)?, Ok(written), "node {node}");
+    }
+    Ok(())
+}
+
+/// G12 All three machines are replaced, and leadership is handed to and fro, while a client writes through one
+/// that stays: its piece does not end, and it hears of nothing ([stream-3]).
+#[test]
+fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
+    for seed in 0..3 {
+        let mut world = World::elected(settings(seed, 2))?;
+        let leader = world.wait_for_leader()?;
+        let owner = (leader + 1) % 3;
+        let client = world.streamer(owner);
+        open(&mut world, client, owner, How::Create)?;
+        let piece = world.streamers[client].piece.expect("just opened").stream;
+        write(&mut world, client, 10_000)?;
+        let olds = (0..3).filter(|node| *node != owner);
+        for (new, old) in (3..5).zip(olds) {
+            let through = world.wait_for_leader()?;
+            let join = GroupAsk::Join {
+                nonce: new as u64 + 1,
+                node: None,
+                peer: format!("n{}:1", new + 1),
+                role: As::Learner,
+            };
+            assert_eq!(world.ask_group(through, join)?, Ok(Answer::Node(id(new))));
+            let plan = GroupAsk::Replace {
+                old: id(old),
+                new: id(new),
+            };
+            let mut begun = false;
+            for _ in 0..200 {
+                world.give_streams(client, 5_000);
+                world.run_for(10_000)?;
+                let now = world.wait_for_leader()?;
+                begun = begun || world.ask_group(now, plan.clone())?.is_ok();
+                if begun && world.has_no_plan() {
+                    break;
+                }
+            }
+            assert!(begun && world.has_no_plan(), "seed {seed}: {plan:?}");
+            let now = world.wait_for_leader()?;
+            world.transfer_now(now, if now == owner { new } else { owner });
+            world.give_streams(client, 60_000);
+        }
+        let given = world.streamers[client].piece.expect("it goes on");
+        assert_eq!(given.stream, piece, "seed {seed}: it is the same piece");
+        assert_eq!(finish(&mut world, client)?, given.given, "seed {seed}");
+        for node in [owner, 3, 4] {
+            world.run_until("it has every byte", |world| {
+                let running = world.nodes[node].running.as_ref().expect("it runs");
+                end(world, node) == given.given
+                    && running.replica().stream_bytes_missing() == Some(0)
+            })?;
+            assert_eq!(read(&mut world, node, 0)?, Ok(given.given), "seed {seed}");
+        }
+    }
+    Ok(())
+}
+
+/// G12 The leader dies in the midst of a piece of another node: the next one proposes what was inherited, and
+/// goes on with the same piece exactly behind that ([p1-6], [stream-3]).
+#[test]
+fn piece_goes_on_at_the_next_leader() -> Outcome {
+    for seed in 0..8 {
+        let (mut world, leader) = world(100 + seed)?;
+        let owner = (leader + 1) % 3;
+        let client = world.streamer(owner);
+        open(&mut world, client, owner, How::Create)?;
+        write(&mut world, client, 10_000)?;
+        let piece = world.streamers[client].piece.expect("open").stream;
+        for part in 0..20 {
+            world.give_streams(client, 10_000 + part);
+            world.run_for(100 + seed * 20)?;
+        }
+        world.kill_now(leader);
+        world.give_streams(client, 100_000);
+        world.wait_for_leader()?;
+        let given = world.streamers[client].piece.expect("it goes on");
+        assert_eq!(given.stream, piece);
+        assert_eq!(finish(&mut world, client)?, given.given, "seed {seed}");
+        world.start_now(leader);
+        world.run_until("it is back", World::is_level)?;
+        check_all(&mut world, given.given)?;
+    }
+    Ok(())
+}
+
+/// G13 Nothing passes from the owner to the leader for a while, in the midst of a piece: it is sent again, and
+/// nobody holds more than its window ([stream-8]).
+#[test]
+fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
+    let (mut world, leader) = world(13)?;
+    let owner = (leader + 1) % 3;
+    let client = world.streamer(owner);
+    open(&mut world, client, owner, How::Create)?;
+    write(&mut world, client, 10_000)?;
+    for _ in 0..5 {
+        world.block_now(owner, leader, true);
+        world.give_streams(client, 100_000);
+        world.run_for(30_000)?;
+        world.break_now(owner, leader);
+        world.block_now(owner, leader, false);
+        let given = world.streamers[client].piece.expect("open").given;
+        world.run_until("what was given is durable", |world| {
+            durable(world, client) == Some(given)
+        })?;
+    }
+    let at = finish(&mut world, client)?;
+    assert_eq!(at, 510_000);
+    check_all(&mut world, at)
+}
+
+/// [stream-10] Two writers that both believe they own the name: the second took over while nothing passed to the
+/// first's node, which goes on giving. Nothing of that is kept, and it is told when it hears of anything again.
+#[test]
+fn first_of_two_owners_is_fenced() -> Outcome {
+    for seed in 0..5 {
+        let (mut world, leader) = world(200 + seed)?;
+        let (old, new) = ((leader + 1) % 3, leader);
+        let first = world.streamer(old);
+        open(&mut world, first, old, How::Create)?;
+        write(&mut world, first, 30_000)?;
+        world.give_streams(first, 50_000);
+        world.run_for(seed * 300)?;
+        world.isolate(old, true);
+        let second = world.streamer(new);
+        let someone = world.streamers[second].writer();
+        let mut denied = refused(&mut world, second, new, How::Append, someone);
+        assert_eq!(denied, Denied::InUse);
+        let fence = open(&mut world, second, new, How::Takeover)?;
+        assert!((30_000..=80_000).contains(&fence), "seed {seed}: {fence}");
+        write(&mut world, second, 40_000)?;
+        world.give_streams(first, 100_000);
+        world.run_for(1_000_000)?;
+        let told = durable(&world, first);
+        assert!(told <= Some(fence), "seed {seed}: {told:?} beyond {fence}");
+        world.isolate(old, false);
+        world.run_until("it is told", |world| durable(world, first).is_none())?;
+        let writer = world.streamers[first].writer();
+        denied = refused(&mut world, first, new, How::Continue, writer);
+        assert_eq!(denied, Denied::Fenced);
+        assert_eq!(finish(&mut world, second)?, fence + 40_000);
+        check_all(&mut world, fence + 40_000)?;
+    }
+    Ok(())
+}
+
+/// [stream-5], [stream-10] The answer to the opening is lost with the connection: whoever comes back gets another
+/// piece, and no position is bound to two bytes.
+#[test]
+fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
+    let (mut world, leader) = world(300)?;
+    let owner = (leader + 1) % 3;
+    let client = world.streamer(owner);
+    let writer = world.streamers[client].writer();
+    let mut pieces = Vec::new();
+    for _ in 0..3 {
+        world.tell_streams(client, Ask::Open(name(), How::Create, writer));
+        world.run_for(400)?;
+        let at = open(&mut world, client, owner, How::Create)?;
+        let piece = world.streamers[client].piece.expect("open");
+        assert!(!pieces.contains(&piece.stream), "{piece:?} of {pieces:?}");
+        pieces.push(piece.stream);
+        assert_eq!(at, 1000 * (pieces.len() as u64 - 1));
+        write(&mut world, client, 1000)?;
+    }
+    assert_eq!(finish(&mut world, client)?, 3000);
+    check_all(&mut world, 3000)
+}
+
+/// [stream-6] The owner is gone for good: the leader closes its piece at the exact position, and others append.
+#[test]
+fn stream_of_a_lost_owner_is_free_again() -> Outcome {
+    let (mut world, leader) = world(400)?;
+    let owner = (leader + 1) % 3;
+    let client = world.streamer(owner);
+    open(&mut world, client, owner, How::Create)?;
+    write(&mut world, client, 30_000)?;
+    world.give_streams(client, 100_000);
+    world.run_for(1_500)?;
+    let acknowledged = durable(&world, client).expect("open");
+    world.kill_now(owner);
+    world.run_until("its piece is closed", |world| {
+        let running = world.nodes[leader].running.as_ref().expect("it runs");
+        let info = running.replica().streams().info(&name());
+        info.is_some_and(|info| info.writing.is_none())
+    })?;
+    let second = world.streamer(leader);
+    let at = open(&mut world, second, leader, How::Append)?;
+    assert!((acknowledged..=130_000).contains(&at));
+    write(&mut world, second, 10_000)?;
+    world.start_now(owner);
+    assert_eq!(finish(&mut world, second)?, at + 10_000);
+    check_all(&mut world, at + 10_000)
+}
+
+/// [disk-8] Blocks of the store rot: they are not given out, and fetched from another node.
+#[test]
+fn bytes_that_rotted_come_from_another_node() -> Outcome {
+    let (mut world, leader) = world(500)?;
+    let client = world.streamer(leader);
+    open(&mut world, client, leader, How::Create)?;
+    write(&mut world, client, 200_000)?;
+    finish(&mut world, client)?;
+    check_all(&mut world, 200_000)?;
+    let late = (leader + 1) % 3;
+    let blocks = world.nodes[late].disk.written_blocks();
+    let stream = |file: quorate_log::disk::FileId| file.family == quorate_log::disk::Family::Stream;
+    let blocks: Vec<_> = blocks.into_iter().filter(|at| stream(at.file)).collect();
+    assert!(blocks.len() > 20, "{} blocks", blocks.len());
+    for at in &blocks {
+        assert!(world.nodes[late].disk.rot(*at, 77));
+    }
+    check_all(&mut world, 200_000)?;
+    Ok(())
+}
+
+/// G9 G10 A node alone is killed at many moments of its snapshots and checkpoints, and has every byte each time:
+/// what is behind the checkpoint of the store is in the log, also below its snapshot ([trim-2], [disk-5]).
+#[test]
+fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
+    let mut settings = settings(90, 0);
+    settings.nodes = 1;
+    settings.disk_us = (50, 3000);
+    let mut world = World::elected(settings)?;
+    let client = world.streamer(0);
+    let mut end = open(&mut world, client, 0, How::Create)?;
+    for moment in 0..60 {
+        write(&mut world, client, 40_000)?;
+        world.give_streams(client, 30_000);
+        world.run_for(moment * 101)?;
+        let acknowledged = durable(&world, client).expect("nobody else writes");
+        assert!(acknowledged >= end + 40_000);
+        world.kill_now(0);
+        world.start_now(0);
+        world.wait_for_leader()?;
+        end = open(&mut world, client, 0, How::Continue)?;
+        assert!(end >= acknowledged, "{moment}: {end} of {acknowledged}");
+        check_all(&mut world, end)?;
+    }
+    let snapshots = world.counts.snapshots;
+    assert!(snapshots > 10, "{snapshots} snapshots");
+    assert!(log_start(&world, 0) > 1_000_000);
+    Ok(())
+}

@@ -1,0 +1,494 @@
+//! What goes in comes out; what was damaged on the way does not.
+
+use crate::common::{KINDS, Random, bytes_of};
+use quorate_core::{
+    ballot::{Ballot, Era},
+    message::{Extent, Message, Phase1b},
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::{BatchName, StreamName, Value},
+};
+use quorate_wire::{
+    BODY_BYTES_MAX, DatagramChannel, Datagrams, Decoded, Frame, Hello, Malformed, RefusalCode,
+    Unencodable, body_check, checksum, decode, decode_parts, encode, encode_parts, encoded_len,
+    frame::{SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX},
+    header::{HEADER_BYTES, proposed_to},
+};
+
+const ROUNDS: u64 = 200;
+
+/// Runs `each` over frames of all kinds.
+fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
+    for seed in 0..ROUNDS {
+        for kind in 0..KINDS {
+            let mut random = Random::new(seed << 8 | kind);
+            let payload = random.payload();
+            let (from, frame) = random.frame(kind, &payload);
+            each(&mut random, from, &frame);
+        }
+    }
+}
+
+/// A node that knows nothing of byte streams, and one that serves none, say nothing of them.
+#[test]
+fn a_hello_without_a_word_about_streams_is_understood() {
+    let mut random = Random::new(1);
+    let (from, frame) = random.frame(0, b"");
+    let Frame::Hello(hello) = frame else {
+        panic!("{frame:?}");
+    };
+    let with = bytes_of(from, &frame);
+    let silent = Frame::Hello(Hello {
+        stream: "",
+        ..hello
+    });
+    let without = bytes_of(from, &silent);
+    assert_eq!(with.len() - without.len(), 2 + hello.stream.len());
+    let body = &without[HEADER_BYTES..];
+    let texts = 2 + hello.client.len() + 2 + hello.admin.len();
+    assert_eq!(body.len(), 28 + texts, "it ends behind the admin address");
+    let decoded = decode(&without, BODY_BYTES_MAX);
+    assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
+}
+
+/// What names channels is bounded, and has one form.
+#[test]
+fn what_is_said_of_datagrams_is_looked_at_closely() {
+    let channel = |channel| DatagramChannel {
+        channel,
+        to_one: true,
+        next: 9,
+    };
+    let said = |count: u8| {
+        Frame::Datagrams(Datagrams {
+            boot: 3,
+            address: "h:1",
+            key: 255,
+            channels: (0..count).map(channel).collect(),
+        })
+    };
+    let bytes = bytes_of(Member::first(1), &said(16));
+    assert!(
+        matches!(decode(&bytes, BODY_BYTES_MAX), Ok(Decoded::Frame { frame, .. }) if frame == said(16))
+    );
+    let too_many = encode(Member::first(1), &said(17), &mut Vec::new());
+    assert_eq!(too_many, Err(Unencodable::TooLong));
+    let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut body = bytes_of(Member::first(1), &said(1))[HEADER_BYTES..].to_vec();
+        change(&mut body);
+        let mut header: [u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().unwrap();
+        header[12..16].copy_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+        header[16..20].copy_from_slice(&checksum(&body).to_le_bytes());
+        let check = crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..]);
+        header[8..12].copy_from_slice(&check.to_le_bytes());
+        decode(&[&header[..], &body].concat(), BODY_BYTES_MAX).is_err()
+    };
+    assert!(!refused(&|_| {}), "as it was sent");
+    assert!(refused(&|body| body[6] = 2), "neither one nor all");
+    assert!(refused(&|body| body[7] = 1), "what is not used is zero");
+    assert!(
+        refused(&|body| body.truncate(body.len() - 1)),
+        "a channel without its end"
+    );
+    assert!(refused(&|body| body.extend([0; 16 * 16])), "seventeen");
+    assert!(refused(&|body| body[0] = 200), "a text beyond the end");
+}
+
+#[test]
+fn a_proposals_header_says_how_far_it_goes() {
+    frames(|_, from, frame| {
+        let bytes = bytes_of(from, frame);
+        assert_eq!(proposed_to(&bytes[..HEADER_BYTES - 1]), None, "cut off");
+        let expected = match frame {
+            Frame::Protocol {
+                message: Message::Phase2a(proposal),
+                ..
+            } => Some(proposal.range.to),
+            _ => None,
+        };
+        assert_eq!(proposed_to(&bytes), expected);
+    });
+}
+
+#[test]
+fn every_frame_comes_back_as_it_was_sent() {
+    frames(|_, from, frame| {
+        let mut bytes = vec![7; 3];
+        encode(from, frame, &mut bytes).unwrap();
+        assert_eq!(bytes.len(), 3 + encoded_len(frame));
+        bytes.extend([9; 5]); // what follows is not touched
+        let used = encoded_len(frame);
+        let expected = Decoded::Frame {
+            from,
+            frame: frame.clone(),
+            used,
+        };
+        assert_eq!(decode(&bytes[3..], BODY_BYTES_MAX), Ok(expected));
+    });
+}
+
+/// A plane may send and receive header and body by different ways.
+#[test]
+fn a_frame_in_two_parts_is_the_same_frame() {
+    frames(|_, from, frame| {
+        let bytes = bytes_of(from, frame);
+        let parts = encode_parts(from, frame).unwrap();
+        assert_eq!(parts.bytes(), bytes.len());
+        assert_eq!([&parts.header[..], &parts.body[..]].concat(), bytes);
+        assert_eq!(body_check(&parts.header), checksum(&parts.body));
+        let decoded = decode_parts(&parts.header, &parts.body, BODY_BYTES_MAX);
+        assert_eq!(decoded, Ok((from, frame.clone())));
+        if let Some((last, less)) = parts.body.split_last() {
+            let short = decode_parts(&parts.header, less, BODY_BYTES_MAX);
+            assert_eq!(short, Err(Malformed::Field("body_length")));
+            let other = [less, &[last ^ 1]].concat();
+            let damaged = decode_parts(&parts.header, &other, BODY_BYTES_MAX);
+            assert_eq!(damaged, Err(Malformed::BodyCheck));
+            let bound = parts.body.len() - 1;
+            let long = decode_parts(&parts.header, &parts.body, bound);
+            assert!(matches!(long, Err(Malformed::TooLong { .. })));
+        }
+    });
+}
+
+#[test]
+fn a_frame_cut_anywhere_asks_for_more_and_never_for_too_much() {
+    frames(|random, from, frame| {
+        let bytes = bytes_of(from, frame);
+        for cut in (0..bytes.len()).step_by(1 + usize::try_from(random.below(7)).unwrap()) {
+            match decode(&bytes[..cut], BODY_BYTES_MAX) {
+                Ok(Decoded::NeedMore(more)) => {
+                    assert!(
+                        more >= 1 && cut + more <= bytes.len(),
+                        "cut {cut}, more {more}"
+                    );
+                }
+                other => panic!("cut {cut}: {other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn every_single_bit_flip_is_caught() {
+    for kind in 0..KINDS {
+        let mut random = Random::new(kind);
+        let (from, frame) = random.frame(kind, b"some bytes");
+        let mut bytes = bytes_of(from, &frame);
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            // Not even `NeedMore`: a damaged length does not make a receiver wait.
+            assert!(
+                decode(&bytes, BODY_BYTES_MAX).is_err(),
+                "kind {kind}, bit {bit}"
+            );
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// Damage under valid checksums: what a buggy or hostile peer could send. Whatever is taken must
+/// be a frame that this side could have sent, too.
+#[test]
+fn mutations_with_valid_checksums_never_panic_and_never_yield_a_frame_that_cannot_be_sent() {
+    let mut taken = 0;
+    frames(|random, from, frame| {
+        let whole = bytes_of(from, frame);
+        for _ in 0..8 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random.below(3) {
+                let at = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+                bytes[at] = u8::try_from(random.word() & 255).unwrap();
+            }
+            if random.below(4) == 0 {
+                bytes.truncate(bytes.len() - usize::try_from(random.below(60)).unwrap());
+                let length = u32::try_from(bytes.len().saturating_sub(HEADER_BYTES)).unwrap();
+                bytes[12..16].copy_from_slice(&length.to_le_bytes());
+            }
+            seal(&mut bytes);
+            if let Ok(Decoded::Frame { from, frame, .. }) = decode(&bytes, BODY_BYTES_MAX) {
+                taken += 1;
+                let again = bytes_of(from, &frame);
+                let expected = Decoded::Frame {
+                    from,
+                    frame,
+                    used: again.len(),
+                };
+                assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
+            }
+        }
+    });
+    assert!(
+        taken > 1000,
+        "the mutations are too wild to test anything: {taken}"
+    );
+}
+
+#[test]
+fn noise_never_panics() {
+    let mut random = Random::new(1);
+    for _ in 0..20_000 {
+        let mut noise = random.payload();
+        noise.extend(random.payload());
+        let _ = decode(&noise, BODY_BYTES_MAX);
+        if noise.len() >= HEADER_BYTES {
+            noise[..4].copy_from_slice(b"QRTE");
+            noise[4] = 1;
+            seal(&mut noise);
+            let _ = decode(&noise, BODY_BYTES_MAX);
+        }
+    }
+}
+
+/// Makes both checksums right again.
+fn seal(bytes: &mut [u8]) {
+    if bytes.len() < HEADER_BYTES {
+        return;
+    }
+    let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    if let Some(body) = bytes[HEADER_BYTES..].get(..length) {
+        let check = checksum(body);
+        bytes[16..20].copy_from_slice(&check.to_le_bytes());
+    }
+    let covered: Vec<u8> = [&bytes[..8], &bytes[12..HEADER_BYTES]].concat();
+    bytes[8..12].copy_from_slice(&checksum(&covered).to_le_bytes());
+}
+
+#[test]
+fn a_stranger_is_recognised_by_the_first_wrong_byte() {
+    assert_eq!(decode(b"G", 0), Err(Malformed::Magic));
+    assert_eq!(decode(b"QRTX", 0), Err(Malformed::Magic));
+    assert_eq!(decode(b"QR", 0), Ok(Decoded::NeedMore(HEADER_BYTES - 2)));
+}
+
+#[test]
+fn another_format_is_told_by_its_number() {
+    let frame = Frame::Protocol {
+        message: Message::ReadRequest { id: 1 },
+        bytes: None,
+    };
+    let mut bytes = bytes_of(Member::first(1), &frame);
+    bytes[4] = 2;
+    assert_eq!(decode(&bytes, 0), Err(Malformed::Format(2)));
+}
+
+#[test]
+fn a_body_above_the_bound_is_refused_before_it_arrives() {
+    let frame = Frame::Refused(RefusalCode::Version, "too new");
+    let bytes = bytes_of(Member::first(1), &frame);
+    let refused = decode(&bytes[..HEADER_BYTES], 6);
+    assert_eq!(refused, Err(Malformed::TooLong { length: 7, max: 6 }));
+}
+
+/// [value-2] A name never travels with other bytes than its own.
+#[test]
+fn bytes_that_are_not_those_of_the_name_are_refused_on_both_sides() {
+    let name = BatchName {
+        length: 4,
+        checksum: checksum(b"abcd"),
+        ..BatchName::default()
+    };
+    let value = Value::Batch(name);
+    let mut out = Vec::new();
+    let short = Frame::Forward {
+        value,
+        bytes: b"abc",
+    };
+    assert_eq!(
+        encode(Member::first(1), &short, &mut out),
+        Err(Unencodable::NotItsBytes)
+    );
+    assert!(out.is_empty());
+
+    // Other bytes of the same length leave here, for checking them again costs a pass per peer;
+    // the receiver sees the difference.
+    let other = bytes_of(
+        Member::first(1),
+        &Frame::Forward {
+            value,
+            bytes: b"abce",
+        },
+    );
+    assert_eq!(decode(&other, BODY_BYTES_MAX), Err(Malformed::BodyCheck));
+
+    // And when the body's checksum was made right for the other bytes:
+    let mut sealed = other;
+    seal(&mut sealed);
+    assert_eq!(
+        decode(&sealed, BODY_BYTES_MAX),
+        Err(Malformed::Field("bytes"))
+    );
+}
+
+#[test]
+fn values_without_bytes_carry_none() {
+    let mut out = Vec::new();
+    let value = Value::NoOp;
+    for frame in [
+        Frame::Forward { value, bytes: b"x" },
+        Frame::FetchReply {
+            value,
+            bytes: Some(b""),
+        },
+        Frame::Protocol {
+            message: Message::ReadRequest { id: 1 },
+            bytes: Some(b"x"),
+        },
+    ] {
+        let refused = encode(Member::first(1), &frame, &mut out);
+        assert_eq!(refused, Err(Unencodable::NotItsBytes), "{frame:?}");
+    }
+}
+
+#[test]
+fn a_frame_that_no_receiver_would_take_is_not_sent() {
+    let bytes = vec![0; BODY_BYTES_MAX + 1];
+    let name = BatchName {
+        length: u32::try_from(bytes.len()).unwrap(),
+        ..BatchName::default()
+    };
+    let mut out = Vec::new();
+    let frame = Frame::Forward {
+        value: Value::Batch(name),
+        bytes: &bytes,
+    };
+    assert_eq!(
+        encode(Member::first(1), &frame, &mut out),
+        Err(Unencodable::TooLong)
+    );
+    let reason = "x".repeat(2000);
+    let frame = Frame::Refused(RefusalCode::Version, &reason);
+    assert_eq!(
+        encode(Member::first(1), &frame, &mut out),
+        Err(Unencodable::TooLong)
+    );
+    assert!(out.is_empty());
+}
+
+/// [p1-3] Extents in another order, or over each other, would let a candidate miss a vote.
+#[test]
+fn extents_out_of_order_are_refused() {
+    let extent = |from, to| Extent {
+        range: SlotRange::new(Slot(from), Slot(to)),
+        ballot: Ballot {
+            era: Era(0),
+            round: 1,
+            node: NodeId(1),
+        },
+        value: Value::NoOp,
+        class: Class::Durable,
+    };
+    let promise = |extents| Frame::Protocol {
+        message: Message::Phase1b(Phase1b {
+            ballot: Ballot::ZERO,
+            from: Slot(1),
+            floor: Slot(1),
+            log_start: Slot(1),
+            decided_to: Slot(1),
+            extents,
+        }),
+        bytes: None,
+    };
+    let read = |extents| decode(&bytes_of(Member::first(1), &promise(extents)), 1000).map(drop);
+    assert_eq!(read(vec![extent(1, 3), extent(3, 4)]), Ok(()));
+    assert_eq!(
+        read(vec![extent(3, 4), extent(1, 3)]),
+        Err(Malformed::Field("extents"))
+    );
+    assert_eq!(
+        read(vec![extent(1, 3), extent(2, 4)]),
+        Err(Malformed::Field("extents"))
+    );
+    assert_eq!(read(vec![extent(2, 2)]), Err(Malformed::Field("range")));
+    assert_eq!(read(vec![extent(0, 2)]), Err(Malformed::Field("range")));
+}
+
+/// A piece of a snapshot is bounded before anybody makes room for it, and lies within what a number of
+/// 64 bits can say.
+#[test]
+fn a_piece_of_a_snapshot_is_bounded() {
+    let bytes = vec![7; SNAPSHOT_PIECE_BYTES_MAX + 1];
+    let piece = |offset, bytes| Frame::SnapshotPiece {
+        at: Slot(9),
+        digest: 1 << 100,
+        offset,
+        bytes,
+    };
+    let from = Member::first(1);
+    let mut out = Vec::new();
+    let refused = encode(from, &piece(0, &bytes), &mut out);
+    assert_eq!((refused, out.len()), (Err(Unencodable::TooLong), 0));
+    let whole = bytes_of(from, &piece(0, &bytes[1..]));
+    assert!(decode(&whole, BODY_BYTES_MAX).is_ok());
+    // One byte more, by somebody who does not ask the encoder.
+    let mut longer = whole[..HEADER_BYTES].to_vec();
+    let length = u32::try_from(bytes.len()).expect("a small number");
+    longer[12..16].copy_from_slice(&length.to_le_bytes());
+    longer[16..20].copy_from_slice(&checksum(&bytes).to_le_bytes());
+    let sealed = [&longer[..8], &longer[12..]].concat();
+    longer[8..12].copy_from_slice(&checksum(&sealed).to_le_bytes());
+    longer.extend_from_slice(&bytes);
+    assert_eq!(
+        decode(&longer, BODY_BYTES_MAX),
+        Err(Malformed::Field("body_length"))
+    );
+    let beyond = bytes_of(from, &piece(u64::MAX - 2, &bytes[..3]));
+    assert_eq!(
+        decode(&beyond, BODY_BYTES_MAX),
+        Err(Malformed::Field("offset"))
+    );
+}
+
+/// A piece of a stream is bounded, is never empty, and its last position is a number of 64 bits.
+#[test]
+fn a_piece_of_a_stream_is_bounded() {
+    let bytes = vec![7; STREAM_PIECE_BYTES_MAX + 1];
+    let piece = |position, bytes| Frame::StreamBytes {
+        stream: StreamName::default(),
+        position,
+        bytes,
+    };
+    let from = Member::first(1);
+    let refused = encode(from, &piece(0, &bytes), &mut Vec::new());
+    assert_eq!(refused, Err(Unencodable::TooLong));
+    let read = |frame| decode(&bytes_of(from, &frame), BODY_BYTES_MAX).map(drop);
+    assert_eq!(read(piece(0, &bytes[1..])), Ok(()));
+    assert_eq!(read(piece(0, b"")), Err(Malformed::Field("body_length")));
+    assert_eq!(read(piece(u64::MAX - 3, b"abc")), Ok(()));
+    let beyond = read(piece(u64::MAX - 2, b"abc"));
+    assert_eq!(beyond, Err(Malformed::Field("position")));
+}
+
+#[test]
+fn a_value_of_one_slot_never_covers_two() {
+    let value = Value::AllocateNode { nonce: 1 };
+    let range = SlotRange::new(Slot(1), Slot(3));
+    let frame = Frame::Protocol {
+        message: Message::Learn { range, value },
+        bytes: None,
+    };
+    let bytes = bytes_of(Member::first(1), &frame);
+    assert_eq!(decode(&bytes, 0), Err(Malformed::Field("range")));
+}
+
+#[test]
+fn texts_are_bounded_and_must_be_utf8() {
+    let mut random = Random::new(1);
+    let (from, hello) = random.frame(0, b"");
+    let whole = bytes_of(from, &hello);
+    let with_text = |text: &[u8]| {
+        let mut bytes = whole[..HEADER_BYTES + 28].to_vec();
+        let length = u16::try_from(text.len()).unwrap();
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(text);
+        bytes.extend([0, 0]);
+        let length = u32::try_from(bytes.len() - HEADER_BYTES).unwrap();
+        bytes[12..16].copy_from_slice(&length.to_le_bytes());
+        seal(&mut bytes);
+        decode(&bytes, BODY_BYTES_MAX).map(drop)
+    };
+    assert_eq!(with_text(&[b'x'; 1024]), Ok(()));
+    assert_eq!(with_text(&[b'x'; 1025]), Err(Malformed::Field("text")));
+    assert_eq!(with_text(&[0xff]), Err(Malformed::Field("text")));
+}

@@ -1,0 +1,12 @@
+//! The tests of `quorate-wire` that stand outside of it: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod common;
+mod decode;
+mod documented;
+#[path = "../../../../../fuzz/driver.rs"]
+mod driver;
+mod fuzz;
+mod streams;
+mod vectors;

@@ -1,0 +1,389 @@
+//! The protocol of streams' clients: golden bytes, bounds, hostile bytes.
+//!
+//! `REWRITE=1 cargo test -p quorate-wire` writes the golden bytes and the corpus again; the difference is
+//! the review. A changed line is a changed protocol: it needs a new version.
+
+mod check;
+
+use std::{fmt::Write as _, fs, path::PathBuf};
+
+use crate::driver::{self, Seed};
+use quorate_core::{node_id::NodeId, value::StreamName};
+use quorate_wire::streams::{
+    Answer, Ask, BODY_BYTES_MAX, BYTES_MAX, Code, Found, HEAD_BYTES, How, Info, Keep, Malformed,
+    NAME_BYTES_MAX, PASSWORD_BYTES_MAX, Password, SMALL_BYTES_MAX, TEXT_BYTES_MAX, VERSION,
+    decode_answer, decode_ask, head,
+};
+
+const ASKS: [Ask<'static>; 17] = [
+    Ask::Hello { version: VERSION },
+    open(How::Create),
+    open(How::Append),
+    open(How::Takeover),
+    open(How::Continue),
+    Ask::Data(b"bytes of a stream"),
+    Ask::Data(b""),
+    Ask::Close { finish: true },
+    Ask::Stat { name: "backup/1" },
+    Ask::List { after: "" },
+    Ask::List { after: "backup/1" },
+    Ask::Trim {
+        before: 4096,
+        name: "backup/1",
+    },
+    Ask::Remove { name: "backup/1" },
+    Ask::Read {
+        from: 17,
+        to: u64::MAX,
+        follow: true,
+        name: "backup/1",
+    },
+    Ask::Retain {
+        keep: Keep {
+            bytes: Some(1 << 30),
+            age_ms: Some(604_800_000),
+        },
+        name: "backup/1",
+    },
+    Ask::Retain {
+        keep: Keep {
+            bytes: None,
+            age_ms: None,
+        },
+        name: "backup/1",
+    },
+    Ask::Login {
+        name: "web",
+        password: Password(b"sesame"),
+    },
+];
+
+const fn open(how: How) -> Ask<'static> {
+    Ask::Open {
+        how,
+        writer: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
+        name: "backup/1",
+    }
+}
+
+const ANSWERS: [Answer<'static>; 14] = [
+    Answer::Welcome {
+        version: VERSION,
+        node: NodeId(2),
+        leader: "127.0.0.1:7453",
+    },
+    Answer::Welcome {
+        version: VERSION,
+        node: NodeId(1),
+        leader: "",
+    },
+    Answer::Opened { position: 17 },
+    Answer::Durable { position: 1 << 40 },
+    Answer::Closed { position: 17 },
+    Answer::Ended {
+        position: u64::MAX - 1,
+    },
+    Answer::Info(Info {
+        id: 300,
+        finished: false,
+        writing: Some(StreamName {
+            owner: NodeId(2),
+            boot: 5,
+            number: 9,
+        }),
+        start: 4096,
+        end: 8192,
+        pieces: 3,
+        created_ms: 1_800_000_000_000,
+        keep: Keep {
+            bytes: Some(1 << 30),
+            age_ms: None,
+        },
+        name: "backup/1",
+    }),
+    Answer::Info(Info {
+        id: 301,
+        finished: true,
+        writing: None,
+        start: 0,
+        end: 0,
+        pieces: 1,
+        created_ms: 0,
+        keep: Keep {
+            bytes: None,
+            age_ms: Some(0),
+        },
+        name: "empty",
+    }),
+    Answer::ListEnd,
+    Answer::Bytes {
+        position: 17,
+        bytes: b"bytes of a stream",
+    },
+    Answer::End {
+        position: 34,
+        finished: true,
+    },
+    Answer::Done { position: 4096 },
+    Answer::Error {
+        code: Code::Trimmed.number(),
+        position: 4096,
+        detail: "the stream starts at position 4096",
+        hint: "read from there",
+    },
+    Answer::Known,
+];
+
+fn asked(ask: &Ask<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ask.encode(&mut bytes);
+    bytes
+}
+
+fn kind(ask: &Ask<'_>) -> u8 {
+    asked(ask)[0]
+}
+
+fn answered(answer: &Answer<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    answer.encode(&mut bytes);
+    bytes
+}
+
+/// One block per frame: what it says, its head, its body.
+fn described(says: &str, bytes: &[u8]) -> String {
+    let hex = |bytes: &[u8]| {
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("a string takes everything");
+            text
+        })
+    };
+    let (head, body) = bytes.split_at(HEAD_BYTES);
+    format!("{says}\n  head {}\n  body {}\n", hex(head), hex(body))
+}
+
+#[test]
+fn frames_have_their_golden_bytes() {
+    let asks = ASKS.map(|ask| described(&format!("> {ask:?}"), &asked(&ask)));
+    let answers = ANSWERS.map(|answer| described(&format!("< {answer:?}"), &answered(&answer)));
+    let actual = [asks.as_slice(), &answers].concat().join("\n");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vectors/streams.txt");
+    if std::env::var_os("REWRITE").is_some() {
+        fs::write(&path, &actual).unwrap();
+    }
+    let expected = fs::read_to_string(path).unwrap();
+    assert!(
+        expected == actual,
+        "streams.txt differs; REWRITE=1 writes it again\n{actual}"
+    );
+}
+
+#[test]
+fn every_frame_comes_back_and_no_part_of_one_does() {
+    for ask in ASKS {
+        let bytes = asked(&ask);
+        assert_eq!(decode_ask(&bytes), Ok(Found::Frame(ask, bytes.len())));
+        for cut in 0..bytes.len() {
+            let missing = if cut < HEAD_BYTES {
+                HEAD_BYTES
+            } else {
+                bytes.len()
+            } - cut;
+            assert_eq!(decode_ask(&bytes[..cut]), Ok(Found::NeedMore(missing)));
+        }
+        // The other side never says that.
+        assert!(matches!(decode_answer(&bytes), Err(Malformed::Kind(_))));
+    }
+    for answer in ANSWERS {
+        let bytes = answered(&answer);
+        assert_eq!(decode_answer(&bytes), Ok(Found::Frame(answer, bytes.len())));
+        for cut in 0..bytes.len() {
+            let missing = if cut < HEAD_BYTES {
+                HEAD_BYTES
+            } else {
+                bytes.len()
+            } - cut;
+            assert_eq!(decode_answer(&bytes[..cut]), Ok(Found::NeedMore(missing)));
+        }
+        assert!(matches!(decode_ask(&bytes), Err(Malformed::Kind(_))));
+    }
+}
+
+#[test]
+fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
+    let data = vec![7; BODY_BYTES_MAX];
+    let longest = asked(&Ask::Data(&data));
+    assert_eq!(
+        decode_ask(&longest),
+        Ok(Found::Frame(Ask::Data(&data), longest.len()))
+    );
+    let bytes = &data[..BYTES_MAX];
+    let answer = Answer::Bytes { position: 0, bytes };
+    let longest = answered(&answer);
+    assert_eq!(longest.len(), HEAD_BYTES + BODY_BYTES_MAX);
+    assert_eq!(
+        decode_answer(&longest),
+        Ok(Found::Frame(answer, longest.len()))
+    );
+    let name = "x".repeat(NAME_BYTES_MAX);
+    let ask = Ask::Stat { name: &name };
+    assert!(matches!(decode_ask(&asked(&ask)), Ok(Found::Frame(..))));
+
+    let password = &data[..PASSWORD_BYTES_MAX];
+    let login = Ask::Login {
+        name: &name,
+        password: Password(password),
+    };
+    let longest = asked(&login);
+    assert_eq!(decode_ask(&longest), Ok(Found::Frame(login, longest.len())));
+    let mut longer = longest;
+    longer.push(7);
+    let length = u16::try_from(longer.len() - HEAD_BYTES).unwrap();
+    longer[4..6].copy_from_slice(&length.to_le_bytes());
+    assert_eq!(decode_ask(&longer), Err(Malformed::Field("password")));
+    // A name that is said to be longer than what is there.
+    let short = [kind(&login), 0, 0, 0, 2, 0, 0, 0, 9, b'x'];
+    assert_eq!(decode_ask(&short), Err(Malformed::Field("length")));
+
+    // The length alone tells: no body has come yet.
+    for (kind, max) in [
+        (asked(&ASKS[5])[0], BODY_BYTES_MAX),
+        (answered(&ANSWERS[9])[0], BODY_BYTES_MAX),
+        (asked(&ASKS[0])[0], SMALL_BYTES_MAX),
+        (answered(&ANSWERS[12])[0], SMALL_BYTES_MAX),
+    ] {
+        for length in [max as u32 + 1, u32::MAX] {
+            let [a, b, c, d] = length.to_le_bytes();
+            let refused = Err(Malformed::TooLong { length, max });
+            assert_eq!(head(&[kind, 0, 0, 0, a, b, c, d]), refused);
+        }
+    }
+    let mut longer = asked(&ask);
+    longer.push(b'x');
+    longer[4..6].copy_from_slice(&256u16.to_le_bytes());
+    assert_eq!(decode_ask(&longer), Err(Malformed::Field("name")));
+}
+
+#[test]
+fn a_text_is_cut_to_what_a_frame_takes_and_never_within_a_letter() {
+    let long = "ü".repeat(TEXT_BYTES_MAX);
+    let bytes = answered(&Answer::Error {
+        code: 1,
+        position: 0,
+        detail: &format!("x{long}"),
+        hint: &long,
+    });
+    let Ok(Found::Frame(Answer::Error { detail, hint, .. }, _)) = decode_answer(&bytes) else {
+        panic!("{bytes:?}");
+    };
+    assert_eq!(detail.len(), TEXT_BYTES_MAX - 1);
+    assert_eq!(hint.len(), TEXT_BYTES_MAX);
+}
+
+#[test]
+fn a_password_is_not_shown() {
+    let login = Ask::Login {
+        name: "web",
+        password: Password(b"sesame"),
+    };
+    assert_eq!(format!("{login:?}"), "Login { name: \"web\", password: … }");
+}
+
+#[test]
+fn a_stranger_is_known_by_its_first_byte() {
+    for greeting in [
+        b"GET / HTTP/1.1\r\n".as_slice(),
+        b"*1\r\n",
+        b"QRTE",
+        b"\x16\x03",
+    ] {
+        let refused = Err(Malformed::Kind(greeting[0]));
+        assert_eq!(head(greeting), refused);
+        assert_eq!(head(&greeting[..1]), refused);
+    }
+}
+
+#[test]
+fn every_code_has_its_number_and_its_word() {
+    let mut words: Vec<String> = Code::ALL.iter().map(ToString::to_string).collect();
+    for code in Code::ALL {
+        assert_eq!(Code::of(code.number()), Some(code));
+    }
+    words.sort();
+    words.dedup();
+    assert_eq!(words.len(), Code::ALL.len());
+    assert_eq!(Code::of(0), None);
+    assert_eq!(Code::of(u16::MAX), None);
+}
+
+#[test]
+fn the_page_has_every_code_and_every_bound() {
+    let page = include_str!("../../../../../../docs/spec/streams-client.md");
+    for code in Code::ALL {
+        let row = format!("| {} | `{code}` |", code.number());
+        assert!(page.contains(&row), "the page lacks: {row}");
+    }
+    for bound in [
+        format!("{} KiB", BODY_BYTES_MAX >> 10),
+        format!("{SMALL_BYTES_MAX} bytes"),
+        format!("at most {NAME_BYTES_MAX} bytes"),
+        format!("at most {TEXT_BYTES_MAX} bytes"),
+        format!("version {VERSION}"),
+    ] {
+        assert!(page.contains(&bound), "the page lacks: {bound}");
+    }
+    for (kind, name) in ASKS
+        .map(|ask| (asked(&ask)[0], format!("{ask:?}")))
+        .into_iter()
+        .chain(ANSWERS.map(|answer| (answered(&answer)[0], format!("{answer:?}"))))
+    {
+        let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+        let row = format!("| {kind:#04x} | `{name}` |");
+        assert!(page.contains(&row), "the page lacks: {row}");
+    }
+}
+
+/// The example of the page, byte by byte.
+#[test]
+fn the_example_of_the_page_is_what_is_spoken() {
+    let page = include_str!("../../../../../../docs/spec/streams-client.md");
+    let example = page.split("```").nth(1).expect("an example");
+    let (mut asks, mut answers) = (0, 0);
+    for line in example.lines().skip(1).filter(|line| !line.is_empty()) {
+        let (hex, said) = line[2..].split_once('|').expect("bytes and what they say");
+        let bytes: Vec<u8> = hex
+            .split_whitespace()
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+            .collect();
+        let frame = match &line[..1] {
+            ">" => {
+                asks += 1;
+                format!("{:?}", decode_ask(&bytes).unwrap())
+            }
+            _ => {
+                answers += 1;
+                format!("{:?}", decode_answer(&bytes).unwrap())
+            }
+        };
+        assert_eq!(frame, format!("Frame({}, {})", said.trim(), bytes.len()));
+    }
+    assert!(asks > 4 && answers > 4);
+}
+
+#[test]
+fn no_bytes_of_a_streams_client_break_the_decoder() {
+    let name = |side: &str, at: usize, says: String| {
+        let word = says.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+        format!("{side}{at:02}-{}", word.to_lowercase())
+    };
+    let asks = ASKS.iter().enumerate().map(|(at, ask)| Seed {
+        name: name("ask", at, format!("{ask:?}")),
+        bytes: asked(ask),
+    });
+    let answers = ANSWERS.iter().enumerate().map(|(at, answer)| Seed {
+        name: name("answer", at, format!("{answer:?}")),
+        bytes: answered(answer),
+    });
+    let seeds: Vec<Seed> = asks.chain(answers).collect();
+    driver::run("streams", &seeds, 100_000, check::check);
+}

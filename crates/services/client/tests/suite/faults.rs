@@ -1,0 +1,405 @@
+//! The client against a server that drops connections, delays, refuses and forgets.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use quorate_client::{Client, Error, Options, Reply};
+
+/// What the fake does with the next numbered command; without a word it behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Closes the connection; nothing was executed.
+    DropBefore,
+    /// Executes, then closes the connection: the reply is lost.
+    DropAfter,
+    /// Executes and stays silent.
+    Silent,
+    /// Answers with this error; nothing was executed.
+    Refuse(&'static str),
+    /// Executes, and says that it does not know.
+    Unknown,
+    /// Behaves.
+    Fine,
+}
+
+#[derive(Default)]
+struct World {
+    faults: VecDeque<Fault>,
+    /// What ran, in order.
+    executed: Vec<(String, u64, Vec<u8>)>,
+    replies: BTreeMap<(String, u64), i64>,
+    sessions: u64,
+    acknowledged: Vec<u64>,
+}
+
+#[derive(Clone)]
+struct Fake {
+    world: Arc<Mutex<World>>,
+    address: String,
+}
+
+impl Fake {
+    fn start(faults: &[Fault]) -> Self {
+        let world = Arc::new(Mutex::new(World::default()));
+        world.lock().unwrap().faults.extend(faults);
+        Self::listen(&world)
+    }
+
+    /// One more node of the same cluster.
+    fn listen(world: &Arc<Mutex<World>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let fake = Self {
+            world: Arc::clone(world),
+            address,
+        };
+        let node = fake.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let node = node.clone();
+                thread::spawn(move || node.serve(stream.unwrap()));
+            }
+        });
+        fake
+    }
+
+    fn serve(&self, mut stream: TcpStream) {
+        let mut session = String::new();
+        let mut input = Vec::new();
+        while let Some(arguments) = command(&mut stream, &mut input) {
+            let words: Vec<&str> = arguments
+                .iter()
+                .map(|word| std::str::from_utf8(word).unwrap())
+                .collect();
+            match &words[..] {
+                ["QUORATE", "SESSION"] => {
+                    let mut world = self.world.lock().unwrap();
+                    world.sessions += 1;
+                    session = format!("{}.0", world.sessions);
+                    let reply = format!("${}\r\n{session}\r\n", session.len());
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+                ["QUORATE", "SESSION", id] => {
+                    session = (*id).to_owned();
+                    stream.write_all(b"+OK\r\n").unwrap();
+                }
+                ["QUORATE", "ACK", below] => {
+                    self.world
+                        .lock()
+                        .unwrap()
+                        .acknowledged
+                        .push(below.parse().unwrap());
+                    stream.write_all(b"+OK\r\n").unwrap();
+                }
+                ["QUORATE", "SEQ", number, what] => {
+                    let answer = self.numbered(&session, number.parse().unwrap(), what.as_bytes());
+                    match answer {
+                        None => return,
+                        Some(text) => {
+                            if stream.write_all(text.as_bytes()).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                }
+                _ => stream.write_all(b"-WRONGTYPE not a counter\r\n").unwrap(),
+            }
+        }
+    }
+
+    fn numbered(&self, session: &str, number: u64, what: &[u8]) -> Option<String> {
+        let mut world = self.world.lock().unwrap();
+        let fault = world.faults.pop_front().unwrap_or(Fault::Fine);
+        match fault {
+            Fault::DropBefore => return None,
+            Fault::Refuse(text) => return Some(format!("-{text}\r\n")),
+            Fault::DropAfter | Fault::Silent | Fault::Unknown | Fault::Fine => {}
+        }
+        let key = (session.to_owned(), number);
+        if !world.replies.contains_key(&key) {
+            world
+                .executed
+                .push((session.to_owned(), number, what.to_vec()));
+            let reply = i64::try_from(world.executed.len()).unwrap();
+            world.replies.insert(key.clone(), reply);
+        }
+        match fault {
+            Fault::DropAfter => None,
+            Fault::Silent => Some(String::new()),
+            Fault::Unknown => Some("-UNKNOWN may have been executed\r\n".to_owned()),
+            _ => Some(format!(":{}\r\n", world.replies[&key])),
+        }
+    }
+
+    fn executed(&self) -> usize {
+        self.world.lock().unwrap().executed.len()
+    }
+}
+
+/// One command, as arguments.
+fn command(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
+    loop {
+        if let Some((arguments, used)) = parse(input) {
+            input.drain(..used);
+            return Some(arguments);
+        }
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => input.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+fn parse(input: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
+    let mut at = 0;
+    let mut line = |prefix: u8| {
+        let end = at
+            + input
+                .get(at..)?
+                .windows(2)
+                .position(|pair| pair == b"\r\n")?;
+        assert_eq!(input[at], prefix);
+        let number: usize = std::str::from_utf8(&input[at + 1..end])
+            .unwrap()
+            .parse()
+            .unwrap();
+        at = end + 2;
+        if prefix == b'$' {
+            at += number + 2;
+        }
+        (at <= input.len()).then_some((number, at))
+    };
+    let (count, _) = line(b'*')?;
+    let mut arguments = Vec::new();
+    let mut end = 0;
+    for _ in 0..count {
+        let (length, after) = line(b'$')?;
+        arguments.push(input[after - 2 - length..after - 2].to_vec());
+        end = after;
+    }
+    Some((arguments, end))
+}
+
+fn hasty() -> Options {
+    Options {
+        attempt: Duration::from_millis(100),
+        backoff_min: Duration::from_millis(1),
+        backoff_max: Duration::from_millis(5),
+        ..Options::default()
+    }
+}
+
+/// [session-2] Whatever happens to the connection, the number runs once and has one reply.
+#[test]
+fn a_command_runs_once_whatever_happens_to_its_connection() {
+    use Fault::{DropAfter, DropBefore, Fine, Refuse, Silent, Unknown};
+    let schedules: [&[Fault]; 6] = [
+        &[DropBefore, Fine],
+        &[DropAfter, Fine],
+        &[DropAfter, DropAfter, DropBefore, Fine],
+        &[Silent, Fine],
+        &[Unknown, Unknown, Fine],
+        &[
+            Refuse("BUSY later"),
+            Refuse("NOQUORUM no leader"),
+            DropAfter,
+            Fine,
+        ],
+    ];
+    for faults in schedules {
+        let fake = Fake::start(faults);
+        let mut client = Client::new(&[fake.address.as_str()], hasty());
+        assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)), "{faults:?}");
+        assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)), "{faults:?}");
+        assert_eq!(fake.executed(), 2, "{faults:?}");
+        assert_eq!(client.session(), Some("1.0"), "{faults:?}");
+    }
+}
+
+#[test]
+fn a_silent_node_is_left_for_another_one() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fake = Fake::start(&[]);
+    let addresses = [
+        silent.local_addr().unwrap().to_string(),
+        fake.address.clone(),
+    ];
+    let mut client = Client::new(&addresses, hasty());
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
+}
+
+/// Replies come in the order of the commands, although connections break between them.
+#[test]
+fn pipelined_commands_keep_their_replies() {
+    use Fault::{DropAfter, Fine, Refuse};
+    let fake = Fake::start(&[
+        Fine,
+        Fine,
+        DropAfter,
+        Fine,
+        Refuse("BUSY later"),
+        Fine,
+        DropAfter,
+    ]);
+    let mut client = Client::new(&[fake.address.as_str()], hasty());
+    let names: Vec<String> = (0..50).map(|index| format!("c{index}")).collect();
+    for name in &names {
+        client.send(&[name.as_bytes()]).unwrap();
+    }
+    let replies: Vec<_> = names.iter().map(|_| client.receive()).collect();
+    assert_eq!(client.receive(), Err(Error::Idle));
+    let world = fake.world.lock().unwrap();
+    assert_eq!(world.executed.len(), 50);
+    for (name, reply) in names.iter().zip(replies) {
+        let ran = world
+            .executed
+            .iter()
+            .position(|(_, _, what)| what == name.as_bytes());
+        let place = i64::try_from(ran.unwrap()).unwrap() + 1;
+        assert_eq!(reply, Ok(Reply::Integer(place)), "{name}");
+    }
+}
+
+#[test]
+fn more_than_a_session_holds_is_refused_at_once() {
+    let fake = Fake::start(&[]);
+    let mut client = Client::new(&[fake.address.as_str()], hasty());
+    for _ in 0..quorate_client::client::OPEN_MAX {
+        client.send(&[b"incr"]).unwrap();
+    }
+    assert_eq!(client.send(&[b"incr"]), Err(Error::Full));
+    assert_eq!(client.receive(), Ok(Reply::Integer(1)));
+    client.send(&[b"incr"]).unwrap();
+}
+
+/// One attempt at each address; then the deadline comes while the client waits for its next one,
+/// and not in the middle of one, which would leave a doubt.
+fn one_attempt() -> Options {
+    Options {
+        deadline: Duration::from_secs(3),
+        attempt: Duration::from_secs(3),
+        backoff_min: Duration::from_secs(60),
+        backoff_max: Duration::from_secs(60),
+        ..hasty()
+    }
+}
+
+#[test]
+fn a_deadline_after_refusals_says_that_nothing_ran() {
+    let busy = Fake::start(&[Fault::Refuse("BUSY later"); 100]);
+    let mut client = Client::new(&[busy.address.as_str()], one_attempt());
+    let error = client.run(&[b"incr"]).unwrap_err();
+    assert_eq!(error, Error::NotExecuted("BUSY later".to_owned()));
+    assert_eq!(busy.executed(), 0);
+}
+
+#[test]
+fn a_deadline_after_a_lost_reply_leaves_a_doubt() {
+    let lossy = Fake::start(&[Fault::DropAfter; 100]);
+    let mut client = Client::new(&[lossy.address.as_str()], one_attempt());
+    assert!(matches!(client.run(&[b"incr"]), Err(Error::Unknown(_))));
+    assert_eq!(lossy.executed(), 1);
+}
+
+/// A doubt stays although the last answer was a refusal.
+#[test]
+fn a_refusal_does_not_end_a_doubt() {
+    let mut faults = vec![Fault::DropAfter];
+    faults.extend([Fault::Refuse("BUSY later"); 100]);
+    let doubtful = Fake::start(&faults);
+    let also = Fake::listen(&doubtful.world);
+    // With a second address the second attempt comes at once.
+    let addresses = [doubtful.address.as_str(), also.address.as_str()];
+    let mut client = Client::new(&addresses, one_attempt());
+    let error = client.run(&[b"incr"]).unwrap_err();
+    assert_eq!(error, Error::Unknown("BUSY later".to_owned()));
+}
+
+#[test]
+fn a_deadline_without_a_node_says_that_nothing_ran() {
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let mut client = Client::new(&[nobody], one_attempt());
+    assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
+}
+
+/// [session-4] What may have run in a lost session is never repeated in a new one.
+#[test]
+fn a_lost_session_is_told_and_not_papered_over() {
+    let lost = Fault::Refuse("NOSESSION expired");
+    let fake = Fake::start(&[Fault::DropAfter, lost, lost]);
+    let mut client = Client::new(&[fake.address.as_str()], hasty());
+    assert_eq!(
+        client.run(&[b"incr"]),
+        Err(Error::SessionLost { may_have_run: true })
+    );
+    assert_eq!(
+        client.run(&[b"incr"]),
+        Err(Error::SessionLost {
+            may_have_run: false
+        })
+    );
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)));
+    assert_eq!(client.session(), Some("3.0"));
+    assert_eq!(fake.executed(), 2);
+}
+
+/// [session-2] A number that was given up would fill the session forever.
+#[test]
+fn what_was_given_up_is_acknowledged() {
+    let short = Options {
+        deadline: Duration::from_millis(50),
+        ..hasty()
+    };
+    let busy = Fake::start(&[Fault::Refuse("BUSY later"); 10_000]);
+    let mut client = Client::new(&[busy.address.as_str()], short);
+    assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
+    busy.world.lock().unwrap().faults.clear();
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
+    assert_eq!(busy.world.lock().unwrap().acknowledged, [2]);
+}
+
+#[test]
+fn an_error_of_the_service_is_returned_as_it_is() {
+    let fake = Fake::start(&[]);
+    let mut client = Client::new(&[fake.address.as_str()], hasty());
+    let refused = Error::Refused("WRONGTYPE not a counter".to_owned());
+    assert_eq!(client.ask(&[b"GET", b"x"]), Err(refused));
+    assert_eq!(client.session(), None, "a read needs no session");
+}
+
+/// A second reply to one command would shift all that follow: the connection is given up.
+#[test]
+fn a_reply_too_many_is_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for (round, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let mut input = Vec::new();
+            while command(&mut stream, &mut input).is_some() {
+                let reply: &[u8] = if round == 0 {
+                    b":1\r\n:1\r\n"
+                } else {
+                    b":2\r\n"
+                };
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let mut client = Client::new(&[address], hasty());
+    assert_eq!(client.ask(&[b"GET", b"x"]), Ok(Reply::Integer(1)));
+    assert_eq!(client.ask(&[b"GET", b"y"]), Ok(Reply::Integer(2)));
+}

@@ -1,0 +1,6 @@
+//! The tests of `quorate-client` that stand outside of it: one program, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod faults;
+mod streams;

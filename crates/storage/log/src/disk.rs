@@ -1,0 +1,366 @@
+//! The disk port: what a node asks of a disk, and what it is told.
+//!
+//! Files come in families ([`Family`]); one driver serves them all. They have a fixed size and are born
+//! off the path full of zeros ([disk-10]). A write covers whole blocks of one file; it is durable when
+//! it completes (DSYNC), or by a flush that comes later. At most [`OPERATIONS_MAX`] operations are in
+//! flight, more wait for their turn; they may complete in any order.
+//!
+//! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is the
+//! disk of tests and of the simulator, and fails exactly as told.
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+
+mod buffer;
+#[cfg(target_os = "linux")]
+mod choose;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod conformance_tests;
+#[cfg(target_os = "linux")]
+mod driver;
+mod error;
+#[cfg(target_os = "linux")]
+mod event;
+mod file_id;
+#[cfg(target_os = "linux")]
+mod files;
+#[cfg(target_os = "linux")]
+mod folder;
+pub mod made;
+#[cfg(target_os = "linux")]
+mod mailbox;
+#[cfg(target_os = "linux")]
+mod maker;
+mod memory;
+#[cfg(test)]
+mod memory_tests;
+#[cfg(target_os = "linux")]
+mod modelled;
+#[cfg(target_os = "linux")]
+mod operation;
+#[cfg(target_os = "linux")]
+mod pace;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod pace_tests;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod races_tests;
+pub mod sealed;
+mod small_files;
+#[cfg(test)]
+mod small_files_tests;
+#[cfg(target_os = "linux")]
+mod sync;
+#[cfg(target_os = "linux")]
+mod threads;
+#[cfg(target_os = "linux")]
+#[allow(
+    unsafe_code,
+    reason = "a ring shares memory with the kernel; see the module's argument"
+)]
+mod uring;
+
+use std::os::fd::BorrowedFd;
+
+pub use buffer::{Buffer, Buffers};
+#[cfg(target_os = "linux")]
+pub use choose::{Want, open, open_with};
+#[cfg(target_os = "linux")]
+pub use driver::FileDisk;
+pub use error::{DiskError, Lack, is_full};
+pub use file_id::{Family, FileId, FileInfo, Position};
+#[cfg(target_os = "linux")]
+pub use folder::{Abilities, ReadOnlyFolder};
+pub use memory::{CrashReport, EveryFate, Fates, Fault, MemoryDisk, Pending, PendingKind};
+#[cfg(target_os = "linux")]
+pub use modelled::{FlushModel, device_time};
+pub use small_files::{DataFolder, SmallFiles, temporary};
+#[cfg(target_os = "linux")]
+pub use uring::available as uring_available;
+
+/// What is written and read in one piece; no block is ever written twice ([disk-1]).
+pub const BLOCK: usize = 4096;
+/// The part of a block that a crash leaves old or new, never mixed ([model-3]).
+pub const SECTOR: usize = 512;
+/// Most writes, reads and flushes together that a driver hands to the device at a time, for all families.
+/// What more is asked for waits: each family bounds what it asks for.
+pub const OPERATIONS_MAX: usize = 42;
+
+/// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
+pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;
+
+/// Files that can be read at leisure: what recovery and the offline tools need.
+pub trait Source {
+    /// All files of a family, in order of their numbers.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError>;
+
+    /// The file of a family that was made last, number 0 for none, as written down apart from the
+    /// files; `None` if that was never done.
+    ///
+    /// # Errors
+    /// What was written down cannot be read.
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
+
+    /// The small file of this name, beside the folders of the families; `None` if there is none. See
+    /// [`Disk::start_keep`].
+    ///
+    /// # Errors
+    /// It may be there, but cannot be read.
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
+
+    /// Fills the buffer, now. Offset and length are whole blocks within the file.
+    ///
+    /// # Errors
+    /// The file cannot be opened or read, or ends before.
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError>;
+}
+
+/// How a new file gets its zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeros {
+    /// They are written: no later write changes metadata, so a commit is one write and one flush.
+    Written,
+    /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes, for
+    /// a file that nobody waits for. Each write then says in the metadata that its blocks are used.
+    Reserved,
+}
+
+/// When a write is on stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When it completes.
+    Flushed,
+    /// When a flush of its file completes that was started after the write had completed. Before, a
+    /// crash keeps or loses each of its sectors.
+    Later,
+}
+
+/// What ended.
+#[derive(Debug)]
+pub enum Completed {
+    /// A write ended.
+    Written {
+        /// As given to [`Disk::start_write`].
+        token: u64,
+        /// Where it was written to.
+        file: FileId,
+        /// Whether it is on stable storage.
+        durability: Durability,
+        /// Comes back.
+        buffer: Buffer,
+        /// How it went. After an error it is unknown what of it is on the disk.
+        result: Result<(), DiskError>,
+    },
+    /// A read ended.
+    Read {
+        /// As given to [`Disk::start_read`].
+        token: u64,
+        /// Where it was read from.
+        file: FileId,
+        /// Comes back, filled.
+        buffer: Buffer,
+        /// How it went.
+        result: Result<(), DiskError>,
+    },
+    /// A flush ended.
+    Flushed {
+        /// As given to [`Disk::start_flush`].
+        token: u64,
+        /// The file.
+        file: FileId,
+        /// How it went. After an error it is unknown what is durable, and a later flush that succeeds
+        /// says nothing about it ([disk-9]).
+        result: Result<(), DiskError>,
+    },
+    /// A file is ready to be written to, or could not be made.
+    Prepared {
+        /// Which.
+        file: FileId,
+        /// How it went. After an error there is no such file, or one of zeros, or the one that was to be
+        /// used again; a later attempt to make the same file replaces it.
+        result: Result<(), DiskError>,
+    },
+    /// A small file was replaced, or not.
+    Kept {
+        /// As given to [`Disk::start_keep`].
+        token: u64,
+        /// Its name.
+        name: &'static str,
+        /// How it went. After an error it is the old one or the new one, and the next crash may change
+        /// which: only a later one that succeeds makes it known.
+        result: Result<(), DiskError>,
+    },
+    /// A file is gone, or could not be removed.
+    Retired {
+        /// Which.
+        file: FileId,
+        /// How it went. After an error the file may be there or not.
+        result: Result<(), DiskError>,
+    },
+}
+
+/// What a disk was asked to do so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Writes into files; of the log one per commit.
+    pub writes: u64,
+    /// Flushes; of the log one per commit.
+    pub flushes: u64,
+    /// Bytes of those writes.
+    pub write_bytes: u64,
+    /// Of the writes: those into files of other families than the log's.
+    pub other_writes: u64,
+    /// Of the flushes: those of such files.
+    pub other_flushes: u64,
+    /// Of the bytes: those of such writes.
+    pub other_bytes: u64,
+    /// Reads after start.
+    pub reads: u64,
+    /// Segments of the log prepared.
+    pub prepared: u64,
+    /// How many of them a write had to wait for.
+    pub segment_waits: u64,
+}
+
+impl DiskCounters {
+    /// A write of a family's file.
+    pub(crate) fn wrote(&mut self, family: Family, bytes: u64) {
+        self.writes += 1;
+        self.write_bytes += bytes;
+        if family != Family::Log {
+            self.other_writes += 1;
+            self.other_bytes += bytes;
+        }
+    }
+
+    /// A flush of a family's file.
+    pub(crate) fn flushed(&mut self, family: Family) {
+        self.flushes += 1;
+        self.other_flushes += u64::from(family != Family::Log);
+    }
+
+    /// Only what was done with files of the log.
+    #[must_use]
+    pub fn of_the_log(mut self) -> Self {
+        self.writes -= std::mem::take(&mut self.other_writes);
+        self.flushes -= std::mem::take(&mut self.other_flushes);
+        self.write_bytes -= std::mem::take(&mut self.other_bytes);
+        self
+    }
+}
+
+/// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::sync_names`],
+/// [`Disk::note_made`] and those that open a file return at once.
+pub trait Disk: Source {
+    /// Makes what a file holds durable, now. Only at start: what recovery read may still be on its way
+    /// to the device.
+    ///
+    /// # Errors
+    /// It is unknown what is durable.
+    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
+
+    /// Makes durable, now, which files there are and what small files hold. Only at start: what is seen
+    /// after a crash, the next one could undo.
+    ///
+    /// # Errors
+    /// It is unknown what is durable.
+    fn sync_names(&mut self) -> Result<(), DiskError>;
+
+    /// Memory for a write, of `bytes` bytes in whole blocks and with any contents; a driver may hand
+    /// out memory that it knows in advance.
+    fn allocate(&mut self, bytes: usize) -> Buffer {
+        Buffer::new(bytes)
+    }
+
+    /// Takes back what [`Disk::allocate`] gave.
+    fn release(&mut self, buffer: Buffer) {
+        drop(buffer);
+    }
+
+    /// Writes the first `bytes` bytes, whole blocks; if `durability` says so, they are durable when that
+    /// completes, and nothing else of the file needs to be ([disk-6]).
+    fn start_write(
+        &mut self,
+        token: u64,
+        at: Position,
+        buffer: Buffer,
+        bytes: usize,
+        durability: Durability,
+    );
+
+    /// Reads `bytes` bytes, whole blocks, to the start of the buffer.
+    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize);
+
+    /// Makes durable what the writes to a file wrote that have completed.
+    fn start_flush(&mut self, token: u64, file: FileId);
+
+    /// Opens the file of a family that is written to next, before that is needed, and keeps it open
+    /// until a later one is written to. Nothing is written to a file for which this failed, so a write
+    /// never lacks a descriptor.
+    ///
+    /// # Errors
+    /// The file is not there, or cannot be opened now.
+    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError>;
+
+    /// Writes down, now and durably, that files up to this one were made. Only at start.
+    ///
+    /// # Errors
+    /// It may be written down or not.
+    fn note_made(&mut self, made: FileId) -> Result<(), DiskError>;
+
+    /// Makes a new file: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
+    /// written down.
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
+
+    /// Gives a file that nobody needs any more the name of a new one of its family: rename, sync of the
+    /// folder ([disk-10]); then the number is written down. It ends as [`Completed::Prepared`] with `to`.
+    /// Size and contents stay: whoever reads it must know them from what was written to it under its
+    /// new name. What is in flight for `from` ends as if it were there. After an error the same can be
+    /// asked for again, however far it got.
+    fn start_reuse(&mut self, from: FileId, to: FileId);
+
+    /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or new
+    /// after a crash, never mixed.
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
+
+    /// A write begins, and `bytes` bytes of the family's file that is being made should be there by
+    /// now. Beyond that it is made when nothing is written, so that commits do not wait for it.
+    fn want_prepared(&mut self, family: Family, bytes: u64);
+
+    /// Somebody waits for the family's file that is being made.
+    fn hurry_prepare(&mut self, family: Family);
+
+    /// Removes a file, durably. What is in flight for it ends as if it were there; nothing new is
+    /// started.
+    fn start_retire(&mut self, file: FileId);
+
+    /// A descriptor to read a file with past this port, for splice and sendfile; `None` if the files of
+    /// this disk have none. It is to be used now: the disk may close it later.
+    ///
+    /// # Errors
+    /// The file is not there, or cannot be opened now.
+    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError>;
+
+    /// The next thing that ended.
+    fn poll(&mut self) -> Option<Completed>;
+
+    /// Readable when [`Disk::poll`] has something; for epoll.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Room for new files of a family, if known.
+    fn free_bytes(&self, family: Family) -> Option<u64>;
+
+    /// What drives it, and why: printed at start.
+    fn describe(&self) -> String;
+
+    /// What it did so far.
+    fn counters(&self) -> DiskCounters;
+}

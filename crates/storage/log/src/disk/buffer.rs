@@ -1,0 +1,190 @@
+//! Memory that a disk can read from and write to directly: aligned, whole blocks; and a pool of it.
+//!
+//! A buffer is a handle: it can be filled by a socket, written by a disk, and handed on, and its bytes
+//! stay where they are.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+};
+
+use crate::disk::BLOCK;
+
+/// Whole blocks of memory, aligned to a block.
+pub struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    /// Bytes in use.
+    bytes: usize,
+    /// Bytes that there are.
+    capacity: usize,
+    /// The driver's number of this memory, which is one of its pool.
+    pooled: Option<Pooled>,
+}
+
+/// What a pool knows of its memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pooled {
+    /// The kernel knows it by this number.
+    registered: Option<u16>,
+}
+
+impl Buffer {
+    /// At least `bytes` bytes of zeros, rounded up to whole blocks.
+    pub fn new(bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(BLOCK).max(BLOCK);
+        // The memory is never resized, so the aligned start stays where it is.
+        let memory = vec![0; bytes + BLOCK - 1];
+        let start = memory.as_ptr().align_offset(BLOCK);
+        assert!(start < BLOCK, "byte pointers can be aligned");
+        Self {
+            memory,
+            start,
+            bytes,
+            capacity: bytes,
+            pooled: None,
+        }
+    }
+
+    /// The driver's own number of this memory, if it has one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn registered(&self) -> Option<u16> {
+        self.pooled?.registered
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.bytes]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.bytes]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.bytes)
+    }
+}
+
+/// How much memory a disk keeps at hand, for all families together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// How many buffers. More that are asked for are allocated, and freed when they come back.
+    pub count: u16,
+    /// Bytes of each, whole blocks. Larger ones that are asked for are allocated, too.
+    pub bytes: usize,
+}
+
+impl Default for Buffers {
+    /// What a log of the usual depth has at a time: in flight, gathering, and one to spare, each as
+    /// large as the largest ordinary batch.
+    fn default() -> Self {
+        Self {
+            count: 4,
+            bytes: 1 << 20,
+        }
+    }
+}
+
+/// The buffers that are not in use.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+pub(crate) struct Pool {
+    bytes: usize,
+    free: Vec<Buffer>,
+}
+
+#[cfg(target_os = "linux")]
+impl Pool {
+    pub(crate) fn new(buffers: Buffers) -> Self {
+        let buffer = |_| Buffer {
+            pooled: Some(Pooled::default()),
+            ..Buffer::new(buffers.bytes)
+        };
+        let free: Vec<_> = (0..buffers.count).map(buffer).collect();
+        let bytes = free.first().map_or(0, |buffer| buffer.capacity);
+        Self { bytes, free }
+    }
+
+    /// All buffers, before the first one is taken out, for a driver that numbers them.
+    pub(crate) fn all(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
+        self.free.iter_mut().map(|buffer| &mut **buffer)
+    }
+
+    /// The kernel knows all buffers by their numbers, as in [`Self::all`].
+    pub(crate) fn register(&mut self) {
+        for (index, buffer) in (0..).zip(&mut self.free) {
+            let registered = Some(index);
+            buffer.pooled = Some(Pooled { registered });
+        }
+    }
+
+    /// Memory of the pool while there is any that is large enough; its contents are what they were.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Buffer {
+        let bytes = bytes.next_multiple_of(BLOCK).max(BLOCK);
+        if bytes > self.bytes {
+            return Buffer::new(bytes);
+        }
+        match self.free.pop() {
+            Some(buffer) => Buffer { bytes, ..buffer },
+            None => Buffer::new(bytes),
+        }
+    }
+
+    /// Takes a buffer back into the pool, if it is of it.
+    pub(crate) fn release(&mut self, buffer: Buffer) {
+        if buffer.pooled.is_some() {
+            let bytes = buffer.capacity;
+            self.free.push(Buffer { bytes, ..buffer });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_whole_zeroed_blocks() {
+        for bytes in [0, 1, BLOCK, BLOCK + 1, 100 * BLOCK] {
+            let buffer = Buffer::new(bytes);
+            assert!(buffer.len() >= bytes.max(BLOCK));
+            assert_eq!(buffer.len() % BLOCK, 0);
+            assert_eq!(buffer.as_ptr().align_offset(BLOCK), 0);
+            assert!(buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_pool_hands_out_its_own_memory_while_it_has_any() {
+        let bytes = 4 * BLOCK;
+        let mut pool = Pool::new(Buffers { count: 2, bytes });
+        let large = pool.allocate(bytes + 1);
+        assert_eq!((large.len(), pool.free.len()), (5 * BLOCK, 2));
+        let (a, b, c) = (pool.allocate(1), pool.allocate(bytes), pool.allocate(bytes));
+        assert_eq!([a.len(), b.len(), c.len()], [BLOCK, bytes, bytes]);
+        let known = a.as_ptr();
+        for buffer in [c, large, b, a] {
+            pool.release(buffer);
+        }
+        assert_eq!(pool.free.len(), 2, "what was allocated beside it is freed");
+        let again = pool.allocate(bytes);
+        assert_eq!((again.as_ptr(), again.len()), (known, bytes), "in full");
+    }
+
+    #[test]
+    fn a_pool_of_nothing_allocates() {
+        let mut pool = Pool::new(Buffers { count: 0, bytes: 0 });
+        let buffer = pool.allocate(BLOCK);
+        assert_eq!(buffer.len(), BLOCK);
+        pool.release(buffer);
+        assert!(pool.free.is_empty());
+    }
+}

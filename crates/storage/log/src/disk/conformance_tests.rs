@@ -1,0 +1,632 @@
+//! Both drivers do the same: the same log, the same files, the same errors.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::disk::{
+    BLOCK, Buffer, Buffers, Completed, Disk, DiskError, Durability, Family, FileId, MemoryDisk,
+    OPERATIONS_MAX, Position, Source as _, Want, Zeros, open, open_with,
+};
+
+fn log(number: u64) -> FileId {
+    FileId::new(Family::Log, number)
+}
+/// Runs a test on each driver that this machine has; says so if one is missing.
+fn on_each_driver(test: impl Fn(&Path, Want)) {
+    for want in [Want::Uring, Want::File] {
+        let folder = tempfile::tempdir().unwrap();
+        match open(folder.path(), want) {
+            Ok((disk, reason)) => {
+                println!("{reason}");
+                drop(disk);
+                test(folder.path(), want);
+            }
+            Err(error) if want == Want::Uring && error.kind == io::ErrorKind::Unsupported => {
+                println!("SKIPPED: no io_uring here: {error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The same on a disk in memory, too, and on one whose flushes are slow.
+fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        test(&mut disk);
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _) = open(folder.path(), Want::Auto).unwrap();
+    test(&mut disk.with_flush(Duration::from_millis(1)).unwrap());
+    test(&mut MemoryDisk::new());
+}
+
+/// All families together may ask for more than goes to the device at a time: the rest waits for its turn.
+#[test]
+fn more_operations_than_a_device_takes_at_a_time_all_end() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        let asked = 3 * OPERATIONS_MAX as u64;
+        let at = |token: u64| log(1).at(token % 16 * BLOCK as u64);
+        for token in 0..asked {
+            let buffer = Buffer::new(BLOCK);
+            disk.start_read(token, at(token), buffer, BLOCK);
+        }
+        let mut open: BTreeMap<_, _> = (0..asked).map(|token| (token, at(token))).collect();
+        while !open.is_empty() {
+            let Completed::Read { token, result, .. } = wait(disk) else {
+                panic!()
+            };
+            assert_eq!(result, Ok(()));
+            assert!(open.remove(&token).is_some(), "{token}");
+        }
+    });
+}
+
+/// Waits as a reactor does.
+fn wait(disk: &mut dyn Disk) -> Completed {
+    loop {
+        if let Some(completed) = disk.poll() {
+            return completed;
+        }
+        let fd = disk.wait_fd().expect("nothing completes");
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let limit = Duration::from_secs(20).try_into().unwrap();
+        assert!(
+            poll(&mut fds, Some(&limit)).unwrap() > 0,
+            "nothing completes"
+        );
+    }
+}
+
+fn prepare(disk: &mut dyn Disk, file: FileId) {
+    prepare_with(disk, file, Zeros::Written);
+}
+
+fn prepare_with(disk: &mut dyn Disk, file: FileId, zeros: Zeros) {
+    disk.start_prepare(file, 16 * BLOCK as u64, zeros);
+    match wait(disk) {
+        Completed::Prepared { file: made, result } => {
+            assert_eq!((made, result), (file, Ok(())));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    what_is_written_is_read_back_with(Zeros::Written);
+}
+
+#[test]
+fn what_is_written_into_reserved_blocks_is_read_back() {
+    what_is_written_is_read_back_with(Zeros::Reserved);
+}
+
+fn what_is_written_is_read_back_with(zeros: Zeros) {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        assert_eq!(disk.files(Family::Log), Ok(vec![]));
+        prepare_with(&mut disk, log(3), zeros);
+        let mut all = Buffer::new(16 * BLOCK);
+        all.fill(1);
+        let start = log(3).at(0);
+        disk.read_now(start, &mut all, 16 * BLOCK).unwrap();
+        assert!(all.iter().all(|byte| *byte == 0), "all zeros, either way");
+        assert_eq!(disk.files(Family::Log).unwrap()[0].bytes, 16 * BLOCK as u64);
+        let mut expected = BTreeMap::new();
+        for token in 0..8_u8 {
+            let mut buffer = disk.allocate(1 << 20);
+            buffer[..2 * BLOCK].fill(token + 1);
+            let at = log(3).at(u64::from(token) * 2 * BLOCK as u64);
+            expected.insert(u64::from(token), at);
+            disk.start_write(u64::from(token), at, buffer, 2 * BLOCK, Durability::Flushed);
+        }
+        let mut open_tokens = expected.clone();
+        while !open_tokens.is_empty() {
+            let Completed::Written {
+                token,
+                buffer,
+                result,
+                ..
+            } = wait(&mut disk)
+            else {
+                panic!()
+            };
+            assert_eq!(result, Ok(()));
+            assert!(open_tokens.remove(&token).is_some());
+            disk.release(buffer);
+        }
+        let counters = disk.counters();
+        assert_eq!((counters.writes, counters.flushes), (8, 8));
+        assert_eq!(counters.write_bytes, 16 * BLOCK as u64);
+        for (token, at) in expected {
+            let buffer = Buffer::new(2 * BLOCK);
+            disk.start_read(token, at, buffer, 2 * BLOCK);
+            let Completed::Read {
+                token: read,
+                buffer,
+                result,
+                ..
+            } = wait(&mut disk)
+            else {
+                panic!()
+            };
+            assert_eq!((read, result), (token, Ok(())));
+            assert!(buffer.iter().all(|byte| u64::from(*byte) == token + 1));
+        }
+        assert!(disk.free_bytes(Family::Log).unwrap() > 0);
+    });
+}
+
+#[test]
+fn errors_name_the_operation_and_the_file() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        prepare(&mut disk, log(1));
+        let at = log(1).at(16 * BLOCK as u64);
+        disk.start_read(1, at, Buffer::new(BLOCK), BLOCK);
+        let Completed::Read { result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        assert_eq!(
+            result.unwrap_err().kind,
+            io::ErrorKind::WriteZero,
+            "behind the end"
+        );
+        let missing = log(9).at(0);
+        disk.start_write(2, missing, Buffer::new(BLOCK), BLOCK, Durability::Flushed);
+        let Completed::Written { result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        let error = result.unwrap_err();
+        assert_eq!(error.kind, io::ErrorKind::NotFound);
+        assert!(
+            error.to_string().contains("0000000000000009.segment"),
+            "{error}"
+        );
+        disk.start_prepare(log(2), 1 << 60, Zeros::Written);
+        let Completed::Prepared { result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        let error = result.unwrap_err();
+        assert!(
+            error.to_string().contains("0000000000000002.segment"),
+            "{error}"
+        );
+        let names: Vec<_> = fs::read_dir(disk.path(Family::Log)).unwrap().collect();
+        assert_eq!(
+            names.len(),
+            1,
+            "nothing is left of what could not be made: {names:?}"
+        );
+    });
+}
+
+#[test]
+fn a_second_opener_is_refused_and_leftovers_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _) = open(folder.path(), Want::File).unwrap();
+    let error = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    fs::write(
+        disk.path(Family::Log).join("0000000000000005.segment.new"),
+        "x",
+    )
+    .unwrap();
+    drop(disk);
+    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    assert_eq!(disk.files(Family::Log), Ok(vec![]));
+    assert_eq!(fs::read_dir(disk.path(Family::Log)).unwrap().count(), 0);
+}
+
+/// A file system without O_DIRECT, if /dev/shm is one, is served all the same.
+#[test]
+fn a_file_system_in_memory_is_served() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        println!("SKIPPED: no /dev/shm to write to");
+        return;
+    };
+    let (disk, reason) = open(folder.path(), Want::Auto).unwrap();
+    println!("{reason}");
+    let mut disk = disk;
+    prepare(&mut disk, log(1));
+    let mut buffer = disk.allocate(BLOCK);
+    buffer.fill(7);
+    disk.start_write(1, log(1).at(0), buffer, BLOCK, Durability::Flushed);
+    let Completed::Written { result, .. } = wait(&mut disk) else {
+        panic!()
+    };
+    assert_eq!(result, Ok(()));
+}
+
+const OTHER: FileId = FileId::new(Family::Snapshot, 1);
+
+/// Writes a block of this byte.
+fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
+    let mut buffer = disk.allocate(BLOCK);
+    buffer.fill(byte);
+    disk.start_write(u64::from(byte), at, buffer, BLOCK, durability);
+    match wait(disk) {
+        Completed::Written {
+            token,
+            file,
+            durability: done,
+            buffer,
+            result,
+        } => {
+            assert_eq!((token, result), (u64::from(byte), Ok(())));
+            assert_eq!((file, done), (at.file, durability));
+            disk.release(buffer);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The byte that a block is full of.
+fn read(disk: &mut dyn Disk, at: Position) -> Result<u8, DiskError> {
+    let buffer = disk.allocate(BLOCK);
+    disk.start_read(9, at, buffer, BLOCK);
+    match wait(disk) {
+        Completed::Read {
+            token,
+            file,
+            buffer,
+            result,
+        } => {
+            assert_eq!((token, file), (9, at.file));
+            let byte = buffer[0];
+            assert!(result.is_err() || buffer[..BLOCK].iter().all(|other| *other == byte));
+            disk.release(buffer);
+            result.map(|()| byte)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flush(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
+    disk.start_flush(77, file);
+    match wait(disk) {
+        Completed::Flushed {
+            token,
+            file: flushed,
+            result,
+        } => {
+            assert_eq!((token, flushed), (77, file));
+            result
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn retire(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
+    disk.start_retire(file);
+    match wait(disk) {
+        Completed::Retired {
+            file: retired,
+            result,
+        } => {
+            assert_eq!(retired, file);
+            result
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn families_share_a_disk_and_nothing_else() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        prepare(disk, log(2));
+        prepare(disk, OTHER);
+        for (file, byte) in [(log(1), 1), (OTHER, 2)] {
+            disk.open_ahead(file).unwrap();
+            write(disk, file.at(0), byte, Durability::Flushed);
+        }
+        assert_eq!(read(disk, log(1).at(0)), Ok(1));
+        assert_eq!(read(disk, OTHER.at(0)), Ok(2));
+        let made = |disk: &mut dyn Disk, family| disk.made(family).unwrap().unwrap();
+        assert_eq!(made(disk, Family::Log), log(2));
+        assert_eq!(made(disk, Family::Snapshot), OTHER);
+        let files = |disk: &mut dyn Disk, family| {
+            let files = disk.files(family).unwrap();
+            files.iter().map(|info| info.file).collect::<Vec<_>>()
+        };
+        assert_eq!(files(disk, Family::Log), [log(1), log(2)]);
+        assert_eq!(files(disk, Family::Snapshot), [OTHER]);
+    });
+}
+
+#[test]
+fn a_write_for_later_takes_no_flush_and_a_flush_is_one() {
+    on_each_disk(|disk| {
+        prepare(disk, OTHER);
+        let before = disk.counters();
+        write(disk, OTHER.at(0), 1, Durability::Later);
+        write(disk, OTHER.at(BLOCK as u64), 2, Durability::Later);
+        assert_eq!(read(disk, OTHER.at(0)), Ok(1), "seen before it is durable");
+        let after = disk.counters();
+        assert_eq!(after.writes - before.writes, 2);
+        assert_eq!(after.flushes, before.flushes);
+        flush(disk, OTHER).unwrap();
+        assert_eq!(disk.counters().flushes, before.flushes + 1);
+        assert_eq!(read(disk, OTHER.at(BLOCK as u64)), Ok(2));
+        let error = flush(disk, log(9)).unwrap_err();
+        assert_eq!(error.kind, io::ErrorKind::NotFound, "{error}");
+    });
+}
+
+#[test]
+fn a_retired_file_is_gone_and_the_others_are_not() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        prepare(disk, OTHER);
+        write(disk, log(1).at(0), 1, Durability::Flushed);
+        write(disk, OTHER.at(0), 2, Durability::Flushed);
+        assert_eq!(read(disk, log(1).at(0)), Ok(1));
+        assert!(disk.descriptor(log(1)).is_ok());
+        retire(disk, log(1)).unwrap();
+        assert_eq!(disk.files(Family::Log), Ok(vec![]));
+        assert!(read(disk, log(1).at(0)).is_err(), "it is not kept open");
+        assert!(!matches!(disk.descriptor(log(1)), Ok(Some(_))));
+        assert!(disk.open_ahead(log(1)).is_err());
+        let error = retire(disk, log(1)).unwrap_err();
+        assert_eq!(error.kind, io::ErrorKind::NotFound, "{error}");
+        assert_eq!(read(disk, OTHER.at(0)), Ok(2));
+        let made = disk.made(Family::Log).unwrap();
+        assert_eq!(made, Some(log(1)), "that it was made is not forgotten");
+    });
+}
+
+/// Bytes come from a socket, are written from where they lie, and leave by another socket without a
+/// buffer of ours.
+#[test]
+fn what_a_socket_received_is_written_and_sent_without_a_copy() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        prepare(&mut disk, OTHER);
+        let sent: Vec<u8> = (0..2 * BLOCK).map(|at| (at % 251) as u8).collect();
+        let (mut from, mut to) = UnixStream::pair().unwrap();
+        from.write_all(&sent).unwrap();
+        let mut buffer = disk.allocate(1 << 20);
+        let (lies, registered) = (buffer.as_ptr(), buffer.registered());
+        to.read_exact(&mut buffer[..2 * BLOCK]).unwrap();
+        disk.start_write(1, OTHER.at(0), buffer, 2 * BLOCK, Durability::Later);
+        let Completed::Written { buffer, result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        assert_eq!(result, Ok(()));
+        assert_eq!(
+            (buffer.as_ptr(), buffer.registered()),
+            (lies, registered),
+            "the same memory comes back"
+        );
+        assert_eq!(buffer[..2 * BLOCK], sent);
+        disk.release(buffer);
+        assert_eq!(disk.allocate(BLOCK).as_ptr(), lies, "and is used again");
+        flush(&mut disk, OTHER).unwrap();
+        let file = disk.descriptor(OTHER).unwrap().expect("a real file");
+        let mut offset = 10;
+        let count = rustix::fs::sendfile(&from, file, Some(&mut offset), BLOCK).unwrap();
+        assert_eq!((count, offset), (BLOCK, 10 + BLOCK as u64));
+        let mut received = vec![0; BLOCK];
+        to.read_exact(&mut received).unwrap();
+        assert_eq!(received, sent[10..10 + BLOCK]);
+    });
+}
+
+#[test]
+fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
+    let count = |count, bytes| Buffers { count, bytes };
+    let refused = "no registered buffers: ";
+    for (buffers, told) in [
+        (count(2, 8 * BLOCK), "2 registered buffers"),
+        (count(u16::MAX, BLOCK), refused),
+        (count(0, 0), refused),
+    ] {
+        on_each_driver(|folder, want| {
+            let (mut disk, reason) = open_with(folder, want, buffers).unwrap();
+            assert!(want == Want::File || reason.contains(told), "{reason}");
+            prepare(&mut disk, log(1));
+            for block in 0..4 {
+                write(
+                    &mut disk,
+                    log(1).at(block * BLOCK as u64),
+                    5,
+                    Durability::Flushed,
+                );
+            }
+            assert_eq!(read(&mut disk, log(1).at(0)), Ok(5));
+        });
+    }
+}
+
+/// [disk-10]
+#[test]
+fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        prepare(disk, log(2));
+        disk.open_ahead(log(1)).unwrap();
+        for block in 0..3 {
+            write(
+                disk,
+                log(1).at(block * BLOCK as u64),
+                7,
+                Durability::Flushed,
+            );
+        }
+        assert_eq!(read(disk, log(1).at(0)), Ok(7));
+        let _ = disk.descriptor(log(1)).unwrap();
+        let prepared = disk.counters().prepared;
+        disk.start_reuse(log(1), log(3));
+        match wait(disk) {
+            Completed::Prepared { file, result } => assert_eq!((file, result), (log(3), Ok(()))),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(disk.counters().prepared, prepared, "none was made");
+        let files = disk.files(Family::Log).unwrap();
+        let files: Vec<_> = files.iter().map(|info| (info.file, info.bytes)).collect();
+        let bytes = 16 * BLOCK as u64;
+        assert_eq!(files, [(log(2), bytes), (log(3), bytes)]);
+        assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
+        assert!(read(disk, log(1).at(0)).is_err(), "the old name is gone");
+        assert!(disk.open_ahead(log(1)).is_err());
+        assert!(!matches!(disk.descriptor(log(1)), Ok(Some(_))));
+        disk.open_ahead(log(3)).unwrap();
+        write(disk, log(3).at(BLOCK as u64), 8, Durability::Flushed);
+        let found = [0, 1, 2].map(|block| read(disk, log(3).at(block * BLOCK as u64)));
+        assert_eq!(found, [Ok(7), Ok(8), Ok(7)]);
+        disk.start_reuse(log(1), log(4));
+        let Completed::Prepared { file, result } = wait(disk) else {
+            panic!()
+        };
+        let error = result.unwrap_err();
+        assert_eq!((file, error.kind), (log(4), io::ErrorKind::NotFound));
+        assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
+    });
+}
+
+/// An operator looks at these counts to see whether commits wait for the disk; nobody's commit waits for a
+/// snapshot.
+#[test]
+fn only_segments_of_the_log_count_as_segments() {
+    on_each_disk(|disk| {
+        let counted = |disk: &mut dyn Disk, family| {
+            let before = disk.counters();
+            let file = FileId { family, number: 1 };
+            prepare(disk, file);
+            disk.hurry_prepare(family);
+            let after = disk.counters();
+            (
+                after.prepared - before.prepared,
+                after.segment_waits - before.segment_waits,
+            )
+        };
+        assert_eq!(counted(disk, Family::Snapshot), (0, 0));
+        assert_eq!(counted(disk, Family::Log), (1, 1));
+    });
+}
+
+/// The number could not be written down, as the disk was full.
+#[test]
+fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        prepare(&mut disk, log(1));
+        write(&mut disk, log(1).at(0), 7, Durability::Flushed);
+        let ended = |disk: &mut dyn Disk| {
+            disk.start_reuse(log(1), log(2));
+            let Completed::Prepared { result, .. } = wait(disk) else {
+                panic!()
+            };
+            result
+        };
+        // In the way of the temporary file.
+        let temporary = folder.join("segments.new");
+        fs::create_dir(&temporary).unwrap();
+        ended(&mut disk).unwrap_err();
+        fs::remove_dir(&temporary).unwrap();
+        assert_eq!(ended(&mut disk), Ok(()));
+        assert_eq!(disk.made(Family::Log), Ok(Some(log(2))));
+        assert_eq!(read(&mut disk, log(2).at(0)), Ok(7));
+    });
+}
+
+/// Also while a file is made that takes its time.
+#[test]
+fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
+    on_each_disk(|disk| {
+        assert_eq!(disk.kept("base"), Ok(None));
+        disk.start_prepare(log(1), 64 << 20, Zeros::Written);
+        let mut made = false;
+        for (token, contents) in [(5, &b"long contents"[..]), (6, b""), (7, b"short")] {
+            disk.start_keep(token, "base", contents.to_vec());
+            disk.want_prepared(Family::Log, 0);
+            loop {
+                match wait(disk) {
+                    Completed::Kept {
+                        token: kept,
+                        name,
+                        result,
+                    } => {
+                        assert_eq!((kept, name, result), (token, "base", Ok(())));
+                        break;
+                    }
+                    Completed::Prepared { result, .. } => {
+                        result.unwrap();
+                        made = true;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(disk.kept("base").unwrap().unwrap(), contents);
+        }
+        assert_eq!(disk.kept("other"), Ok(None));
+        assert_eq!(disk.sync_names(), Ok(()));
+        disk.hurry_prepare(Family::Log);
+        if !made {
+            assert!(matches!(wait(disk), Completed::Prepared { .. }));
+        }
+    });
+}
+
+#[test]
+fn a_small_file_that_cannot_be_kept_says_so() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        fs::create_dir(folder.join("base")).unwrap();
+        disk.start_keep(1, "base", b"x".to_vec());
+        let Completed::Kept { token, result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        let error = result.unwrap_err();
+        assert_eq!(token, 1);
+        assert!(error.to_string().starts_with("rename to "), "{error}");
+        assert!(disk.kept("base").is_err());
+    });
+}
+
+/// A rename of two steps that was stopped between them: the old name goes, as both are one file.
+#[test]
+fn of_two_names_of_one_file_the_newer_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    for number in 1..=3 {
+        prepare(&mut disk, log(number));
+    }
+    let name = |number: u64| {
+        disk.path(Family::Log)
+            .join(format!("{number:016x}.segment"))
+    };
+    fs::hard_link(name(1), name(9)).unwrap();
+    // Somebody's copy elsewhere is none of ours.
+    fs::hard_link(name(2), folder.path().join("copy")).unwrap();
+    drop(disk);
+    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    let files = disk.files(Family::Log).unwrap();
+    let files: Vec<_> = files.iter().map(|info| info.file.number).collect();
+    assert_eq!(files, [2, 3, 9]);
+}
+
+/// `quorate log` on the folder of an earlier version.
+#[test]
+fn a_folder_without_snapshots_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path(), Want::File).unwrap());
+    fs::remove_dir(folder.path().join(Family::Snapshot.folder())).unwrap();
+    let mut looked = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap();
+    assert_eq!(looked.files(Family::Snapshot), Ok(vec![]));
+    assert_eq!(looked.files(Family::Log), Ok(vec![]));
+    assert_eq!(looked.kept("base"), Ok(None));
+    fs::remove_dir(folder.path().join(Family::Log.folder())).unwrap();
+    assert!(crate::disk::ReadOnlyFolder::open(folder.path()).is_err());
+}

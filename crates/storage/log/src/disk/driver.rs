@@ -1,0 +1,309 @@
+//! A node's files: one driver, whichever engine moves the bytes.
+//!
+//! It owns what the engines share: the folders with the files that are open, memory, the makers of new
+//! files, and the event that says when something ended. An engine is handed operations with their open
+//! files, and says what ended.
+
+use std::{
+    fmt,
+    fs::File,
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::disk::{
+    Buffer, Buffers, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId,
+    FileInfo, Position, Source, Zeros,
+    buffer::Pool,
+    event::Event,
+    folder::{self, Folder},
+    mailbox::{Inbox, Mailbox},
+    maker::Makers,
+    modelled::Modelled,
+    operation::Operation,
+    threads::Threads,
+    uring::{Parts, Ring},
+};
+
+/// Files, driven by the best that there is.
+#[derive(Debug)]
+pub struct FileDisk {
+    /// First, so that it goes first: then nothing uses a file or memory any more.
+    engine: Engine,
+    pool: Pool,
+    folder: Folder,
+    makers: Makers,
+    event: Arc<Event>,
+    counters: DiskCounters,
+    /// For measurements, a slower device in front.
+    modelled: Option<Box<Modelled>>,
+}
+
+/// What moves the bytes.
+#[derive(Debug)]
+enum Engine {
+    Ring(Box<Ring>),
+    Threads(Box<Threads>),
+}
+
+impl Engine {
+    /// Why nothing can be started any more.
+    fn broken(&self) -> Option<&DiskError> {
+        match self {
+            Self::Ring(ring) => ring.broken(),
+            Self::Threads(_) => None,
+        }
+    }
+
+    fn start(&mut self, operation: Operation, file: Arc<File>) {
+        match self {
+            Self::Ring(ring) => ring.push(operation, file),
+            Self::Threads(threads) => threads.work_on(operation, file),
+        }
+    }
+
+    fn refuse(&mut self, operation: Operation, error: DiskError) {
+        match self {
+            Self::Ring(ring) => ring.refuse(operation, error),
+            Self::Threads(threads) => threads.refuse(operation, error),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Completed> {
+        match self {
+            Self::Ring(ring) => ring.poll(),
+            Self::Threads(threads) => threads.poll(),
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ring(ring) => write!(f, "io_uring ({})", ring.shape()),
+            Self::Threads(_) => f.write_str("threads"),
+        }
+    }
+}
+
+impl FileDisk {
+    /// Files driven by io_uring.
+    pub(crate) fn over_ring(folder: Folder, parts: Parts, pool: Pool) -> Result<Self, DiskError> {
+        let event = Arc::clone(&parts.event);
+        let place = folder.data().path().to_owned();
+        Self::new(folder, pool, event, "start a thread for", |_, _, made| {
+            let ring = Ring::new(parts, made, place);
+            Ok(Engine::Ring(Box::new(ring)))
+        })
+    }
+
+    /// Files driven by threads.
+    pub(crate) fn over_threads(folder: Folder, buffers: Buffers) -> Result<Self, DiskError> {
+        let event = Event::new()
+            .map_err(|error| folder::failed("make an event for", folder.data().path(), &error))?;
+        let event = Arc::new(event);
+        let signalled = Arc::clone(&event);
+        let pool = Pool::new(buffers);
+        Self::new(
+            folder,
+            pool,
+            event,
+            "start threads for",
+            |folder, mailbox, done| {
+                let threads = Threads::start(folder, mailbox, done, signalled)?;
+                Ok(Engine::Threads(Box::new(threads)))
+            },
+        )
+    }
+
+    /// `action` is what starting threads is called if it fails.
+    fn new(
+        folder: Folder,
+        pool: Pool,
+        event: Arc<Event>,
+        action: &str,
+        engine: impl FnOnce(&Folder, &Mailbox<Completed>, Inbox<Completed>) -> io::Result<Engine>,
+    ) -> Result<Self, DiskError> {
+        let (mailbox, ended) = Mailbox::new(&event);
+        let failed = |error| folder::failed(action, folder.data().path(), &error);
+        let makers = Makers::start(&folder, &mailbox).map_err(failed)?;
+        let engine = engine(&folder, &mailbox, ended).map_err(failed)?;
+        Ok(Self {
+            engine,
+            pool,
+            folder,
+            makers,
+            event,
+            counters: DiskCounters::default(),
+            modelled: None,
+        })
+    }
+
+    /// The folder of a family's files.
+    pub fn path(&self, family: Family) -> &Path {
+        self.folder.path(family)
+    }
+
+    /// The same with flushes that take this long: for measurements. Zero changes nothing.
+    pub fn with_flush(mut self, flush: Duration) -> Result<Self, DiskError> {
+        if !flush.is_zero() {
+            let modelled = Modelled::new(self.event.as_fd(), flush).map_err(|error| {
+                folder::failed("model the device of", self.path(Family::Log), &error)
+            })?;
+            self.modelled = Some(Box::new(modelled));
+        }
+        Ok(self)
+    }
+
+    fn start(&mut self, operation: Operation) {
+        operation.count(&mut self.counters);
+        let open = match self.engine.broken() {
+            Some(error) => Err(error.clone()),
+            None => operation.open(&mut self.folder),
+        };
+        match open {
+            Ok(file) => self.engine.start(operation, file),
+            Err(error) => self.engine.refuse(operation, error),
+        }
+    }
+}
+
+impl fmt::Display for FileDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.engine, self.folder.abilities())?;
+        match &self.modelled {
+            Some(modelled) => write!(f, "; MODELLED: a flush takes {:?}", modelled.flush()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Source for FileDisk {
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        self.folder.files(family)
+    }
+
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        self.folder.made(family)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.folder.kept(name)
+    }
+
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
+        self.folder.read_now(at, buffer, bytes)
+    }
+}
+
+impl Disk for FileDisk {
+    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.folder.sync(file)
+    }
+
+    fn sync_names(&mut self) -> Result<(), DiskError> {
+        self.folder.sync_names()
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Buffer {
+        self.pool.allocate(bytes)
+    }
+
+    fn release(&mut self, buffer: Buffer) {
+        self.pool.release(buffer);
+    }
+
+    fn start_write(
+        &mut self,
+        token: u64,
+        at: Position,
+        buffer: Buffer,
+        bytes: usize,
+        durability: Durability,
+    ) {
+        self.start(Operation::write(token, at, buffer, bytes, durability));
+    }
+
+    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {
+        self.start(Operation::read(token, at, buffer, bytes));
+    }
+
+    fn start_flush(&mut self, token: u64, file: FileId) {
+        self.start(Operation::flush(token, file));
+    }
+
+    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.folder.open_ahead(file)
+    }
+
+    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
+        self.folder.note_made(made)
+    }
+
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
+        self.counters.prepared += u64::from(file.family == Family::Log);
+        self.makers.prepare(file, bytes, zeros);
+    }
+
+    fn want_prepared(&mut self, family: Family, bytes: u64) {
+        self.makers.want(family, bytes);
+    }
+
+    fn hurry_prepare(&mut self, family: Family) {
+        // Nobody's command waits for the others.
+        self.counters.segment_waits += u64::from(family == Family::Log);
+        self.makers.hurry(family);
+    }
+
+    fn start_retire(&mut self, file: FileId) {
+        self.folder.close(file);
+        self.makers.retire(file);
+    }
+
+    fn start_reuse(&mut self, from: FileId, to: FileId) {
+        self.folder.close(from);
+        self.makers.reuse(from, to);
+    }
+
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        self.makers.keep(token, name, bytes);
+    }
+
+    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
+        self.folder.lend(file).map(Some)
+    }
+
+    fn poll(&mut self) -> Option<Completed> {
+        match &mut self.modelled {
+            Some(modelled) => modelled.poll(|| self.engine.poll()),
+            None => self.engine.poll(),
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(match &self.modelled {
+            Some(modelled) => modelled.wait_fd(),
+            None => self.event.as_fd(),
+        })
+    }
+
+    fn free_bytes(&self, family: Family) -> Option<u64> {
+        self.folder.free_bytes(family)
+    }
+
+    fn describe(&self) -> String {
+        self.to_string()
+    }
+
+    fn counters(&self) -> DiskCounters {
+        self.counters
+    }
+}

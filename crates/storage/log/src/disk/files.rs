@@ -1,0 +1,260 @@
+//! Which files are open: of each family the one that is written to with the next, and a few that were
+//! read lately. However many there are, a node holds no more descriptors than that.
+
+use std::{fs::File, sync::Arc};
+
+use crate::disk::{DiskError, FileId, Lack};
+
+/// Files kept open for reading. Reads go through a file from its start to its end, so a few are as
+/// good as many.
+pub(crate) const READ_OPEN_MAX: usize = 16;
+
+type Open = (FileId, Arc<File>);
+
+/// Open files. What is in flight holds its file itself.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// Never given up: the files that are written to and those after them, in order.
+    written: Vec<Open>,
+    /// To be read by the driver.
+    read: Recent,
+    /// To be read past the driver, by way of the page cache.
+    lent: Recent,
+}
+
+/// Given up when there are too many, the one that was not used for longest first, and when the process
+/// has no descriptor left. The latest is the last.
+#[derive(Debug, Default)]
+struct Recent(Vec<Open>);
+
+impl Recent {
+    fn take(&mut self, file: FileId) -> Option<Arc<File>> {
+        let at = self.0.iter().position(|(open, _)| *open == file)?;
+        Some(self.0.remove(at).1)
+    }
+
+    fn put(&mut self, file: FileId, open: Arc<File>) {
+        if self.0.len() >= READ_OPEN_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((file, open));
+    }
+
+    /// Closes one; false if there is none.
+    fn give_up(&mut self) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        self.0.remove(0);
+        true
+    }
+}
+
+impl Files {
+    /// A file that is written to from now on. Earlier ones of its family are only read.
+    pub(crate) fn for_write(&mut self, file: FileId) -> Option<Arc<File>> {
+        let at = self.written.iter().position(|(open, _)| *open == file)?;
+        let open = Arc::clone(&self.written[at].1);
+        let earlier = |(open, _): &Open| open.family == file.family && *open < file;
+        if at > 0 && earlier(&self.written[at - 1]) {
+            for (earlier, open) in self.written.extract_if(.., |open| earlier(open)) {
+                self.read.put(earlier, open);
+            }
+        }
+        Some(open)
+    }
+
+    /// Opens the file that is written to next, if it is not open.
+    pub(crate) fn open_ahead(
+        &mut self,
+        file: FileId,
+        open: impl FnMut() -> Result<File, DiskError>,
+    ) -> Result<(), DiskError> {
+        if self.written.iter().any(|(open, _)| *open == file) {
+            return Ok(());
+        }
+        let open = match self.read.take(file) {
+            Some(open) => open,
+            None => Arc::new(self.open(open)?),
+        };
+        self.written.push((file, open));
+        self.written.sort_unstable_by_key(|(file, _)| *file);
+        Ok(())
+    }
+
+    /// A file that is read.
+    pub(crate) fn for_read(
+        &mut self,
+        file: FileId,
+        open: impl FnMut() -> Result<File, DiskError>,
+    ) -> Result<Arc<File>, DiskError> {
+        if let Some((_, open)) = self.written.iter().find(|(open, _)| *open == file) {
+            return Ok(Arc::clone(open));
+        }
+        let open = match self.read.take(file) {
+            Some(open) => open,
+            None => Arc::new(self.open(open)?),
+        };
+        self.read.put(file, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// A file that is read past the driver.
+    pub(crate) fn lend(
+        &mut self,
+        file: FileId,
+        open: impl FnMut() -> Result<File, DiskError>,
+    ) -> Result<&File, DiskError> {
+        let open = match self.lent.take(file) {
+            Some(open) => open,
+            None => Arc::new(self.open(open)?),
+        };
+        self.lent.put(file, open);
+        let (_, open) = self.lent.0.last().expect("it was put there");
+        Ok(open)
+    }
+
+    /// Closes a file, if it is open.
+    pub(crate) fn close(&mut self, file: FileId) {
+        self.written.retain(|(open, _)| *open != file);
+        self.read.take(file);
+        self.lent.take(file);
+    }
+
+    /// Opens a file. Files that are only kept make room for one that is needed.
+    fn open(
+        &mut self,
+        mut open: impl FnMut() -> Result<File, DiskError>,
+    ) -> Result<File, DiskError> {
+        loop {
+            match open() {
+                Err(error)
+                    if error.lack == Some(Lack::Descriptors)
+                        && (self.lent.give_up() || self.read.give_up()) => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn open_numbers(&self) -> Vec<u64> {
+        let open = self.written.iter().chain(&self.read.0);
+        open.map(|(file, _)| file.number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, io};
+
+    use super::*;
+
+    use crate::disk::Family;
+
+    fn log(number: u64) -> FileId {
+        FileId::new(Family::Log, number)
+    }
+
+    fn null() -> Result<File, DiskError> {
+        File::open("/dev/null").map_err(|error| DiskError::new("open", "/dev/null", &error))
+    }
+
+    fn not_again() -> Result<File, DiskError> {
+        panic!("it is open")
+    }
+
+    #[test]
+    fn a_few_files_are_open_however_many_were_read() {
+        let mut files = Files::default();
+        for number in 1..=100 {
+            files.for_read(log(number), null).unwrap();
+            files.for_read(log(1), null).unwrap();
+        }
+        let open = files.open_numbers();
+        assert_eq!(open.len(), READ_OPEN_MAX);
+        assert_eq!(open.last(), Some(&1), "what is used is kept");
+        assert_eq!(open[0], 100 - READ_OPEN_MAX as u64 + 2);
+    }
+
+    #[test]
+    fn the_file_in_use_and_the_next_stay_open_whatever_is_read() {
+        let mut files = Files::default();
+        files.open_ahead(log(7), null).unwrap();
+        files.open_ahead(log(8), null).unwrap();
+        for number in 1..=6 * READ_OPEN_MAX as u64 {
+            let open = if matches!(number, 7 | 8) {
+                not_again
+            } else {
+                null
+            };
+            files.for_read(log(number), open).unwrap();
+        }
+        assert!(files.for_write(log(7)).is_some());
+        assert!(files.for_write(log(8)).is_some());
+        assert!(files.for_write(log(7)).is_none(), "it is only read now");
+        files.for_read(log(7), not_again).unwrap();
+        assert!(files.for_write(log(9)).is_none(), "it was not opened");
+    }
+
+    #[test]
+    fn files_that_are_only_kept_make_room_when_descriptors_run_out() {
+        let mut files = Files::default();
+        for number in 1..=5 {
+            files.for_read(log(number), null).unwrap();
+        }
+        files.open_ahead(log(9), null).unwrap();
+        // Three descriptors too few; and then none at all, whatever is closed.
+        let missing = Cell::new(3);
+        let scarce = || match missing.get() {
+            0 => null(),
+            left => {
+                missing.set(left - 1);
+                let error = io::Error::from(rustix::io::Errno::MFILE);
+                Err(DiskError::new("open", "it", &error))
+            }
+        };
+        files.open_ahead(log(10), scarce).unwrap();
+        assert_eq!(files.open_numbers(), [9, 10, 4, 5]);
+        missing.set(u32::MAX);
+        let error = files.for_read(log(1), scarce).unwrap_err();
+        assert_eq!(error.lack, Some(Lack::Descriptors));
+        assert_eq!(files.open_numbers(), [9, 10], "these are never given up");
+    }
+
+    #[test]
+    fn another_error_closes_nothing() {
+        let mut files = Files::default();
+        files.for_read(log(1), null).unwrap();
+        let broken = || Err(DiskError::new("open", "it", &io::Error::other("broken")));
+        assert!(files.for_read(log(2), broken).is_err());
+        assert_eq!(files.open_numbers(), [1]);
+    }
+
+    #[test]
+    fn each_family_has_files_that_it_writes_to() {
+        let other = |number| FileId::new(Family::Snapshot, number);
+        let mut files = Files::default();
+        for file in [log(7), other(1), log(8), other(2)] {
+            files.open_ahead(file, null).unwrap();
+        }
+        assert!(files.for_write(log(8)).is_some());
+        assert!(files.for_write(log(7)).is_none(), "it is only read now");
+        assert!(files.for_write(other(1)).is_some(), "another family's");
+        assert!(files.for_write(other(2)).is_some());
+        assert!(files.for_write(log(8)).is_some());
+        files.close(log(8));
+        assert!(files.for_write(log(8)).is_none(), "it is closed");
+        assert_eq!(files.open_numbers(), [2, 7, 1]);
+    }
+
+    #[test]
+    fn a_file_that_is_lent_is_another_than_the_driver_s() {
+        let mut files = Files::default();
+        files.for_read(log(1), null).unwrap();
+        files.lend(log(1), null).unwrap();
+        files.lend(log(1), not_again).unwrap();
+        files.close(log(1));
+        let broken = || Err(DiskError::new("open", "it", &io::Error::other("broken")));
+        assert!(files.lend(log(1), broken).is_err(), "it was closed");
+    }
+}

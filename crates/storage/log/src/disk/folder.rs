@@ -1,0 +1,565 @@
+//! Files in folders, one folder per family: names, opening, making new ones, removing. Blocking calls
+//! only.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    io::{self, IoSlice},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt as _,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, poll},
+    fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatvfs},
+    io::{Errno, ReadWriteFlags, pread, pwritev2, retry_on_intr},
+};
+
+use crate::disk::{
+    BLOCK, Buffer, DataFolder, DiskError, Durability, Family, FileId, FileInfo, Position,
+    SmallFiles as _, Source, Zeros, device_time,
+    files::Files,
+    made,
+    pace::{PIECE_BYTES, Pace},
+};
+
+const TEMPORARY: &str = ".new";
+/// After a kill the kernel may take a moment to end what the old process had in flight.
+const LOCK_TRIES: u32 = 150;
+/// Who only looks is told at once that there is nothing to be looked at now.
+const LOOK_TRIES: u32 = 5;
+const LOCK_TRY: Duration = Duration::from_millis(20);
+
+/// How files may be written: what the file systems of all families can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// O_DIRECT is taken.
+    pub direct: bool,
+    /// RWF_DSYNC is taken; else each write is followed by an fdatasync.
+    pub dsync: bool,
+}
+
+impl Abilities {
+    /// Of the file system of this folder, by a block that is written to a file there and removed.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    pub fn of(folder: &Path) -> Result<Self, DiskError> {
+        probe(folder)
+    }
+}
+
+impl fmt::Display for Abilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.direct, self.dsync) {
+            (true, true) => "O_DIRECT writes with RWF_DSYNC",
+            (false, true) => "buffered writes with RWF_DSYNC, as this file system refuses O_DIRECT",
+            (true, false) => "O_DIRECT writes, each with an fdatasync, as RWF_DSYNC is refused",
+            (false, false) => {
+                "buffered writes, each with an fdatasync, as O_DIRECT and RWF_DSYNC are refused"
+            }
+        })
+    }
+}
+
+/// The folder of one family, locked while a copy of this lives. What is in flight at a kill must end
+/// before another process may read, so whatever keeps writing keeps a copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    path: PathBuf,
+    handle: Arc<File>,
+}
+
+impl Home {
+    /// Opens, and makes if missing, the folder of a family below `data`.
+    fn open(data: &Path, family: Family) -> Result<Self, DiskError> {
+        let path = data.join(family.folder());
+        if !path.is_dir() {
+            fs::create_dir_all(&path).map_err(|error| failed("create", &path, &error))?;
+            sync_folder(data)?;
+        }
+        let handle = lock(&path, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES)?;
+        remove_temporaries(&path)?;
+        remove_second_names(&path, family)?;
+        let handle = Arc::new(handle);
+        Ok(Self { path, handle })
+    }
+
+    pub(crate) fn handle(&self) -> &File {
+        &self.handle
+    }
+
+    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`.
+    /// After an error there may be a file of zeros, to be made again; but never a number without a
+    /// file.
+    pub(crate) fn prepare(
+        &self,
+        data: &mut DataFolder,
+        file: FileId,
+        (bytes, zeros): (u64, Zeros),
+        abilities: Abilities,
+        pace: &Pace,
+    ) -> Result<(), DiskError> {
+        let path = self.path.join(file.name());
+        let temporary = self.path.join(format!("{}{TEMPORARY}", file.name()));
+        let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
+            fs::rename(&temporary, &path).map_err(|error| failed("rename to", &path, &error))?;
+            self.sync()?;
+            made::write(data, file)
+        });
+        if made.is_err() {
+            // Best effort: what is left over is removed at the next start.
+            let _ = fs::remove_file(&temporary);
+        }
+        made
+    }
+
+    /// [disk-10] Rename, sync of the folder; then the number is written down in `data`.
+    pub(crate) fn reuse(
+        &self,
+        data: &mut DataFolder,
+        from: FileId,
+        to: FileId,
+    ) -> Result<(), DiskError> {
+        let (old, new) = (self.path.join(from.name()), self.path.join(to.name()));
+        match fs::rename(&old, &new) {
+            // An earlier attempt got as far as that.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && new.exists() => {}
+            renamed => renamed.map_err(|error| failed("rename to", &new, &error))?,
+        }
+        self.sync()?;
+        made::write(data, to)
+    }
+
+    /// Removes a file, durably.
+    pub(crate) fn retire(&self, file: FileId) -> Result<(), DiskError> {
+        let path = self.path.join(file.name());
+        fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        let synced = self.handle.sync_all();
+        synced.map_err(|error| failed("sync", &self.path, &error))
+    }
+}
+
+/// The folders of all families, and the files in them that are open.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    data: DataFolder,
+    /// In the order of the families.
+    homes: Vec<Home>,
+    abilities: Abilities,
+    files: Files,
+}
+
+impl Folder {
+    /// Opens, and makes if missing, the folders below `data`.
+    pub(crate) fn open(data: &Path) -> Result<Self, DiskError> {
+        let homes: Result<Vec<_>, _> = Family::all()
+            .map(|family| Home::open(data, family))
+            .collect();
+        let homes = homes?;
+        let mut abilities = Abilities {
+            direct: true,
+            dsync: true,
+        };
+        for home in &homes {
+            let found = probe(&home.path)?;
+            abilities.direct &= found.direct;
+            abilities.dsync &= found.dsync;
+        }
+        Ok(Self {
+            data: DataFolder::new(data),
+            homes,
+            abilities,
+            files: Files::default(),
+        })
+    }
+
+    pub(crate) fn abilities(&self) -> Abilities {
+        self.abilities
+    }
+
+    pub(crate) fn data(&self) -> &DataFolder {
+        &self.data
+    }
+
+    pub(crate) fn homes(&self) -> &[Home] {
+        &self.homes
+    }
+
+    pub(crate) fn home(&self, family: Family) -> &Home {
+        &self.homes[family as usize]
+    }
+
+    /// The folder of a family.
+    pub(crate) fn path(&self, family: Family) -> &Path {
+        &self.home(family).path
+    }
+
+    pub(crate) fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
+        made::write(&mut self.data, made)
+    }
+
+    /// A file that was read or written, or is to be.
+    fn opener(&self, file: FileId) -> impl FnMut() -> Result<File, DiskError> + use<> {
+        let path = self.home(file.family).path.join(file.name());
+        let direct = self.abilities.direct;
+        move || open_file(&path, OFlags::RDWR, direct)
+    }
+
+    /// As [`crate::disk::Disk::open_ahead`].
+    pub(crate) fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+        let open = self.opener(file);
+        self.files.open_ahead(file, open)
+    }
+
+    /// A file that is written to. Who did not have it opened ahead may be refused.
+    pub(crate) fn file_for_write(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
+        if let Some(open) = self.files.for_write(file) {
+            return Ok(open);
+        }
+        self.open_ahead(file)?;
+        let open = self.files.for_write(file);
+        Ok(open.expect("it was opened in the line before"))
+    }
+
+    /// A file that is read.
+    pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
+        let open = self.opener(file);
+        self.files.for_read(file, open)
+    }
+
+    /// As [`crate::disk::Disk::descriptor`]: opened for this only, without O_DIRECT.
+    pub(crate) fn lend(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
+        let path = self.home(file.family).path.join(file.name());
+        let open = || open_file(&path, OFlags::RDONLY, false);
+        Ok(self.files.lend(file, open)?.as_fd())
+    }
+
+    /// Closes a file that is retired. What is in flight keeps it open until it ends.
+    pub(crate) fn close(&mut self, file: FileId) {
+        self.files.close(file);
+    }
+
+    pub(crate) fn sync(&mut self, file: FileId) -> Result<(), DiskError> {
+        let open = self.file_for_read(file)?;
+        let path = self.home(file.family).path.join(file.name());
+        open.sync_data()
+            .map_err(|error| failed("sync", &path, &error))
+    }
+
+    /// As [`crate::disk::Disk::sync_names`].
+    pub(crate) fn sync_names(&self) -> Result<(), DiskError> {
+        self.homes.iter().try_for_each(Home::sync)?;
+        self.data.sync()
+    }
+
+    /// What an unprivileged process may still use.
+    pub(crate) fn free_bytes(&self, family: Family) -> Option<u64> {
+        let stat = fstatvfs(self.home(family).handle()).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+impl Source for Folder {
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        list(&self.home(family).path, family)
+    }
+
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        made::read(&self.data, family)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.data.read(name)
+    }
+
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
+        let file = self.file_for_read(at.file)?;
+        read_exact(file.as_fd(), at, &mut buffer[..bytes])
+    }
+}
+
+/// The files of a stopped node, for looking at them only.
+#[derive(Debug)]
+pub struct ReadOnlyFolder {
+    data: DataFolder,
+    _locks: Vec<File>,
+    last: Option<(FileId, File)>,
+}
+
+impl ReadOnlyFolder {
+    /// Opens the folders below `data`. Refused while a node runs on them.
+    pub fn open(data: &Path) -> Result<Self, DiskError> {
+        let mut locks = Vec::new();
+        for family in Family::all() {
+            let path = data.join(family.folder());
+            // A folder of before there were snapshots has none of them, and nobody who looks makes one.
+            if family == Family::Log || path.exists() {
+                let how = FlockOperation::NonBlockingLockShared;
+                locks.push(lock(&path, how, LOOK_TRIES)?);
+            }
+        }
+        Ok(Self {
+            data: DataFolder::new(data),
+            _locks: locks,
+            last: None,
+        })
+    }
+
+    fn path(&self, family: Family) -> PathBuf {
+        self.data.path().join(family.folder())
+    }
+}
+
+impl Source for ReadOnlyFolder {
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        let path = self.path(family);
+        match family != Family::Log && !path.exists() {
+            true => Ok(Vec::new()),
+            false => list(&path, family),
+        }
+    }
+
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        made::read(&self.data, family)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.data.read(name)
+    }
+
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
+        let file = match self.last.take() {
+            Some((open, file)) if open == at.file => file,
+            _ => {
+                let path = self.path(at.file.family).join(at.file.name());
+                open_file(&path, OFlags::RDONLY, false)?
+            }
+        };
+        let read = read_exact(file.as_fd(), at, &mut buffer[..bytes]);
+        self.last = Some((at.file, file));
+        read
+    }
+}
+
+pub(crate) fn failed(action: &str, file: &Path, error: &io::Error) -> DiskError {
+    DiskError::new(action, file.display(), error)
+}
+
+fn list(path: &Path, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+    let read = |error: &io::Error| failed("read", path, error);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| read(&error))? {
+        let entry = entry.map_err(|error| read(&error))?;
+        let name = entry.file_name();
+        let Some(file) = name.to_str().and_then(|name| family.file_named(name)) else {
+            continue;
+        };
+        let bytes = entry
+            .metadata()
+            .map_err(|error| failed("look at", &entry.path(), &error))?
+            .len();
+        files.push(FileInfo {
+            file,
+            bytes: bytes - bytes % BLOCK as u64,
+        });
+    }
+    files.sort_unstable_by_key(|info| info.file);
+    Ok(files)
+}
+
+fn lock(path: &Path, how: FlockOperation, tries: u32) -> Result<File, DiskError> {
+    let handle = File::open(path).map_err(|error| failed("open", path, &error))?;
+    for _ in 0..tries {
+        match flock(&handle, how) {
+            Ok(()) => return Ok(handle),
+            Err(Errno::WOULDBLOCK) => {
+                let wait = LOCK_TRY.try_into().expect("milliseconds fit");
+                let _ = poll(&mut [] as &mut [PollFd<'_>], Some(&wait));
+            }
+            Err(error) => return Err(failed("lock", path, &error.into())),
+        }
+    }
+    let error = io::Error::new(io::ErrorKind::ResourceBusy, "another process is using it");
+    Err(failed("lock", path, &error))
+}
+
+fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
+    let read = |error: &io::Error| failed("read", path, error);
+    for entry in fs::read_dir(path).map_err(|error| read(&error))? {
+        let entry = entry.map_err(|error| read(&error))?;
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.ends_with(TEMPORARY))
+        {
+            let file = entry.path();
+            fs::remove_file(&file).map_err(|error| failed("remove", &file, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// A file system that renames in two steps may be stopped between them. Two names would be one file,
+/// and what is written to the new one must not be written over by way of the old one.
+fn remove_second_names(path: &Path, family: Family) -> Result<(), DiskError> {
+    let mut newest = BTreeMap::new();
+    for info in list(path, family)?.into_iter().rev() {
+        let name = path.join(info.file.name());
+        let looked = fs::metadata(&name).map_err(|error| failed("look at", &name, &error))?;
+        let inode = (looked.dev(), looked.ino());
+        if looked.nlink() > 1 && newest.insert(inode, info.file).is_some() {
+            fs::remove_file(&name).map_err(|error| failed("remove", &name, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn sync_folder(path: &Path) -> Result<(), DiskError> {
+    let sync = || File::open(path)?.sync_all();
+    sync().map_err(|error| failed("sync", path, &error))
+}
+
+fn open_file(path: &Path, access: OFlags, direct: bool) -> Result<File, DiskError> {
+    let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = if direct {
+        flags | OFlags::DIRECT
+    } else {
+        flags
+    };
+    let open = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+    Ok(open
+        .map_err(|error| failed("open", path, &error.into()))?
+        .into())
+}
+
+/// Tries both on a file of its own; a file system that takes neither is still served.
+fn probe(path: &Path) -> Result<Abilities, DiskError> {
+    let file = path.join(format!("probe{TEMPORARY}"));
+    let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+    let mut open = open_file(&file, create, false)?;
+    let block = Buffer::new(BLOCK);
+    let tries = |open: &File, flags| pwritev2(open, &[IoSlice::new(&block)], 0, flags).is_ok();
+    let direct = open_file(&file, OFlags::RDWR, true);
+    let direct = match direct {
+        Ok(direct) if tries(&direct, ReadWriteFlags::empty()) => {
+            open = direct;
+            true
+        }
+        _ => false,
+    };
+    let dsync = tries(&open, ReadWriteFlags::DSYNC);
+    fs::remove_file(&file).map_err(|error| failed("remove", &file, &error))?;
+    Ok(Abilities { direct, dsync })
+}
+
+/// Writes whole blocks, and makes exactly them durable unless that is for later ([disk-6]).
+pub(crate) fn write(
+    file: BorrowedFd<'_>,
+    at: Position,
+    bytes: &[u8],
+    durability: Durability,
+    abilities: Abilities,
+) -> Result<(), DiskError> {
+    let durable = durability == Durability::Flushed;
+    let flags = if durable && abilities.dsync {
+        ReadWriteFlags::DSYNC
+    } else {
+        ReadWriteFlags::empty()
+    };
+    let slice = [IoSlice::new(bytes)];
+    let done = retry_on_intr(|| pwritev2(file, &slice, at.offset, flags))
+        .map_err(|error| DiskError::new("write", at, &error.into()))?;
+    if done < bytes.len() {
+        return Err(DiskError::short("write", at, done, bytes.len()));
+    }
+    if durable && !abilities.dsync {
+        flush(file, at)?;
+    }
+    Ok(())
+}
+
+/// Makes durable what was written to a file.
+pub(crate) fn flush(file: BorrowedFd<'_>, at: Position) -> Result<(), DiskError> {
+    let synced = retry_on_intr(|| rustix::fs::fdatasync(file));
+    synced.map_err(|error| DiskError::new("sync", at, &error.into()))
+}
+
+pub(crate) fn read_exact(
+    file: BorrowedFd<'_>,
+    at: Position,
+    bytes: &mut [u8],
+) -> Result<(), DiskError> {
+    let wanted = bytes.len();
+    let done = retry_on_intr(|| pread(file, &mut *bytes, at.offset))
+        .map_err(|error| DiskError::new("read", at, &error.into()))?;
+    if done < wanted {
+        return Err(DiskError::short("read", at, done, wanted));
+    }
+    Ok(())
+}
+
+fn fill(
+    file: &Path,
+    bytes: u64,
+    zeros: Zeros,
+    abilities: Abilities,
+    pace: &Pace,
+) -> Result<(), DiskError> {
+    let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+    let open = open_file(file, create, abilities.direct)?;
+    // A full disk says so at once. A file system that cannot allocate ahead finds out as it goes.
+    let reserved = match fallocate(&open, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => true,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => false,
+        Err(error) => return Err(failed("allocate", file, &error.into())),
+    };
+    if zeros == Zeros::Written || !reserved {
+        write_zeros(&open, file, bytes, pace)?;
+    }
+    open.sync_all()
+        .map_err(|error| failed("sync", file, &error))
+}
+
+fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), DiskError> {
+    let zeros = Buffer::new(PIECE_BYTES);
+    let mut offset = 0;
+    while offset < bytes {
+        let left = usize::try_from(bytes - offset)
+            .unwrap_or(usize::MAX)
+            .min(zeros.len());
+        let slice = [IoSlice::new(&zeros[..left])];
+        let began = device_time();
+        let done = retry_on_intr(|| pwritev2(open, &slice, offset, ReadWriteFlags::empty()))
+            .map_err(|error| failed("write", file, &error.into()))?;
+        if done == 0 || done % BLOCK != 0 {
+            return Err(DiskError::short("write", file.display(), done, left));
+        }
+        offset += done as u64;
+        pace.rest(
+            offset,
+            Duration::from_nanos(device_time().saturating_sub(began)),
+        );
+    }
+    Ok(())
+}

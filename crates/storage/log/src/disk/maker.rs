@@ -1,0 +1,198 @@
+//! Threads that make new files, rename and remove old ones, and replace small ones: all of it takes long.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use crate::disk::{
+    Completed, DataFolder, Family, FileId, SmallFiles as _, Zeros,
+    folder::{Abilities, Folder, Home},
+    mailbox::Mailbox,
+    pace::Pace,
+};
+
+enum Job {
+    Prepare {
+        file: FileId,
+        bytes: u64,
+        zeros: Zeros,
+    },
+    Retire {
+        file: FileId,
+    },
+    Reuse {
+        from: FileId,
+        to: FileId,
+    },
+    Keep {
+        token: u64,
+        name: &'static str,
+        bytes: Vec<u8>,
+    },
+}
+
+/// One thread per family, so that none waits for another's files; and one for small files, as a file
+/// that is made leaves the disk to the log for as long as that writes.
+#[derive(Debug)]
+pub(crate) struct Makers {
+    /// In the order of the families.
+    makers: Vec<Maker>,
+    keeper: Maker,
+}
+
+impl Makers {
+    pub(crate) fn start(folder: &Folder, mailbox: &Mailbox<Completed>) -> io::Result<Self> {
+        let homes = folder.homes().iter();
+        let makers: io::Result<_> = Family::all()
+            .zip(homes)
+            .map(|(family, home)| Maker::start(family.made_file(), home, folder, mailbox.clone()))
+            .collect();
+        let any = folder.home(Family::Log);
+        Ok(Self {
+            makers: makers?,
+            keeper: Maker::start("small files", any, folder, mailbox.clone())?,
+        })
+    }
+
+    fn of(&self, family: Family) -> &Maker {
+        &self.makers[family as usize]
+    }
+
+    /// As [`crate::disk::Disk::want_prepared`].
+    pub(crate) fn want(&self, family: Family, bytes: u64) {
+        self.of(family).pace.want(bytes);
+    }
+
+    /// As [`crate::disk::Disk::hurry_prepare`].
+    pub(crate) fn hurry(&self, family: Family) {
+        self.of(family).pace.hurry();
+    }
+
+    /// As [`crate::disk::Disk::start_prepare`].
+    pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: Zeros) {
+        let maker = self.of(file.family);
+        maker.pace.relax();
+        maker.ask(Job::Prepare { file, bytes, zeros });
+    }
+
+    /// As [`crate::disk::Disk::start_retire`].
+    pub(crate) fn retire(&self, file: FileId) {
+        self.of(file.family).ask(Job::Retire { file });
+    }
+
+    /// As [`crate::disk::Disk::start_reuse`].
+    pub(crate) fn reuse(&self, from: FileId, to: FileId) {
+        self.of(to.family).ask(Job::Reuse { from, to });
+    }
+
+    /// As [`crate::disk::Disk::start_keep`].
+    pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        self.keeper.ask(Job::Keep { token, name, bytes });
+    }
+}
+
+#[derive(Debug)]
+struct Maker {
+    pace: Arc<Pace>,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maker {
+    fn start(
+        name: &str,
+        home: &Home,
+        folder: &Folder,
+        mailbox: Mailbox<Completed>,
+    ) -> io::Result<Self> {
+        let (jobs, receiver) = channel();
+        let pace = Arc::new(Pace::default());
+        let worker = Worker {
+            jobs: receiver,
+            mailbox,
+            pace: Arc::clone(&pace),
+            data: folder.data().clone(),
+            home: home.clone(),
+            abilities: folder.abilities(),
+        };
+        let thread = Builder::new()
+            .name(name.into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            pace,
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    fn ask(&self, job: Job) {
+        let jobs = self.jobs.as_ref().expect("taken only when dropped");
+        jobs.send(job)
+            .expect("the thread runs while it has a sender");
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.pace.hurry();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    jobs: Receiver<Job>,
+    mailbox: Mailbox<Completed>,
+    pace: Arc<Pace>,
+    data: DataFolder,
+    home: Home,
+    abilities: Abilities,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Ok(job) = self.jobs.recv() {
+            let completed = self.work(job);
+            self.mailbox.put(completed);
+        }
+    }
+
+    fn work(&mut self, job: Job) -> Completed {
+        let Self {
+            pace,
+            data,
+            home,
+            abilities,
+            ..
+        } = self;
+        match job {
+            Job::Prepare { file, bytes, zeros } => {
+                let result = home.prepare(data, file, (bytes, zeros), *abilities, pace);
+                Completed::Prepared { file, result }
+            }
+            Job::Retire { file } => {
+                let result = home.retire(file);
+                Completed::Retired { file, result }
+            }
+            Job::Reuse { from, to } => {
+                let result = home.reuse(data, from, to);
+                Completed::Prepared { file: to, result }
+            }
+            Job::Keep { token, name, bytes } => {
+                let result = data.replace(name, &bytes);
+                Completed::Kept {
+                    token,
+                    name,
+                    result,
+                }
+            }
+        }
+    }
+}

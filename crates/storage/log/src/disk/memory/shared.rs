@@ -1,0 +1,522 @@
+//! The disk in memory itself, shared by its handles: operations in flight, and how they end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt, io,
+};
+
+use quorate_core::dice::Dice;
+use rustix::io::Errno;
+
+use super::{CrashReport, Fates, Fault, small_files, stored::Stored, to_usize};
+use crate::disk::{
+    BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, Family, FileId, PendingKind,
+    Position, SmallFiles, made,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) life: u64,
+    pub(super) stored: Stored,
+    pub(super) small_files: small_files::Folder,
+    pub(super) pending: BTreeMap<u64, Operation>,
+    pub(super) done: VecDeque<Completed>,
+    next_id: u64,
+    pub(super) manual: bool,
+    pub(super) read_only: bool,
+    /// The folder is not synced when a file gets a new name.
+    pub(super) names_unsynced: bool,
+    pub(super) capacity: Option<u64>,
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) unreadable: Vec<Position>,
+    /// No file can be opened; these are open.
+    pub(super) out_of_descriptors: bool,
+    pub(super) open: BTreeSet<FileId>,
+    pub(super) counters: DiskCounters,
+    /// Bytes that were wanted last of a file that is being made.
+    pub(super) wanted: u64,
+    /// Changes of what is stored, so far.
+    pub(super) steps: u64,
+    /// How many more changes the process lives to make; `None` if it is not going to die.
+    pub(super) steps_left: Option<u64>,
+}
+
+/// An operation in flight.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) token: u64,
+    pub(super) at: Position,
+    pub(super) bytes: u64,
+    pub(super) task: Task,
+    /// Why the file of a write could not be opened when it was started; later it needs no other.
+    pub(super) not_opened: Option<DiskError>,
+}
+
+#[derive(Debug)]
+pub(super) enum Task {
+    Write {
+        buffer: Buffer,
+        durability: Durability,
+    },
+    Read {
+        buffer: Buffer,
+    },
+    Flush {
+        /// What was in doubt when it was started.
+        covers: u64,
+    },
+    Prepare,
+    Retire,
+    Reuse {
+        from: FileId,
+    },
+    Keep {
+        name: &'static str,
+        bytes: Vec<u8>,
+    },
+}
+
+impl Task {
+    /// The same, in memory of its own.
+    fn copy(&self) -> Self {
+        let copy = |buffer: &Buffer| {
+            let mut copy = Buffer::new(buffer.len());
+            copy.copy_from_slice(buffer);
+            copy
+        };
+        match self {
+            Self::Write { buffer, durability } => Self::Write {
+                buffer: copy(buffer),
+                durability: *durability,
+            },
+            Self::Read { buffer } => Self::Read {
+                buffer: copy(buffer),
+            },
+            Self::Flush { covers } => Self::Flush { covers: *covers },
+            Self::Prepare => Self::Prepare,
+            Self::Retire => Self::Retire,
+            Self::Reuse { from } => Self::Reuse { from: *from },
+            Self::Keep { name, bytes } => Self::Keep {
+                name,
+                bytes: bytes.clone(),
+            },
+        }
+    }
+}
+
+impl Operation {
+    pub(super) fn kind(&self) -> PendingKind {
+        match self.task {
+            Task::Write { .. } => PendingKind::Write,
+            Task::Read { .. } => PendingKind::Read,
+            Task::Flush { .. } => PendingKind::Flush,
+            Task::Prepare => PendingKind::Prepare,
+            Task::Retire => PendingKind::Retire,
+            Task::Reuse { .. } => PendingKind::Reuse,
+            Task::Keep { .. } => PendingKind::Keep,
+        }
+    }
+}
+
+/// What a fault can happen to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Write,
+    Read,
+    Flush,
+    Prepare,
+    Retire,
+    Reuse,
+    SmallFile,
+}
+
+impl Fault {
+    fn hits(self, target: Target) -> bool {
+        match self {
+            Self::WriteFails | Self::ShortWrite { .. } | Self::Misdirected { .. } => {
+                target == Target::Write
+            }
+            Self::FlushFails => matches!(target, Target::Write | Target::Flush),
+            Self::ReadFails => target == Target::Read,
+            Self::PrepareFails => target == Target::Prepare,
+            Self::RetireFails => target == Target::Retire,
+            Self::ReuseFails { .. } => target == Target::Reuse,
+            Self::ReplaceFails { .. } => target == Target::SmallFile,
+        }
+    }
+}
+
+fn device_failed(action: &str, file: impl fmt::Display) -> DiskError {
+    DiskError::new(action, file, &io::Error::other("device failed"))
+}
+
+impl Shared {
+    pub(super) fn start(&mut self, operation: Operation) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.pending.insert(id, operation);
+    }
+
+    /// Lets this operation end; false if there is none, or the process does not live to see it.
+    pub(super) fn complete(&mut self, id: u64) -> bool {
+        if self.steps_left == Some(0) {
+            return false;
+        }
+        let Some(operation) = self.pending.remove(&id) else {
+            return false;
+        };
+        let Operation {
+            token,
+            at,
+            bytes,
+            task,
+            not_opened,
+        } = operation;
+        let file = at.file;
+        let done = match task {
+            Task::Write { buffer, durability } => Completed::Written {
+                token,
+                file,
+                durability,
+                result: self.write(
+                    token,
+                    at,
+                    &buffer[..to_usize(bytes)],
+                    durability,
+                    not_opened,
+                ),
+                buffer,
+            },
+            Task::Read { mut buffer } => {
+                self.counters.reads += 1;
+                let failed = self.take_fault(Target::Read).is_some();
+                let result = self.fill(at, &mut buffer, to_usize(bytes), failed);
+                Completed::Read {
+                    token,
+                    file,
+                    buffer,
+                    result,
+                }
+            }
+            Task::Flush { covers } => Completed::Flushed {
+                token,
+                file,
+                result: self.flush(file, covers),
+            },
+            Task::Prepare => Completed::Prepared {
+                file,
+                result: self.prepare(file, bytes),
+            },
+            Task::Retire => Completed::Retired {
+                file,
+                result: self.retire(file),
+            },
+            Task::Reuse { from } => Completed::Prepared {
+                file,
+                result: self.reuse(from, file),
+            },
+            Task::Keep { name, bytes } => Completed::Kept {
+                token,
+                name,
+                result: self.replace(name, &bytes),
+            },
+        };
+        self.done.push_back(done);
+        true
+    }
+
+    /// What is stored changes; false if the process does not live to make it.
+    fn step(&mut self) -> bool {
+        match &mut self.steps_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.steps += 1;
+        true
+    }
+
+    /// The first fault in line that can happen to this.
+    fn take_fault(&mut self, target: Target) -> Option<Fault> {
+        let at = self.faults.iter().position(|fault| fault.hits(target))?;
+        self.faults.remove(at)
+    }
+
+    fn write(
+        &mut self,
+        token: u64,
+        at: Position,
+        bytes: &[u8],
+        durability: Durability,
+        not_opened: Option<DiskError>,
+    ) -> Result<(), DiskError> {
+        self.step();
+        self.counters.wrote(at.file.family, bytes.len() as u64);
+        if durability == Durability::Flushed {
+            self.counters.flushed(at.file.family);
+        }
+        let fault = self.take_fault(Target::Write);
+        if self.read_only {
+            let error = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DiskError::new("write", at.file, &error));
+        }
+        if let Some(error) = not_opened {
+            return Err(error);
+        }
+        match fault {
+            None => {
+                match durability {
+                    Durability::Flushed => self.stored.write_durably(at, bytes),
+                    Durability::Later => self.stored.write_in_doubt(at, bytes, true),
+                }
+                Ok(())
+            }
+            Some(Fault::Misdirected { blocks }) => {
+                let at = at.file.at(at.offset + blocks * BLOCK as u64);
+                self.stored.write(at, bytes);
+                Ok(())
+            }
+            Some(Fault::FlushFails) => {
+                self.stored.write_in_doubt(at, bytes, false);
+                let error = io::Error::other("flush failed");
+                Err(DiskError::new("sync", at.file, &error))
+            }
+            Some(Fault::ShortWrite { bytes: short }) => {
+                let short = short.min(bytes.len());
+                self.stored.write(at, &bytes[..short]);
+                Err(DiskError::short("write", at.file, short, bytes.len()))
+            }
+            Some(_) => {
+                self.stored.tear(at, bytes, &mut Dice::new(token));
+                Err(device_failed("write", at.file))
+            }
+        }
+    }
+
+    fn flush(&mut self, file: FileId, covers: u64) -> Result<(), DiskError> {
+        self.step();
+        self.counters.flushed(file.family);
+        self.stored_file("sync", file)?;
+        if self.take_fault(Target::Flush).is_some() {
+            self.stored.fail_flush(file, covers);
+            let error = io::Error::other("flush failed");
+            return Err(DiskError::new("sync", file, &error));
+        }
+        self.stored.flush(file, covers);
+        Ok(())
+    }
+
+    fn prepare(&mut self, file: FileId, bytes: u64) -> Result<(), DiskError> {
+        let failed = |error: io::Error| Err(DiskError::new("prepare", file, &error));
+        if self.read_only {
+            return failed(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.out_of_descriptors {
+            return failed(Errno::MFILE.into());
+        }
+        if self.take_fault(Target::Prepare).is_some() {
+            return Err(device_failed("prepare", file));
+        }
+        if self.free_bytes().is_some_and(|free| bytes > free) {
+            return failed(io::ErrorKind::StorageFull.into());
+        }
+        self.counters.prepared += u64::from(file.family == Family::Log);
+        self.step();
+        self.stored.create(file, bytes);
+        self.stored.sync_names(file.family);
+        made::write(self, file)
+    }
+
+    fn reuse(&mut self, from: FileId, to: FileId) -> Result<(), DiskError> {
+        if self.read_only {
+            let error = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DiskError::new("rename to", to, &error));
+        }
+        let fault = self.take_fault(Target::Reuse);
+        if fault == Some(Fault::ReuseFails { renamed: false }) {
+            return Err(device_failed("rename to", to));
+        }
+        // An earlier attempt may have got as far as that.
+        if self.stored.size(from).is_some() || self.stored.size(to).is_none() {
+            self.stored_file("rename", from)?;
+            if !self.step() {
+                return Err(dead("rename to", to));
+            }
+            self.stored.rename_in_doubt(from, to);
+        }
+        if fault.is_some() {
+            return Err(device_failed("sync the folder of", to));
+        }
+        if !self.step() {
+            return Err(dead("sync the folder of", to));
+        }
+        if !self.names_unsynced {
+            self.stored.sync_names(to.family);
+        }
+        made::write(self, to)
+    }
+
+    fn retire(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.step();
+        if self.read_only {
+            let error = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DiskError::new("remove", file, &error));
+        }
+        if self.take_fault(Target::Retire).is_some() {
+            return Err(device_failed("remove", file));
+        }
+        self.stored_file("remove", file)?;
+        self.stored.remove(file);
+        self.stored.sync_names(file.family);
+        Ok(())
+    }
+
+    /// As [`super::MemoryDisk::crash_as`].
+    pub(super) fn crash(&mut self, fates: &mut dyn Fates) -> CrashReport {
+        self.life += 1;
+        self.steps_left = None;
+        self.open.clear();
+        self.done.clear();
+        let (mut writes, mut retired) = (Vec::new(), Vec::new());
+        for operation in std::mem::take(&mut self.pending).into_values() {
+            let Operation {
+                at, bytes, task, ..
+            } = operation;
+            match task {
+                Task::Write { buffer, .. } => {
+                    writes.push((at, buffer[..to_usize(bytes)].to_vec()));
+                }
+                Task::Retire => retired.push(at.file),
+                // Begun, so that what is in doubt is settled with all else.
+                Task::Reuse { from } => self.stored.rename_in_doubt(from, at.file),
+                Task::Keep { name, bytes } => self.small_files.rename(name, &bytes),
+                Task::Read { .. } | Task::Flush { .. } | Task::Prepare => {}
+            }
+        }
+        let report = self.stored.crash(writes.into_iter(), fates);
+        for file in retired {
+            if fates.choose(2) == 0 {
+                self.stored.remove(file);
+            }
+        }
+        self.small_files.crash(fates);
+        report
+    }
+
+    /// What is stored, and what is in flight, for another disk.
+    pub(super) fn copy(&self) -> Self {
+        let operation = |(id, operation): (&u64, &Operation)| {
+            let copy = Operation {
+                task: operation.task.copy(),
+                not_opened: operation.not_opened.clone(),
+                ..*operation
+            };
+            (*id, copy)
+        };
+        Self {
+            life: self.life,
+            stored: self.stored.clone(),
+            small_files: self.small_files.clone(),
+            pending: self.pending.iter().map(operation).collect(),
+            done: VecDeque::new(),
+            next_id: self.next_id,
+            manual: self.manual,
+            read_only: self.read_only,
+            names_unsynced: self.names_unsynced,
+            capacity: self.capacity,
+            faults: self.faults.clone(),
+            unreadable: self.unreadable.clone(),
+            out_of_descriptors: self.out_of_descriptors,
+            open: self.open.clone(),
+            counters: self.counters,
+            wanted: self.wanted,
+            steps: self.steps,
+            steps_left: self.steps_left,
+        }
+    }
+
+    /// A file has to be there.
+    pub(super) fn stored_file(&self, action: &str, file: FileId) -> Result<(), DiskError> {
+        match self.stored.size(file) {
+            Some(_) => Ok(()),
+            None => Err(DiskError::new(
+                action,
+                file,
+                &io::ErrorKind::NotFound.into(),
+            )),
+        }
+    }
+
+    pub(super) fn fill(
+        &self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+        failed: bool,
+    ) -> Result<(), DiskError> {
+        self.open(at.file)?;
+        let end = at.offset + bytes as u64;
+        let bad = |place: &Position| {
+            place.file == at.file && at.offset < place.offset + BLOCK as u64 && place.offset < end
+        };
+        if failed || self.unreadable.iter().any(bad) {
+            return Err(device_failed("read", at));
+        }
+        if end > self.stored.size(at.file).unwrap_or(0) {
+            return Err(DiskError::short("read", at, 0, bytes));
+        }
+        buffer[..bytes].copy_from_slice(&self.stored.read(at, bytes));
+        Ok(())
+    }
+
+    /// Whether a file can be used.
+    pub(super) fn open(&self, file: FileId) -> Result<(), DiskError> {
+        if !self.out_of_descriptors || self.open.contains(&file) {
+            return Ok(());
+        }
+        Err(DiskError::new("open", file, &Errno::MFILE.into()))
+    }
+
+    /// Room for new files, if that is bounded.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let used: u64 = self.stored.sizes().map(|(_, bytes)| bytes).sum();
+        Some(self.capacity?.saturating_sub(used))
+    }
+}
+
+impl SmallFiles for Shared {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        Ok(self.small_files.read(name).map(<[u8]>::to_vec))
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let failed = |action, error: io::Error| Err(DiskError::new(action, name, &error));
+        if self.read_only {
+            return failed("create", io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.out_of_descriptors {
+            return failed("create", Errno::MFILE.into());
+        }
+        let fault = self.take_fault(Target::SmallFile);
+        if fault == Some(Fault::ReplaceFails { renamed: false }) {
+            return Err(device_failed("write", name));
+        }
+        if !self.step() {
+            return Err(dead("rename to", name));
+        }
+        self.small_files.rename(name, bytes);
+        if fault.is_some() {
+            return Err(device_failed("sync the folder of", name));
+        }
+        if !self.step() {
+            return Err(dead("sync the folder of", name));
+        }
+        self.small_files.sync();
+        Ok(())
+    }
+}
+
+/// What a dead process is told.
+pub(super) fn dead(action: &str, file: impl fmt::Display) -> DiskError {
+    DiskError::new(action, file, &io::Error::other("the process is dead"))
+}

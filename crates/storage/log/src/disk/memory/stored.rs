@@ -1,0 +1,260 @@
+//! What the disk in memory holds: the bytes of its files, and which of them a crash may still change.
+
+use std::collections::BTreeMap;
+
+use super::{Fates, to_usize};
+use crate::disk::{BLOCK, CrashReport, Family, FileId, Position, SECTOR};
+
+/// The files, and what is in doubt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stored {
+    files: BTreeMap<FileId, Contents>,
+    doubts: Vec<Doubt>,
+    next_doubt: u64,
+    /// Names that the next crash may undo, as the folder was not synced: new name, old name.
+    renames: Vec<(FileId, FileId)>,
+}
+
+/// Blocks that were never written are zeros and take no memory.
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    bytes: u64,
+    blocks: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// A write that the next crash may undo.
+#[derive(Clone, Debug)]
+struct Doubt {
+    /// A flush makes durable what was in doubt before it: smaller numbers than its own.
+    number: u64,
+    at: Position,
+    /// What was there before.
+    old: Vec<u8>,
+    /// Nobody asked that it be durable at once, so it may be lost whole.
+    later: bool,
+}
+
+impl Stored {
+    pub(super) fn create(&mut self, file: FileId, bytes: u64) {
+        let blocks = BTreeMap::new();
+        self.files.insert(file, Contents { bytes, blocks });
+    }
+
+    /// False if there is no such file.
+    pub(super) fn remove(&mut self, file: FileId) -> bool {
+        self.doubts.retain(|doubt| doubt.at.file != file);
+        self.files.remove(&file).is_some()
+    }
+
+    /// The file has another name from now on, and what is in doubt of it stays so. A file that had the
+    /// name is gone.
+    pub(super) fn rename(&mut self, from: FileId, to: FileId) {
+        if !self.files.contains_key(&from) {
+            return;
+        }
+        self.remove(to);
+        if let Some(contents) = self.files.remove(&from) {
+            self.files.insert(to, contents);
+        }
+        for doubt in &mut self.doubts {
+            if doubt.at.file == from {
+                doubt.at.file = to;
+            }
+        }
+    }
+
+    /// The same, until the folder is synced.
+    pub(super) fn rename_in_doubt(&mut self, from: FileId, to: FileId) {
+        self.rename(from, to);
+        self.renames.push((to, from));
+    }
+
+    /// All names of a family are durable.
+    pub(super) fn sync_names(&mut self, family: Family) {
+        self.renames.retain(|(to, _)| to.family != family);
+    }
+
+    /// A crash undoes what was renamed last, or keeps it, and then all before it: the folder is changed
+    /// in order.
+    fn settle_names(&mut self, fates: &mut dyn Fates) {
+        while let Some((to, from)) = self.renames.last().copied() {
+            if fates.choose(2) == 1 {
+                return;
+            }
+            self.renames.pop();
+            self.rename(to, from);
+        }
+    }
+
+    /// The size of a file, if it is there.
+    pub(super) fn size(&self, file: FileId) -> Option<u64> {
+        Some(self.files.get(&file)?.bytes)
+    }
+
+    pub(super) fn sizes(&self) -> impl Iterator<Item = (FileId, u64)> {
+        self.files
+            .iter()
+            .map(|(file, contents)| (*file, contents.bytes))
+    }
+
+    pub(super) fn written_blocks(&self) -> impl Iterator<Item = Position> {
+        let blocks = |(file, contents): (&FileId, &Contents)| {
+            let file = *file;
+            let at = move |block: &u64| file.at(block * BLOCK as u64);
+            contents.blocks.keys().map(at).collect::<Vec<_>>()
+        };
+        self.files.iter().flat_map(blocks)
+    }
+
+    /// Flips a bit; false if its block was never written.
+    pub(super) fn flip(&mut self, at: Position, bit: u64) -> bool {
+        let place = at.offset + bit / 8;
+        let contents = self.files.get_mut(&at.file);
+        let block = contents.and_then(|contents| contents.blocks.get_mut(&(place / BLOCK as u64)));
+        let Some(block) = block else {
+            return false;
+        };
+        block[to_usize(place % BLOCK as u64)] ^= 1 << (bit % 8);
+        true
+    }
+
+    pub(super) fn read(&self, at: Position, bytes: usize) -> Vec<u8> {
+        let mut out = vec![0; bytes];
+        let Some(contents) = self.files.get(&at.file) else {
+            return out;
+        };
+        let first = at.offset / BLOCK as u64;
+        for (index, chunk) in (first..).zip(out.chunks_mut(BLOCK)) {
+            if let Some(block) = contents.blocks.get(&index) {
+                chunk.copy_from_slice(&block[..chunk.len()]);
+            }
+        }
+        out
+    }
+
+    /// Bytes from the start of a block on; what lies outside of the file is dropped.
+    pub(super) fn write(&mut self, at: Position, bytes: &[u8]) {
+        let Some(contents) = self.files.get_mut(&at.file) else {
+            return;
+        };
+        let first = at.offset / BLOCK as u64;
+        for (index, chunk) in (first..contents.bytes / BLOCK as u64).zip(bytes.chunks(BLOCK)) {
+            let block = contents
+                .blocks
+                .entry(index)
+                .or_insert_with(|| vec![0; BLOCK].into());
+            block[..chunk.len()].copy_from_slice(chunk);
+        }
+    }
+
+    /// Some sectors arrive, some do not.
+    pub(super) fn tear(&mut self, at: Position, bytes: &[u8], fates: &mut dyn Fates) {
+        let mut mixed = self.read(at, bytes.len());
+        let sectors = bytes.len().div_ceil(SECTOR);
+        let pairs = mixed.chunks_mut(SECTOR).zip(bytes.chunks(SECTOR));
+        for (sector, (old, new)) in pairs.enumerate() {
+            if fates.arrives(sector, sectors) {
+                old.copy_from_slice(new);
+            }
+        }
+        self.write(at, &mixed);
+    }
+
+    /// Writes what is durable at once: nothing of it is in doubt, whatever was there before.
+    pub(super) fn write_durably(&mut self, at: Position, bytes: &[u8]) {
+        self.write(at, bytes);
+        let end = at.offset + bytes.len() as u64;
+        self.doubts.retain(|doubt| {
+            let before = doubt.at.offset + doubt.old.len() as u64 <= at.offset;
+            doubt.at.file != at.file || before || end <= doubt.at.offset
+        });
+    }
+
+    /// Writes what the next crash may lose: some sectors of it, or all of it if durability was to come
+    /// `later`.
+    pub(super) fn write_in_doubt(&mut self, at: Position, bytes: &[u8], later: bool) {
+        let old = self.read(at, bytes.len());
+        self.write(at, bytes);
+        self.doubt(at, old, later);
+    }
+
+    fn doubt(&mut self, at: Position, old: Vec<u8>, later: bool) {
+        let number = self.next_doubt;
+        self.next_doubt += 1;
+        self.doubts.push(Doubt {
+            number,
+            at,
+            old,
+            later,
+        });
+    }
+
+    /// What a flush that is started now will make durable.
+    pub(super) fn flush_covers(&self) -> u64 {
+        self.next_doubt
+    }
+
+    /// What is covered is durable.
+    pub(super) fn flush(&mut self, file: FileId, covers: u64) {
+        self.doubts
+            .retain(|doubt| doubt.at.file != file || doubt.number >= covers);
+    }
+
+    /// What was covered stays in doubt, whatever a later flush says: the kernel has dropped it.
+    pub(super) fn fail_flush(&mut self, file: FileId, covers: u64) {
+        for doubt in &mut self.doubts {
+            if doubt.at.file == file && doubt.number < covers {
+                doubt.number = u64::MAX;
+            }
+        }
+    }
+
+    /// Settles what completed and is in doubt; then `writes`, which were in flight.
+    pub(super) fn crash(
+        &mut self,
+        writes: impl Iterator<Item = (Position, Vec<u8>)>,
+        fates: &mut dyn Fates,
+    ) -> CrashReport {
+        let mut report = CrashReport::default();
+        for doubt in std::mem::take(&mut self.doubts).into_iter().rev() {
+            self.settle(doubt, fates);
+        }
+        self.doubts.reverse();
+        for (at, new) in writes {
+            let old = self.read(at, new.len());
+            match fates.choose(3) {
+                0 => {
+                    report.lost += 1;
+                    continue;
+                }
+                1 => {
+                    self.tear(at, &new, fates);
+                    report.torn += 1;
+                }
+                _ => {
+                    self.write(at, &new);
+                    report.kept += 1;
+                }
+            }
+            self.doubt(at, old, false);
+        }
+        self.settle_names(fates);
+        report
+    }
+
+    fn settle(&mut self, doubt: Doubt, fates: &mut dyn Fates) {
+        let Doubt { at, old, later, .. } = doubt;
+        match (later, fates.choose(if later { 3 } else { 2 })) {
+            (false, 0) => self.tear(at, &old, fates),
+            (false, _) => {}
+            (true, 0) => self.write(at, &old),
+            (true, choice) => {
+                if choice == 1 {
+                    self.tear(at, &old, fates);
+                }
+                // What is there still waits for its flush.
+                self.doubt(at, old, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A device whose flushes take as long as wanted, in front of the real one: for measurements only.
+//!
+//! A disk that acknowledges a flush from somebody's cache says nothing about a disk that does not.
+//! Here the real write happens first; its completion is then held until a modelled flush has ended.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::epoll::{self, CreateFlags, EventData, EventFlags},
+    time::{
+        ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec,
+        clock_gettime, timerfd_create, timerfd_settime,
+    },
+};
+
+use crate::disk::{Completed, Durability};
+
+const NANOS: u64 = 1_000_000_000;
+
+/// When flushes end: one is in service; what comes meanwhile shares the next one, as in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushModel {
+    flush_ns: u64,
+    /// When the last flush that was planned begins.
+    begins: Option<u64>,
+}
+
+impl FlushModel {
+    /// A device whose flush takes this long.
+    pub fn new(flush: Duration) -> Self {
+        Self {
+            flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX),
+            begins: None,
+        }
+    }
+
+    /// A write has arrived at the device; when it is on stable storage. `now` never goes back.
+    pub fn ends(&mut self, now: u64) -> u64 {
+        let begins = match self.begins {
+            // Not begun yet: it covers this write, too.
+            Some(begins) if now <= begins => begins,
+            Some(begins) => now.max(begins.saturating_add(self.flush_ns)),
+            None => now,
+        };
+        self.begins = Some(begins);
+        begins.saturating_add(self.flush_ns)
+    }
+}
+
+/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own, as
+/// has the thread that makes segments beside it: the log itself still has none.
+pub fn device_time() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// The completed writes of the real disk, held back.
+#[derive(Debug)]
+pub(crate) struct Modelled {
+    model: FlushModel,
+    /// Writes on their way to stable storage, the earliest first.
+    held: VecDeque<(u64, Completed)>,
+    timer: OwnedFd,
+    /// For what the timer is set.
+    armed: Option<u64>,
+    /// Readable when the timer or the real disk has news.
+    either: OwnedFd,
+}
+
+impl Modelled {
+    /// In front of a disk whose news come by this event.
+    pub(crate) fn new(news: BorrowedFd<'_>, flush: Duration) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let either = epoll::create(CreateFlags::CLOEXEC)?;
+        for source in [timer.as_fd(), news] {
+            epoll::add(&either, source, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Self {
+            model: FlushModel::new(flush),
+            held: VecDeque::new(),
+            armed: None,
+            timer,
+            either,
+        })
+    }
+
+    /// How long a flush takes.
+    pub(crate) fn flush(&self) -> Duration {
+        Duration::from_nanos(self.model.flush_ns)
+    }
+
+    /// The next thing that ended on the modelled device, where `real` says what ended on the real one.
+    pub(crate) fn poll(
+        &mut self,
+        mut real: impl FnMut() -> Option<Completed>,
+    ) -> Option<Completed> {
+        while let Some(completed) = real() {
+            match completed {
+                Completed::Written {
+                    result: Ok(()),
+                    durability: Durability::Flushed,
+                    ..
+                }
+                | Completed::Flushed { result: Ok(()), .. } => {
+                    let ends = self.model.ends(device_time());
+                    self.held.push_back((ends, completed));
+                }
+                // Reads, files that were made, kept or retired, and failures do not wait for a flush.
+                other => return Some(other),
+            }
+        }
+        if let Some((ends, _)) = self.held.front()
+            && *ends <= device_time()
+        {
+            return self.held.pop_front().map(|(_, completed)| completed);
+        }
+        self.arm();
+        None
+    }
+
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.either.as_fd()
+    }
+
+    /// The timer ends when the earliest write does. Setting it makes it unreadable.
+    fn arm(&mut self) {
+        let wanted = self.held.front().map(|(ends, _)| *ends);
+        if wanted == self.armed {
+            return;
+        }
+        // Zero switches it off, so a moment is at least one nanosecond.
+        let at = wanted.map_or(0, |ends| ends.max(1));
+        let time = |nanos: u64| Timespec {
+            tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(nanos % NANOS).expect("below a thousand million"),
+        };
+        let value = Itimerspec {
+            it_interval: time(0),
+            it_value: time(at),
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &value)
+            .expect("a timer of ours takes any moment");
+        self.armed = wanted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::{
+        super::{BLOCK, Disk as _, Family, FileDisk, FileId, Want, Zeros, open},
+        *,
+    };
+
+    #[test]
+    fn one_flush_is_in_service_and_the_next_one_takes_all_that_waits() {
+        let mut model = FlushModel::new(Duration::from_nanos(100));
+        assert_eq!(model.ends(10), 110);
+        assert_eq!(model.ends(20), 210, "it came too late for the first flush");
+        assert_eq!(model.ends(50), 210);
+        assert_eq!(model.ends(110), 210, "just in time");
+        assert_eq!(model.ends(111), 310);
+        assert_eq!(model.ends(1000), 1100);
+    }
+
+    #[test]
+    fn commits_one_after_the_other_come_at_the_rate_of_flushes() {
+        let mut model = FlushModel::new(Duration::from_millis(1));
+        let mut now = 0;
+        for _ in 0..1000 {
+            now = model.ends(now);
+        }
+        assert_eq!(now, NANOS);
+    }
+
+    /// The reactor waits on one descriptor, and finds it readable when a write has come through.
+    #[test]
+    fn a_write_is_held_until_its_flush_has_ended_and_then_wakes_the_reactor() {
+        const FLUSH: Duration = Duration::from_millis(20);
+        for want in [Want::Auto, Want::File] {
+            let folder = tempfile::tempdir().unwrap();
+            let (disk, _) = open(folder.path(), want).unwrap();
+            let mut disk = disk.with_flush(FLUSH).unwrap();
+            assert!(disk.describe().contains("MODELLED"), "{}", disk.describe());
+            let wait = |disk: &mut FileDisk| loop {
+                if let Some(completed) = disk.poll() {
+                    return completed;
+                }
+                let fd = disk.wait_fd().unwrap();
+                let limit = Timespec {
+                    tv_sec: 20,
+                    tv_nsec: 0,
+                };
+                let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
+                assert!(ready > 0, "nothing completes");
+            };
+            let file = FileId::new(Family::Log, 1);
+            disk.start_prepare(file, 16 * BLOCK as u64, Zeros::Written);
+            assert!(matches!(
+                wait(&mut disk),
+                Completed::Prepared { result: Ok(()), .. }
+            ));
+            for offset in 0..3 {
+                let buffer = disk.allocate(BLOCK);
+                let at = file.at(offset * BLOCK as u64);
+                let before = device_time();
+                disk.start_write(offset, at, buffer, BLOCK, Durability::Flushed);
+                let completed = wait(&mut disk);
+                assert!(
+                    matches!(completed, Completed::Written { token, result: Ok(()), .. } if token == offset)
+                );
+                assert!(device_time() - before >= u64::try_from(FLUSH.as_nanos()).unwrap());
+            }
+            assert!(disk.poll().is_none());
+            let fd = disk.wait_fd().unwrap();
+            let now = Timespec::default();
+            let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap();
+            assert_eq!(ready, 0, "nothing is left to be told");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How fast a segment is made while a log commits beside it: in small pieces, when they are wanted,
+//! or when the log is quiet.
+//!
+//! A piece of 1 MiB occupies a disk for as long as several commits; made without rests, a segment of
+//! 64 MiB kept the commits of a whole machine waiting. With rests that do not ask how fast the log
+//! is, it was late for a fast one (`docs/performance.md`, "A segment is born").
+
+use std::time::Duration;
+
+use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Zeros written at a time.
+pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// A rest lasts this many times what the piece before it took; a log that writes nothing meanwhile
+/// is quiet.
+const REST_TIMES: u32 = 3;
+pub(super) const REST_MIN: Duration = Duration::from_micros(200);
+/// A disk that takes long over one piece is not left alone for minutes.
+pub(super) const REST_MAX: Duration = Duration::from_millis(100);
+/// Beside a busy log one looks ever more rarely whether it is quiet, but often enough not to miss
+/// what is wanted by more than a few pieces.
+const LOOK_MAX: Duration = Duration::from_millis(10);
+
+/// Shared by the thread that makes segments and the log that needs them.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Bytes of the segment that should be there by now.
+    pub(super) wanted: u64,
+    /// How often the log said so, which it does with each write.
+    pub(super) writes: u64,
+}
+
+impl State {
+    /// Whether the next piece may be written, `made` bytes being there and after a rest that began
+    /// when there had been `writes` writes.
+    pub(super) fn goes_on(&self, made: u64, writes: u64) -> bool {
+        self.wanted > made || self.writes == writes
+    }
+}
+
+impl Pace {
+    /// The log writes, and `bytes` should be there by now. A rest that has begun goes on: it is
+    /// short, and waking somebody with every commit would cost more.
+    pub(super) fn want(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.wanted = bytes.max(state.wanted);
+        state.writes += 1;
+    }
+
+    /// Somebody waits for the segment: no more rests.
+    pub(super) fn hurry(&self) {
+        self.want(u64::MAX);
+        self.changed.notify_all();
+    }
+
+    /// The next segment has time.
+    pub(super) fn relax(&self) {
+        self.lock().wanted = 0;
+    }
+
+    /// Leaves the disk to the log, after a piece that took `took`, until more is wanted than is
+    /// there, or nothing was written for a while.
+    pub(super) fn rest(&self, made: u64, took: Duration) {
+        self.rest_for(made, rest_after(took));
+    }
+
+    pub(super) fn rest_for(&self, made: u64, mut quiet: Duration) {
+        let mut state = self.lock();
+        loop {
+            let writes = state.writes;
+            // Waking early or late does no harm; a poisoned lock means that its holder is gone.
+            let enough = |state: &mut State| state.wanted <= made;
+            let waited = self.changed.wait_timeout_while(state, quiet, enough);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.goes_on(made, writes) {
+                return;
+            }
+            if quiet < LOOK_MAX {
+                quiet = LOOK_MAX.min(quiet * 2);
+            }
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn rest_after(took: Duration) -> Duration {
+    took.saturating_mul(REST_TIMES).clamp(REST_MIN, REST_MAX)
+}

@@ -1,0 +1,91 @@
+//! Small files in a node's data folder that are replaced as a whole, never edited: the port, and the
+//! real folder behind it.
+//!
+//! A change is written to a temporary file, synced, renamed over the old one, and the folder is synced:
+//! a crash leaves the old contents or the new ones, and perhaps the temporary file.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use crate::disk::DiskError;
+
+/// Far more than any honest file of this kind has.
+pub(crate) const BYTES_MAX: usize = 1 << 20;
+/// What the name of a temporary file adds to that of the file it is to become.
+const TEMPORARY: &str = ".new";
+
+/// Small files by name. All calls block until they are done.
+pub trait SmallFiles {
+    /// The contents of a file; `None` if there is no such file. Of more than 1 MiB only the beginning.
+    ///
+    /// # Errors
+    /// The file may exist, but cannot be read.
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
+
+    /// Makes `bytes` the contents of a file, durably when this returns.
+    ///
+    /// # Errors
+    /// The contents are the old ones or the new ones, and may change from one to the other with the
+    /// next crash: only a later call that succeeds makes them known.
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
+}
+
+/// The name of the temporary file that becomes `name`. A crash may leave it.
+pub fn temporary(name: &str) -> String {
+    format!("{name}{TEMPORARY}")
+}
+
+/// Small files in a real folder, which exists.
+#[derive(Clone, Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+}
+
+impl DataFolder {
+    /// The folder at `path`.
+    pub fn new(path: &Path) -> Self {
+        let path = path.to_owned();
+        Self { path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes durable what was renamed in it.
+    pub(crate) fn sync(&self) -> Result<(), DiskError> {
+        let sync = || File::open(&self.path)?.sync_all();
+        sync().map_err(|error| DiskError::new("sync", self.path.display(), &error))
+    }
+}
+
+impl SmallFiles for DataFolder {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        let file = self.path.join(name);
+        let mut bytes = Vec::new();
+        let read =
+            File::open(&file).and_then(|open| open.take(BYTES_MAX as u64).read_to_end(&mut bytes));
+        match read {
+            Ok(_) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DiskError::new("read", file.display(), &error)),
+        }
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let (file, temporary) = (self.path.join(name), self.path.join(temporary(name)));
+        let failed = |action, file: &Path| {
+            let file = file.to_owned();
+            move |error| DiskError::new(action, file.display(), &error)
+        };
+        let mut new = File::create(&temporary).map_err(failed("create", &temporary))?;
+        new.write_all(bytes).map_err(failed("write", &temporary))?;
+        new.sync_all().map_err(failed("sync", &temporary))?;
+        fs::rename(&temporary, &file).map_err(failed("rename to", &file))?;
+        self.sync()
+    }
+}

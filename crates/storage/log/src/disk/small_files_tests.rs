@@ -1,0 +1,149 @@
+//! Small files: the same in a folder and in memory, and old or new after every crash.
+
+use std::{collections::BTreeSet, fs};
+
+use crate::disk::{DataFolder, DiskError, Fault, MemoryDisk, SmallFiles};
+
+fn read(files: &impl SmallFiles, name: &str) -> Option<Vec<u8>> {
+    files.read(name).unwrap()
+}
+
+fn replaced_as_a_whole(mut files: impl SmallFiles) {
+    assert_eq!(read(&files, "a"), None);
+    files.replace("a", b"long contents").unwrap();
+    files.replace("b", b"").unwrap();
+    files.replace("a", b"short").unwrap();
+    assert_eq!(read(&files, "a").unwrap(), b"short");
+    assert_eq!(read(&files, "b").unwrap(), b"");
+    assert_eq!(read(&files, "c"), None);
+}
+
+#[test]
+fn files_are_replaced_as_a_whole_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    // A crash has left this.
+    fs::write(folder.path().join("a.new"), "longer than all that follows").unwrap();
+    replaced_as_a_whole(DataFolder::new(folder.path()));
+    let names = fs::read_dir(folder.path()).unwrap();
+    let names: BTreeSet<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["a", "b"].map(Into::into).into());
+}
+
+#[test]
+fn files_are_replaced_as_a_whole_in_memory() {
+    replaced_as_a_whole(MemoryDisk::new());
+}
+
+#[test]
+fn a_folder_names_what_it_cannot_do() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("a")).unwrap();
+    let mut files = DataFolder::new(folder.path());
+    let error = files.replace("a", b"x").unwrap_err();
+    assert!(error.to_string().starts_with("rename to "), "{error}");
+    let error = files.read("a").unwrap_err();
+    assert!(error.to_string().starts_with("read "), "{error}");
+    let error = DataFolder::new(&folder.path().join("b")).replace("c", b"x");
+    assert!(error.unwrap_err().to_string().starts_with("create "));
+}
+
+/// What is read after a crash, over many seeds.
+fn after_crash(seeds: u64, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<Option<Vec<u8>>> {
+    (0..seeds)
+        .map(|seed| {
+            let mut disk = MemoryDisk::new();
+            disk.replace("a", b"old").unwrap();
+            before(&mut disk);
+            disk.crash(seed);
+            assert!(!disk.is_alive());
+            read(&disk.attach(), "a")
+        })
+        .collect()
+}
+
+fn set(contents: &[&[u8]]) -> BTreeSet<Option<Vec<u8>>> {
+    contents.iter().map(|bytes| Some(bytes.to_vec())).collect()
+}
+
+#[test]
+fn a_process_that_dies_within_a_change_leaves_the_old_or_the_new() {
+    let dies_after = |steps| {
+        after_crash(50, move |disk| {
+            let before = disk.steps();
+            disk.die_after(steps);
+            let replaced = disk.replace("a", b"new");
+            assert_eq!(replaced.is_ok(), steps >= 2);
+            assert_eq!(disk.steps(), before + steps.min(2));
+            assert_eq!(disk.is_alive(), steps > 2);
+            if steps <= 2 {
+                assert!(disk.read("a").is_err() && disk.replace("b", b"x").is_err());
+                assert!(disk.attach().read("a").is_err(), "before the crash");
+            }
+        })
+    };
+    assert_eq!(dies_after(0), set(&[b"old"]));
+    assert_eq!(dies_after(1), set(&[b"old", b"new"]));
+    assert_eq!(dies_after(2), set(&[b"new"]));
+    assert_eq!(dies_after(3), set(&[b"new"]));
+}
+
+#[test]
+fn a_change_that_failed_behind_its_rename_may_have_happened() {
+    let fails = |renamed| {
+        after_crash(50, move |disk| {
+            disk.inject(Fault::ReplaceFails { renamed });
+            let error: DiskError = disk.replace("a", b"new").unwrap_err();
+            assert!(error.to_string().ends_with("device failed"), "{error}");
+            let seen: &[u8] = if renamed { b"new" } else { b"old" };
+            assert_eq!(read(disk, "a").unwrap(), seen);
+        })
+    };
+    assert_eq!(fails(false), set(&[b"old"]));
+    assert_eq!(fails(true), set(&[b"old", b"new"]));
+}
+
+#[test]
+fn what_one_crash_kept_the_next_may_lose_until_the_folder_is_synced() {
+    let crashes = |synced: bool| {
+        after_crash(200, move |disk| {
+            disk.inject(Fault::ReplaceFails { renamed: true });
+            disk.replace("a", b"new").unwrap_err();
+            // This seed keeps the new contents.
+            disk.crash(1);
+            *disk = disk.attach();
+            assert_eq!(read(disk, "a").unwrap(), b"new");
+            if synced {
+                disk.replace("b", b"x").unwrap();
+            }
+        })
+    };
+    assert_eq!(crashes(false), set(&[b"old", b"new"]));
+    assert_eq!(crashes(true), set(&[b"new"]));
+}
+
+#[test]
+fn a_file_may_be_missing_again_after_the_crash_of_its_first_change() {
+    let seen: BTreeSet<_> = (0..50)
+        .map(|seed| {
+            let mut disk = MemoryDisk::new();
+            disk.die_after(1);
+            disk.replace("a", b"first").unwrap_err();
+            disk.crash(seed);
+            read(&disk.attach(), "a")
+        })
+        .collect();
+    assert_eq!(seen, [None, Some(b"first".to_vec())].into());
+}
+
+#[test]
+fn a_disk_that_takes_nothing_replaces_nothing() {
+    let mut disk = MemoryDisk::new();
+    disk.set_read_only(true);
+    disk.replace("a", b"x").unwrap_err();
+    disk.set_read_only(false);
+    disk.set_out_of_descriptors(true);
+    disk.replace("a", b"x").unwrap_err();
+    assert_eq!(disk.steps(), 0);
+    disk.set_out_of_descriptors(false);
+    disk.replace("a", b"x").unwrap();
+}

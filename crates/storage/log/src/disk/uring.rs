@@ -1,0 +1,241 @@
+//! The io_uring engine: writes and reads without a thread, completions in shared memory.
+//!
+//! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
+//! memory is a [`Buffer`] that was moved into this module with its operation and sits in `slots`
+//! until the operation's completion was seen; nobody else can name it. A `Buffer` never moves its
+//! bytes: moving the struct moves a pointer to them. If the ring stops answering, what is in `slots`
+//! is leaked, never freed. The file of an operation is kept open beside its buffer. The rest of the
+//! crate may rely on: a buffer that comes back is no longer touched by the kernel.
+//!
+//! The ring is made disabled and enabled by the first operation: the thread that starts it is the
+//! only one that may use it (single issuer), and a log is often opened before its reactor runs.
+
+mod entry;
+mod setup;
+
+use std::{collections::VecDeque, fmt, fs::File, io, path::PathBuf, sync::Arc};
+
+use io_uring::IoUring;
+
+use crate::disk::{
+    Buffers, Completed, DiskError, OPERATIONS_MAX,
+    buffer::Pool,
+    event::Event,
+    folder::{self, Folder},
+    mailbox::Inbox,
+    operation::Operation,
+};
+
+pub(crate) use setup::Parts;
+pub use setup::available;
+
+/// An operation in flight, with all that the kernel uses of it.
+#[derive(Debug)]
+struct InFlight {
+    operation: Operation,
+    file: Arc<File>,
+}
+
+/// What the kernel says of an operation that ended.
+fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
+    let (action, at, bytes) = (operation.action(), operation.at, operation.bytes());
+    match usize::try_from(result) {
+        Ok(done) if done >= bytes => Ok(()),
+        Ok(done) => Err(DiskError::short(action, at, done, bytes)),
+        Err(_) => Err(DiskError::new(
+            action,
+            at,
+            &io::Error::from_raw_os_error(-result),
+        )),
+    }
+}
+
+/// Operations done by a ring.
+pub(crate) struct Ring {
+    ring: IoUring,
+    enabled: bool,
+    /// Index = user data of the operation.
+    slots: Vec<Option<InFlight>>,
+    in_flight: usize,
+    /// What came while every slot was taken, in the order in which it came.
+    waiting: VecDeque<InFlight>,
+    ready: VecDeque<Completed>,
+    /// The ring does not answer any more.
+    broken: Option<DiskError>,
+    made: Inbox<Completed>,
+    event: Arc<Event>,
+    shape: String,
+    /// The data folder, for messages.
+    place: PathBuf,
+}
+
+impl Ring {
+    /// Makes a ring for these folders, if this kernel has one that works; and memory that the kernel
+    /// knows in advance, if it took it.
+    pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
+        setup::open(folder, buffers)
+    }
+
+    /// Uses it for the files below `place`; what is made beside it comes through `made`.
+    pub(crate) fn new(parts: Parts, made: Inbox<Completed>, place: PathBuf) -> Self {
+        let Parts { ring, event, shape } = parts;
+        Self {
+            ring,
+            enabled: false,
+            slots: (0..OPERATIONS_MAX).map(|_| None).collect(),
+            in_flight: 0,
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
+            broken: None,
+            made,
+            event,
+            shape,
+            place,
+        }
+    }
+
+    /// What the kernel gave.
+    pub(crate) fn shape(&self) -> &str {
+        &self.shape
+    }
+
+    /// Why nothing can be started any more.
+    pub(crate) fn broken(&self) -> Option<&DiskError> {
+        self.broken.as_ref()
+    }
+
+    /// Hands an operation to the kernel, or keeps it until one of those in flight ended.
+    pub(crate) fn push(&mut self, operation: Operation, file: Arc<File>) {
+        self.waiting.push_back(InFlight { operation, file });
+        if self.fill() {
+            self.submit();
+        }
+    }
+
+    /// Moves what waits into slots that are free, and says whether any was.
+    fn fill(&mut self) -> bool {
+        let before = self.in_flight;
+        while self.in_flight < self.slots.len()
+            && let Some(next) = self.waiting.pop_front()
+        {
+            let free = self.slots.iter().position(Option::is_none);
+            let index = free.expect("one slot for each operation in flight");
+            let entry = entry::of(self.slots[index].insert(next)).user_data(index as u64);
+            // SAFETY: the memory and the file that `entry` names belong to the operation in the slot,
+            // and stay there until its completion was seen, or are leaked (see the module).
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            pushed.expect("the queue has more entries than there are slots");
+            self.in_flight += 1;
+        }
+        self.in_flight > before
+    }
+
+    pub(crate) fn refuse(&mut self, operation: Operation, error: DiskError) {
+        self.ready.push_back(operation.end(Err(error)));
+        self.event.signal();
+    }
+
+    /// Tells the kernel of new entries, and lets it post what it finished.
+    fn submit(&mut self) {
+        let submitted = match self.enabled {
+            true => Ok(()),
+            false => self.ring.submitter().register_enable_rings(),
+        };
+        self.enabled = true;
+        match submitted.and_then(|()| self.ring.submit()) {
+            Ok(_) => {}
+            // Nothing was lost: the entries wait for the next call.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted
+                        | io::ErrorKind::WouldBlock
+                        | io::ErrorKind::ResourceBusy
+                ) =>
+            {
+                self.event.signal();
+            }
+            Err(error) => self.give_up(&error),
+        }
+    }
+
+    /// Whatever is in flight may still be touched by the kernel: its memory is leaked.
+    fn give_up(&mut self, error: &io::Error) {
+        let error = folder::failed("use the ring of", &self.place, error);
+        for slot in &mut self.slots {
+            if let Some(in_flight) = slot.take() {
+                let stub = in_flight.operation.without_memory();
+                std::mem::forget(in_flight);
+                self.ready.push_back(stub.end(Err(error.clone())));
+            }
+        }
+        self.in_flight = 0;
+        // The kernel never saw these: their memory is free.
+        for InFlight { operation, .. } in self.waiting.drain(..) {
+            self.ready.push_back(operation.end(Err(error.clone())));
+        }
+        self.broken = Some(error);
+        self.event.signal();
+    }
+
+    /// Takes completions out of the shared queue.
+    fn harvest(&mut self) {
+        while let Some(entry) = self.ring.completion().next() {
+            let slot = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
+            let Some(ended) = self.slots.get_mut(slot).and_then(Option::take) else {
+                continue;
+            };
+            self.in_flight -= 1;
+            let result = judge(&ended.operation, entry.result());
+            self.ready.push_back(ended.operation.end(result));
+        }
+        if self.fill() {
+            self.submit();
+        }
+    }
+
+    /// The next thing that ended.
+    pub(crate) fn poll(&mut self) -> Option<Completed> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
+        // Drained before the look: whatever ends later signals again.
+        self.event.drain();
+        if self.in_flight > 0 {
+            let waits = {
+                let queue = self.ring.submission();
+                queue.taskrun() || queue.cq_overflow() || !queue.is_empty()
+            };
+            if waits {
+                self.submit();
+            }
+            self.harvest();
+        }
+        self.ready.pop_front().or_else(|| self.made.look())
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        while self.in_flight > 0 && self.broken.is_none() {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => self.harvest(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.give_up(&error),
+            }
+        }
+        // Lets go of the folders' locks now; otherwise the kernel does so a little later.
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Ring({}, {} in flight)",
+            self.place.display(),
+            self.in_flight
+        )
+    }
+}

@@ -1,0 +1,134 @@
+//! Makes a ring as good as this kernel and its limits allow, and finds out whether it works.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::Arc,
+};
+
+use io_uring::{IoUring, Probe, opcode};
+
+use crate::disk::{Buffers, OPERATIONS_MAX, buffer::Pool, event::Event, folder::Folder};
+
+/// More than operations, so that a submission queue is never full.
+const ENTRIES: u32 = 64;
+const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
+
+/// A ring that was never used yet.
+pub(crate) struct Parts {
+    pub(super) ring: IoUring,
+    /// Readable when something ended.
+    pub(crate) event: Arc<Event>,
+    pub(super) shape: String,
+}
+
+/// Whether this kernel, and whoever bounds this process, gives a ring that can do all that is needed, whatever the
+/// folder: what kind of ring, with what memory known in advance.
+///
+/// # Errors
+/// There is none, or it lacks an operation.
+pub fn available(buffers: Buffers) -> io::Result<String> {
+    let (ring, single) = checked()?;
+    let mut pool = Pool::new(buffers);
+    let registered = register_buffers(&ring, &mut pool);
+    Ok(shape(single, buffers, &registered))
+}
+
+pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
+    let (ring, single) = checked()?;
+    let submitter = ring.submitter();
+    let event = Arc::new(Event::new()?);
+    submitter.register_eventfd(event.as_fd().as_raw_fd())?;
+    // Not for its use but for its life: the kernel keeps registered files open until nothing of
+    // this ring is in flight any more, and with a folder goes its lock. So no other process reads
+    // a file while a write of this one, killed, is still on its way.
+    let homes = folder.homes().iter().map(|home| home.handle().as_raw_fd());
+    submitter.register_files(&homes.collect::<Vec<_>>())?;
+    let mut pool = Pool::new(buffers);
+    let registered = register_buffers(&ring, &mut pool);
+    let shape = shape(single, buffers, &registered);
+    Ok((Parts { ring, event, shape }, pool))
+}
+
+fn shape(single: bool, buffers: Buffers, registered: &io::Result<()>) -> String {
+    let issuer = if single { "single issuer" } else { "plain" };
+    match registered {
+        Ok(()) => format!("{issuer}, {} registered buffers", buffers.count),
+        Err(error) => format!("{issuer}, no registered buffers: {error}"),
+    }
+}
+
+/// A ring that knows every operation that is needed, and whether it is of the best kind.
+fn checked() -> io::Result<(IoUring, bool)> {
+    let (ring, single) = build()?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        opcode::Write::CODE,
+        opcode::WriteFixed::CODE,
+        opcode::Read::CODE,
+        opcode::Fsync::CODE,
+    ];
+    if needed.into_iter().all(|code| probe.is_supported(code)) {
+        return Ok((ring, single));
+    }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the kernel lacks an operation",
+    ))
+}
+
+/// Single issuer with deferred work is best; older kernels get a plain ring.
+fn build() -> io::Result<(IoUring, bool)> {
+    let single = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_r_disabled()
+        .build(ENTRIES);
+    match single {
+        Ok(ring) => Ok((ring, true)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Ok((IoUring::builder().setup_r_disabled().build(ENTRIES)?, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Fails if the process may not lock that much memory; the ring works without.
+fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
+    let vector = |bytes: &mut [u8]| libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let vectors: Vec<_> = pool.all().map(vector).collect();
+    // SAFETY: the memory is valid now, and the kernel pins its pages. A buffer that is dropped
+    // early only means that the kernel keeps pages that nobody uses: an index is used solely
+    // together with the very buffer that carries it.
+    unsafe { ring.submitter().register_buffers(&vectors)? };
+    pool.register();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Abilities, Want};
+
+    /// Whoever asks beforehand hears what a node would get.
+    #[test]
+    fn what_is_available_is_what_a_folder_gets() {
+        let folder = tempfile::tempdir().unwrap();
+        let abilities = Abilities::of(folder.path()).unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "it is clean");
+        let opened = crate::disk::open(folder.path(), Want::Uring);
+        match available(Buffers::default()) {
+            Ok(shape) if abilities.direct && abilities.dsync => {
+                let (_, reason) = opened.unwrap();
+                assert!(reason.contains(&shape), "{shape}: {reason}");
+            }
+            available => assert!(opened.is_err(), "{available:?} {abilities:?}"),
+        }
+        assert!(Abilities::of(&folder.path().join("nowhere")).is_err());
+    }
+}

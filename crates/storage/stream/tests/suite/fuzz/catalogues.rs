@@ -1,0 +1,155 @@
+//! What must hold for any bytes that a catalogue may have.
+
+use quorate_core::{node_id::NodeId, value::StreamName};
+use quorate_log::disk::{
+    BLOCK, Disk as _, Family, FileId, MemoryDisk, SmallFiles as _, Source as _, sealed,
+};
+use quorate_stream::store::{Layout, Store, StoreLimits};
+
+/// The small file names what is there, with its length, checksum and slot: what a broken program could have
+/// written.
+pub(crate) const SEALED: u8 = 1;
+
+pub(crate) const TINY: Layout = Layout {
+    unit_bytes: 2 * BLOCK as u32,
+    chunk_bytes: 4 * BLOCK as u32,
+    file_chunks: 2,
+};
+
+pub(crate) const LIMITS: StoreLimits = StoreLimits {
+    dirty_bytes_max: 16 * BLOCK,
+    gathered_bytes_max: 8 * BLOCK,
+    left_bytes: 0,
+};
+
+/// Files of chunks that are there, whatever the catalogue says.
+const FILES: u64 = 4;
+/// The file of the catalogue.
+const CATALOGUE: u64 = 9;
+/// Reads that are tried.
+const READS: usize = 8;
+
+/// The catalogue that a store wrote last.
+pub(crate) fn current(disk: &mut MemoryDisk) -> Vec<u8> {
+    let pointer = disk.kept(Store::FILE).expect("readable").expect("written");
+    let text = String::from_utf8(pointer).expect("text");
+    let number = |name: &str| {
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)).expect(name);
+        line.trim().parse::<u64>().expect("a number")
+    };
+    let file = FileId::new(Family::Stream, number("file"));
+    let mut bytes = disk.bytes(file).expect("it is named");
+    bytes.truncate(usize::try_from(number("bytes")).expect("small"));
+    bytes
+}
+
+/// One byte of flags, then the catalogue.
+pub(crate) fn check(bytes: &[u8]) {
+    if let Some((mut store, mut disk)) = open(bytes) {
+        judge(&mut store, &mut disk);
+        go_on(store, disk);
+    }
+}
+
+/// A store whose catalogue says this, if it can be opened.
+pub(crate) fn open(bytes: &[u8]) -> Option<(Store, MemoryDisk)> {
+    let (flags, catalogue) = bytes.split_first()?;
+    let mut disk = MemoryDisk::new();
+    let chunk_bytes = (TINY.chunk_bytes * TINY.file_chunks) as usize;
+    for number in 1..=FILES {
+        disk.set_bytes(FileId::new(Family::Stream, number), &vec![7; chunk_bytes]);
+    }
+    let mut file = catalogue.to_vec();
+    file.resize(file.len().next_multiple_of(BLOCK).max(BLOCK), 0);
+    disk.set_bytes(FileId::new(Family::Stream, CATALOGUE), &file);
+    if flags & SEALED != 0 {
+        disk.replace(Store::FILE, &pointer(catalogue))
+            .expect("a sound disk");
+    } else {
+        // The bytes are those of the small file.
+        disk.replace(Store::FILE, catalogue).expect("a sound disk");
+    }
+    let store = Store::open(&mut disk, LIMITS, TINY).ok()?;
+    Some((store, disk))
+}
+
+fn pointer(catalogue: &[u8]) -> Vec<u8> {
+    let slot = catalogue.get(22..30).and_then(|slot| slot.try_into().ok());
+    let slot = slot.map_or(0, u64::from_le_bytes);
+    let checksum = crc32c::crc32c(catalogue);
+    let lines = format!(
+        "quorate catalogue 1\nat {slot}\nfile {CATALOGUE}\nbytes {}\ncrc {checksum:08x}\n",
+        catalogue.len()
+    );
+    sealed::seal(&lines).into_bytes()
+}
+
+/// What is said to be held can be read, or is said to be rotten; and everything else is missing.
+fn judge(store: &mut Store, disk: &mut MemoryDisk) {
+    let streams: Vec<(StreamName, u64)> = store.streams().collect();
+    let mut reads = 0;
+    for (stream, kept_from) in streams {
+        let mut at = kept_from;
+        for gap in store.missing(stream, kept_from..u64::MAX) {
+            while at < gap.start && reads < READS {
+                reads += 1;
+                store
+                    .start_read(1, stream, at, 1 << 20, disk)
+                    .expect("one at a time");
+                let done = loop {
+                    if let Some(done) = store.next_read() {
+                        break done;
+                    }
+                    store.advance(disk);
+                    if let Some(completed) = disk.poll() {
+                        store.on_completed(completed, disk);
+                    }
+                };
+                match done.result {
+                    Ok(bytes) => {
+                        assert!(!bytes.is_empty() && bytes.len() as u64 <= gap.start - at);
+                        at += bytes.len() as u64;
+                    }
+                    Err(quorate_stream::store::Unread::Rotten { range, .. }) => {
+                        assert!(range.contains(&at) && range.end <= gap.start);
+                        store.lose(stream, range.clone());
+                        assert_eq!(store.held_to(stream, at), at, "it is lost");
+                        at = range.end;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            at = gap.end;
+        }
+    }
+}
+
+/// The store is used, and what it took is there after the next start.
+fn go_on(mut store: Store, mut disk: MemoryDisk) {
+    let stream = StreamName {
+        owner: NodeId(77),
+        boot: 77,
+        number: 77,
+    };
+    store.forget(stream);
+    let bytes = vec![b'z'; 3 * BLOCK + 5];
+    store.put(stream, 0, &bytes, &mut disk);
+    let at = store.checkpointed_to().plus(1);
+    assert!(store.start_checkpoint(at, &mut disk));
+    let other = store.streams().map(|(name, _)| name).next();
+    let other = other.expect("one at least");
+    store.drop_below(other, 5);
+    while store.is_checkpointing() {
+        store.advance(&mut disk);
+        if let Some(completed) = disk.poll() {
+            store.on_completed(completed, &mut disk);
+        }
+    }
+    assert_eq!(store.failure(), None);
+    disk.crash(1);
+    let mut disk = disk.attach();
+    let store = Store::open(&mut disk, LIMITS, TINY).expect("it opens again");
+    assert_eq!(store.checkpointed_to(), at);
+    assert_eq!(store.held_to(stream, 0), bytes.len() as u64);
+}

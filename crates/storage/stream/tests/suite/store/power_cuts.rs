@@ -1,0 +1,168 @@
+//! The power goes at every moment of a run, with every way in which what is in flight may have ended: the store
+//! opens, with what its last checkpoint holds and no other bytes ([disk-7], [trim-4]).
+
+use quorate_core::slot::Slot;
+use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind, Source as _};
+
+use super::shop::{B, Plain, Shop, TINY, name};
+
+/// Ways of one crash that are tried one after the other. If there are more, so many are drawn besides.
+const FATES_MAX: usize = 40;
+
+/// A run, and what its checkpoints hold.
+#[derive(Default)]
+struct Run {
+    plain: Plain,
+    /// What each checkpoint holds that was begun, by its slot less two.
+    begun: Vec<Plain>,
+    seen: Seen,
+}
+
+/// What was in flight when the power went.
+#[derive(Debug, Default)]
+struct Seen {
+    crashes: u64,
+    data: u64,
+    catalogues: u64,
+    flushes: u64,
+    names: u64,
+    files: u64,
+    old: u64,
+    new: u64,
+}
+
+impl Run {
+    fn held_at(&self, at: Slot) -> Plain {
+        match at {
+            Slot::FIRST => Plain::default(),
+            Slot(at) => self.begun[at as usize - 2].clone(),
+        }
+    }
+
+    fn look(&mut self, disk: &MemoryDisk) -> bool {
+        let pending = disk.pending();
+        let mut files = disk.attach();
+        let files = files.files(Family::Stream).expect("a sound disk");
+        for pending in &pending {
+            let of_chunks = files.iter().any(|info| {
+                let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
+                info.file == pending.at.file && info.bytes == tiny
+            });
+            match pending.kind {
+                PendingKind::Write if of_chunks => self.seen.data += 1,
+                PendingKind::Write => self.seen.catalogues += 1,
+                PendingKind::Flush => self.seen.flushes += 1,
+                PendingKind::Keep => self.seen.names += 1,
+                PendingKind::Prepare | PendingKind::Retire => self.seen.files += 1,
+                PendingKind::Read | PendingKind::Reuse => {}
+            }
+        }
+        !pending.is_empty()
+    }
+
+    /// The power goes now, in all ways, and once more right after the store was opened again.
+    fn power_cut(&mut self, shop: &Shop) {
+        let known = shop.store.checkpointed_to();
+        let mut fates = EveryFate::default();
+        let mut more = true;
+        for round in 0..2 * FATES_MAX {
+            let disk = shop.disk.copy();
+            disk.set_manual(false);
+            if round < FATES_MAX {
+                disk.crash_as(&mut fates);
+            } else {
+                disk.crash(round as u64);
+            }
+            self.seen.crashes += 1;
+            let mut again = Shop::on(disk);
+            let at = again.store.checkpointed_to();
+            assert!(at >= known, "{at} is older than {known}: {fates:?}");
+            self.seen.old += u64::from(at == known);
+            self.seen.new += u64::from(at > known);
+            assert_eq!(again.held(), self.held_at(at).trimmed(), "{fates:?}");
+            again.crash(round as u64);
+            assert_eq!(again.store.checkpointed_to(), at);
+            assert_eq!(again.held(), self.held_at(at).trimmed(), "{fates:?}");
+            more = more && fates.advance();
+            if !more {
+                break;
+            }
+        }
+    }
+
+    /// Operations end one by one; before each the power goes.
+    fn end_all(&mut self, shop: &mut Shop) {
+        loop {
+            while shop.turn() {}
+            if !self.look(&shop.disk) {
+                return;
+            }
+            self.power_cut(shop);
+            let next = shop.disk.pending()[0].id;
+            assert!(shop.disk.complete(next));
+        }
+    }
+
+    fn put(&mut self, shop: &mut Shop, stream: u32, position: u64, length: u64) {
+        shop.put(name(stream), position, length);
+        self.plain.put(name(stream), position, length);
+    }
+
+    fn drop_below(&mut self, shop: &mut Shop, stream: u32, position: u64) {
+        shop.store.drop_below(name(stream), position);
+        self.plain.drop_below(name(stream), position);
+    }
+
+    fn begin_checkpoint(&mut self, shop: &mut Shop) {
+        self.begun.push(self.plain.clone());
+        let at = Slot(self.begun.len() as u64 + 1);
+        assert!(shop.store.start_checkpoint(at, &mut shop.disk));
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
+    let mut run = Run::default();
+    let mut shop = Shop::new();
+    shop.disk.set_manual(true);
+    run.put(&mut shop, 1, 0, 2 * B + 100);
+    run.put(&mut shop, 2, 50, 30);
+    run.end_all(&mut shop);
+    run.begin_checkpoint(&mut shop);
+    // What comes while it is made belongs to the next: here it completes blocks of which the catalogue has the head.
+    run.put(&mut shop, 1, 2 * B + 100, 2 * B);
+    run.put(&mut shop, 2, 0, 50);
+    run.end_all(&mut shop);
+    run.begin_checkpoint(&mut shop);
+    run.end_all(&mut shop);
+    // Chunks are dropped and used again, but not before a catalogue says so.
+    run.drop_below(&mut shop, 1, 4 * B);
+    run.put(&mut shop, 3, 0, 9 * B + 1);
+    run.end_all(&mut shop);
+    for round in 0..3 {
+        run.begin_checkpoint(&mut shop);
+        run.put(&mut shop, 3, 9 * B + 1 + round * 3 * B, 3 * B);
+        run.drop_below(&mut shop, 3, round * 4 * B + 10);
+        run.end_all(&mut shop);
+    }
+    shop.store.forget(name(3));
+    run.plain.streams.remove(&name(3));
+    run.put(&mut shop, 4, 0, 8 * B);
+    run.begin_checkpoint(&mut shop);
+    run.put(&mut shop, 5, 0, 8 * B);
+    run.end_all(&mut shop);
+    let seen = &run.seen;
+    assert!(
+        seen.crashes > 1_000
+            && seen.data > 5
+            && seen.catalogues >= 6
+            && seen.flushes > 6
+            && seen.names >= 6
+            && seen.files > 3
+            && seen.new > 5
+            && seen.old > 100,
+        "{seen:?}"
+    );
+    shop.disk.set_manual(false);
+    assert_eq!(shop.held(), run.plain.trimmed());
+}

@@ -1,0 +1,248 @@
+//! A store on a disk in memory, and what it should hold: kept apart, so that one can be wrong.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
+use quorate_log::disk::{BLOCK, Disk as _, MemoryDisk};
+use quorate_stream::store::{Layout, ReadDone, Store, StoreLimits, Unread};
+
+/// A block, as a position.
+pub(crate) const B: u64 = BLOCK as u64;
+
+/// Units of two blocks, chunks of four, files of four chunks.
+pub(crate) const TINY: Layout = Layout {
+    unit_bytes: 2 * BLOCK as u32,
+    chunk_bytes: 4 * BLOCK as u32,
+    file_chunks: 4,
+};
+
+pub(crate) const LIMITS: StoreLimits = StoreLimits {
+    dirty_bytes_max: 16 * BLOCK,
+    gathered_bytes_max: 8 * BLOCK,
+    left_bytes: 0,
+};
+
+pub(crate) fn name(number: u32) -> StreamName {
+    StreamName {
+        owner: NodeId(1),
+        boot: 1,
+        number,
+    }
+}
+
+/// The only byte that a stream can have at a position.
+fn byte(stream: StreamName, position: u64) -> u8 {
+    let word = position ^ (u64::from(stream.number) << 40);
+    quorate_core::value::mix(word).to_le_bytes()[0]
+}
+
+pub(crate) fn bytes(stream: StreamName, position: u64, length: u64) -> Vec<u8> {
+    let positions = position..position + length;
+    positions.map(|at| byte(stream, at)).collect()
+}
+
+/// What should be held: of each stream where it begins, and which bytes behind that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plain {
+    pub(crate) streams: BTreeMap<StreamName, (u64, Vec<bool>)>,
+}
+
+impl Plain {
+    pub(crate) fn put(&mut self, stream: StreamName, position: u64, length: u64) {
+        if length == 0 {
+            return;
+        }
+        let (kept_from, held) = self.streams.entry(stream).or_default();
+        let end = (position + length) as usize;
+        held.resize(held.len().max(end), false);
+        for at in position.max(*kept_from)..position + length {
+            held[at as usize] = true;
+        }
+    }
+
+    pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
+        let (kept_from, held) = self.streams.entry(stream).or_default();
+        *kept_from = position.max(*kept_from);
+        let end = held.len().min(position as usize);
+        held[..end].fill(false);
+    }
+
+    pub(crate) fn has(&self, stream: StreamName, position: u64) -> bool {
+        let known = self.streams.get(&stream);
+        let held = known.and_then(|(_, held)| held.get(position as usize));
+        held.is_some_and(|held| *held)
+    }
+}
+
+/// A store and its disk.
+pub(crate) struct Shop {
+    pub(crate) disk: MemoryDisk,
+    pub(crate) store: Store,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Self {
+        Self::on(MemoryDisk::new())
+    }
+
+    pub(crate) fn on(disk: MemoryDisk) -> Self {
+        let mut disk = disk.attach();
+        let store = Store::open(&mut disk, LIMITS, TINY).expect("as told");
+        Self { disk, store }
+    }
+
+    /// The power goes; then the store is opened again.
+    pub(crate) fn crash(&mut self, seed: u64) {
+        self.disk.crash(seed);
+        *self = Self::on(self.disk.clone());
+    }
+
+    pub(crate) fn put(&mut self, stream: StreamName, position: u64, length: u64) {
+        let bytes = bytes(stream, position, length);
+        self.store.put(stream, position, &bytes, &mut self.disk);
+    }
+
+    /// One thing ends, if there is any.
+    pub(crate) fn turn(&mut self) -> bool {
+        let completed = self.disk.poll();
+        let any = completed.is_some();
+        if let Some(completed) = completed {
+            assert!(Store::concerns(&completed));
+            self.store.on_completed(completed, &mut self.disk);
+        }
+        self.store.advance(&mut self.disk);
+        any
+    }
+
+    /// Everything that can end ends.
+    pub(crate) fn settle(&mut self) {
+        while self.turns() {}
+    }
+
+    /// One thing ends, or something was begun.
+    pub(crate) fn turns(&mut self) -> bool {
+        self.turn() || !self.disk.pending().is_empty()
+    }
+
+    /// So many bytes from a position on are held, and are right. Millions of bytes tell nobody anything.
+    pub(crate) fn expect(&mut self, stream: StreamName, position: u64, length: u64) {
+        let held = self.store.held_to(stream, position);
+        assert!(
+            held >= position + length,
+            "{stream:?} from {position} is held to {held}, not for {length} bytes"
+        );
+        let read = self.read_all(stream, position).expect("as told");
+        let right = bytes(stream, position, held - position);
+        assert!(
+            read == right,
+            "other bytes of {stream:?} from {position} on"
+        );
+    }
+
+    pub(crate) fn checkpoint(&mut self, at: u64) {
+        assert!(self.store.start_checkpoint(Slot(at), &mut self.disk));
+        self.settle();
+        assert_eq!(self.store.checkpointed_to(), Slot(at));
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, Unread> {
+        let Self { store, disk } = self;
+        store
+            .start_read(7, stream, position, bytes_max, disk)
+            .expect("as told");
+        loop {
+            if let Some(done) = self.store.next_read() {
+                let ReadDone {
+                    token,
+                    result,
+                    stream: of,
+                    position: at,
+                } = done;
+                assert_eq!((token, of, at), (7, stream, position));
+                return result;
+            }
+            assert!(self.turns(), "a read ends");
+        }
+    }
+
+    /// Everything that is held from a position on without a gap.
+    pub(crate) fn read_all(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+    ) -> Result<Vec<u8>, Unread> {
+        let mut all = Vec::new();
+        let end = self.store.held_to(stream, position);
+        while position + (all.len() as u64) < end {
+            let at = position + all.len() as u64;
+            let bytes = self.read(stream, at, 1 << 20)?;
+            assert!(!bytes.is_empty());
+            all.extend(bytes);
+        }
+        Ok(all)
+    }
+
+    /// What the store says it holds, every byte of it read and right.
+    pub(crate) fn held(&mut self) -> Plain {
+        let mut plain = Plain::default();
+        let streams: Vec<_> = self.store.streams().collect();
+        for (stream, kept_from) in streams {
+            plain.drop_below(stream, kept_from);
+            let missing = self.store.missing(stream, 0..SOME);
+            let mut at = kept_from;
+            for gap in missing {
+                assert_eq!(self.store.held_to(stream, at), gap.start, "{stream:?}");
+                let read = self.read_all(stream, at).expect("as told");
+                assert!(
+                    read == bytes(stream, at, gap.start - at),
+                    "other bytes of {stream:?} from {at} on"
+                );
+                plain.put(stream, at, gap.start - at);
+                at = gap.end;
+            }
+        }
+        plain.trim();
+        plain
+    }
+}
+
+/// Behind all positions of these tests.
+const SOME: u64 = 1 << 30;
+
+impl Plain {
+    /// The same in its shortest form.
+    pub(crate) fn trim(&mut self) {
+        for (_, held) in self.streams.values_mut() {
+            let end = held.iter().rposition(|held| *held).map_or(0, |at| at + 1);
+            held.truncate(end);
+        }
+    }
+
+    /// The same as ranges, for people.
+    pub(crate) fn ranges(&self) -> String {
+        let mut text = String::new();
+        for (stream, (kept_from, held)) in &self.streams {
+            text += &format!("{} from {kept_from}:", stream.number);
+            let mut at = 0;
+            for run in held.chunk_by(|one, next| one == next) {
+                if run[0] {
+                    text += &format!(" {at}..{}", at + run.len());
+                }
+                at += run.len();
+            }
+            text += "\n";
+        }
+        text
+    }
+
+    pub(crate) fn trimmed(&self) -> Self {
+        let mut plain = self.clone();
+        plain.trim();
+        plain
+    }
+}

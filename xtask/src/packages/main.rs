@@ -1,0 +1,150 @@
+//! `package`: .deb, .rpm and a container image of one binary, without root, a daemon or another program. `cargo xtask package`
+//! calls it.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command line")]
+
+mod archive;
+mod check;
+mod deb;
+mod failed;
+mod image;
+mod program;
+mod redhat;
+mod release;
+mod tree;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use failed::Failed;
+use flate2::Compression;
+use program::Program;
+use release::Release;
+
+const USAGE: &str = "package [deb|rpm|oci|all] --binary PATH --to DIR [--check] [--fast]";
+
+/// What is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Deb,
+    Rpm,
+    Oci,
+}
+
+/// What was asked for.
+struct Wanted {
+    kinds: Vec<Kind>,
+    binary: PathBuf,
+    to: PathBuf,
+    /// Reads back what was made, and makes it a second time.
+    check: bool,
+    level: Compression,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    match wanted(&words).and_then(|wanted| run(&wanted)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(why)) => {
+            println!("package: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn wanted(words: &[String]) -> Result<Wanted, Failed> {
+    let (mut kinds, mut binary, mut to) = (Vec::new(), None, None);
+    let (mut check, mut level) = (false, Compression::best());
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "deb" => kinds.push(Kind::Deb),
+            "rpm" => kinds.push(Kind::Rpm),
+            "oci" => kinds.push(Kind::Oci),
+            "all" => kinds.extend([Kind::Deb, Kind::Rpm, Kind::Oci]),
+            "--binary" => binary = words.next().map(PathBuf::from),
+            "--to" => to = words.next().map(PathBuf::from),
+            "--check" => check = true,
+            "--fast" => level = Compression::fast(),
+            other => return Err(Failed(format!("{other} is unknown: {USAGE}"))),
+        }
+    }
+    let missing = |flag: &str| Failed(format!("{flag} is missing: {USAGE}"));
+    if kinds.is_empty() {
+        kinds = vec![Kind::Deb, Kind::Rpm, Kind::Oci];
+    }
+    Ok(Wanted {
+        kinds,
+        binary: binary.ok_or_else(|| missing("--binary"))?,
+        to: to.ok_or_else(|| missing("--to"))?,
+        check,
+        level,
+    })
+}
+
+fn run(wanted: &Wanted) -> Result<(), Failed> {
+    let program = Program::read(&wanted.binary)?;
+    let release = Release::of(&root())?;
+    fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
+    for kind in &wanted.kinds {
+        let (name, bytes) = make(*kind, &program, &release, wanted.level)?;
+        let file = wanted.to.join(name);
+        fs::write(&file, &bytes).map_err(Failed::at(&file))?;
+        println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
+        if wanted.check {
+            check::check(*kind, &file, &program, &release)?;
+            let (_, again) = make(*kind, &program, &release, wanted.level)?;
+            if again != bytes {
+                let what = format!("{} is not the same when it is made again", file.display());
+                return Err(Failed(what));
+            }
+            println!("  the same bytes when it is made again");
+        }
+    }
+    Ok(())
+}
+
+/// The name of the file, and what is in it.
+fn make(
+    kind: Kind,
+    program: &Program,
+    release: &Release,
+    level: Compression,
+) -> Result<(String, Vec<u8>), Failed> {
+    match kind {
+        Kind::Deb => deb::make(program, release, level),
+        Kind::Rpm => redhat::make(program, release, level),
+        Kind::Oci => image::make(program, release, level),
+    }
+}
+
+/// The folder of the workspace.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(1).unwrap_or(own).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_or_unknown_is_said() {
+        let of = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            wanted(&words)
+        };
+        let kinds = |line: &str| of(line).map(|wanted| wanted.kinds).ok();
+        let places = "--binary a --to b";
+        assert_eq!(kinds(&format!("deb {places}")), Some(vec![Kind::Deb]));
+        let all = Some(vec![Kind::Deb, Kind::Rpm, Kind::Oci]);
+        assert_eq!(kinds(places), all);
+        assert_eq!(kinds(&format!("all {places}")), all);
+        for wrong in ["deb --to b", "deb --binary a", "snap --binary a --to b"] {
+            assert_eq!(kinds(wrong), None, "{wrong}");
+        }
+    }
+}
