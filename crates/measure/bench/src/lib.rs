@@ -6,7 +6,7 @@
 //! cost, and where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
 //! it: [`probe`] (what the machine can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
-//! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs), and
+//! `quorate_node::log_service` with its frames (the service without state that `quorate bench log` runs), and
 //! [`introduction`] (what a running service says of itself). [`run`] starts nodes and puts it all
 //! together.
 #![forbid(unsafe_code)]
@@ -20,16 +20,12 @@ pub mod emulated;
 pub mod environment;
 pub mod fault;
 pub mod fit;
-pub mod frames;
 pub mod generator;
-pub mod introduction;
 pub mod lan;
 pub mod listener;
 pub mod load;
-pub mod log_service;
 pub mod papers;
 pub mod probe;
-pub mod problem;
 pub mod protocol;
 pub mod report;
 pub mod row;
@@ -38,3 +34,6 @@ pub mod samples;
 pub mod schedule;
 pub mod stream;
 pub mod wan;
+
+pub use quorate_admin::problem;
+pub use quorate_node::log_service::{self, frames, introduction};

@@ -3,19 +3,9 @@
 pub mod framed;
 pub mod resp;
 
-use std::fmt;
+pub use quorate_node::log_service::introduction::Malformed;
 
 use crate::load::Answer;
-
-/// A system that does not keep to its protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "malformed reply: {}", self.0)
-    }
-}
 
 /// A client protocol whose replies come in the order of the requests.
 pub trait Protocol {

@@ -16,6 +16,7 @@ pub mod identity;
 #[cfg(test)]
 mod identity_tests;
 pub mod listener;
+pub mod log_service;
 mod metrics;
 mod node_host;
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod error;
 pub mod joining;
 pub mod look;
 pub mod members;
+pub mod problem;
 pub mod reaching;
 #[cfg(feature = "server")]
 pub mod server;

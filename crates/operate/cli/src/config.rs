@@ -14,13 +14,13 @@ use std::{
     time::Duration,
 };
 
-use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{
     configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
 use quorate_kv::front::input_bytes_max;
 use quorate_log::disk::Want;
 use quorate_net::{device::Kind as Device, plane::Wanted};
+use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
 use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};
 
@@ -294,7 +294,7 @@ fn parse_node(text: &str) -> Option<NodeId> {
 }
 
 /// Milliseconds, with fractions.
-pub(crate) fn parse_flush(text: &str) -> Option<Duration> {
+pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=1000.0)
         .contains(&ms)
@@ -302,7 +302,7 @@ pub(crate) fn parse_flush(text: &str) -> Option<Duration> {
 }
 
 /// An address as the value of a flag.
-pub(crate) fn address_argument(text: &str) -> Result<String, String> {
+pub fn address_argument(text: &str) -> Result<String, String> {
     parse_address(text.trim()).ok_or_else(|| "not HOST:PORT".to_owned())
 }
 

@@ -8,13 +8,13 @@ use std::{
 };
 
 use quorate_admin::error::error_json;
-use quorate_bench::problem::Kind;
+use quorate_admin::problem::{self, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
 /// How the process ends; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// What was asked for is done.
     Done = 0,
     /// Refused, or failed.
@@ -37,19 +37,20 @@ impl From<Exit> for ExitCode {
 
 /// One error: what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub struct Problem {
     /// How the process exits because of it.
-    pub(crate) exit: Exit,
+    pub exit: Exit,
     /// For programs: lower-case words joined by `_`.
-    pub(crate) code: &'static str,
+    pub code: &'static str,
     /// For people.
-    pub(crate) message: String,
+    pub message: String,
     /// What to do; may be empty.
-    pub(crate) hint: String,
+    pub hint: String,
 }
 
 impl Problem {
-    pub(crate) fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
+    /// What happened; `code` is for programs.
+    pub fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
         Self {
             exit,
             code,
@@ -59,29 +60,29 @@ impl Problem {
     }
 
     /// A flag, variable or key that makes no sense.
-    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+    pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, "bad_configuration", message)
     }
 
     /// The operating system refused.
-    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(Exit::Failed, "io", format_args!("{what}: {error}"))
     }
 
     /// No node answered at `address`.
-    pub(crate) fn unreachable(address: &str, error: impl fmt::Display) -> Self {
+    pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
         let what = format_args!("no node answers at {address}: {error}");
         Self::new(Exit::Unreachable, "unreachable", what)
             .hint("is the node running? is this its --admin address?")
     }
 
     /// The error document.
-    pub(crate) fn json(&self) -> String {
+    pub fn json(&self) -> String {
         error_json(self.code, &self.message, &self.hint)
     }
 
     /// The same with a hint.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
@@ -95,8 +96,8 @@ impl From<quorate::Error> for Problem {
     }
 }
 
-impl From<quorate_bench::problem::Problem> for Problem {
-    fn from(problem: quorate_bench::problem::Problem) -> Self {
+impl From<problem::Problem> for Problem {
+    fn from(problem: problem::Problem) -> Self {
         let exit = match problem.kind {
             Kind::Usage => Exit::Usage,
             Kind::Failed => Exit::Failed,
@@ -133,14 +134,14 @@ impl fmt::Display for Problem {
 
 /// Where results go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
+pub struct Output {
     /// `--json`
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 impl Output {
     /// One result: a JSON document, or what `human` makes of it.
-    pub(crate) fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
+    pub fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
         if self.json {
             let text = serde_json::to_string(document).expect("results are plain data");
             print(&text);
@@ -150,7 +151,7 @@ impl Output {
     }
 
     /// Reports an error where the user of this kind of output looks for it.
-    pub(crate) fn problem(self, problem: &Problem) -> Exit {
+    pub fn problem(self, problem: &Problem) -> Exit {
         if self.json {
             print(&problem.json());
         } else {
@@ -169,30 +170,30 @@ impl Output {
 }
 
 /// Whether the text of a switch, such as a variable's, is one and switches it on.
-pub(crate) fn is_on(text: &str) -> bool {
+pub fn is_on(text: &str) -> bool {
     let on = ["1", "t", "true", "y", "yes", "on", "-"];
     on.contains(&text.to_ascii_lowercase().as_str())
 }
 
 /// Whether it is one and switches it off.
-pub(crate) fn is_off(text: &str) -> bool {
+pub fn is_off(text: &str) -> bool {
     let off = ["", "0", "f", "false", "n", "no", "off"];
     off.contains(&text.to_ascii_lowercase().as_str())
 }
 
 /// A line on standard output. A reader that closed the pipe wants no more of it, which is no error.
-pub(crate) fn print(line: &str) {
+pub fn print(line: &str) {
     let _ = is_read(line);
 }
 
 /// The same for who prints on and on: `false` if nobody reads it any more.
-pub(crate) fn is_read(line: &str) -> bool {
+pub fn is_read(line: &str) -> bool {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
 /// Waits for `wait`, or until nobody reads standard output any more; whether that is so.
-pub(crate) fn reader_goes_within(wait: Duration) -> bool {
+pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
     // Nothing is waited for but the end: that is told of unasked.
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
@@ -210,12 +211,12 @@ pub(crate) fn reader_goes_within(wait: Duration) -> bool {
 }
 
 /// A line on standard error.
-pub(crate) fn progress(line: &str) {
+pub fn progress(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Columns padded to their widest cell.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

@@ -10,13 +10,13 @@ use std::{
 
 use clap::Args;
 use quorate::{Class, Slot, StateMachine, Status};
-use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_core::{node_set::NodeSet, time::Time};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
 };
 use quorate_log::LogOptions;
+use quorate_node::log_service::{FrameFront, NoState};
 use quorate_node::{
     Identity, LockedFolder, NodeHost,
     boot::{Alone, BootError, Parts, Starter, Step, boot_alone},

@@ -17,12 +17,12 @@ use crate::output::{Exit, Problem};
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Calls `first` at the first signal; at the second the process ends at once.
-pub(crate) fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
+pub fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first_then_end(first, || ())
 }
 
 /// The same with something to do before the end at the second signal.
-pub(crate) fn on_first_then_end(
+pub fn on_first_then_end(
     first: impl FnOnce() + Send + 'static,
     clean_up: impl FnOnce() + Send + 'static,
 ) -> Result<(), Problem> {
@@ -46,7 +46,7 @@ pub(crate) fn on_first_then_end(
 
 /// At the first signal: `clean_up`, and the end, with the code that says why. Whatever goes wrong in
 /// the rest of the program meanwhile goes wrong because of that, and is not reported.
-pub(crate) fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
+pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
         clean_up();
@@ -55,12 +55,12 @@ pub(crate) fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(
 }
 
 /// For commands that have nothing to finish.
-pub(crate) fn exit_when_interrupted() -> Result<(), Problem> {
+pub fn exit_when_interrupted() -> Result<(), Problem> {
     end_at_first(|| ())
 }
 
 /// Returns if no signal is ending the process; otherwise leaves the last word to it.
-pub(crate) fn yield_to_interrupt() {
+pub fn yield_to_interrupt() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();
     }

@@ -17,7 +17,6 @@ use quorate_admin::{
     client,
     server::{self, Admin, StartError},
 };
-use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
@@ -28,6 +27,7 @@ use quorate_kv::{
     },
 };
 use quorate_net::{BindReason, Listeners, Reactor, Wake, plane::KeyFile};
+use quorate_node::log_service::{FrameFront, NoState};
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};

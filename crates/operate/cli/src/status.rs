@@ -31,7 +31,7 @@ pub(crate) struct StatusArgs {
 }
 
 /// Where a node listens for operators by default.
-pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
+pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 
 /// Runs the command.
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {

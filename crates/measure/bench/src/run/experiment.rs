@@ -151,7 +151,7 @@ impl<'a> Experiment<'a> {
 
     pub(super) const fn store(&self) -> &'static str {
         match self.run.service {
-            Asked::Log | Asked::Bare => crate::log_service::STORE,
+            Asked::Log | Asked::Bare => quorate_node::log_service::STORE,
             Asked::KvMemory | Asked::Streams => "memory",
             Asked::KvLsm => "lsm",
         }

@@ -163,7 +163,7 @@ impl Series {
     /// Of replication alone, as [`Self::kv`].
     pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
         load.check(&time)?;
-        let store = crate::log_service::STORE;
+        let store = quorate_node::log_service::STORE;
         Ok(Self {
             service: Service::Log,
             info: info(Service::Log, &load)?,

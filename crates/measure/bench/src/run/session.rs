@@ -103,8 +103,10 @@ impl Session {
         self.nodes.folder()
     }
 
+    /// What runs nodes: it lies beside the program that measures.
     pub(super) fn program() -> Result<PathBuf, Problem> {
-        env::current_exe().map_err(|error| Problem::io("find this program", &error))
+        let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
+        Ok(own.with_file_name("quorate"))
     }
 
     /// Ends the nodes that run, and starts three new ones in empty folders.

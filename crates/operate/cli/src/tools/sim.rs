@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use crate::output::{Exit, Output, Problem};
+use quorate_cli::output::{Exit, Output, Problem};
 
 /// Flags.
 #[derive(Args, Clone, Debug)]

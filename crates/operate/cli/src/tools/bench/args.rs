@@ -21,7 +21,7 @@ use quorate_bench::{
 use quorate_core::record::Class;
 use quorate_replica::status::Way;
 
-use crate::output::Problem;
+use quorate_cli::output::Problem;
 
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
@@ -257,8 +257,8 @@ impl LoadArgs {
         let wan = self.wan.map(|wan| Emulated::Wan(wan.profile()));
         Ok(Load {
             connect: self.connect.clone(),
-            tls: crate::certificate(),
-            login: crate::login(),
+            tls: quorate_cli::certificate(),
+            login: quorate_cli::login(),
             rate: self.rate,
             outstanding: self.outstanding,
             connections: self.connections,
@@ -553,7 +553,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn flush(text: &str) -> Result<Duration, String> {
-    crate::config::parse_flush(text).ok_or_else(|| "not 0 … 1000 milliseconds".to_owned())
+    quorate_cli::parse_flush(text).ok_or_else(|| "not 0 … 1000 milliseconds".to_owned())
 }
 
 #[cfg(test)]

@@ -4,10 +4,19 @@
 //! frames of the log service they are a length that no command has, so they are never taken for one;
 //! a node that does not know the question refuses them as that.
 
-use crate::{
-    frames::{self, Found},
-    protocol::Malformed,
-};
+use std::fmt;
+
+use super::frames::{self, Found};
+
+/// A system that does not keep to its protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed reply: {}", self.0)
+    }
+}
 
 /// The question.
 pub const QUESTION: &[u8] = b"INFO\r\n";
@@ -136,7 +145,7 @@ fn resp(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::Status;
+    use crate::log_service::frames::Status;
 
     fn known(speaks: Speaks, durability: &str, store: &str) -> Introduction {
         Introduction {

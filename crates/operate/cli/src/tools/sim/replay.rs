@@ -10,7 +10,7 @@ use quorate_sim::{
 };
 use serde::Serialize;
 
-use crate::output::{Exit, Output, Problem};
+use quorate_cli::output::{Exit, Output, Problem};
 
 /// What the animation shows without `--seed`: the run of `docs/stories/`.
 const SEED: u64 = 2;

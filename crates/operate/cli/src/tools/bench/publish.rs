@@ -13,7 +13,7 @@ use quorate_bench::{
 };
 
 use super::{args::FileArgs, segment};
-use crate::output::{Exit, Problem, is_off, is_on, print, progress, table};
+use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
 /// An empty document of this run.
 pub(super) fn document() -> Document {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::args::CompareArgs;
-use crate::output::{Exit, Problem, is_off, is_on};
+use quorate_cli::output::{Exit, Problem, is_off, is_on};
 
 /// Flags that files follow.
 const WITH_FILES: [&str; 2] = ["--json", "--out"];

@@ -27,7 +27,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(kind: Kind, code: &'static str, message: impl fmt::Display) -> Self {
+    /// One of this kind.
+    pub fn new(kind: Kind, code: &'static str, message: impl fmt::Display) -> Self {
         Self {
             kind,
             code,
@@ -36,31 +37,32 @@ impl Problem {
         }
     }
 
-    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+    /// What was asked for makes no sense.
+    pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Kind::Usage, "bad_configuration", message)
     }
 
     /// The operating system refused.
-    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(Kind::Failed, "io", format_args!("{what}: {error}"))
     }
 
     /// No node answers there.
-    pub(crate) fn unreachable(address: &str, error: impl fmt::Display) -> Self {
+    pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
         let what = format_args!("no node answers at {address}: {error}");
         Self::new(Kind::Unreachable, "unreachable", what)
             .hint("is the node running? is this its --admin address?")
     }
 
     /// The same with a hint.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
 }
 
-impl From<quorate_admin::look::Silent> for Problem {
-    fn from(silent: quorate_admin::look::Silent) -> Self {
+impl From<crate::look::Silent> for Problem {
+    fn from(silent: crate::look::Silent) -> Self {
         Self::new(Kind::Unreachable, "unreachable", silent)
     }
 }

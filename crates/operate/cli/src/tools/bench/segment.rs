@@ -3,7 +3,7 @@
 use quorate_bench::row::Row;
 
 use super::publish::{cells, optional, percent};
-use crate::output::table;
+use quorate_cli::output::table;
 
 /// A line for each.
 pub(super) fn shown(rows: &[&Row]) -> String {

@@ -17,11 +17,10 @@ use quorate_admin::{
 use quorate_bench::run::sweep::{self, Sweep, SweepView};
 use serde::Serialize;
 
-use crate::{
-    config::address_argument,
+use quorate_cli::{
+    DEFAULT_ADMIN, address_argument,
     output::{Exit, Output, Problem, progress, table},
     signals,
-    status::DEFAULT_ADMIN,
 };
 
 /// Flags.

@@ -20,7 +20,7 @@ use quorate_bench::{
     wan,
 };
 
-use crate::output::{Exit, Problem, print};
+use quorate_cli::output::{Exit, Problem, print};
 
 /// Which.
 #[derive(Clone, Debug, Subcommand)]

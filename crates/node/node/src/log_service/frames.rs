@@ -2,7 +2,7 @@
 //!
 //! Lengths are 32 bits, little-endian, and count what follows them. Commands of one connection may
 //! be sent without waiting; replies come in their order. Where a length is expected, a client may ask
-//! what the node is ([`crate::introduction`]); the reply is a text.
+//! what the node is ([`crate::log_service::introduction`]); the reply is a text.
 
 use quorate_replica::front::Failure;
 

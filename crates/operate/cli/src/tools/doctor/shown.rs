@@ -13,7 +13,7 @@ use quorate_bench::doctor::{
     trips::Trip,
 };
 
-use crate::output::table;
+use quorate_cli::output::table;
 
 /// Head, findings, planes, and what else was asked for.
 pub(super) fn human(report: &Report) -> String {

@@ -18,11 +18,11 @@ use quorate_bench::{
 };
 use quorate_testbed::interrupt;
 
-use crate::{
+use args::FileArgs;
+use quorate_cli::{
     output::{Exit, Problem, is_on},
     signals,
 };
-use args::FileArgs;
 
 /// Where skipping is a failure.
 const NO_SKIPS: &str = "QUORATE_NO_SKIPS";

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use serde::Serialize;
 
-use crate::output::{Exit, Output, Problem};
+use quorate_cli::output::{Exit, Output, Problem};
 
 /// Flags.
 #[derive(Args, Clone, Debug)]

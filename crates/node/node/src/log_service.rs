@@ -2,6 +2,9 @@
 //!
 //! What it costs is what replication costs. `quorate bench log` measures it.
 
+pub mod frames;
+pub mod introduction;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_access::{Role, Who};
@@ -11,10 +14,8 @@ use quorate_replica::{
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
 };
 
-use crate::{
-    frames::{self, Found, LENGTH_BYTES, Status},
-    introduction::{self, QUESTION},
-};
+use frames::{Found, LENGTH_BYTES, Status};
+use introduction::QUESTION;
 
 /// The store's name in a folder of this service: none.
 pub const STORE: &str = "none";

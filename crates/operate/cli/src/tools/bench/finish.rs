@@ -3,7 +3,7 @@
 use quorate_bench::{report::Document, row::Row};
 
 use super::{args::FileArgs, publish};
-use crate::output::{Exit, Output, Problem, is_on, print, table};
+use quorate_cli::output::{Exit, Output, Problem, is_on, print, table};
 
 /// Publishes the rows, then says what failed, if something did. Without any row the problem is all there is to say.
 pub(super) fn finish(

@@ -19,8 +19,8 @@ use quorate_bench::doctor::{
 };
 use quorate_bench::run::launcher;
 
-use crate::{
-    config::address_argument,
+use quorate_cli::{
+    address_argument,
     output::{Exit, Output, Problem, print},
 };
 
@@ -160,7 +160,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
         [] => Err("give --admin".to_owned()),
         admin => {
-            let proved = tls.map_or(Ok(()), crate::prove_by);
+            let proved = tls.map_or(Ok(()), quorate_cli::prove_by);
             match proved.and_then(|()| Ok(look(admin)?)) {
                 Ok(cluster) => Ok(cluster),
                 // What can be had is wanted most when nobody answers.

@@ -6,7 +6,7 @@ use quorate_bench::{
 };
 
 use super::{args::PaperArgs, measure};
-use crate::output::{Exit, Problem, print, table};
+use quorate_cli::output::{Exit, Problem, print, table};
 
 /// Runs the command.
 pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {

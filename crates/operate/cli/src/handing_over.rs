@@ -1,0 +1,104 @@
+//! Commands that are in `quorate-tools`: found, and handed over whole.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::process::CommandExt as _,
+    process::Command,
+};
+
+use clap::Args;
+
+use crate::output::{Exit, Problem};
+
+/// The other program, beside this one or on the path.
+const TOOLS: &str = "quorate-tools";
+/// Its commands.
+const COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tune"];
+/// Flags of every command that are followed by a word.
+const WITH_A_WORD: [&str; 3] = ["--login", "--login-file", "--tls"];
+
+/// Whatever follows, which the other program reads.
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    words: Vec<OsString>,
+}
+
+/// Whether these words, the program's name first, name a command of the other program, or ask for help on one.
+pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
+    let mut rest = words.iter().skip(1);
+    let mut command = || {
+        while let Some(word) = rest.next() {
+            if WITH_A_WORD.iter().any(|flag| word == flag) {
+                rest.next();
+            } else if !word.as_encoded_bytes().starts_with(b"-") {
+                return Some(word);
+            }
+        }
+        None
+    };
+    let is_theirs = |word: &OsString| COMMANDS.iter().any(|name| word == name);
+    match command() {
+        Some(word) if word == "help" => command().is_some_and(is_theirs),
+        Some(word) => is_theirs(word),
+        None => false,
+    }
+}
+
+/// Becomes the other program with the same words. Comes back only if that fails.
+pub(crate) fn hand_over(words: &[OsString]) -> Problem {
+    let own = env::current_exe().unwrap_or_default();
+    let beside = own.with_file_name(TOOLS);
+    let program = if beside.exists() {
+        beside.as_os_str()
+    } else {
+        OsStr::new(TOOLS)
+    };
+    let error = Command::new(program).args(words.iter().skip(1)).exec();
+    let what =
+        format_args!("this command is in the program {TOOLS}, which cannot be started: {error}");
+    let problem = Problem::new(Exit::Failed, "no_tools", what);
+    if error.kind() == io::ErrorKind::NotFound {
+        let folder = own.parent().unwrap_or(&own).display().to_string();
+        problem.hint(format!(
+            "put it into {folder} or on the PATH; packages bring it, and `cargo build --release` makes it"
+        ))
+    } else {
+        problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_the_tools_are_known_wherever_they_stand() {
+        let asked = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            is_for_tools(&words)
+        };
+        for line in [
+            "quorate bench kv",
+            "quorate --json doctor",
+            "quorate --tls bench tune",
+            "quorate --tls=x sim --seed 1",
+            "quorate help bench kv",
+        ] {
+            assert!(asked(line), "{line}");
+        }
+        for line in [
+            "quorate",
+            "quorate --help",
+            "quorate help",
+            "quorate start --store none",
+            "quorate --tls bench status",
+            "quorate stream put --name bench",
+        ] {
+            assert!(!asked(line), "{line}");
+        }
+    }
+}

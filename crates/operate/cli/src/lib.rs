@@ -1,0 +1,213 @@
+//! The command line: one file per subcommand.
+//!
+//! Two programs are made of it. `quorate` runs nodes and looks after them; it is built in a minute. `quorate-tools`
+//! (`src/tools`) has the commands that need the load generator, the simulator or the doctor's probes; `quorate` hands
+//! those over to it, so that people know one name.
+#![forbid(unsafe_code)]
+
+mod audit;
+mod backup;
+mod cert;
+mod certificates;
+mod config;
+mod demo;
+mod handing_over;
+mod joining;
+mod log;
+mod logging;
+mod manager;
+mod member;
+mod memory;
+pub mod output;
+mod p4;
+mod password;
+mod plane_keys;
+mod proof;
+mod recover;
+mod restore;
+pub mod signals;
+mod snapshot;
+mod start;
+mod status;
+mod stop;
+#[cfg(test)]
+mod stop_races;
+mod stream;
+mod sync;
+mod top;
+mod transfer;
+mod user;
+mod watched;
+
+use std::{env, ffi::OsString, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use output::{Exit, Output, Problem};
+
+pub use config::{address_argument, parse_flush};
+pub use proof::{Global, certificate, login, prove_by};
+pub use status::DEFAULT_ADMIN;
+
+/// Consensus for ordinary machines: a replicated key-value store that loses nothing.
+#[derive(Debug, Parser)]
+#[command(name = "quorate", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: Global,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Start(config::StartArgs),
+    /// A program for switches as a device: frames in, frames out
+    #[command(hide = true)]
+    P4(p4::P4Args),
+    /// Start three nodes, kill the leader under load, and check that nothing is lost
+    Demo(demo::DemoArgs),
+    /// Show the state of every node
+    Status(status::StatusArgs),
+    /// Watch the cluster on the whole screen: links, elections, tuning
+    Top(top::TopArgs),
+    /// Check what this machine can carry, and say how to fix what it cannot
+    Doctor(handing_over::Words),
+    /// Add, remove and replace members
+    #[command(subcommand)]
+    Member(member::MemberCommand),
+    /// Write, read and manage byte streams
+    #[command(subcommand)]
+    Stream(stream::StreamCommand),
+    /// Hand leadership to another node
+    Transfer(transfer::TransferArgs),
+    /// Have a node take a snapshot now
+    Snapshot(snapshot::SnapshotArgs),
+    /// Write the state of a running node to a file
+    Backup(backup::BackupArgs),
+    /// Start a new cluster from a backup
+    Restore(restore::RestoreArgs),
+    /// Recover from permanent loss of the majority: start a new cluster from one node's data
+    Recover(recover::RecoverArgs),
+    /// Show how commands are batched, and why
+    Tune(handing_over::Words),
+    /// Inspect the log of a stopped node
+    #[command(subcommand)]
+    Log(log::LogCommand),
+    /// Simulate clusters under faults until a rule is broken
+    Sim(handing_over::Words),
+    /// Benchmark a cluster of its own, or one that is running
+    Bench(handing_over::Words),
+    /// Make certificates: authorities, nodes, clients
+    #[command(subcommand)]
+    Cert(cert::CertCommand),
+    /// Manage users, roles and passwords
+    #[command(subcommand)]
+    User(user::UserCommand),
+    /// Show the audit log
+    Audit(audit::AuditArgs),
+    /// Print a script that completes commands and flags in a shell
+    Completions(handing_over::Words),
+    /// Print manual pages
+    Man(handing_over::Words),
+}
+
+/// The program `quorate`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let words: Vec<OsString> = env::args_os().collect();
+    if handing_over::is_for_tools(&words) {
+        let problem = handing_over::hand_over(&words);
+        return Output { json: false }.problem(&problem).into();
+    }
+    let cli = match Cli::try_parse_from(arguments(words, &Cli::command())) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error).into(),
+    };
+    let output = cli.global.output();
+    // A node that is to be started reads its own certificate, and a demo's nodes have none.
+    let proves = !matches!(cli.command, Command::Start(_) | Command::Demo(_));
+    let outcome = cli
+        .global
+        .check_json()
+        .and_then(|()| cli.global.begin(proves))
+        .and_then(|()| run(cli.command, output));
+    signals::yield_to_interrupt();
+    outcome
+        .unwrap_or_else(|problem| output.problem(&problem))
+        .into()
+}
+
+/// The commands of `quorate`, for whoever describes all of them.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// `help` takes the names of commands and no flags, but "help start --help" says clearly enough what
+/// is wanted.
+#[must_use]
+pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
+    let mut command = command;
+    for at in 1..all.len() {
+        if all[at] == "help" {
+            let rest = all.split_off(at + 1);
+            let is_flag = |word: &OsString| word == "--help" || word == "-h";
+            all.extend(rest.into_iter().filter(|word| !is_flag(word)));
+            break;
+        }
+        match command.find_subcommand(&all[at]) {
+            Some(subcommand) => command = subcommand,
+            None => break,
+        }
+    }
+    all
+}
+
+fn run(command: Command, output: Output) -> Result<Exit, Problem> {
+    match command {
+        Command::Start(args) => start::run(&args),
+        Command::P4(args) => p4::run(&args),
+        Command::Demo(args) => demo::run(&args, output),
+        Command::Status(args) => status::run(&args, output),
+        Command::Top(args) => top::run(&args, output),
+        Command::Member(command) => member::run(&command, output),
+        Command::Stream(command) => stream::run(&command, output),
+        Command::Transfer(args) => transfer::run(&args, output),
+        Command::Snapshot(args) => snapshot::run(&args, output),
+        Command::Backup(args) => backup::run(&args, output),
+        Command::Restore(args) => restore::run(&args, output),
+        Command::Recover(args) => recover::run(&args, output),
+        Command::Log(command) => log::run(&command, output),
+        Command::Cert(command) => cert::run(&command, output),
+        Command::User(command) => user::run(&command, output),
+        Command::Audit(args) => audit::run(&args, output),
+        Command::Doctor(_)
+        | Command::Tune(_)
+        | Command::Sim(_)
+        | Command::Bench(_)
+        | Command::Completions(_)
+        | Command::Man(_) => Err(handing_over::hand_over(&env::args_os().collect::<Vec<_>>())),
+    }
+}
+
+/// Help and version are results; anything else is bad usage, in JSON if that was asked for.
+#[must_use]
+pub fn usage(error: &clap::Error) -> Exit {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        output::print(error.to_string().trim_end());
+        return Exit::Done;
+    }
+    if env::args().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let message = first.strip_prefix("error: ").unwrap_or(first);
+        let problem = Problem::new(Exit::Usage, "bad_usage", message).hint("quorate help");
+        return Output { json: true }.problem(&problem);
+    }
+    output::progress(error.render().to_string().trim_end());
+    Exit::Usage
+}

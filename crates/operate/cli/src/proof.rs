@@ -1,0 +1,122 @@
+//! What every command takes: how it prints, and how it proves who asks.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use clap::Args;
+use quorate_client::Login;
+use quorate_tls::{ClientFiles, ClientTrust};
+
+use crate::{
+    logging,
+    output::{self, Output, Problem},
+    password,
+};
+
+/// Flags of every command.
+#[derive(Args, Clone, Debug)]
+pub struct Global {
+    /// Print one JSON document on standard output, errors included
+    // Text, as `quorate bench` has a flag of the same name that may be followed by a file.
+    #[arg(long, global = true, env = "QUORATE_JSON", value_name = "BOOL", hide_possible_values = true,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    json: Option<String>,
+    // Text, as the setting of `quorate start` of the same name is.
+    /// Ask nodes over TLS with the certificate, key and authority in this folder, as 'quorate cert client' makes it
+    #[arg(long, global = true, env = "QUORATE_TLS", value_name = "DIR")]
+    tls: Option<String>,
+    /// Log in as this user, by password, where no certificate says who you are
+    #[arg(long, global = true, env = "QUORATE_LOGIN", value_name = "NAME")]
+    login: Option<String>,
+    /// Read that user's password from this file (`-`: standard input) [default: ask for it]
+    #[arg(long, global = true, env = "QUORATE_LOGIN_FILE", value_name = "FILE")]
+    login_file: Option<PathBuf>,
+}
+
+impl Global {
+    /// How results are printed.
+    #[must_use]
+    pub fn output(&self) -> Output {
+        Output {
+            json: self.json.as_deref().is_some_and(output::is_on),
+        }
+    }
+
+    /// The folder that `--tls` names.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Path> {
+        self.tls.as_deref().map(Path::new)
+    }
+
+    /// Refuses a switch that is neither on nor off.
+    pub fn check_json(&self) -> Result<(), Problem> {
+        let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
+        match self.json.as_deref() {
+            Some(text) if !is_switch(text) => {
+                let what = format_args!("--json={text}: neither on nor off");
+                Err(Problem::usage(what)
+                    .hint("leave it out, or say --json; QUORATE_JSON=1 is the same"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the log, and takes note of who asks. With `proves`, nodes are asked with the certificate of `--tls`.
+    pub fn begin(&self, proves: bool) -> Result<(), Problem> {
+        let wanted = env::var_os(logging::VARIABLE);
+        let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
+        logging::start(wanted.as_deref())?;
+        self.tls().filter(|_| proves).map_or(Ok(()), prove_by)?;
+        log_in(self.login.as_deref(), self.login_file.as_deref())
+    }
+}
+
+/// Nodes are asked with the certificate in this folder.
+pub fn prove_by(folder: &Path) -> Result<(), Problem> {
+    let files = ClientFiles::in_folder(folder);
+    quorate_admin::client::use_certificate(&files)?;
+    let _ = CERTIFICATE.set(ClientTrust::load(&files)?);
+    Ok(())
+}
+
+/// Nodes are asked with this name and password, if there are any.
+fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
+    let Some(name) = name else {
+        return match file {
+            Some(_) => {
+                Err(Problem::usage("--login-file without --login").hint("say whose password it is"))
+            }
+            None => Ok(()),
+        };
+    };
+    let password = password::read(file, &format!("password of {name}"))?;
+    match quorate_admin::client::use_login(name, &password) {
+        true => {
+            let name = name.to_owned();
+            let _ = LOGIN.set(Login { name, password });
+            Ok(())
+        }
+        false => Err(Problem::usage(format_args!(
+            "--login {name}: no user has such a name"
+        ))),
+    }
+}
+
+/// What `--tls` named.
+static CERTIFICATE: OnceLock<ClientTrust> = OnceLock::new();
+
+/// The certificate that this command shows, if it has one.
+pub fn certificate() -> Option<ClientTrust> {
+    CERTIFICATE.get().cloned()
+}
+
+/// What `--login` named, with the password.
+static LOGIN: OnceLock<Login> = OnceLock::new();
+
+/// The user that this command logs in as, if there is one.
+pub fn login() -> Option<Login> {
+    LOGIN.get().cloned()
+}

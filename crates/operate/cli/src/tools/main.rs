@@ -1,0 +1,93 @@
+//! The `quorate-tools` binary: the commands that need the load generator, the simulator or the doctor's probes.
+//! `quorate` hands them over, so the help speaks of `quorate`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod doctor;
+mod manual;
+mod sim;
+mod tune;
+
+use std::{env, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use quorate_cli::{
+    Global,
+    output::{Exit, Output, Problem},
+    signals,
+};
+
+/// Commands that measure, simulate and describe; `quorate` has the others.
+#[derive(Debug, Parser)]
+#[command(
+    name = "quorate",
+    bin_name = "quorate",
+    version,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: Global,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check what this machine can carry, and say how to fix what it cannot
+    Doctor(doctor::DoctorArgs),
+    /// Show how commands are batched, and why
+    Tune(tune::TuneArgs),
+    /// Simulate clusters under faults until a rule is broken
+    Sim(sim::SimArgs),
+    /// Benchmark a cluster of its own, or one that is running
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Print a script that completes commands and flags in a shell
+    Completions(manual::CompletionsArgs),
+    /// Print manual pages
+    Man(manual::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let words = quorate_cli::arguments(env::args_os().collect(), &Cli::command());
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return quorate_cli::usage(&error).into(),
+    };
+    let output = cli.global.output();
+    // The flag of `bench` may name a file.
+    let checked = match cli.command {
+        Command::Bench(_) => Ok(()),
+        _ => cli.global.check_json(),
+    };
+    // The doctor says itself what is wrong with a certificate.
+    let proves = !matches!(cli.command, Command::Doctor(_));
+    let outcome = checked
+        .and_then(|()| cli.global.begin(proves))
+        .and_then(|()| run(cli.command, &cli.global, output));
+    signals::yield_to_interrupt();
+    outcome
+        .unwrap_or_else(|problem| output.problem(&problem))
+        .into()
+}
+
+fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Problem> {
+    match command {
+        Command::Doctor(args) => doctor::run(&args, global.tls(), output),
+        Command::Tune(args) => tune::run(&args, output),
+        Command::Sim(args) => sim::run(&args, output),
+        Command::Bench(command) => bench::run(&command),
+        Command::Completions(args) => manual::completions(&args, whole(), output),
+        Command::Man(args) => manual::man(&args, whole(), output),
+    }
+}
+
+/// Both programs as the one that people see.
+fn whole() -> clap::Command {
+    let own = Cli::command();
+    own.get_subcommands()
+        .fold(quorate_cli::command(), |whole, command| {
+            whole.mut_subcommand(command.get_name().to_owned(), |_| command.clone())
+        })
+}
