@@ -30,7 +30,7 @@ const TRIALS: [Trial; 8] = [
 
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+    shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
     let nodes = nodes::serving(3, &[])?;
     let ports = nodes.client_ports();

@@ -20,7 +20,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -41,6 +41,7 @@ struct Wish {
 /// What needs no checker, and no network of its own, except for the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
+    Short,
     Failover,
     Snapshots,
     Replace,
@@ -58,13 +59,16 @@ const STREAM_ROUNDS: u64 = 100;
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !network::is_inside() {
-        shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
-        if matches!(wish.part, None | Some(Part::Planes | Part::Devices)) {
+        shell::build_programs()?;
+        if matches!(
+            wish.part,
+            None | Some(Part::Short | Part::Planes | Part::Devices)
+        ) {
             Checker::build()?;
         }
         if matches!(
             wish.part,
-            None | Some(Part::Streams | Part::Planes | Part::Devices)
+            None | Some(Part::Short | Part::Streams | Part::Planes | Part::Devices)
         ) {
             match network::missing() {
                 None => return Err(network::enter().into()),
@@ -84,6 +88,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         .transpose()?;
     let network = network.as_ref();
     match wish.part {
+        Some(Part::Short) => {
+            rounds(network, wish, &Setting::SHORT)?;
+            failover::run()
+        }
         Some(Part::Failover) => failover::run(),
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
@@ -107,6 +115,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 
 fn parse(words: &[&str]) -> Result<Wish, Failed> {
     let (part, words) = match words {
+        ["short"] => (Some(Part::Short), &[][..]),
         ["failover"] => (Some(Part::Failover), &[][..]),
         ["snapshots"] => (Some(Part::Snapshots), &[][..]),
         ["replace"] => (Some(Part::Replace), &[][..]),

@@ -14,12 +14,14 @@ mod fuzz;
 mod gate;
 mod instructions;
 mod kernels;
+mod nightly;
 mod nodes;
 mod offload;
 mod package;
 mod page;
 mod shell;
 mod spec;
+mod steps;
 mod tidy;
 mod tuner;
 
@@ -29,13 +31,17 @@ use shell::{Failed, cargo};
 
 const HELP: &str = "cargo xtask NAME
   ci               what a change must pass; edits nothing
+  nightly          what takes too long for that: long random runs, all mutants, all faults
   fix              formats the code; the one that edits
   sim [SEED]       simulates clusters until a rule is broken, or one seed
+  hunt [COUNT] [FROM]
+                   simulates that many seeds, 20 000 steps each; prints their fingerprint
   model [--deep]   explores the protocol core
   mutants [--check] [NAME…]
                    plants faults, one at a time, and demands that each is found, or compiles
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
+  cluster short    one round of two settings, and a killed leader: what CI runs
   cluster snapshots
                    kills and pauses around snapshots, trims and loads
   cluster replace  machines change places with newcomers, with somebody killed at each step
@@ -101,6 +107,8 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["ci"] => ci::run(),
+        ["nightly"] => nightly::run(),
+        ["hunt", rest @ ..] => hunt(rest),
         ["fix"] => cargo(&["fmt", "--all"]),
         ["sim"] => sim(&[]),
         ["sim", seed] => sim(&["--seed", seed]),
@@ -130,8 +138,8 @@ fn run(words: &[&str]) -> Result<(), Failed> {
 
 /// Without a seed it goes on until something is found.
 fn sim(seed: &[&str]) -> Result<(), Failed> {
-    cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
-    let program = shell::release("quorate");
+    shell::build_programs()?;
+    let program = shell::program("quorate");
     loop {
         let mut words = vec!["sim"];
         words.extend(seed);
@@ -140,6 +148,25 @@ fn sim(seed: &[&str]) -> Result<(), Failed> {
             return Ok(());
         }
     }
+}
+
+fn hunt(words: &[&str]) -> Result<(), Failed> {
+    let (count, from) = match words {
+        [] => ("200", "1"),
+        [count] => (*count, "1"),
+        [count, from] => (*count, *from),
+        _ => return Err(Failed("hunt [COUNT] [FROM]".to_owned())),
+    };
+    cargo(&[
+        "run",
+        "--release",
+        "--quiet",
+        "--example",
+        "hunt",
+        "--",
+        from,
+        count,
+    ])
 }
 
 fn model(rest: &[&str]) -> Result<(), Failed> {
@@ -179,7 +206,8 @@ fn mutants(names: &[&str]) -> Result<(), Failed> {
     let sim_place = ["--example", "mutants"];
     for (place, chosen) in [(model_place, &model), (sim_place, &sim)] {
         for name in if names.is_empty() { all } else { chosen } {
-            let mut words = vec!["run", "--release", "--quiet"];
+            // The runner alone; what it plants is built by itself, elsewhere.
+            let mut words = vec!["run", "--quiet"];
             words.extend(place);
             let flag = if check { "--check" } else { "" };
             words.extend(["--", flag, name].iter().filter(|word| !word.is_empty()));

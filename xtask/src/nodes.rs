@@ -31,7 +31,7 @@ pub(crate) fn small_logs(more: &[&'static str]) -> Vec<&'static str> {
 
 /// The binary under test.
 pub(crate) fn program() -> PathBuf {
-    shell::release("quorate")
+    shell::program("quorate")
 }
 
 /// Nodes on loopback, each of which serves keys.

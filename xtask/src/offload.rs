@@ -4,17 +4,21 @@ use std::path;
 
 use crate::{
     area, kernels,
-    shell::{Failed, cargo},
+    shell::{Failed, cargo, profile},
 };
 
-const PLACE: [&str; 6] = ["run", "--release", "--quiet", "--bin", "conformance", "--"];
+/// The program of `quorate-conformance`, with these words.
+fn conformance(words: &[&str]) -> Result<(), Failed> {
+    let run = ["run", "--quiet", "--bin", "conformance"];
+    cargo(&[&run, profile(), &["--"], words].concat())
+}
 
 /// Runs every target over every set, or mixed groups; builds what is committed as sources.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
-        ["conformance", rest @ ..] => cargo(&[&PLACE[..], &["run"], rest].concat()),
+        ["conformance", rest @ ..] => conformance(&[&["run"], rest].concat()),
         // What is committed for machines without clang.
-        ["object"] => cargo(&[&PLACE[..], &["object"]].concat()),
+        ["object"] => conformance(&["object"]),
         ["area", rest @ ..] => area::run_area(rest),
         ["kernels"] => kernels::run("5000"),
         ["kernels", count] => kernels::run(count),
@@ -22,9 +26,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             // Cargo runs elsewhere.
             let folder = path::absolute(folder)?;
             let folder = folder.to_string_lossy();
-            cargo(&[&PLACE[..], &["cores", &folder], rest].concat())
+            conformance(&[&["cores", &folder], rest].concat())
         }
-        ["groups", rest @ ..] => cargo(&[&PLACE[..], &["groups"], rest].concat()),
+        ["groups", rest @ ..] => conformance(&[&["groups"], rest].concat()),
         _ => Err(Failed(
             "offload conformance …, offload groups [N], offload kernels [N], \
              offload rtl FOLDER [--room N] [--cells N] [--bus 64|512], offload area [--clock] [CORE…], \
@@ -37,5 +41,5 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 /// Plants faults, one at a time; all, or those with these names.
 pub(crate) fn mutants(check: bool, names: &[&str]) -> Result<(), Failed> {
     let flag: &[&str] = if check { &["--check"] } else { &[] };
-    cargo(&[&PLACE[..], &["mutants"], flag, names].concat())
+    conformance(&[&["mutants"], flag, names].concat())
 }

@@ -21,7 +21,14 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     ];
     words.extend(rest);
     if !rest.contains(&"--binary") {
-        cargo(&["build", "--release", "--bin", "quorate"])?;
+        cargo(&[
+            "build",
+            "--release",
+            "--bin",
+            "quorate",
+            "--bin",
+            "quorate-tools",
+        ])?;
         words.extend(["--binary", &binary]);
     }
     if !rest.contains(&"--to") {
@@ -32,17 +39,25 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
 
 /// All packages of the binary that `cargo test` has built, read back; they are thrown away.
 pub(crate) fn check() -> Result<(), Failed> {
-    cargo(&["build", "--quiet", "--bin", "quorate"])?;
+    cargo(&[
+        "build",
+        "--quiet",
+        "--bin",
+        "quorate",
+        "--bin",
+        "quorate-tools",
+    ])?;
     let folder = tempfile::tempdir()?;
-    let mut binary = target().join("debug/quorate").display().to_string();
-    // Most of a debug build is for debuggers, and would be packed and unpacked ten times.
+    let debug = target().join("debug");
+    let mut binary = debug.join("quorate").display().to_string();
+    // Symbols would be packed and unpacked ten times.
     if has("strip") {
-        let stripped = folder.path().join("quorate").display().to_string();
-        shell::run(
-            Path::new("strip"),
-            &["--strip-debug", "-o", &stripped, &binary],
-        )?;
-        binary = stripped;
+        for name in ["quorate", "quorate-tools"] {
+            let (from, to) = (debug.join(name), folder.path().join(name));
+            let (from, to) = (from.display().to_string(), to.display().to_string());
+            shell::run(Path::new("strip"), &["-o", &to, &from])?;
+        }
+        binary = folder.path().join("quorate").display().to_string();
     }
     let to = folder.path().join("packages").display().to_string();
     run(&["all", "--check", "--fast", "--binary", &binary, "--to", &to])

@@ -45,7 +45,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     let program = match program {
         Some(program) => PathBuf::from(program),
         None => {
-            shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+            shell::build_programs()?;
             nodes::program()
         }
     };

@@ -41,6 +41,35 @@ pub(crate) fn release(name: &str) -> PathBuf {
     target().join("release").join(name)
 }
 
+/// The same in the profile that the task was asked for: `release`, or that of `cargo test` with `QUORATE_PROFILE=dev`, where
+/// everything is built already.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let folder = if is_dev() { "debug" } else { "release" };
+    target().join(folder).join(name)
+}
+
+/// What cargo is told for [`program`].
+pub(crate) fn profile() -> &'static [&'static str] {
+    if is_dev() { &[] } else { &["--release"] }
+}
+
+fn is_dev() -> bool {
+    env::var_os("QUORATE_PROFILE").is_some_and(|profile| profile == "dev")
+}
+
+/// Builds both programs for [`program`].
+pub(crate) fn build_programs() -> Result<(), Failed> {
+    let words = [
+        "build",
+        "--quiet",
+        "--bin",
+        "quorate",
+        "--bin",
+        "quorate-tools",
+    ];
+    cargo(&[&words, profile()].concat())
+}
+
 /// Runs cargo in the workspace.
 pub(crate) fn cargo(words: &[&str]) -> Result<(), Failed> {
     cargo_with(words, &[])

@@ -92,7 +92,14 @@ const fn scenario(
 /// `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
-    cargo(&["build", "--release", "--bin", "quorate"])?;
+    cargo(&[
+        "build",
+        "--release",
+        "--bin",
+        "quorate",
+        "--bin",
+        "quorate-tools",
+    ])?;
     match words {
         ["overload", rest @ ..] => overload::run(rest),
         ["step", rest @ ..] => step::run(rest),

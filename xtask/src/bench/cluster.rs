@@ -35,7 +35,7 @@ const SHOWN: [(&str, &str); 9] = [
 
 /// Runs the task.
 pub(super) fn run() -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+    shell::build_programs()?;
     println!("SET of 64 bytes, three nodes, loopback, store memory; medians of {ROUNDS} rounds");
     for durability in ["durable", "volatile"] {
         for outstanding in [1, 16, 256] {

@@ -99,7 +99,15 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     }
     eprintln!("building the quorate binary");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let words = ["build", "--release", "--quiet", "--bin", "quorate"];
+    let words = [
+        "build",
+        "--release",
+        "--quiet",
+        "--bin",
+        "quorate",
+        "--bin",
+        "quorate-tools",
+    ];
     read(Command::new(cargo).args(words).current_dir(shell::root()))?;
     let began = Instant::now();
     if !wish.json {

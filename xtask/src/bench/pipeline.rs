@@ -52,7 +52,7 @@ impl Load {
 
 /// Runs the task.
 pub(super) fn run() -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+    shell::build_programs()?;
     println!(
         "One connection, values of 64 bytes, three nodes, loopback, store memory, load {}; medians of \
          {ROUNDS} rounds in turns",

@@ -18,7 +18,7 @@ const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.7
 
 /// Runs the task.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+    shell::build_programs()?;
     println!("durable, three nodes on loopback, store none, in turns with the bare program");
     let rounds = if wish.quick { 1 } else { ROUNDS };
     for (bytes, outstanding, wanted) in SHAPES {

@@ -62,7 +62,7 @@ const SMALL: Size = Size {
 
 /// Runs the task.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+    shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };
     println!(
         "{NODES} nodes, store memory, durable, {} SETs/s of {VALUE} bytes at fixed moments over {} keys, {} s; \

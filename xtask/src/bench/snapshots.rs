@@ -69,7 +69,7 @@ const MIB: f64 = 1_048_576.0;
 
 /// Runs the task: all parts, or one.
 pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--bin", "quorate"])?;
+    shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };
     println!(
         "durable, values of {VALUE} bytes; load of the machine before: {}",

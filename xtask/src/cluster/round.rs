@@ -62,6 +62,11 @@ impl Setting {
         Self::new("volatile", "memory", "udp", 5),
         Self::new("volatile", "lsm", "tcp", 4),
     ];
+    /// Both classes, both stores and two planes in a few minutes.
+    pub(crate) const SHORT: [Self; 2] = [
+        Self::new("durable", "lsm", "tcp", 6),
+        Self::new("volatile", "memory", "udp", 4),
+    ];
     /// Planes of packets alone.
     pub(crate) const OF_PACKETS: [Self; 10] = [
         Self::new("durable", "memory", "multicast", 14)

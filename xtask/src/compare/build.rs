@@ -45,7 +45,15 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     let mut results = Results::default();
     let mut done: Vec<(Build, Result<(), String>)> = Vec::new();
     eprintln!("building quorate");
-    let own = ["build", "--release", "--quiet", "--bin", "quorate"];
+    let own = [
+        "build",
+        "--release",
+        "--quiet",
+        "--bin",
+        "quorate",
+        "--bin",
+        "quorate-tools",
+    ];
     shell::read(Command::new(cargo()).args(own).current_dir(shell::root()))?;
     rust(&built, "compare-load")?;
     for system in chosen {

@@ -22,9 +22,10 @@ use crate::{
 };
 
 /// What every package installs, whatever else it has.
-const INSTALLED: [&str; 7] = [
+const INSTALLED: [&str; 8] = [
     "/etc/quorate/quorate.toml",
     "/usr/bin/quorate",
+    "/usr/bin/quorate-tools",
     "/usr/lib/systemd/system/quorate.service",
     "/usr/lib/sysusers.d/quorate.conf",
     "/usr/share/bash-completion/completions/quorate",

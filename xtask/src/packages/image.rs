@@ -137,6 +137,7 @@ fn base(program: &Program) -> Result<Tree, Failed> {
 fn own(program: &Program) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     tree.program("usr/bin/quorate", program.bytes.clone());
+    tree.program("usr/bin/quorate-tools", program.tools.clone());
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         let path = root().join(name);
         let bytes = fs::read(&path).map_err(Failed::at(&path))?;

@@ -86,7 +86,7 @@ fn wanted(words: &[String]) -> Result<Wanted, Failed> {
 }
 
 fn run(wanted: &Wanted) -> Result<(), Failed> {
-    let program = Program::read(&wanted.binary)?;
+    let program = Program::read(&wanted.binary)?.with_tools()?;
     let release = Release::of(&root())?;
     fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
     for kind in &wanted.kinds {

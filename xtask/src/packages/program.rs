@@ -17,6 +17,8 @@ use crate::failed::Failed;
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
+    /// The program beside it that measures: `quorate-tools`.
+    pub(crate) tools: Vec<u8>,
     pub(crate) machine: Machine,
     /// What starts it.
     pub(crate) loader: String,
@@ -62,11 +64,19 @@ impl Program {
         let needs = needs(&file, &bytes).map_err(Failed::at(path))?;
         Ok(Self {
             path: path.to_owned(),
+            tools: Vec::new(),
             machine,
             loader,
             needs,
             bytes,
         })
+    }
+
+    /// Takes the program beside it along.
+    pub(crate) fn with_tools(mut self) -> Result<Self, Failed> {
+        let path = self.path.with_file_name("quorate-tools");
+        self.tools = fs::read(&path).map_err(Failed::at(&path))?;
+        Ok(self)
     }
 
     /// The oldest version of the C library that has everything it needs, as `2.34`.

@@ -82,6 +82,7 @@ pub(crate) struct Places {
 pub(crate) fn installed(program: &Program, root: &Path, places: &Places) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     tree.program("usr/bin/quorate", program.bytes.clone());
+    tree.program("usr/bin/quorate-tools", program.tools.clone());
     let source = |name: &str| {
         let path = root.join(name);
         fs::read(&path).map_err(Failed::at(&path))

@@ -19,7 +19,15 @@ pub(super) const FORCE: &str = "force.so";
 /// The program of this workspace.
 pub(super) fn ours() -> Result<(), Failed> {
     eprintln!("building quorate");
-    let words = ["build", "--release", "--quiet", "--bin", "quorate"];
+    let words = [
+        "build",
+        "--release",
+        "--quiet",
+        "--bin",
+        "quorate",
+        "--bin",
+        "quorate-tools",
+    ];
     let mut command = Command::new(cargo());
     command.args(words).current_dir(shell::root());
     shell::read(&mut command).map(drop)

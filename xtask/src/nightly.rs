@@ -1,0 +1,41 @@
+//! What takes too long for every change: long random runs, all mutants, all faults on real processes. It runs everything,
+//! says how long each took, and fails if anything failed.
+
+use crate::{
+    shell::Failed,
+    steps::{self, After, Step},
+};
+
+const STEPS: &[Step] = &[
+    &["doc", "--workspace", "--no-deps", "--quiet"],
+    &["test", "--release", "--", "--ignored"],
+    &["xtask", "cluster", "10"],
+    &["xtask", "cluster", "planes"],
+    &["xtask", "cluster", "devices"],
+    &["xtask", "cluster", "streams"],
+    &["xtask", "page"],
+    &["xtask", "model", "--deep"],
+    &["xtask", "hunt", "20000"],
+    &["xtask", "mutants"],
+    &["xtask", "fuzz", "--seconds", "120"],
+    // A million other frames through each core, and through the kernel where there is one for us.
+    &[
+        "xtask",
+        "offload",
+        "conformance",
+        "--only",
+        "rtl-64,rtl-512",
+        "--require",
+        "rtl-64,rtl-512",
+        "--seed",
+        "2",
+        "--count",
+        "1000000",
+    ],
+    &["xtask", "offload", "groups", "2000"],
+];
+
+/// Runs all steps.
+pub(crate) fn run() -> Result<(), Failed> {
+    steps::run(STEPS, After::All)
+}

@@ -1,0 +1,105 @@
+//! Steps in a row, each a command that somebody could type, with a table of how long each took.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::shell::{self, Failed, cargo};
+
+/// The words after `cargo`.
+pub(crate) type Step = &'static [&'static str];
+
+/// What becomes of the other steps when one fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The first that fails ends it.
+    Failure,
+    /// All are run.
+    All,
+}
+
+/// Runs the steps, and prints the table.
+pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
+    let began = Instant::now();
+    let mut rows = Vec::new();
+    let mut failures = Vec::new();
+    for step in steps {
+        println!("== {}", clock());
+        let started = Instant::now();
+        let outcome = one(step);
+        rows.push((step.join(" "), started.elapsed(), outcome.is_ok()));
+        if let Err(Failed(why)) = outcome {
+            println!("== failed: {why}");
+            failures.push(why);
+            if ends == After::Failure {
+                break;
+            }
+        }
+    }
+    println!("== {}", clock());
+    for line in table(&rows, began.elapsed()) {
+        println!("{line}");
+    }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Failed(failures.join("\n")))
+    }
+}
+
+/// Each is a process of its own, as if somebody had typed it.
+fn one(step: Step) -> Result<(), Failed> {
+    match step {
+        ["xtask", words @ ..] => shell::run(&std::env::current_exe()?, words),
+        words => cargo(words),
+    }
+}
+
+fn table(rows: &[(String, Duration, bool)], all: Duration) -> Vec<String> {
+    let mut lines = vec!["  seconds  step".to_owned()];
+    lines.extend(rows.iter().map(|(step, time, done)| {
+        let mark = if *done { "" } else { "   FAILED" };
+        format!("{:>9.1}  {step}{mark}", time.as_secs_f64())
+    }));
+    lines.push(format!("{:>9.1}  in all", all.as_secs_f64()));
+    lines
+}
+
+/// The time of day, in UTC.
+fn clock() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    time_of_day(now.unwrap_or(Duration::ZERO))
+}
+
+fn time_of_day(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs() % 86_400;
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}", seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_shows_the_time_of_day() {
+        let time = Duration::from_secs(1_767_225_599);
+        assert_eq!(time_of_day(time), "23:59:59");
+        assert_eq!(time_of_day(time + Duration::from_secs(1)), "00:00:00");
+    }
+
+    #[test]
+    fn the_table_says_how_long_each_took_and_what_failed() {
+        let rows = [
+            ("fmt".to_owned(), Duration::from_millis(1250), true),
+            ("test".to_owned(), Duration::from_secs(600), false),
+        ];
+        assert_eq!(
+            table(&rows, Duration::from_millis(601_300)),
+            [
+                "  seconds  step",
+                "      1.2  fmt",
+                "    600.0  test   FAILED",
+                "    601.3  in all"
+            ]
+        );
+    }
+}
