@@ -14,11 +14,13 @@ pub mod lower;
 pub mod machine;
 pub mod parse;
 pub mod source;
+pub mod switch;
 pub mod token;
 
 pub use ir::Program;
 pub use machine::{Fault, Machine};
 pub use source::{Error, Place, Sources};
+pub use switch::Switch;
 
 /// Reads a program: the file of this name, with what it includes, and names defined from outside.
 pub fn compile(sources: &Sources, name: &str, defines: &[(&str, &str)]) -> Result<Program, Error> {

@@ -1,0 +1,70 @@
+//! One of the committed programs for switches on the interpreter: a frame in, frames out.
+
+use quorate_offload::Port;
+
+use super::{Machine, Sources, compile};
+use crate::pipe::{Event, Sent};
+
+/// The committed programs, and what they have in common.
+const FILES: [(&str, &str); 3] = [
+    (
+        "acceptor.p4",
+        include_str!("../../../programs/p4/acceptor.p4"),
+    ),
+    (
+        "coordinator.p4",
+        include_str!("../../../programs/p4/coordinator.p4"),
+    ),
+    ("frame.p4", include_str!("../../../programs/p4/frame.p4")),
+];
+/// Copies for both ports, the network's first.
+const BOTH: u16 = 1;
+
+/// The committed programs.
+#[must_use]
+pub fn committed() -> Sources {
+    let mut sources = Sources::default();
+    for (name, text) in FILES {
+        sources.put(name, text.to_owned());
+    }
+    sources
+}
+
+/// A switch with two ports that runs one program.
+pub struct Switch(Machine);
+
+impl Switch {
+    /// The program of this name (`acceptor`, `coordinator`) with registers of zero: `cells` slots, a power of two, and
+    /// `room` bytes for a value (32, 64 or 128). What is wrong with the program has file, line and column.
+    pub fn new(
+        sources: &Sources,
+        program: &str,
+        cells: usize,
+        room: usize,
+    ) -> Result<Self, String> {
+        let (cells, room) = (cells.to_string(), room.to_string());
+        let defines = [("CELLS", cells.as_str()), ("PART", &room)];
+        let compiled = compile(sources, &format!("{program}.p4"), &defines);
+        let mut machine = Machine::new(compiled.map_err(|error| error.to_string())?);
+        machine.set_group(BOTH, &[0, 1]);
+        Ok(Self(machine))
+    }
+
+    /// What one event makes it send, and where.
+    pub fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+        let Event::Frame(port, frame) = event else {
+            self.0.reset();
+            return Ok(Vec::new());
+        };
+        let sent = self.0.process(*port as u16, frame);
+        let sent = sent.map_err(|fault| fault.to_string())?;
+        let port = |port| match port {
+            0 => Ok(Port::Network),
+            1 => Ok(Port::Owner),
+            _ => Err(format!("there is no port {port}")),
+        };
+        sent.into_iter()
+            .map(|(number, frame)| Ok((port(number)?, frame)))
+            .collect()
+    }
+}
