@@ -1,6 +1,8 @@
 //! What writers of byte streams write in a test: every byte follows from its writer and its position, and where
 //! bytes turn up, they say whose they are and where they belong.
 
+use quorate_core::dice::mix;
+
 /// Bytes that are one word together.
 const WORD: u64 = 8;
 /// Bits of a word's index; the writer's number is above them.
@@ -59,13 +61,10 @@ pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     })
 }
 
-/// Splitmix64's finalizer, which no two words share the result of.
+/// No two words share a result of [`mix`].
 fn mixed(writer: u16, index: u64) -> u64 {
-    let mut z = u64::from(writer) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1);
-    z ^= SALT;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let word = u64::from(writer) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1);
+    mix(word ^ SALT)
 }
 
 /// Back again.

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use crate::{
     ballot::{Ballot, Era},
+    dice::mix,
     node_id::{Member, NodeId},
     time::Time,
-    value::mix,
 };
 
 /// Doublings of the time-out after failed attempts.

@@ -209,7 +209,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{ballot::Era, node_id::NodeId, value::BatchName};
+    use crate::{ballot::Era, dice::Dice, node_id::NodeId, value::BatchName};
 
     fn ballot(round: u32) -> Ballot {
         Ballot {
@@ -240,16 +240,6 @@ mod tests {
         }
     }
 
-    /// Pseudo-random numbers for tests that try many cases.
-    struct Dice(u64);
-
-    impl Dice {
-        fn roll(&mut self, sides: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            crate::value::mix(self.0) % sides
-        }
-    }
-
     fn as_map(runs: impl Iterator<Item = Vote>) -> BTreeMap<u64, (Ballot, Value)> {
         let slots = |run: Vote| (run.range.from.0..run.range.to.0).map(move |slot| (slot, run));
         runs.flat_map(slots)
@@ -261,17 +251,17 @@ mod tests {
     #[test]
     fn runs_are_a_map_from_slots() {
         for seed in 0..500 {
-            let mut dice = Dice(seed);
+            let mut dice = Dice::new(seed);
             let (mut extents, mut map) = (Extents::default(), BTreeMap::new());
             for _ in 0..20 {
-                let from = 1 + dice.roll(12);
-                let to = from + 1 + dice.roll(5);
+                let from = 1 + dice.below(12);
+                let to = from + 1 + dice.below(5);
                 #[expect(clippy::cast_possible_truncation, reason = "small dice")]
-                let vote = vote(from, to, dice.roll(3) as u32, dice.roll(3));
+                let vote = vote(from, to, dice.below(3) as u32, dice.below(3));
                 extents.set(vote);
                 map.extend((from..to).map(|slot| (slot, (vote.ballot, vote.value))));
-                if dice.roll(6) == 0 {
-                    let below = dice.roll(8);
+                if dice.below(6) == 0 {
+                    let below = dice.below(8);
                     extents.drop_below(Slot(below));
                     map.retain(|slot, _| *slot >= below);
                 }
@@ -302,17 +292,17 @@ mod tests {
     #[test]
     fn highest_ballot_wins_per_slot() {
         for seed in 0..500 {
-            let mut dice = Dice(seed);
+            let mut dice = Dice::new(seed);
             let mut list = |who: u8| {
                 let mut at = 1;
                 let mut out = Vec::new();
                 for _ in 0..6 {
-                    let from = at + dice.roll(3);
-                    let to = from + 1 + dice.roll(4);
+                    let from = at + dice.below(3);
+                    let to = from + 1 + dice.below(4);
                     at = to;
                     // The value follows from ballot and slot range start parity: no conflicts.
                     #[expect(clippy::cast_possible_truncation, reason = "small dice")]
-                    let round = dice.roll(4) as u32;
+                    let round = dice.below(4) as u32;
                     out.push(Report {
                         range: SlotRange::new(Slot(from), Slot(to)),
                         ballot: ballot(round),

@@ -36,6 +36,7 @@ use crate::{
     acceptor::Acceptor,
     auxiliaries::{Engaging, Spared},
     catchup::Catchup,
+    dice::mix,
     durable::Pending,
     effect::{Alarm, Effect, Effects},
     election::Election,
@@ -55,7 +56,6 @@ use crate::{
     rounds::Rounds,
     time::Time,
     transfer::Transfer,
-    value::mix,
     voted::Voted,
     waiting::Waiting,
 };

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use crate::{ballot::Era, configuration::Change, node_id::NodeId, slot::SlotRange};
+use crate::{ballot::Era, configuration::Change, dice::mix, node_id::NodeId, slot::SlotRange};
 
 /// Name of a batch of commands: whose it is, and how to know its bytes again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,13 +152,6 @@ fn stream_words(kind: u64, stream: StreamName, offset: u64) -> [u64; 4] {
         u64::from(stream.number),
         offset,
     ]
-}
-
-/// The finaliser of splitmix64: a bijection on words that spreads every bit.
-pub const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 impl fmt::Display for Value {

@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 
 use quorate_core::{
+    dice::mix,
     slot::{Slot, SlotRange},
-    value::{Value, mix, range_check},
+    value::{Value, range_check},
 };
 
 use crate::service::CommandId;

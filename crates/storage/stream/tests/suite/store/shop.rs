@@ -33,7 +33,7 @@ pub(crate) fn name(number: u32) -> StreamName {
 /// The only byte that a stream can have at a position.
 fn byte(stream: StreamName, position: u64) -> u8 {
     let word = position ^ (u64::from(stream.number) << 40);
-    quorate_core::value::mix(word).to_le_bytes()[0]
+    quorate_core::dice::mix(word).to_le_bytes()[0]
 }
 
 pub(crate) fn bytes(stream: StreamName, position: u64, length: u64) -> Vec<u8> {
