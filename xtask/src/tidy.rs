@@ -11,6 +11,9 @@ use crate::shell::{Failed, read, root};
 /// Larger files belong elsewhere; Cargo.lock grows as it must.
 const FILE_BYTES_MAX: u64 = 200 << 10;
 
+/// What is true of performance today fits into this many.
+const PERFORMANCE_LINES_MAX: usize = 160;
+
 /// Prints what is wrong.
 pub(crate) fn run() -> Result<(), Failed> {
     let faults = faults()?;
@@ -39,6 +42,7 @@ fn faults() -> Result<Vec<String>, Failed> {
             continue;
         };
         check_text(&name, &text, &mut faults);
+        check_length(&name, &text, &mut faults);
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("rs") => check_source(&name, &text, &mut faults),
             Some("md") => check_links(&full, &name, &text, &mut faults),
@@ -89,6 +93,16 @@ fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
                 }
             }
         }
+    }
+}
+
+/// A page that says what is true today stays short; what was true is dated, in `docs/notes`.
+fn check_length(name: &str, text: &str, faults: &mut Vec<String>) {
+    let lines = text.lines().count();
+    if name == "docs/performance.md" && lines > PERFORMANCE_LINES_MAX {
+        faults.push(format!(
+            "{name}: {lines} lines, more than {PERFORMANCE_LINES_MAX}: move what is dated to docs/notes"
+        ));
     }
 }
 
@@ -166,12 +180,13 @@ mod tests {
         );
         check_source("a.rs", "fn main() {}", &mut faults);
         check_manifest("a/Cargo.toml", "[package]\n", &mut faults);
+        check_length("docs/performance.md", &"x\n".repeat(161), &mut faults);
         check_links(
             Path::new("/nowhere/a.md"),
             "a.md",
             "[x](gone.md)",
             &mut faults,
         );
-        assert_eq!(faults.len(), 5, "{faults:?}");
+        assert_eq!(faults.len(), 6, "{faults:?}");
     }
 }
