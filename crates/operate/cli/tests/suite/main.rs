@@ -34,7 +34,6 @@ mod strangers;
 mod stream;
 mod stream_kills;
 mod streams;
-mod tls;
 mod top;
 mod tune;
 mod upgrade;

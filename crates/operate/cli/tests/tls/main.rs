@@ -1,5 +1,12 @@
 //! Real nodes with certificates: everybody who belongs to them is served, whoever does not is refused at every door,
 //! and what proves who somebody is can be exchanged while all run.
+//!
+//! A program of its own: a process asks operators' addresses with one certificate ([`quorate_admin::client`]), and the other
+//! tests ask without.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+#[path = "../suite/common/mod.rs"]
+mod common;
 
 use std::{
     fs,
