@@ -66,7 +66,12 @@ pub(crate) fn alone(name: &str, test: fn()) {
     }
     let output = namespace::unshare()
         .arg(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            &format!("kernel::{name}"),
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(INSIDE, "1")
         .stdin(Stdio::null())
         .output()
@@ -136,7 +141,12 @@ pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
     let mut command = namespace::inside(machine.into());
     command
         .arg(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            &format!("kernel::{name}"),
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(INSIDE, "1")
         .env(WORD, word);
     command

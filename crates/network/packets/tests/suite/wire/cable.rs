@@ -40,7 +40,12 @@ pub(crate) fn alone(name: &str, test: fn()) {
     }
     let output = namespace::unshare()
         .arg(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            &format!("wire::{name}"),
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(INSIDE, "1")
         .stdin(Stdio::null())
         .output()
