@@ -3,7 +3,7 @@
 //! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
 //! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of
 //! recovery. Reading order: [`record`], [`log_write`], `gather` and `writer` (append), `walk` and
-//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim). The files themselves are `quorate-disk`'s.
+//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim). The files themselves are behind the port in [`disk`].
 //!
 //! ```
 //! use quorate_core::{
@@ -11,8 +11,7 @@
 //!     node_id::{Incarnation, NodeId},
 //!     record::{HardState, Record, RecordSeq},
 //! };
-//! use crate::disk::MemoryDisk;
-//! use quorate_log::{Log, LogOptions};
+//! use quorate_log::{Log, LogOptions, disk::MemoryDisk};
 //!
 //! let options = LogOptions::new(7, NodeId(1), Incarnation(0));
 //! let (mut log, _) = Log::open(MemoryDisk::new(), options)?;
