@@ -39,6 +39,15 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
 
 /// All packages of the binary that `cargo test` has built, read back; they are thrown away.
 pub(crate) fn check() -> Result<(), Failed> {
+    // Its tests are built with what it alone needs, so `cargo test` leaves them out.
+    let package = ["--package", "xtask", "--features", "package"];
+    cargo(
+        &[
+            &["test", "--quiet", "--bin", "quorate-package"],
+            &package[..],
+        ]
+        .concat(),
+    )?;
     cargo(&[
         "build",
         "--quiet",
