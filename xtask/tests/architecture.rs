@@ -1,38 +1,79 @@
-//! A newcomer's walk: what the tables of ARCHITECTURE.md name is there, and each story is short.
+//! A newcomer's walk: ARCHITECTURE.md names what is there, each story is short, and crates depend in the order
+//! of its table.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
 /// Tables that follow something through the code, by their headings.
-const STORIES: [&str; 2] = ["## Life of a command", "## Life of a peer's frame"];
+const STORIES: [&str; 4] = [
+    "Life of a command",
+    "Life of a peer's frame",
+    "Life of a stream's chunk",
+    "Life of a device's vote",
+];
 /// A newcomer opens at most as many files to follow one.
 const FILES_MAX: usize = 15;
+const GROUPS_MAX: usize = 8;
+const CRATES_MAX: usize = 24;
+/// Lines of the README.md of a group.
+const README_LINES_MAX: usize = 20;
+/// What measures or proves; whoever starts a node must not wait until it is built.
+const MEASURES: [&str; 4] = [
+    "quorate-bench",
+    "quorate-conformance",
+    "quorate-model",
+    "quorate-sim",
+];
+/// The one crate with optional dependencies on those: the program `quorate-tools` is built by its feature `tools`.
+const MEASURING: &str = "quorate-cli";
+/// Test programs beside `suite`, by crate: a process has one certificate for operators' addresses, and the other tests of
+/// the CLI ask without one.
+const SECOND_PROGRAMS: [(&str, &str); 1] = [("crates/operate/cli", "tls")];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What a section's rows name in their third column: files with the functions behind each.
-fn named(page: &str, heading: &str) -> Vec<(String, Vec<String>)> {
-    let section = page.split("\n## ").find(|section| {
-        let title = heading.trim_start_matches("## ");
-        section.lines().next() == Some(title)
-    });
-    let section = section.unwrap_or_else(|| panic!("no section {heading}"));
-    let mut files: Vec<(String, Vec<String>)> = Vec::new();
-    for row in section.lines().filter(|line| line.starts_with('|')) {
-        let Some(places) = row.split('|').nth(3) else {
-            continue;
-        };
-        for name in places.split('`').skip(1).step_by(2) {
-            match files.last_mut() {
-                _ if name.ends_with(".rs") => files.push((name.to_owned(), Vec::new())),
-                Some((_, functions)) => functions.push(name.to_owned()),
-                None => panic!("{heading}: {name} belongs to no file"),
-            }
+fn page() -> String {
+    fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap()
+}
+
+fn rows<'a>(page: &'a str, title: &str) -> impl Iterator<Item = &'a str> {
+    let mut sections = page.split("\n## ");
+    let section = sections.find(|section| section.lines().next() == Some(title));
+    let section = section.unwrap_or_else(|| panic!("no section {title}"));
+    section.lines().filter(|line| line.starts_with('|'))
+}
+
+/// The link at the beginning of a text, `[text](target)`, and what follows it.
+fn link(text: &str) -> Option<(&str, &str, &str)> {
+    let (shown, rest) = text.strip_prefix('[')?.split_once("](")?;
+    let (target, rest) = rest.split_once(')')?;
+    Some((shown, target, rest))
+}
+
+/// What a story links to, with the functions named behind each link.
+fn named(page: &str, title: &str) -> Vec<(String, Vec<String>)> {
+    let places = rows(page, title).filter_map(|row| row.split('|').nth(3));
+    let mut files = Vec::new();
+    for cell in places {
+        for (at, _) in cell.match_indices('[') {
+            let Some((shown, target, rest)) = link(&cell[at..]) else {
+                continue;
+            };
+            assert_eq!(
+                target.strip_prefix("crates/"),
+                Some(shown),
+                "a link is called what it leads to"
+            );
+            let behind = rest.split('[').next().unwrap_or_default();
+            let functions = behind.split('`').skip(1).step_by(2);
+            files.push((target.to_owned(), functions.map(str::to_owned).collect()));
         }
     }
     files
@@ -42,14 +83,16 @@ fn named(page: &str, heading: &str) -> Vec<(String, Vec<String>)> {
 fn faults(root: &Path, story: &[(String, Vec<String>)]) -> Vec<String> {
     let mut faults = Vec::new();
     for (file, functions) in story {
-        let Ok(text) = fs::read_to_string(root.join("crates").join(file)) else {
-            faults.push(format!("there is no crates/{file}"));
+        let Ok(text) = fs::read_to_string(root.join(file)) else {
+            faults.push(format!("there is no {file}"));
             continue;
         };
+        // Programs in C have no word in front of a function's name.
+        let word = if file.ends_with(".rs") { "fn " } else { "" };
         let missing = functions.iter().filter(|name| {
-            !text.contains(&format!("fn {name}(")) && !text.contains(&format!("fn {name}<"))
+            !text.contains(&format!("{word}{name}(")) && !text.contains(&format!("{word}{name}<"))
         });
-        faults.extend(missing.map(|name| format!("crates/{file} has no fn {name}")));
+        faults.extend(missing.map(|name| format!("{file} has no fn {name}")));
     }
     let distinct: BTreeSet<&String> = story.iter().map(|(file, _)| file).collect();
     if distinct.len() > FILES_MAX {
@@ -60,48 +103,183 @@ fn faults(root: &Path, story: &[(String, Vec<String>)]) -> Vec<String> {
 
 #[test]
 fn stories_name_what_exists_and_are_short() {
-    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    for heading in STORIES {
-        let story = named(&page, heading);
-        assert!(story.len() > 4, "{heading} names too little to follow");
+    let page = page();
+    for title in STORIES {
+        let story = named(&page, title);
+        assert!(story.len() > 4, "{title} names too little to follow");
         let functions = story.iter().filter(|(_, functions)| !functions.is_empty());
-        assert!(functions.count() > 4, "{heading} names too few functions");
-        assert_eq!(faults(&root(), &story), Vec::<String>::new(), "{heading}");
+        assert!(functions.count() > 4, "{title} names too few functions");
+        assert_eq!(faults(&root(), &story), Vec::<String>::new(), "{title}");
     }
 }
 
-/// The table of crates has a row for each crate, and for nothing else.
+/// Which crates of the workspace a manifest depends on, and whether each is optional. Not for its tests.
+fn dependencies(manifest: &str) -> Vec<(String, bool)> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let counts = section.ends_with("dependencies]") && !section.ends_with("dev-dependencies]");
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if counts && (name == "quorate" || name.starts_with("quorate-")) {
+            found.push((name.to_owned(), line.contains("optional = true")));
+        }
+    }
+    found
+}
+
+fn name_of(manifest: &str) -> String {
+    let mut lines = manifest.lines();
+    let name = lines.find_map(|line| line.strip_prefix("name = "));
+    name.unwrap().trim_matches('"').to_owned()
+}
+
+/// Folders of `crates/`: of each group those with a manifest, and what that says.
+fn groups() -> BTreeMap<String, Vec<(PathBuf, String)>> {
+    let mut groups = BTreeMap::new();
+    for group in fs::read_dir(root().join("crates")).unwrap() {
+        let group = group.unwrap();
+        let folders = fs::read_dir(group.path()).unwrap();
+        let folders = folders.map(|entry| entry.unwrap().path());
+        let with_manifest = folders.filter_map(|folder| {
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+            Some((folder, manifest))
+        });
+        let name = group.file_name().into_string().unwrap();
+        groups.insert(name, with_manifest.collect());
+    }
+    groups
+}
+
+fn manifests() -> Vec<(PathBuf, String)> {
+    groups().into_values().flatten().collect()
+}
+
+/// The crates of the table with their folders, from the top.
+fn table(page: &str) -> Vec<(String, String)> {
+    let cells = rows(page, "Crates").filter_map(|row| row.strip_prefix("| "));
+    let links = cells.filter_map(link);
+    links
+        .map(|(shown, target, _)| (shown.trim_matches('`').to_owned(), target.to_owned()))
+        .collect()
+}
+
+/// Dependencies on crates that are not above in the table.
+fn upward(order: &[String], crates: &[(String, Vec<(String, bool)>)]) -> Vec<String> {
+    let place = |name: &String| order.iter().position(|other| other == name);
+    let mut faults = Vec::new();
+    for (name, dependencies) in crates {
+        for (on, _) in dependencies {
+            if place(on) >= place(name) || place(on).is_none() {
+                faults.push(format!("{name} stands above {on}, which it depends on"));
+            }
+        }
+    }
+    faults
+}
+
+/// Dependencies on what measures or proves, but for the one exception.
+fn measuring(crates: &[(String, Vec<(String, bool)>)]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (name, dependencies) in crates {
+        for (on, optional) in dependencies {
+            let allowed = name == MEASURING && *optional;
+            if MEASURES.contains(&on.as_str()) && !allowed {
+                faults.push(format!("{name} waits for {on}"));
+            }
+        }
+    }
+    faults
+}
+
 #[test]
-fn every_crate_has_its_row() {
-    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let section = page.split("\n## The crates").nth(1).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let rows: BTreeSet<String> = section
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `"))
-        .filter_map(|row| row.split('`').next())
-        .map(str::to_owned)
+fn the_table_of_crates_is_the_tree_in_order_of_dependencies() {
+    let table = table(&page());
+    let mut crates = Vec::new();
+    let mut folders = BTreeSet::new();
+    let xtask = root().join("xtask");
+    let manifest = fs::read_to_string(xtask.join("Cargo.toml")).unwrap();
+    for (folder, manifest) in manifests().into_iter().chain([(xtask, manifest)]) {
+        let name = name_of(&manifest);
+        let folder = folder.strip_prefix(root()).unwrap().to_str().unwrap();
+        folders.insert((name.clone(), folder.to_owned()));
+        crates.push((name, dependencies(&manifest)));
+    }
+    let listed: BTreeSet<_> = table.iter().cloned().collect();
+    let apart: Vec<_> = listed.symmetric_difference(&folders).collect();
+    assert!(
+        apart.is_empty(),
+        "in the table or the tree alone: {apart:?}"
+    );
+    assert_eq!(table.len(), folders.len(), "one row for each");
+    let order: Vec<String> = table.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(upward(&order, &crates), Vec::<String>::new());
+    assert_eq!(measuring(&crates), Vec::<String>::new());
+}
+
+#[test]
+fn groups_are_few_and_say_what_they_are() {
+    let groups = groups();
+    assert!(groups.len() <= GROUPS_MAX, "{} groups", groups.len());
+    let crates = groups.values().map(Vec::len).sum::<usize>();
+    assert!(
+        crates <= CRATES_MAX,
+        "{crates} crates, more than {CRATES_MAX}"
+    );
+    let linked: BTreeSet<String> = rows(&page(), "Groups")
+        .filter_map(|row| link(row.strip_prefix("| ")?))
+        .map(|(_, target, _)| target.to_owned())
         .collect();
-    let groups = fs::read_dir(root().join("crates")).unwrap();
-    let mut crates: BTreeSet<String> = groups
-        .flat_map(|group| fs::read_dir(group.unwrap().path()).unwrap())
-        .filter_map(|entry| fs::read_to_string(entry.unwrap().path().join("Cargo.toml")).ok())
-        .map(|manifest| {
-            let name = manifest
-                .lines()
-                .find_map(|line| line.strip_prefix("name = "));
-            name.unwrap().trim_matches('"').to_owned()
-        })
+    let readmes = groups
+        .keys()
+        .map(|group| format!("crates/{group}/README.md"));
+    assert_eq!(linked, readmes.collect());
+    for readme in linked {
+        let text = fs::read_to_string(root().join(&readme));
+        let lines = text
+            .unwrap_or_else(|why| panic!("{readme}: {why}"))
+            .lines()
+            .count();
+        assert!(lines <= README_LINES_MAX, "{readme} has {lines} lines");
+    }
+}
+
+/// The test programs of a crate: files directly below its tests, and folders with a `main.rs`.
+fn test_programs(folder: &Path) -> Vec<String> {
+    let tests = folder.join("tests");
+    let Ok(entries) = fs::read_dir(&tests) else {
+        return Vec::new();
+    };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut programs: Vec<String> = names
+        .filter(|name| name.ends_with(".rs") || tests.join(name).join("main.rs").is_file())
         .collect();
-    crates.insert("xtask".to_owned());
-    assert_eq!(rows, crates);
+    programs.sort();
+    programs
+}
+
+#[test]
+fn tests_of_a_crate_are_one_program() {
+    for (folder, _) in manifests() {
+        let shown = folder.strip_prefix(root()).unwrap().to_str().unwrap();
+        let mut programs = test_programs(&folder);
+        for (of, second) in SECOND_PROGRAMS.iter().filter(|(of, _)| *of == shown) {
+            let at = programs.iter().position(|program| program == second);
+            programs.remove(at.unwrap_or_else(|| panic!("{of} needs no exception: {second}")));
+        }
+        let one = programs == ["suite"] || !folder.join("tests").is_dir();
+        assert!(one, "{shown}: {programs:?}");
+    }
 }
 
 #[test]
 fn what_is_not_there_is_seen() {
     let page = "# T\n\n## A\n\n| # | What | Where |\n|--:|---|---|\n\
-                | 1 | x | `quorate-core/src/slot.rs` (`plus`, `nope`), `nowhere/src/a.rs` |\n";
-    let story = named(page, "## A");
+                | 1 | x | [protocol/core/src/slot.rs](crates/protocol/core/src/slot.rs) (`plus`, `nope`), \
+                [nowhere/src/a.rs](crates/nowhere/src/a.rs) |\n";
+    let story = named(page, "A");
     assert_eq!(
         faults(&root(), &story),
         [
@@ -116,4 +294,58 @@ fn what_is_not_there_is_seen() {
         faults(&root(), &long).last().unwrap(),
         "16 files, more than 15"
     );
+}
+
+#[test]
+fn a_wrong_dependency_is_seen() {
+    let manifest = "[dependencies]\nquorate.workspace = true\nserde = \"1\"\n\
+                    quorate-sim = { workspace = true, optional = true }\n\
+                    [dev-dependencies]\nquorate-testbed.workspace = true\n\
+                    [target.'cfg(unix)'.dependencies]\nquorate-bench.workspace = true\n";
+    let found = dependencies(manifest);
+    let name = |name: &str| name.to_owned();
+    assert_eq!(
+        found,
+        [
+            (name("quorate"), false),
+            (name("quorate-sim"), true),
+            (name("quorate-bench"), false)
+        ]
+    );
+    let crates = [(name(MEASURING), found.clone()), (name("quorate-x"), found)];
+    let order = [
+        "quorate",
+        "quorate-cli",
+        "quorate-sim",
+        "quorate-bench",
+        "quorate-x",
+    ];
+    assert_eq!(
+        upward(&order.map(str::to_owned), &crates),
+        [
+            "quorate-cli stands above quorate-sim, which it depends on",
+            "quorate-cli stands above quorate-bench, which it depends on"
+        ]
+    );
+    assert_eq!(upward(&[name("quorate-x")], &crates[1..]).len(), 3);
+    assert_eq!(
+        measuring(&crates),
+        [
+            "quorate-cli waits for quorate-bench",
+            "quorate-x waits for quorate-sim",
+            "quorate-x waits for quorate-bench"
+        ]
+    );
+}
+
+#[test]
+fn a_second_test_program_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(test_programs(folder.path()).is_empty());
+    for file in ["tests/suite/main.rs", "tests/data/a.rs", "tests/b.rs"] {
+        let file = folder.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "").unwrap();
+    }
+    assert_eq!(test_programs(folder.path()), ["b.rs", "suite"]);
 }
