@@ -5,6 +5,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::Campaign,
+    fitness::Fitness,
     flow::Peer,
     leader::{Asked, Stage},
     message::Message,
@@ -15,6 +16,8 @@ use crate::{
 
 /// A transfer may take this many of the longest election time-outs.
 const PATIENCE: u64 = 10;
+/// So many of its time-outs a node that cannot apply leaves to others.
+const ATTEMPTS_OF_OTHERS: u32 = 2;
 
 impl Node {
     pub(super) fn on_transfer_wanted(
@@ -41,11 +44,56 @@ impl Node {
         let Some(target) = target.map(|peer| peer.member.node) else {
             return effects.push(end(Err(Refusal::NoTarget)));
         };
+        self.begin_transfer(now, target, effects);
+    }
+
+    fn begin_transfer(&mut self, now: Time, target: NodeId, effects: &mut Effects) {
         let deadline = now.plus_us(self.transfer_patience_us());
         self.transfer = Some(Transfer::new(target, now, deadline));
         if self.holder.is_on() {
             // [read-4] The lease ends first, and those who granted it may promise the target.
             self.heartbeat(now, effects);
+        }
+    }
+
+    /// [live-3] Whether this node should lead is another thing than a moment ago.
+    pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
+        let before = core::mem::replace(&mut self.fitness, fitness);
+        if before.gives_way() && !fitness.gives_way() && self.leading.is_none() {
+            self.election.start_over(now);
+        }
+        self.give_way(now, effects);
+    }
+
+    /// A leader that cannot write or apply hands over to a member that can, as soon as there is one. Until then it
+    /// goes on by the votes of the others, as long as it can ([p2-5]).
+    pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
+        if !self.fitness.gives_way() || self.transfer.is_some() || now < self.rests_until {
+            return;
+        }
+        let Some(leading) = &self.leading else { return };
+        let (ballot, patience) = (leading.ballot(), self.election.patience_us());
+        // It has answered in this ballot, and so has said whether it is fit.
+        let lives = |peer: &&Peer| {
+            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            lately && peer.promised == ballot
+        };
+        let target = self
+            .successors()
+            .filter(lives)
+            .max_by_key(|peer| (peer.voted_to, peer.decided_to));
+        if let Some(target) = target.map(|peer| peer.member.node) {
+            self.begin_transfer(now, target, effects);
+        }
+    }
+
+    /// [live-3] Whether it makes sense that this node tries to lead. One that cannot apply leaves the field to others
+    /// for a while: it can lead if nobody else does, and what is read of it may be better than nothing.
+    pub(super) fn should_campaign(&self) -> bool {
+        match self.fitness {
+            Fitness::Fit | Fitness::Settling => true,
+            Fitness::CannotApply => self.election.attempts() > ATTEMPTS_OF_OTHERS,
+            Fitness::CannotWrite => false,
         }
     }
 
@@ -58,7 +106,7 @@ impl Node {
                 .is_some_and(|at| !configuration.members()[at].auxiliary)
         };
         let peers = self.peers.iter();
-        peers.filter(move |peer| peer.connected && able(peer.member))
+        peers.filter(move |peer| peer.connected && !peer.unfit && able(peer.member))
     }
 
     /// The one of them that has most.
@@ -67,7 +115,7 @@ impl Node {
             .max_by_key(|peer| (peer.voted_to, peer.decided_to))
     }
 
-    fn transfer_patience_us(&self) -> u64 {
+    pub(super) fn transfer_patience_us(&self) -> u64 {
         self.options.election_max_ms * 1000 * PATIENCE
     }
 
@@ -87,6 +135,10 @@ impl Node {
         };
         let next = leading.tally.next();
         let peer = self.peers.peer(transfer.target);
+        if peer.is_some_and(|peer| peer.unfit) {
+            self.transfer = None;
+            return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
+        }
         let peer = peer.filter(|peer| peer.connected);
         let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
         let near = reach.is_some_and(|to| to.plus(self.options.inflight_max as u64) >= next);
@@ -145,7 +197,8 @@ impl Node {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
         let free = self.leading.is_none() && self.phase1.is_none();
         let free = free && self.granter.bound_until(now).is_none();
-        if stands && free && self.may_lead() && self.learner.is_whole() {
+        let fit = !self.fitness.gives_way();
+        if stands && free && fit && self.may_lead() && self.learner.is_whole() {
             self.election.rearm(now);
             let why = Campaign::HandedOver { by: from };
             self.campaign(Asked::Everybody, why, effects);

@@ -56,6 +56,7 @@ impl Node {
             .is_some_and(|transfer| now >= transfer.deadline)
         {
             self.transfer = None;
+            self.rests_until = now.plus_us(self.transfer_patience_us());
             effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
         }
     }
@@ -96,6 +97,7 @@ impl Node {
         if now >= self.timers.heartbeat() {
             self.reabsorb(now, effects);
             self.heartbeat(now, effects);
+            self.give_way(now, effects);
             self.repeat_token(effects);
         }
     }
@@ -131,6 +133,9 @@ impl Node {
         }
         if self.leads_alone() {
             return self.campaign(Asked::Everybody, Campaign::Alone, effects);
+        }
+        if !self.should_campaign() {
+            return;
         }
         let Some(ballot) = self.next_ballot() else {
             return;
@@ -177,6 +182,9 @@ impl Node {
         let bound = self.granter.bound_until(now).is_some();
         if !granted || bound || self.leading.is_some() || self.phase1.is_some() {
             return;
+        }
+        if !self.should_campaign() {
+            return self.election.end_pre_vote();
         }
         let configuration = self.learner.eras().current();
         let Some(by) = self.election.granted(ballot, from) else {
