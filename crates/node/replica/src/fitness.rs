@@ -16,6 +16,8 @@ pub(crate) struct Fit {
     why: String,
     /// Since its trouble is over, it is fit from then on.
     settled_at: Time,
+    /// It has been fit. What keeps it from being fit after a start is no trouble.
+    was_fit: bool,
 }
 
 impl Fit {
@@ -25,6 +27,7 @@ impl Fit {
             log: None,
             why: String::new(),
             settled_at: Time(0),
+            was_fit: false,
         }
     }
 
@@ -43,11 +46,12 @@ impl Fit {
         } else if let Some(why) = service() {
             self.fitness = Fitness::CannotApply;
             self.why = why;
-        } else if before.gives_way() {
+        } else if before.gives_way() && self.was_fit {
             self.fitness = Fitness::Settling;
             self.settled_at = now.plus_ms(SETTLES_MS);
-        } else if before == Fitness::Settling && now >= self.settled_at {
+        } else if before != Fitness::Settling || now >= self.settled_at {
             self.fitness = Fitness::Fit;
+            self.was_fit = true;
         }
         (self.fitness != before).then_some(self.fitness)
     }
@@ -92,6 +96,9 @@ mod tests {
     #[test]
     fn a_node_settles_before_leadership_is_brought_to_it() {
         let mut fit = Fit::new();
+        fit.look(at_ms(0), None, || Some("it takes in a snapshot".to_owned()));
+        let started = fit.look(at_ms(0), None, || None);
+        assert_eq!(started, Some(Fitness::Fit), "that was no trouble");
         fit.look(at_ms(0), Some("no room for the log"), || None);
         assert_eq!(fit.look(at_ms(10), None, || None), Some(Fitness::Settling));
         assert_eq!(fit.gives_way(), None);

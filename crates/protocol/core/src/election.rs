@@ -149,11 +149,6 @@ impl Election {
         self.rearm(now);
     }
 
-    /// How many attempts there were since a leader was last heard of.
-    pub fn attempts(&self) -> u32 {
-        self.attempts
-    }
-
     /// What kept this node from trying is over: it is as patient as at first.
     pub fn start_over(&mut self, now: Time) {
         self.attempts = 0;

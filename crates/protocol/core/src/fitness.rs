@@ -8,7 +8,7 @@ pub enum Fitness {
     Fit,
     /// Nothing any more, since a short while: leadership is not brought to it.
     Settling,
-    /// It writes its log, and its service takes no commands: it leads only if nobody else does.
+    /// It writes its log, and its service takes no commands: it leads for as long as nobody is fit.
     CannotApply,
     /// Its log takes nothing more, or not in time. It could not even record a round: it does not campaign.
     CannotWrite,

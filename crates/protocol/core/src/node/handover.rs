@@ -16,8 +16,6 @@ use crate::{
 
 /// A transfer may take this many of the longest election time-outs.
 const PATIENCE: u64 = 10;
-/// So many of its time-outs a node that cannot apply leaves to others.
-const ATTEMPTS_OF_OTHERS: u32 = 2;
 
 impl Node {
     pub(super) fn on_transfer_wanted(
@@ -76,7 +74,7 @@ impl Node {
         // It has answered in this ballot, and so has said whether it is fit.
         let lives = |peer: &&Peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
-            lately && peer.promised == ballot
+            lately && peer.promised == ballot && !peer.unfit
         };
         let target = self
             .successors()
@@ -84,16 +82,6 @@ impl Node {
             .max_by_key(|peer| (peer.voted_to, peer.decided_to));
         if let Some(target) = target.map(|peer| peer.member.node) {
             self.begin_transfer(now, target, effects);
-        }
-    }
-
-    /// [live-3] Whether it makes sense that this node tries to lead. One that cannot apply leaves the field to others
-    /// for a while: it can lead if nobody else does, and what is read of it may be better than nothing.
-    pub(super) fn should_campaign(&self) -> bool {
-        match self.fitness {
-            Fitness::Fit | Fitness::Settling => true,
-            Fitness::CannotApply => self.election.attempts() > ATTEMPTS_OF_OTHERS,
-            Fitness::CannotWrite => false,
         }
     }
 
@@ -106,13 +94,13 @@ impl Node {
                 .is_some_and(|at| !configuration.members()[at].auxiliary)
         };
         let peers = self.peers.iter();
-        peers.filter(move |peer| peer.connected && !peer.unfit && able(peer.member))
+        peers.filter(move |peer| peer.connected && able(peer.member))
     }
 
-    /// The one of them that has most.
+    /// The one of them that has most; rather one that is fit.
     pub(super) fn best_successor(&self) -> Option<&Peer> {
         self.successors()
-            .max_by_key(|peer| (peer.voted_to, peer.decided_to))
+            .max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
     pub(super) fn transfer_patience_us(&self) -> u64 {
@@ -135,7 +123,8 @@ impl Node {
         };
         let next = leading.tally.next();
         let peer = self.peers.peer(transfer.target);
-        if peer.is_some_and(|peer| peer.unfit) {
+        if self.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
+            // Somebody else may do.
             self.transfer = None;
             return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
         }

@@ -5,6 +5,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::{Campaign, End, Explanation},
+    fitness::Fitness,
     leader::{Asked, Stage, set_of},
     message::Message,
     node_id::{Member, NodeId},
@@ -134,7 +135,7 @@ impl Node {
         if self.leads_alone() {
             return self.campaign(Asked::Everybody, Campaign::Alone, effects);
         }
-        if !self.should_campaign() {
+        if self.fitness == Fitness::CannotWrite {
             return;
         }
         let Some(ballot) = self.next_ballot() else {
@@ -183,7 +184,7 @@ impl Node {
         if !granted || bound || self.leading.is_some() || self.phase1.is_some() {
             return;
         }
-        if !self.should_campaign() {
+        if self.fitness == Fitness::CannotWrite {
             return self.election.end_pre_vote();
         }
         let configuration = self.learner.eras().current();
