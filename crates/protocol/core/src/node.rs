@@ -115,8 +115,6 @@ pub struct Node {
     asked: Asked,
     transfer: Option<Transfer>,
     fitness: Fitness,
-    /// A leader that is not fit failed to hand over: it tries again then.
-    rests_until: Time,
     timers: Timers,
     told: Told,
     held: Held,
@@ -190,7 +188,6 @@ impl Node {
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
             fitness: Fitness::Fit,
-            rests_until: Time(0),
             timers: Timers::default(),
             told: Told::default(),
             held: Held::default(),
@@ -341,10 +338,15 @@ impl Node {
 
     /// [disk-9] No vote, no promise, no ballot any more; reads of what is here go on.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
+        let led = self.leading.as_ref().map(Leading::ballot);
         self.pending.fail();
         self.waiting.clear();
         // [offload-8] What it votes for from here on nobody would remember.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
+        if let Some(ballot) = led {
+            // [live-4] What this leader lacked is for the next one to finish; nobody waits for a time-out.
+            self.lead_on(ballot, effects);
+        }
     }
 }

@@ -66,7 +66,7 @@ impl Node {
     /// A leader that cannot write or apply hands over to a member that can, as soon as there is one. Until then it
     /// goes on by the votes of the others, as long as it can ([p2-5]).
     pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
-        if !self.fitness.gives_way() || self.transfer.is_some() || now < self.rests_until {
+        if !self.fitness.gives_way() || self.transfer.is_some() {
             return;
         }
         let Some(leading) = &self.leading else { return };
@@ -103,7 +103,7 @@ impl Node {
             .max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
-    pub(super) fn transfer_patience_us(&self) -> u64 {
+    fn transfer_patience_us(&self) -> u64 {
         self.options.election_max_ms * 1000 * PATIENCE
     }
 

@@ -57,7 +57,6 @@ impl Node {
             .is_some_and(|transfer| now >= transfer.deadline)
         {
             self.transfer = None;
-            self.rests_until = now.plus_us(self.transfer_patience_us());
             effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
         }
     }

@@ -2,10 +2,15 @@
 //! follower holds nobody up; nobody is elected who could not write.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
-use quorate_replica::testing::Heard;
+use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
 use quorate_sim::{
-    check::Violation, faults::Settings, front::Ask, node::StoreDisk, resp::Reply,
-    workload::streams::Load, world::World,
+    check::Violation,
+    faults::Settings,
+    front::Ask,
+    node::{StoreDisk, id},
+    resp::Reply,
+    workload::streams::Load,
+    world::World,
 };
 use quorate_stream::{Done, How, Name};
 
@@ -289,4 +294,28 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         world.settle()?;
     }
     Ok(())
+}
+
+/// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is level: it is not handed
+/// the leadership again and again.
+#[test]
+fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
+    let mut world = World::elected(settings(500, Class::Volatile))?;
+    let leader = world.wait_for_leader()?;
+    world.ask_group(leader, GroupAsk::Priority(id(0), 1))?;
+    world.run_until("it leads", |world| world.leader() == Some(0))?;
+    Trouble::WriteHangs.begin(&mut world, 0);
+    write_for(&mut world, 1, 2_000_000)?;
+    let next = world.wait_for_leader()?;
+    assert_ne!(next, 0);
+    let before = world.counts.elections;
+    for _ in 0..60 {
+        write_for(&mut world, 1, 1)?;
+        world.run_for(500_000)?;
+    }
+    assert_eq!(world.counts.elections, before);
+    assert_eq!(world.wait_for_leader()?, next);
+    Trouble::WriteHangs.end(&mut world, 0);
+    world.run_until("it leads again", |world| world.leader() == Some(0))?;
+    world.settle()
 }
