@@ -65,11 +65,6 @@ impl Fit {
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
         self.log
     }
-
-    /// When it is to be looked at again, whatever else happens.
-    pub(crate) fn wake_at(&self) -> Option<Time> {
-        (self.fitness == Fitness::Settling).then_some(self.settled_at)
-    }
 }
 
 #[cfg(test)]
@@ -102,9 +97,7 @@ mod tests {
         fit.look(at_ms(0), Some("no room for the log"), || None);
         assert_eq!(fit.look(at_ms(10), None, || None), Some(Fitness::Settling));
         assert_eq!(fit.gives_way(), None);
-        assert_eq!(fit.wake_at(), Some(at_ms(5_010)));
         assert_eq!(fit.look(at_ms(5_009), None, || None), None);
         assert_eq!(fit.look(at_ms(5_010), None, || None), Some(Fitness::Fit));
-        assert_eq!(fit.wake_at(), None);
     }
 }

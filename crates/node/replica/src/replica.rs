@@ -259,8 +259,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.proposing.own().wake_at(now),
             self.contents.wake_at(),
             self.storing.write_by(),
-            self.storing.trouble_at(now),
-            self.fit.wake_at(),
             read_at,
             short_retry,
             self.applying.condition().wake_at(now),

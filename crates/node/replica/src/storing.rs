@@ -203,7 +203,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good.
+    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good. Nobody is woken for that:
+    /// heartbeats and time-outs come often enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);
@@ -214,13 +215,6 @@ impl<D: Disk> Storing<D> {
             }),
             _ => (waited_us >= HANGS_MS * 1000).then_some("a write to the log does not end"),
         }
-    }
-
-    /// When it may be in trouble, if nothing is written until then.
-    pub(crate) fn trouble_at(&self, now: Time) -> Option<Time> {
-        let (_, since) = self.waits?;
-        let bounds = [SHORT_MS, HANGS_MS].map(|ms| since.plus_ms(ms));
-        bounds.into_iter().find(|at| *at > now)
     }
 
     /// Starts writing what was appended.

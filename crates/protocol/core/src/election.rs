@@ -149,12 +149,6 @@ impl Election {
         self.rearm(now);
     }
 
-    /// What kept this node from trying is over: it is as patient as at first.
-    pub fn start_over(&mut self, now: Time) {
-        self.attempts = 0;
-        self.rearm(now);
-    }
-
     /// The leader asked this node to take over.
     pub fn told_to_lead(&mut self, now: Time) {
         self.told_at = Some(now);

@@ -56,10 +56,7 @@ impl Node {
 
     /// [live-3] Whether this node should lead is another thing than a moment ago.
     pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
-        let before = core::mem::replace(&mut self.fitness, fitness);
-        if before.gives_way() && !fitness.gives_way() && self.leading.is_none() {
-            self.election.start_over(now);
-        }
+        self.fitness = fitness;
         self.give_way(now, effects);
     }
 
