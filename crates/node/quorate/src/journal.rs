@@ -156,8 +156,8 @@ impl Journal {
             Event::NoSegment { waits: true, why } => line(
                 Level::WARN,
                 format!(
-                    "no room for the log: {why}; when the segment in use is full, writes wait until \
-                     there is; nothing is lost"
+                    "no room for the log: {why}; when the segment in use is full, this node neither \
+                     votes nor leads until there is; nothing is lost"
                 ),
             ),
             Event::NoSegment { waits: false, why } => line(
@@ -187,6 +187,10 @@ impl Journal {
                      nothing meanwhile",
                     time(*ms)
                 ),
+            ),
+            Event::HandedOver { to, why } => line(
+                Level::WARN,
+                format!("handed leadership to node {to}: {why}"),
             ),
             Event::LogFailed { why } => line(
                 Level::ERROR,
@@ -384,6 +388,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         Event::NoSegment { .. } | Event::SegmentsAgain { .. } => ("segments", 2),
         Event::SlowWrite { .. } => ("slow write", 1),
         Event::WriteHangs { .. } => ("write hangs", 1),
+        Event::HandedOver { .. } => ("handed over", 2),
         Event::LogFailed { .. } => ("log failed", 1),
         Event::Unreadable { .. } => ("unreadable", 1),
         Event::SnapshotTaken { .. }
@@ -600,6 +605,10 @@ mod tests {
             Event::SegmentsAgain { ms: 0 },
             Event::SlowWrite { ms: 0, bytes: 0 },
             Event::WriteHangs { ms: 0 },
+            Event::HandedOver {
+                to: NodeId(2),
+                why: why.clone(),
+            },
             Event::LogFailed { why: why.clone() },
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },

@@ -10,7 +10,6 @@ pub mod sessions;
 
 use quorate_core::{
     slot::{Slot, SlotRange},
-    time::Time,
     value::Value,
 };
 use quorate_log::{Body, Values};
@@ -78,11 +77,6 @@ impl<S: StateMachine> Applying<S> {
     pub(crate) fn news(&mut self) -> Option<Event> {
         let applied_to = self.applied_to();
         self.applier.condition_mut().news(applied_to)
-    }
-
-    /// Whether a leader should hand over now, because its service is down.
-    pub(crate) fn take_hand_over(&mut self, now: Time) -> bool {
-        self.applier.condition_mut().take_hand_over(now)
     }
 
     /// Why the service does not serve as it should.

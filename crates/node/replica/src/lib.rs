@@ -66,6 +66,7 @@ pub mod defaults;
 mod devices;
 mod ending;
 mod fields;
+mod fitness;
 pub mod front;
 pub mod group;
 pub mod latencies;

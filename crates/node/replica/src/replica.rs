@@ -42,6 +42,7 @@ use crate::{
     counters::Counters,
     devices::{Devices, Ladder, News, at_hand},
     ending::Ending,
+    fitness::Fit,
     front::{Failure, Front},
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
@@ -92,6 +93,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     snapshots: Snapshots,
     steering: Steering,
     ending: Ending,
+    fit: Fit,
     observing: Observing,
     tuning: Tuning,
     /// Phase 2 elsewhere, if this node has a device.
@@ -153,6 +155,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             plane.voters(node.configuration());
         }
         self.turn_device(now);
+        self.look_at_fitness(now);
         self.drain_inbox(now, plane);
         self.look_at_promise(now);
         self.tick(now, plane);
@@ -333,7 +336,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
     fn apply(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) {
-        self.tend(now);
+        self.tend();
         if !self.streaming.keeping.has_room() {
             return;
         }
@@ -385,7 +388,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Looks after the service: the node goes on voting whatever happens to it.
-    fn tend(&mut self, now: Time) {
+    fn tend(&mut self) {
         if let Some(why) = self.applying.tend() {
             self.observing.tell(Event::ServiceBack { why });
         }
@@ -399,9 +402,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         // for that must not keep this node from voting.
         self.contents
             .release_below(self.protocol.node().decided_to());
-        let leads = self.protocol.leads() && !self.peers.is_empty();
-        if leads && self.applying.take_hand_over(now) {
-            self.protocol.later(Input::Transfer { to: None });
+    }
+
+    /// [live-3] Tells the core whether this node should lead.
+    fn look_at_fitness(&mut self, now: Time) {
+        let (applying, keeping) = (&self.applying, &self.streaming.keeping);
+        let service = || {
+            let stuck = applying.condition().is_stuck();
+            let trouble = stuck.then(|| applying.trouble()).flatten();
+            // A leader without room for streams gives them no slots.
+            let waits = keeping.is_full() || !keeping.has_room();
+            let streams = keeping.short().filter(|_| waits);
+            trouble.or_else(|| streams.map(|why| format!("no room for byte streams: {why}")))
+        };
+        if let Some(fitness) = self.fit.look(now, self.storing.trouble(now), service) {
+            self.protocol.later(Input::Fitness(fitness));
         }
     }
 

@@ -7,7 +7,7 @@ use quorate_core::{
     slot::SlotRange,
     time::Time,
 };
-use quorate_log::disk::Disk;
+use quorate_log::disk::{Disk, Lack};
 use quorate_log::{Log, LogError, ReadDone};
 
 use crate::{
@@ -17,6 +17,12 @@ use crate::{
 
 /// A log that lacks room or descriptors looks for them this often, however quiet it is.
 const SHORT_RETRY_MS: u64 = 100;
+/// Without room, or a descriptor, for so long, a log counts as one that cannot write: what was trimmed may make room
+/// sooner.
+const SHORT_MS: u64 = 100;
+/// The same for a write, or a segment, that is waited for. Disks that are busy take less; some stand still for longer,
+/// and come back.
+const HANGS_MS: u64 = 700;
 /// How long records linger in a log that nobody waits for.
 const LINGER_MS: u64 = 5;
 
@@ -46,6 +52,8 @@ pub(crate) struct Storing<D: Disk> {
     write_by: Option<Time>,
     /// The log lacks room or descriptors: it tries again then.
     short_retry_at: Time,
+    /// Something waits to be written: writes up to this one have ended, the last of them then.
+    waits: Option<(u64, Time)>,
     /// Most records that wait to be written before nothing new is taken.
     backlog_bytes_max: u64,
     /// Most bytes that are read in one turn.
@@ -63,6 +71,7 @@ impl<D: Disk> Storing<D> {
             read_failure: None,
             write_by: None,
             short_retry_at: now,
+            waits: None,
             backlog_bytes_max: limits.log_backlog_bytes,
             read_bytes_max: limits.log_read_bytes,
         }
@@ -165,7 +174,9 @@ impl<D: Disk> Storing<D> {
             self.log.try_again();
             self.short_retry_at = now.plus_ms(SHORT_RETRY_MS);
         }
-        let persisted_to = self.log.poll()?;
+        let polled = self.log.poll();
+        self.look(now);
+        let persisted_to = polled?;
         if persisted_to <= self.persisted_to {
             return Ok(None);
         }
@@ -181,6 +192,31 @@ impl<D: Disk> Storing<D> {
         next.saturating_sub(1)
     }
 
+    /// Looks how long what is appended has waited.
+    fn look(&mut self, now: Time) {
+        let written_to = self.written_to();
+        self.waits = if self.all_written() {
+            None
+        } else {
+            let same = self.waits.filter(|(to, _)| *to == written_to);
+            Some(same.unwrap_or((written_to, now)))
+        };
+    }
+
+    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good. Nobody is woken for that:
+    /// heartbeats and time-outs come often enough.
+    pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
+        let (_, since) = self.waits?;
+        let waited_us = now.since_us(since);
+        match self.log.obstacle() {
+            Some(error) if waited_us >= SHORT_MS * 1000 => Some(match error.lack {
+                Some(Lack::Descriptors) => "no descriptor for the log",
+                Some(Lack::Room) | None => "no room for the log",
+            }),
+            _ => (waited_us >= HANGS_MS * 1000).then_some("a write to the log does not end"),
+        }
+    }
+
     /// Starts writing what was appended.
     pub(crate) fn submit(&mut self, now: Time) {
         if self.log.lingers() {
@@ -193,6 +229,7 @@ impl<D: Disk> Storing<D> {
         if !self.log.lingers() {
             self.write_by = None;
         }
+        self.look(now);
     }
 
     /// Writes everything, with this hard state behind it: nothing follows.

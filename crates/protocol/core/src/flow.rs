@@ -43,6 +43,8 @@ pub struct Peer {
     pub kept_to: Slot,
     /// As it said to the last heartbeat of this ballot, it holds what was decided before the one before.
     pub level: bool,
+    /// It should not lead, as it said last.
+    pub unfit: bool,
 }
 
 /// All other nodes, in order of their ids.
@@ -124,6 +126,7 @@ impl Peers {
                 held_to: Slot(0),
                 kept_to: Slot(0),
                 level: false,
+                unfit: false,
             };
             self.list.insert(at, peer);
         }
@@ -134,6 +137,7 @@ impl Peers {
             peer.held_to = Slot(0);
             peer.kept_to = Slot(0);
             peer.level = false;
+            peer.unfit = false;
         }
         peer.member = member;
         peer.connected = true;

@@ -2,6 +2,7 @@
 
 use crate::{
     device::Word,
+    fitness::Fitness,
     laying::Route,
     message::Message,
     node_id::{Member, NodeId},
@@ -47,6 +48,8 @@ pub enum Input {
     Persisted(RecordSeq),
     /// The log failed for good: no promise and no vote from here on ([disk-9]).
     StorageFailed,
+    /// Whether this node should lead, from now on ([live-3]): one that cannot write hands over, and does not campaign.
+    Fitness(Fitness),
     /// These slots, decided before this process and not learned again so far, are lost too: the log
     /// cannot read them back ([disk-8]).
     Lost(SlotRange),

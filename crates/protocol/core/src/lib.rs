@@ -99,6 +99,7 @@ pub mod election;
 pub mod explanation;
 pub mod extents;
 pub mod fence;
+pub mod fitness;
 pub mod flow;
 pub mod input;
 pub mod invariants;

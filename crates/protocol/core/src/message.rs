@@ -234,6 +234,8 @@ pub struct HeartbeatReply {
     pub read_round: u64,
     /// The lease that this grants ([read-4]).
     pub lease: Lease,
+    /// This node should not lead: it cannot write its log, or apply what is decided.
+    pub unfit: bool,
 }
 
 /// Everything that can be said.

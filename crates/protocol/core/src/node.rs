@@ -42,6 +42,7 @@ use crate::{
     election::Election,
     explanation::End,
     fence::{Begin, Fence},
+    fitness::Fitness,
     flow::Peers,
     input::Input,
     laying::{Laying, Route},
@@ -113,6 +114,7 @@ pub struct Node {
     reads: Reads,
     asked: Asked,
     transfer: Option<Transfer>,
+    fitness: Fitness,
     timers: Timers,
     told: Told,
     held: Held,
@@ -185,6 +187,7 @@ impl Node {
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
+            fitness: Fitness::Fit,
             timers: Timers::default(),
             told: Told::default(),
             held: Held::default(),
@@ -210,6 +213,7 @@ impl Node {
             Input::Held { value, range } => self.waiting.hold(&value, range),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
+            Input::Fitness(fitness) => self.on_fitness(now, fitness, effects),
             Input::Lost(range) => self.on_lost(range),
             Input::Missing(first) => self.learner.miss(first),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
@@ -334,10 +338,15 @@ impl Node {
 
     /// [disk-9] No vote, no promise, no ballot any more; reads of what is here go on.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
+        let led = self.leading.as_ref().map(Leading::ballot);
         self.pending.fail();
         self.waiting.clear();
         // [offload-8] What it votes for from here on nobody would remember.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
+        if let Some(ballot) = led {
+            // [live-4] What this leader lacked is for the next one to finish; nobody waits for a time-out.
+            self.lead_on(ballot, effects);
+        }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         TEXT_BYTES_MAX,
     },
     header::{
-        Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES,
+        Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
         FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, word32, word64,
     },
     value::value_from_bytes,
@@ -409,6 +409,7 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         sent_to: Slot(header.sent_to),
         read_round: header.number,
         lease: lease(header),
+        unfit: header.flags & FLAG_UNFIT != 0,
     }
 }
 

@@ -21,8 +21,8 @@ use crate::{
         SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
-        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header,
-        ballot_bytes,
+        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
+        HEADER_BYTES, Header, ballot_bytes,
     },
     value::{VALUE_BYTES, value_to_bytes},
 };
@@ -576,6 +576,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.to = reply.kept_to.0;
     header.sent_to = reply.sent_to.0;
     header.number = reply.read_round;
+    header.flags = if reply.unfit { FLAG_UNFIT } else { 0 };
     fill_lease(header, reply.lease);
 }
 

@@ -29,6 +29,8 @@ pub const FLAG_GRANTED: u16 = 4;
 pub const FLAG_BUSY: u16 = 8;
 /// In a heartbeat: the receiver is an auxiliary.
 pub const FLAG_AUXILIARY: u16 = 16;
+/// `HeartbeatReply::unfit`.
+pub const FLAG_UNFIT: u16 = 32;
 
 /// Name, offset and length of each field; `docs/spec/wire.md` shows this table.
 pub const FIELDS: [(&str, usize, usize); 22] = [

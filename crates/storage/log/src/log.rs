@@ -401,6 +401,14 @@ impl<D: Disk> Log<D> {
         Some(format!("{what} the next segment: {failure}"))
     }
 
+    /// Why what has gathered cannot be written: the segment in use has no room for it, and there is no other.
+    /// Nothing is in flight that could change that.
+    pub fn obstacle(&self) -> Option<&DiskError> {
+        let length = self.gather.next_length()?;
+        let waits = self.writer.in_flight() == 0 && !self.writer.has_room(length);
+        self.pool.failure().filter(|_| waits)
+    }
+
     /// Whether something is too short: room, or descriptors. It is tried again after some calls of
     /// [`Self::poll`]; the log has no clock.
     pub fn is_short(&self) -> bool {

@@ -1,5 +1,5 @@
 //! What the nodes of a running cluster should have in common and do not: versions, and settings; and whether each has
-//! room for what its log may become.
+//! room for what its log may become; and what stands between a node and its work, by its own word.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,16 @@ const VALUE_MAX: usize = 60;
 /// A disk that is full within so many seconds is somebody's work today.
 const SOON_S: u64 = 24 * 3600;
 
-/// Versions, settings, room.
+/// Versions, settings, room, trouble.
 pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
     let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
     let silent = cluster.nodes.len() - views.len();
-    let found = [versions(&views), settings(&views), room(&views)];
+    let found = [
+        versions(&views),
+        settings(&views),
+        room(&views),
+        health(&views),
+    ];
     found
         .into_iter()
         .map(|finding| match silent {
@@ -179,6 +184,25 @@ fn room(views: &[&NodeView]) -> Finding {
     }
 }
 
+/// Whether every node votes and serves, as far as it knows.
+fn health(views: &[&NodeView]) -> Finding {
+    let name = "health of nodes";
+    let troubled = views.iter().filter_map(|view| {
+        let error = view.error.as_ref()?;
+        Some(format!("node {}: {}", view.node, shown(error)))
+    });
+    let mut troubled: Vec<String> = troubled.collect();
+    if !troubled.is_empty() {
+        troubled.truncate(NAMED_MAX);
+        let hint = "`quorate status` has the whole text, and docs/operate.md what to do";
+        return Finding::failing(name, troubled.join("; "), hint);
+    }
+    match views.len() {
+        0 => Finding::unknown(name, "no node says", "start a node"),
+        count => Finding::ok(name, format!("{count} nodes report no trouble")),
+    }
+}
+
 fn list(nodes: &BTreeSet<u32>) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(" ")
@@ -216,7 +240,7 @@ pub(crate) mod tests {
         };
         let cluster = ClusterView::new(vec![view(1), view(2), view(3)]);
         let found = examine(&cluster);
-        let [versions, settings, _] = &found[..] else {
+        let [versions, settings, ..] = &found[..] else {
             panic!("{found:?}")
         };
         [versions, settings].map(|finding| (finding.state, finding.what.clone()))
@@ -287,6 +311,22 @@ pub(crate) mod tests {
         assert_eq!((state, &*what), (State::Warning, "node 7 is full in 2 h"));
         assert_eq!(of(Some(99 * gib), Some(SOON_S), max).0, State::Ok);
         assert_eq!(of(None, None, max).0, State::Unknown);
+    }
+
+    #[test]
+    fn a_node_in_trouble_is_named_with_its_trouble() {
+        let (well, mut ill) = (view(1), view(2));
+        let found = health(&[&well, &view(2)]);
+        assert_eq!(found.state, State::Ok);
+        ill.error = Some("no room for the log: prepare segment 7: no storage space".to_owned());
+        let found = health(&[&well, &ill]);
+        assert_eq!(found.state, State::Failing);
+        assert!(
+            found.what.starts_with("node 2: no room for the log: "),
+            "{}",
+            found.what
+        );
+        assert_eq!(health(&[]).state, State::Unknown);
     }
 
     #[test]

@@ -6,8 +6,6 @@ use crate::{observing::events::Event, service::Health};
 
 /// A service that takes no commands is asked again after this.
 const TEND_MS: u64 = 5;
-/// A leader whose service is down hands over; if that failed, or nobody better leads, not at once again.
-const HAND_OVER_MS: u64 = 10_000;
 /// What is known of a service that has just failed.
 const FAILED: &str = "the service failed";
 
@@ -26,7 +24,6 @@ pub(crate) struct Condition {
     heard_to: Slot,
     /// Which kind of trouble was told: none, strained, stuck, down.
     told: u8,
-    hand_over_at: Time,
 }
 
 impl Condition {
@@ -38,7 +35,6 @@ impl Condition {
             loading: None,
             heard_to: Slot::FIRST,
             told: 0,
-            hand_over_at: Time(0),
         }
     }
 
@@ -143,16 +139,6 @@ impl Condition {
             Some(why) => Event::ServiceTrouble { why },
             None => Event::ServiceWell,
         })
-    }
-
-    /// Whether a leader should hand over now, because its service is down: a leader makes time pass for
-    /// the service, which this one cannot. Not again at once.
-    pub(crate) fn take_hand_over(&mut self, now: Time) -> bool {
-        let due = self.is_down() && now >= self.hand_over_at;
-        if due {
-            self.hand_over_at = now.plus_ms(HAND_OVER_MS);
-        }
-        due
     }
 
     /// When the service is to be asked again.

@@ -84,6 +84,13 @@ pub enum Event {
         /// How long, in milliseconds.
         ms: u64,
     },
+    /// This node led, and handed over, because it should not lead ([live-3]).
+    HandedOver {
+        /// Who leads now.
+        to: NodeId,
+        /// What this node cannot do.
+        why: String,
+    },
     /// [disk-9] The log failed for good.
     LogFailed {
         /// What the disk said.

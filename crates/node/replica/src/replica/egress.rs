@@ -81,7 +81,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 Effect::Device(order) => self.devices.order(&order),
                 Effect::Refused { value, why } => self.on_refused(now, value, why, plane),
-                Effect::TransferEnded(result) => self.ending.on_transfer_ended(result),
+                Effect::TransferEnded(result) => self.on_transfer_ended(result),
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
                 Effect::Explain(explanation) => {
                     self.rings.note(&explanation, &mut self.counters);
@@ -320,6 +320,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let leader = self.protocol.node().leader();
         let frame = Frame::NotTaken { value, why, leader };
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
+    }
+
+    fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
+        if let (Ok(to), Some(why)) = (result, self.fit.gives_way())
+            && to != self.member.node
+        {
+            let why = why.to_owned();
+            self.observing.tell(Event::HandedOver { to, why });
+        }
+        self.ending.on_transfer_ended(result);
     }
 
     fn on_role(&mut self, now: Time, role: Role, leader: Option<Ballot>) {

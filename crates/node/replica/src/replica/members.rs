@@ -642,7 +642,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let others = current.members().iter().filter(|voter| {
             let stays = goal.get(&voter.member).is_some_and(|weight| *weight > 0);
-            stays && voter.member != self.member && !voter.auxiliary
+            let fit = !self.protocol.node().is_unfit(voter.member.node);
+            stays && fit && voter.member != self.member && !voter.auxiliary
         });
         let level = others.filter_map(|voter| {
             let lag = self.lag(now, voter.member)?;
@@ -716,7 +717,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let priority = |node| table.known(node).map_or(0, |known| known.priority);
         let own = priority(self.member.node);
         let members = self.protocol.node().configuration().members().iter();
-        let better = members.filter(|voter| !voter.auxiliary && priority(voter.member.node) > own);
+        let fit = |node| !self.protocol.node().is_unfit(node);
+        let better = members.filter(|voter| {
+            let node = voter.member.node;
+            !voter.auxiliary && priority(node) > own && fit(node)
+        });
         let level = better.filter(|voter| {
             let lag = self.lag(now, voter.member);
             lag.is_some_and(|lag| lag <= self.window_slots)

@@ -161,6 +161,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.is_removed() {
             return Some("this node was removed from the cluster".to_owned());
         }
+        if let Some(why) = self.fit.log_trouble() {
+            let cause = self.storing.log().obstacle();
+            let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+            return Some(format!(
+                "{why}{cause}; this node cannot vote or lead until the log is written again"
+            ));
+        }
         let trouble = self.applying.trouble();
         if self.applying.condition().is_stuck() {
             return trouble;

@@ -154,6 +154,7 @@ impl Stage {
             sent_to: Slot(0),
             read_round: 0,
             lease: Lease::default(),
+            unfit: false,
         };
         self.tell(from, Message::HeartbeatReply(reply));
     }

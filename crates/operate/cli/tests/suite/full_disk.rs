@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::common::{
@@ -357,6 +357,98 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     nodes.wait_until_equal().unwrap();
     written.compare(&nodes.client_addresses()[2]).unwrap();
     assert!(!disk.log().contains("panicked"));
+}
+
+/// The leader of three: the others have room and are a quorum, so writes go on, and another node leads. The store
+/// shares the disk, as it does with users.
+#[test]
+fn a_leader_on_a_full_disk_hands_over() {
+    for (store, durability) in [
+        ("lsm", "durable"),
+        ("memory", "durable"),
+        ("memory", "volatile"),
+    ] {
+        let Some(disk) = Disk::make(420) else { return };
+        let flags = format!(
+            "--store {store} --durability {durability} --log-ready 0 --log-segment 8388608"
+        );
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let mut nodes = Nodes::none("quorate-test-").unwrap();
+        let mut specs = process::cluster(&program(), nodes.folder(), 3, &flags).unwrap();
+        specs[0].program = disk.program();
+        specs[0].data = disk.folder.path().join("disk").join("node");
+        specs[0].stderr = disk.folder.path().join("node.log");
+        nodes.start(specs).unwrap();
+        nodes.wait_until_all_ready().unwrap();
+        let admin = nodes.admin_addresses().swap_remove(0);
+        wait_for("node 1 as leader", || {
+            quorate(&["transfer", "--to", "1", "--admin", &admin]);
+            (nodes.agreed_leader().ok()? == 1).then_some(())
+        });
+
+        let writers = Writers::start(&nodes.client_addresses()[1..]);
+        let elsewhere = nodes.client_addresses().swap_remove(1);
+        let enough = Arc::new(AtomicBool::new(false));
+        let is_enough = Arc::clone(&enough);
+        let writing = thread::spawn(move || longest_gap(&elsewhere, &is_enough));
+        wait_for("another leader", || {
+            disk.fill();
+            disk.log()
+                .contains("handed leadership to node")
+                .then_some(())
+        });
+        // Longer than any election, and than a client waits.
+        thread::sleep(Duration::from_secs(5));
+        assert_ne!(nodes.agreed_leader().unwrap(), 1);
+        let (code, body) = http(&admin, "/ready").unwrap();
+        assert!(code != 200 && body.contains("room"), "{body}");
+        let status = quorate(&["status", "--admin", &admin]);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned();
+        assert!(
+            status.contains("node 1: ") && status.contains("room"),
+            "{status}"
+        );
+        enough.store(true, Ordering::Relaxed);
+        let (longest, written) = writing.join().unwrap();
+        eprintln!("{store}, {durability}: {longest:?} at most without a write, {written} written");
+        // Alone on a machine it is a tenth of that.
+        assert!(
+            longest < Duration::from_secs(3),
+            "{longest:?} without a write"
+        );
+
+        disk.empty();
+        nodes.wait_until_all_ready().unwrap();
+        let written = writers.end().unwrap();
+        nodes.wait_until_equal().unwrap();
+        for address in nodes.client_addresses() {
+            assert!(written.compare(&address).unwrap() > 50);
+        }
+        assert!(!disk.log().contains("panicked"));
+    }
+}
+
+/// Writes large values through a node until it is told to stop: the longest time between two that were taken, and how
+/// many were.
+fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
+    let (mut last, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
+    let options = Options {
+        deadline: Duration::from_secs(1),
+        attempt: Duration::from_secs(1),
+        ..Options::default()
+    };
+    let mut client = Client::new(&[address.to_owned()], options);
+    while !enough.load(Ordering::Relaxed) {
+        let key = format!("large:{}", number % 20);
+        let reply = client.ask(&[b"SET", key.as_bytes(), &value(u64::from(number))]);
+        if reply == Ok(Reply::Simple("OK".into())) {
+            longest = longest.max(last.elapsed());
+            (last, number) = (Instant::now(), number + 1);
+        }
+        // Ten megabytes a second.
+        thread::sleep(Duration::from_millis(20));
+    }
+    (longest.max(last.elapsed()), number)
 }
 
 /// Nobody who writes a stream sees more than that it takes longer, also if the node is killed meanwhile.

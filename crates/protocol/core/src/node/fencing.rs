@@ -336,7 +336,7 @@ impl Node {
 
     /// [offload-12] This node led in this ballot until now. The others heard it a moment ago and would wait out a time-out:
     /// it leads on in another ballot, or hands over to the one that has most, if it may not.
-    fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
+    pub(super) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(Asked::Everybody, Campaign::DeviceLost, effects);
         }

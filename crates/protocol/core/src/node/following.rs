@@ -7,6 +7,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
     explanation::End,
+    fitness::Fitness,
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::NodeId,
@@ -131,6 +132,7 @@ impl Node {
             sent_to: beat.sent_to,
             read_round: beat.read_round,
             lease,
+            unfit: self.fitness != Fitness::Fit,
         };
         effects.send(from, Message::HeartbeatReply(reply));
     }

@@ -5,6 +5,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::Campaign,
+    fitness::Fitness,
     flow::Peer,
     leader::{Asked, Stage},
     message::Message,
@@ -41,11 +42,43 @@ impl Node {
         let Some(target) = target.map(|peer| peer.member.node) else {
             return effects.push(end(Err(Refusal::NoTarget)));
         };
+        self.begin_transfer(now, target, effects);
+    }
+
+    fn begin_transfer(&mut self, now: Time, target: NodeId, effects: &mut Effects) {
         let deadline = now.plus_us(self.transfer_patience_us());
         self.transfer = Some(Transfer::new(target, now, deadline));
         if self.holder.is_on() {
             // [read-4] The lease ends first, and those who granted it may promise the target.
             self.heartbeat(now, effects);
+        }
+    }
+
+    /// [live-3] Whether this node should lead is another thing than a moment ago.
+    pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
+        self.fitness = fitness;
+        self.give_way(now, effects);
+    }
+
+    /// A leader that cannot write or apply hands over to a member that can, as soon as there is one. Until then it
+    /// goes on by the votes of the others, as long as it can ([p2-5]).
+    pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
+        if !self.fitness.gives_way() || self.transfer.is_some() {
+            return;
+        }
+        let Some(leading) = &self.leading else { return };
+        let (ballot, patience) = (leading.ballot(), self.election.patience_us());
+        // It has answered in this ballot, and so has said whether it is fit.
+        let lives = |peer: &&Peer| {
+            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            lately && peer.promised == ballot && !peer.unfit
+        };
+        let target = self
+            .successors()
+            .filter(lives)
+            .max_by_key(|peer| (peer.voted_to, peer.decided_to));
+        if let Some(target) = target.map(|peer| peer.member.node) {
+            self.begin_transfer(now, target, effects);
         }
     }
 
@@ -61,10 +94,10 @@ impl Node {
         peers.filter(move |peer| peer.connected && able(peer.member))
     }
 
-    /// The one of them that has most.
+    /// The one of them that has most; rather one that is fit.
     pub(super) fn best_successor(&self) -> Option<&Peer> {
         self.successors()
-            .max_by_key(|peer| (peer.voted_to, peer.decided_to))
+            .max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
     fn transfer_patience_us(&self) -> u64 {
@@ -87,6 +120,11 @@ impl Node {
         };
         let next = leading.tally.next();
         let peer = self.peers.peer(transfer.target);
+        if self.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
+            // Somebody else may do.
+            self.transfer = None;
+            return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
+        }
         let peer = peer.filter(|peer| peer.connected);
         let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
         let near = reach.is_some_and(|to| to.plus(self.options.inflight_max as u64) >= next);
@@ -145,7 +183,8 @@ impl Node {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
         let free = self.leading.is_none() && self.phase1.is_none();
         let free = free && self.granter.bound_until(now).is_none();
-        if stands && free && self.may_lead() && self.learner.is_whole() {
+        let fit = !self.fitness.gives_way();
+        if stands && free && fit && self.may_lead() && self.learner.is_whole() {
             self.election.rearm(now);
             let why = Campaign::HandedOver { by: from };
             self.campaign(Asked::Everybody, why, effects);

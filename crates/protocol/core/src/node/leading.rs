@@ -91,6 +91,7 @@ impl Node {
         peer.held_to = peer.held_to.max(reply.held_to);
         peer.kept_to = peer.kept_to.max(reply.kept_to);
         peer.level = reply.held_to >= self.laying.level_at();
+        peer.unfit = reply.unfit;
         // A follower that learned of a decision from the leader before this one does not vote for
         // it again: this leader learns it too.
         self.catchup.note(reply.decided_to, from.node);

@@ -215,6 +215,11 @@ impl Node {
         }
     }
 
+    /// Whether this peer should not lead, as it said last to this node as its leader.
+    pub fn is_unfit(&self, peer: NodeId) -> bool {
+        self.peers.peer(peer).is_some_and(|peer| peer.unfit)
+    }
+
     /// Slots below are decided, and this peer holds them at the class of the group, as it said last to this node as
     /// its leader.
     pub fn peer_holds_to(&self, peer: NodeId) -> Slot {

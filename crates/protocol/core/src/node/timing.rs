@@ -5,6 +5,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::{Campaign, End, Explanation},
+    fitness::Fitness,
     leader::{Asked, Stage, set_of},
     message::Message,
     node_id::{Member, NodeId},
@@ -96,6 +97,7 @@ impl Node {
         if now >= self.timers.heartbeat() {
             self.reabsorb(now, effects);
             self.heartbeat(now, effects);
+            self.give_way(now, effects);
             self.repeat_token(effects);
         }
     }
@@ -131,6 +133,9 @@ impl Node {
         }
         if self.leads_alone() {
             return self.campaign(Asked::Everybody, Campaign::Alone, effects);
+        }
+        if self.fitness == Fitness::CannotWrite {
+            return;
         }
         let Some(ballot) = self.next_ballot() else {
             return;
@@ -177,6 +182,9 @@ impl Node {
         let bound = self.granter.bound_until(now).is_some();
         if !granted || bound || self.leading.is_some() || self.phase1.is_some() {
             return;
+        }
+        if self.fitness == Fitness::CannotWrite {
+            return self.election.end_pre_vote();
         }
         let configuration = self.learner.eras().current();
         let Some(by) = self.election.granted(ballot, from) else {

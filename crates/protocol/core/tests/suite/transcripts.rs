@@ -106,6 +106,9 @@ stories! {
     decided_anew_without_the_leader
     leader_of_an_era_unknown_to_others_stays
     transfer
+    leader_cannot_write
+    unfit_node_does_not_campaign
+    transfer_to_an_unfit_node_ends
     reads
     pre_vote_protects_leader
     volatile_group

@@ -4,6 +4,7 @@
 
 mod auxiliaries;
 mod devices;
+mod disks;
 mod packets;
 mod rings;
 mod scenarios;

@@ -10,6 +10,7 @@ use quorate_core::{
     configuration::{Change, Configuration, Voter},
     effect::{Alarm, Effect, Effects},
     explanation::Explanation,
+    fitness::Fitness,
     input::{Input, ReadToken},
     laying::Route,
     message::{Extent, Message, RingEntry},
@@ -253,6 +254,17 @@ impl Stage {
             ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
             // disk-fails 1
             ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
+            // fitness 1 fit|settling|cannot-apply|cannot-write
+            ["fitness", node, how] => {
+                let fitness = match *how {
+                    "fit" => Fitness::Fit,
+                    "settling" => Fitness::Settling,
+                    "cannot-apply" => Fitness::CannotApply,
+                    "cannot-write" => Fitness::CannotWrite,
+                    other => panic!("unknown fitness: {other}"),
+                };
+                self.step(node_id(node), Input::Fitness(fitness), &mut out);
+            }
             // read 1 7 — a read by any number
             ["read", node, token] => {
                 let token = ReadToken(token.parse().expect("a number"));
@@ -871,8 +883,11 @@ impl Stage {
             }
             Message::HeartbeatReply(m) => {
                 format!(
-                    "{kind} {}, promised {}, voted to {}",
-                    m.ballot, m.promised, m.voted_to
+                    "{kind} {}, promised {}, voted to {}{}",
+                    m.ballot,
+                    m.promised,
+                    m.voted_to,
+                    if m.unfit { ", unfit" } else { "" }
                 )
             }
             Message::PreVote { ballot } => format!("{kind} {ballot}"),

@@ -387,6 +387,7 @@ impl Random {
                 sent_to: self.slot(),
                 read_round: self.wide(),
                 lease: self.lease(),
+                unfit: self.below(2) == 0,
             }),
             17 => Message::PreVote { ballot },
             18 => Message::PreVoteReply {

@@ -1,0 +1,339 @@
+//! One node's disk takes nothing more, and the others' disks do: the group goes on without it. A leader hands over; a
+//! follower holds nobody up; nobody is elected who could not write.
+
+use quorate_core::{effect::Role, laying::Route, record::Class};
+use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
+use quorate_sim::{
+    check::Violation,
+    faults::Settings,
+    front::Ask,
+    node::{StoreDisk, id},
+    resp::Reply,
+    workload::streams::Load,
+    world::World,
+};
+use quorate_stream::{Done, How, Name};
+
+type Outcome = Result<(), Violation>;
+
+/// Longest time without a write that succeeds: to notice takes a while, and so does the hand-over, or an election.
+const LONGEST_US: u64 = 1_000_000;
+
+/// What happens to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Full,
+    NoDescriptors,
+    ReadOnly,
+    WriteFails,
+    WriteHangs,
+    StoreFull,
+    StoreGone,
+}
+
+impl Trouble {
+    const ALL: [Self; 7] = [
+        Self::Full,
+        Self::NoDescriptors,
+        Self::ReadOnly,
+        Self::WriteFails,
+        Self::WriteHangs,
+        Self::StoreFull,
+        Self::StoreGone,
+    ];
+
+    fn begin(self, world: &mut World, node: usize) {
+        let process = &mut world.nodes[node];
+        match self {
+            Self::Full => process.disk.set_capacity(Some(0)),
+            Self::NoDescriptors => process.disk.set_out_of_descriptors(true),
+            Self::ReadOnly => process.disk.set_read_only(true),
+            Self::WriteFails => process.disk_error = true,
+            // Five seconds a write.
+            Self::WriteHangs => process.disk_factor = 100_000,
+            Self::StoreFull => process.store.set(StoreDisk {
+                full: true,
+                ..StoreDisk::default()
+            }),
+            Self::StoreGone => process.store.set(StoreDisk {
+                gone: true,
+                ..StoreDisk::default()
+            }),
+        }
+    }
+
+    /// What the node says of it.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Full => "no room for the log: ",
+            Self::NoDescriptors => "no descriptor for the log: ",
+            Self::ReadOnly | Self::WriteFails => "the log failed: ",
+            Self::WriteHangs => "a write to the log does not end",
+            Self::StoreFull => "its disk is full",
+            Self::StoreGone => "its disk is gone",
+        }
+    }
+
+    /// Whether it can end; what failed for good wants a restart.
+    const fn ends(self) -> bool {
+        !matches!(self, Self::ReadOnly | Self::WriteFails)
+    }
+
+    fn end(self, world: &mut World, node: usize) {
+        let process = &mut world.nodes[node];
+        process.disk.set_capacity(None);
+        process.disk.set_out_of_descriptors(false);
+        process.disk.set_read_only(false);
+        process.disk_factor = 1;
+        process.store.set(StoreDisk::default());
+        if !self.ends() {
+            world.kill_now(node);
+            world.start_now(node);
+        }
+    }
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+fn role(world: &World, node: usize) -> Option<Role> {
+    let running = world.nodes[node].running.as_ref()?;
+    Some(running.replica().node().role())
+}
+
+fn error(world: &World, node: usize) -> String {
+    let running = world.nodes[node].running.as_ref();
+    running
+        .and_then(|running| running.replica().error())
+        .unwrap_or_default()
+}
+
+fn settings(seed: u64, class: Class) -> Settings {
+    let mut settings = Settings::calm(seed, 3, class);
+    settings.segment_bytes = 32 << 10;
+    // What waits for the disk is soon too much.
+    settings.tiny_queues = true;
+    settings.client_timeout_ms = 300;
+    settings
+}
+
+/// Writes through a node for so long; returns the longest time without a write that succeeded, and how many did.
+fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Violation> {
+    let (begun, mut last, mut longest, mut done) = (world.now, world.now, 0, 0);
+    let words = format!("SET key {}", "x".repeat(150));
+    while world.now.since_us(begun) < us {
+        if world.ask(node, &words)? == ok() {
+            longest = longest.max(world.now.since_us(last));
+            (last, done) = (world.now, done + 1);
+        }
+        world.run_for(2_000)?;
+    }
+    Ok((longest.max(world.now.since_us(last)), done))
+}
+
+/// The issue itself: the leader's disk takes nothing more, for much longer than an election, and the others are a
+/// quorum.
+#[test]
+fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        for (seed, trouble) in (0..).zip(Trouble::ALL) {
+            let mut world = World::elected(settings(seed, class))?;
+            let leader = world.wait_for_leader()?;
+            let writer = (leader + 1) % 3;
+            let what = format!("{trouble:?}, {class:?}");
+            write_for(&mut world, writer, 50_000)?;
+            trouble.begin(&mut world, leader);
+            let (longest, _) = write_for(&mut world, writer, 3_000_000)?;
+            assert!(
+                longest <= LONGEST_US,
+                "{what}: {longest} us without a write"
+            );
+            assert_ne!(role(&world, leader), Some(Role::Leader), "{what}");
+            let why = error(&world, leader);
+            assert!(why.contains(trouble.word()), "{what}: it says why: {why}");
+            if class == Class::Volatile && !trouble.ends() {
+                // It has forgotten its votes, and comes back as another member.
+                continue;
+            }
+            trouble.end(&mut world, leader);
+            world.run_for(2_000_000)?;
+            world.settle()?;
+            assert_eq!(error(&world, leader), "", "{what}");
+            assert_eq!(world.ask(leader, "SET after 1")?, ok(), "{what}");
+        }
+    }
+    Ok(())
+}
+
+/// A follower that takes nothing more holds nobody up, also where votes go through it.
+#[test]
+fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
+    for votes in [Route::Star, Route::Ring] {
+        for (seed, trouble) in (100..).zip(Trouble::ALL) {
+            let mut settings = settings(seed, Class::Durable);
+            settings.votes = votes.clone();
+            let mut world = World::elected(settings)?;
+            let leader = world.wait_for_leader()?;
+            for follower in [(leader + 1) % 3, (leader + 2) % 3] {
+                let what = format!("{trouble:?} at {follower} of {leader}, {votes:?}");
+                write_for(&mut world, leader, 50_000)?;
+                trouble.begin(&mut world, follower);
+                let (longest, _) = write_for(&mut world, leader, 1_500_000)?;
+                assert!(
+                    longest <= LONGEST_US,
+                    "{what}: {longest} us without a write"
+                );
+                assert_eq!(role(&world, leader), Some(Role::Leader), "{what}: it stays");
+                trouble.end(&mut world, follower);
+                world.run_for(2_000_000)?;
+                world.settle()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two disks take nothing more, the leader's among them: who takes over can write. When the leader then dies, it is
+/// again one of those that can.
+#[test]
+fn leadership_goes_to_who_can_write() -> Outcome {
+    for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
+    {
+        let mut settings = settings(seed, Class::Durable);
+        settings.nodes = 7;
+        let mut world = World::elected(settings)?;
+        let first = world.wait_for_leader()?;
+        let broken = [first, (first + 1) % 7];
+        let writer = (first + 2) % 7;
+        for node in broken {
+            trouble.begin(&mut world, node);
+        }
+        let (longest, _) = write_for(&mut world, writer, 4_000_000)?;
+        assert!(
+            longest <= LONGEST_US,
+            "{trouble:?}: {longest} us without a write"
+        );
+        let second = world.wait_for_leader()?;
+        assert!(
+            !broken.contains(&second),
+            "{trouble:?}: node {second} leads"
+        );
+        world.kill_now(second);
+        let writer = if writer == second {
+            (first + 3) % 7
+        } else {
+            writer
+        };
+        let (longest, _) = write_for(&mut world, writer, 4_000_000)?;
+        assert!(
+            longest <= LONGEST_US,
+            "{trouble:?}: {longest} us without a write"
+        );
+        let third = world.wait_for_leader()?;
+        assert!(!broken.contains(&third), "{trouble:?}: node {third} leads");
+    }
+    Ok(())
+}
+
+/// All disks stand still at once, for longer than a write may take, as those of one machine do: nobody else would be
+/// better.
+#[test]
+fn disks_that_all_stand_still_cause_no_election() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = World::elected(settings(300, class))?;
+        let leader = world.wait_for_leader()?;
+        write_for(&mut world, leader, 50_000)?;
+        let before = world.counts.elections;
+        for _ in 0..3 {
+            for node in &mut world.nodes {
+                // Eight tenths of a second a write.
+                node.disk_factor = 16_000;
+            }
+            write_for(&mut world, leader, 1_000_000)?;
+            for node in &mut world.nodes {
+                node.disk_factor = 1;
+            }
+            write_for(&mut world, leader, 1_500_000)?;
+        }
+        assert_eq!(world.counts.elections, before, "{class:?}");
+        assert_eq!(world.wait_for_leader()?, leader, "{class:?}");
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// A writer of a byte stream goes on, too.
+#[test]
+fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
+    for (seed, trouble) in (400..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
+    {
+        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        settings.streams = Some(Load::scripted());
+        settings.window_slots = 32 << 20;
+        settings.segment_bytes = 128 << 10;
+        let mut world = World::elected(settings)?;
+        let leader = world.wait_for_leader()?;
+        let owner = (leader + 1) % 3;
+        let client = world.streamer(owner);
+        world.connect_streamer(client, owner);
+        let name: Name = "s".parse().expect("a name");
+        let writer = world.streamers[client].writer();
+        let opened = world.ask_streams(client, Ask::Open(name, How::Create, writer))?;
+        assert!(
+            matches!(opened, Some(Heard::Done(_, Done::Opened { .. }))),
+            "{opened:?}"
+        );
+        trouble.begin(&mut world, leader);
+        let (begun, mut last, mut longest) = (world.now, world.now, 0);
+        while world.now.since_us(begun) < 4_000_000 {
+            world.give_streams(client, 20_000);
+            let given = world.streamers[client].piece.expect("open").given;
+            world.run_until("what was given is durable", |world| {
+                let piece = world.streamers[client].piece;
+                piece.is_some_and(|piece| piece.durable == given)
+            })?;
+            longest = longest.max(world.now.since_us(last));
+            last = world.now;
+            world.run_for(20_000)?;
+        }
+        assert!(
+            longest <= LONGEST_US,
+            "{trouble:?}: {longest} us without a byte"
+        );
+        assert_ne!(role(&world, leader), Some(Role::Leader), "{trouble:?}");
+        trouble.end(&mut world, leader);
+        world.run_for(2_000_000)?;
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is level: it is not handed
+/// the leadership again and again.
+#[test]
+fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
+    let mut world = World::elected(settings(500, Class::Volatile))?;
+    let leader = world.wait_for_leader()?;
+    let asked = world.ask_group(leader, GroupAsk::Priority(id(0), 1))?;
+    assert!(asked.is_ok());
+    world.run_until("it leads", |world| world.leader() == Some(0))?;
+    Trouble::WriteHangs.begin(&mut world, 0);
+    // So little that what waits for its disk is never too much.
+    for _ in 0..4 {
+        write_for(&mut world, 1, 1)?;
+        world.run_for(500_000)?;
+    }
+    let next = world.wait_for_leader()?;
+    assert_ne!(next, 0);
+    let before = world.counts.elections;
+    for _ in 0..60 {
+        write_for(&mut world, 1, 1)?;
+        world.run_for(500_000)?;
+    }
+    assert_eq!(world.counts.elections, before);
+    assert_eq!(world.wait_for_leader()?, next);
+    Trouble::WriteHangs.end(&mut world, 0);
+    world.run_until("it leads again", |world| world.leader() == Some(0))?;
+    world.settle()
+}
