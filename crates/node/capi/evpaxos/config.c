@@ -194,14 +194,8 @@ static const char *set_option(struct evpaxos_config *config, const char *name, c
             return "memory or lmdb is wanted";
         return NULL;
     }
-    if (strcasecmp(name, "acceptor-trash-files") == 0) {
-        if (parse_boolean(value, &flag) != 0)
-            return yes_or_no;
-        if (flag)
-            return "refused: an acceptor that forgets its votes can make two values decided in one instance; "
-                   "to begin anew, remove the folders of all acceptors while none runs";
-        return NULL;
-    }
+    if (strcasecmp(name, "acceptor-trash-files") == 0 || strcasecmp(name, "trash-files") == 0)
+        return parse_boolean(value, &paxos_config.trash_files) == 0 ? NULL : yes_or_no;
     if (strcasecmp(name, "lmdb-sync") == 0)
         return parse_boolean(value, &paxos_config.lmdb_sync) == 0 ? NULL : yes_or_no;
     if (strcasecmp(name, "lmdb-env-path") == 0) {
@@ -446,6 +440,7 @@ quorate_options *evpaxos_node_options(const struct evpaxos_config *config, int i
               quorate_options_set(options, "node", node) != QUORATE_OK ||
               quorate_options_set(options, "cluster", cluster) != QUORATE_OK ||
               quorate_options_set(options, "listen", listen) != QUORATE_OK ||
+              quorate_options_set(options, "start-empty", paxos_config.trash_files ? "yes" : "no") != QUORATE_OK ||
               quorate_options_set(options, "durability", durable ? "durable" : "volatile") != QUORATE_OK;
     return finish(options, config, bad);
 }

@@ -12,6 +12,11 @@
 #define EVENTS_MAX 256
 /* How long a start waits for its failure, in milliseconds. */
 #define START_MS 250
+/* How long a learner that does not catch up waits to be told where the end is, in milliseconds. */
+#define END_MS 2000
+
+/* Where delivery begins, for quorate_deliver_from. */
+#define FIRST_HELD 0
 
 /* What all roles are made of. */
 struct role {
@@ -21,8 +26,8 @@ struct role {
     struct event *again;
     deliver_function deliver;
     void *argument;
-    /* Delivery begins behind this instance; -1: with what comes from now on. */
-    int64_t after;
+    /* Where delivery begins: an instance, FIRST_HELD, or QUORATE_END. */
+    uint64_t from;
     int count;
     /* It is within its own callbacks; freed there, it goes when they return. */
     int busy;
@@ -80,6 +85,10 @@ static int on_value(void *argument, uint64_t slot, const void *value, size_t siz
         quorate_deliver_nothing(role->handle);
         return 1;
     }
+    if (role->from == FIRST_HELD && slot > 1)
+        paxos_log_error("instances 1 to %u were trimmed before delivery began: the first one delivered is %u",
+                        (unsigned)slot - 1, (unsigned)slot);
+    role->from = slot;
     if (role->wire != NULL)
         wire_decided(role->wire, (unsigned)slot, value, size);
     if (role->deliver == NULL)
@@ -102,8 +111,7 @@ static int on_value(void *argument, uint64_t slot, const void *value, size_t siz
 
 static int begin_delivery(struct role *role)
 {
-    uint64_t from = role->after < 0 ? QUORATE_END : (uint64_t)role->after + 1;
-    if (quorate_deliver_from(role->handle, from, on_value, role) == QUORATE_OK)
+    if (quorate_deliver_from(role->handle, role->from, on_value, role) == QUORATE_OK)
         return 0;
     evpaxos_tell("delivery");
     return -1;
@@ -130,7 +138,7 @@ static void on_events(evutil_socket_t fd, short events, void *argument)
         break;
     case QUORATE_STOPPED:
     case QUORATE_REFUSED:
-        evpaxos_tell("it is over");
+        evpaxos_tell("the start");
         event_del(role->event);
         break;
     default:
@@ -161,7 +169,7 @@ static struct role *role_new(struct evpaxos_config *config, quorate_options *opt
         return NULL;
     }
     role->count = config->acceptors_count;
-    role->after = -1;
+    role->from = QUORATE_END;
     int code = begin(options, &role->handle);
     quorate_options_free(options);
     if (code != QUORATE_OK || quorate_fd(role->handle, &fd) != QUORATE_OK) {
@@ -194,12 +202,12 @@ static struct role *node_new(int id, const char *path, deliver_function deliver,
     role->deliver = deliver;
     role->argument = argument;
     /* Without a program, learners are sent what is new, and ask for the rest. */
-    role->after = deliver != NULL && paxos_config.learner_catch_up ? 0 : -1;
+    role->from = deliver != NULL && paxos_config.learner_catch_up ? FIRST_HELD : QUORATE_END;
     /* A folder in use, a port that is taken: told at once, as far as a moment tells. A node that waits for others
      * starts later. */
     int code = quorate_ready(role->handle, START_MS);
     if (code != QUORATE_OK && code != QUORATE_TIMEOUT) {
-        evpaxos_tell("the start");
+        evpaxos_tell("it is over");
         role_end(role);
         return NULL;
     }
@@ -215,7 +223,7 @@ static struct role *node_new(int id, const char *path, deliver_function deliver,
 /* An id, as instances of LibPaxos3 are counted: delivery goes on behind it. */
 static void set_instance_id(struct role *role, unsigned iid)
 {
-    role->after = iid;
+    role->from = (uint64_t)iid + 1;
     begin_delivery(role);
 }
 
@@ -312,7 +320,14 @@ struct evlearner *evlearner_init(const char *path, deliver_function f, void *arg
         return NULL;
     role->deliver = f;
     role->argument = arg;
-    role->after = paxos_config.learner_catch_up ? 0 : -1;
+    role->from = FIRST_HELD;
+    /* The program may submit as soon as this returns, by a connection of its own: the end is that of now. Who cannot
+     * be told rather gets values of before than none of its own. */
+    if (!paxos_config.learner_catch_up && quorate_sync(role->handle, END_MS, &role->from) != QUORATE_OK) {
+        role->from = FIRST_HELD;
+        paxos_log_info("no acceptor said within %d ms what is decided: delivery begins with the first instance held",
+                       END_MS);
+    }
     if (begin_delivery(role) != 0) {
         role_end(role);
         return NULL;

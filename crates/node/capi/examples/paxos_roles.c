@@ -5,9 +5,10 @@
  *   paxos_roles acceptor ID CONF
  *   paxos_roles proposer ID CONF
  *   paxos_roles learner CONF [IID]       prints what it learns, from the beginning or behind an instance
- *   paxos_roles client CONF ID COUNT NAME
- *       submits values "NAME 0" ... to a proposer, 16 at a time, one more for each that it learns; ends with
- *       "learned COUNT" when it has learned all of its own
+ *   paxos_roles client CONF ID COUNT NAME [OUTSTANDING]
+ *       submits values "NAME 0" ... to a proposer, 16 (or OUTSTANDING) at a time, one more for each that it learns; ends
+ *       with "learned COUNT" when it has learned all of its own. As LibPaxos3's sample client, it connects to the
+ *       proposer first, and then makes a learner that does not catch up.
  *
  * A replica or learner that reads a line "trim IID" on standard input sends a trim; a replica, "submit VALUE" submits.
  */
@@ -20,15 +21,13 @@
 #include <evpaxos.h>
 #include <paxos.h>
 
-#define AT_A_TIME 16
-
 static struct event_base *base;
 static struct evpaxos_replica *replica;
 static struct evlearner *learner;
 
 static struct bufferevent *to_proposer, *lines;
 static const char *name;
-static int submitted, learned, wanted;
+static int submitted, learned, wanted, outstanding = 16;
 
 static void stop(evutil_socket_t signal_number, short events, void *argument)
 {
@@ -67,7 +66,7 @@ static void on_proposer(struct bufferevent *bev, short events, void *argument)
 {
     (void)bev, (void)argument;
     if (events & BEV_EVENT_CONNECTED) {
-        for (int i = 0; i < AT_A_TIME; i++)
+        for (int i = 0; i < outstanding; i++)
             submit_next();
         return;
     }
@@ -124,7 +123,7 @@ int main(int count, char **arguments)
         if (started && count > 3)
             evlearner_set_instance_id(learner, (unsigned)strtoul(arguments[3], NULL, 10));
         read_lines();
-    } else if (strcmp(role, "client") == 0 && count == 6) {
+    } else if (strcmp(role, "client") == 0 && (count == 6 || count == 7)) {
         struct evpaxos_config *config = evpaxos_config_read(arguments[2]);
         if (config == NULL)
             return 1;
@@ -132,11 +131,14 @@ int main(int count, char **arguments)
         evpaxos_config_free(config);
         wanted = atoi(arguments[4]);
         name = arguments[5];
-        started = (learner = evlearner_init(arguments[2], learn_own, NULL, base)) != NULL;
+        if (count == 7)
+            outstanding = atoi(arguments[6]);
         to_proposer = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
         bufferevent_setcb(to_proposer, NULL, NULL, on_proposer, NULL);
         bufferevent_enable(to_proposer, EV_READ | EV_WRITE);
         bufferevent_socket_connect(to_proposer, (struct sockaddr *)&address, sizeof address);
+        paxos_config.learner_catch_up = 0;
+        started = (learner = evlearner_init(arguments[2], learn_own, NULL, base)) != NULL;
     }
     if (!started) {
         printf("not started\n");

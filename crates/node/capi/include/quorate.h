@@ -68,7 +68,8 @@ typedef struct quorate_error {
     const char *hint;
 } quorate_error;
 
-/* For quorate_deliver_from: not what is held, but what comes from now on. */
+/* For quorate_deliver_from: not what is held, but what comes from now on. That includes every value that is submitted
+ * by this handle after quorate_deliver_from returned. */
 #define QUORATE_END UINT64_MAX
 
 /* Hears how a submit or a trim ended: once. `slot` is the value's slot, or the first slot that is held after the
@@ -101,6 +102,8 @@ int quorate_log_to_stderr(const char *filter);
  *   node               which of the cluster it is, from 1. Found in the folder after the first start.
  *   cluster            1=HOST:PORT,2=HOST:PORT,... the same on all nodes; where each listens for its peers. Without
  *                      it the node is alone. The membership that was stored at the first start wins.
+ *   start-empty        yes: the node forgets what its folder holds, and all nodes, started so together, are a new
+ *                      cluster. While nodes of the old one run, the start fails, and the folder stays what it was.
  *   peer               HOST:PORT to listen at for peers, if not as the cluster says
  *   listen             HOST:PORT where programs attach; port 0 takes a free one, which the status tells. Without it
  *                      none can. Whoever reaches it can submit, read and trim: it asks for no password.
@@ -170,8 +173,8 @@ int quorate_submit_wait(quorate *handle, const void *value, size_t length, int t
 int quorate_sync(quorate *handle, int timeout_ms, uint64_t *next);
 
 /* Values are delivered from `slot` on: to `deliver` within quorate_dispatch, or, if that is null, by quorate_next.
- * Slot 0 stands for the oldest value that is held, QUORATE_END for the next one that is given a slot. A slot that is not given out yet is waited for. QUORATE_TRIMMED:
- * `slot` is known to be forgotten. That is also told later, by quorate_dispatch or quorate_next, when a slot is
+ * Slot 0 stands for the oldest value that is held, QUORATE_END for the next one that is given a slot. A slot that is
+ * not given out yet is waited for. QUORATE_TRIMMED: `slot` is known to be forgotten. That is also told later, by quorate_dispatch or quorate_next, when a slot is
  * forgotten before it was delivered, or an attached program hears of it; delivery is off then.
  * A node that has just started delivers nothing before it has read back what it knew. */
 int quorate_deliver_from(quorate *handle, uint64_t slot, quorate_deliver deliver, void *argument);

@@ -230,8 +230,7 @@ impl Handle {
     pub fn deliver_from(&self, cursor: Cursor) -> Result<(), Failed> {
         {
             let mut delivery = self.delivery();
-            self.source.seek(cursor)?;
-            delivery.cursor = Some(cursor);
+            delivery.cursor = Some(self.source.seek(cursor)?);
             delivery.epoch += 1;
         }
         self.bell.ring();

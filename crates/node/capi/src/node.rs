@@ -70,11 +70,23 @@ impl Node {
                 block_signals();
                 let values = Arc::clone(&own.shared);
                 let started = builder.start(move || Values::new(values));
-                own.set(started.map_err(Failed::from).and_then(|up| own.begin(up)));
+                let started = started.map_err(|error| own.not_started(error));
+                own.set(started.and_then(|up| own.begin(up)));
             })
             .map_err(|error| Failed::new(Code::Unavailable, format!("start a thread: {error}")))?;
         *node.start.lock().unwrap_or_else(PoisonError::into_inner) = Some(start);
         Ok(node)
+    }
+
+    fn not_started(&self, error: quorate::Error) -> Failed {
+        let failed = Failed::from(error);
+        if self.options.start_empty && failed.code != Code::Stopped {
+            return failed.hint(
+                "start-empty or trash-files begins a new cluster: stop all nodes of the old one, then start them; \
+                 this node's files are unchanged",
+            );
+        }
+        failed
     }
 
     /// The node runs: says from where values are read, and lets programs attach.
@@ -220,10 +232,11 @@ impl Source for Arc<Node> {
         })
     }
 
-    fn seek(&self, cursor: Cursor) -> Result<(), Failed> {
+    fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed> {
+        let cursor = self.shared.seek(cursor);
         match (cursor, self.shared.read(&mut { cursor })) {
             (Cursor::At(slot), Read::Forgotten(first)) => Err(forgotten(slot, first)),
-            _ => Ok(()),
+            _ => Ok(cursor),
         }
     }
 

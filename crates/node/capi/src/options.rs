@@ -32,6 +32,8 @@ pub struct Options {
     pub device_interface: Option<String>,
     /// Everybody who reaches that interface may speak for members.
     pub device_trusted: bool,
+    /// The node forgets what its folder holds.
+    pub start_empty: bool,
     /// Where a node listens for programs that attach.
     pub listen: Option<String>,
     /// Nodes to attach to.
@@ -70,6 +72,7 @@ impl Default for Options {
             device: Device::Off,
             device_interface: None,
             device_trusted: false,
+            start_empty: false,
             listen: None,
             attach: Vec::new(),
             class: None,
@@ -111,6 +114,17 @@ impl Options {
                 }
                 "no" => {
                     self.device_trusted = false;
+                    Ok(())
+                }
+                _ => Err("yes or no"),
+            },
+            "start-empty" => match value {
+                "yes" => {
+                    self.start_empty = true;
+                    Ok(())
+                }
+                "no" => {
+                    self.start_empty = false;
                     Ok(())
                 }
                 _ => Err("yes or no"),
@@ -217,6 +231,7 @@ impl Options {
         builder = builder
             .device(self.device.clone(), place)
             .protection(Protection::Insecure);
+        builder = builder.start_empty(self.start_empty);
         let members = self.cluster.iter();
         builder = builder.cluster(members.map(|(node, address)| (*node, address.clone())));
         Ok(builder.settings(|settings| {

@@ -45,8 +45,9 @@ pub trait Source: Send + Sync {
     /// Asks for the next slot to be given out, as of now or later, for the whole cluster.
     fn sync(&self, done: Done) -> Result<(), Failed>;
 
-    /// Reading goes on here. `Err`: that slot is known to be forgotten.
-    fn seek(&self, cursor: Cursor) -> Result<(), Failed>;
+    /// Reading goes on here; an end is already the slot that it is if that is known. Values that are appended from
+    /// here afterwards are not before an end. `Err`: that slot is known to be forgotten.
+    fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
     /// What is at this cursor, which is where reading went on last, or behind what was taken since. An end becomes
     /// a slot as soon as it is known which.

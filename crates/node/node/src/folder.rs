@@ -15,7 +15,8 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-pub(crate) const LOCK: &str = "lock";
+/// What is locked while a process has the folder.
+pub const LOCK: &str = "lock";
 /// Stands in a folder while what it holds gives way to what was recovered of it.
 pub(crate) const RECOVERING: &str = "recovering";
 /// Stands in a folder while a backup is restored into it, and no identity does yet.

@@ -24,6 +24,7 @@ use quorate_replica::{
 use quorate_tls::Protection;
 
 use crate::{
+    discard::Discarded,
     error::{Error, STOPPED},
     folder::{Folder, Settling},
     local::{Answer, Ask, Done, LocalFront, WAITING_MAX, Wanted},
@@ -50,6 +51,7 @@ pub struct Builder {
     peer: Option<String>,
     streams: Option<String>,
     device: (Device, Place),
+    start_empty: bool,
     give_up: Arc<AtomicBool>,
 }
 
@@ -61,6 +63,7 @@ impl Builder {
             peer: None,
             streams: None,
             device: (Device::Off, Place::default()),
+            start_empty: false,
             give_up: Arc::default(),
         }
     }
@@ -77,6 +80,14 @@ impl Builder {
     pub fn cluster<A: Into<String>>(mut self, members: impl IntoIterator<Item = (u32, A)>) -> Self {
         let member = |(node, address): (u32, A)| (NodeId(node), address.into());
         self.settings.cluster = members.into_iter().map(member).collect();
+        self
+    }
+
+    /// Forgets what the folder holds: this is a new node, of a new cluster that all its members begin at once. While
+    /// members of the old cluster run, the start is refused, and the folder stays what it was.
+    #[must_use]
+    pub fn start_empty(mut self, start_empty: bool) -> Self {
+        self.start_empty = start_empty;
         self
     }
 
@@ -174,8 +185,11 @@ impl Builder {
             peer,
             streams,
             device: (device, place),
+            start_empty,
             give_up,
         } = self;
+        let discarded = start_empty.then(|| Discarded::take(&settings.data));
+        let discarded = discarded.transpose()?;
         let folder = Folder::open(&settings)?;
         let listed = folder.listed_address(&settings);
         let peer = peer.or_else(|| listed.clone());
@@ -217,6 +231,9 @@ impl Builder {
                 "stopped before the cluster was founded",
             ));
         };
+        if let Some(discarded) = discarded {
+            discarded.settled()?;
+        }
         starting.belongs_to(identity.founding().cluster);
         let tell = &mut |opening: Opening<'_>| match opening {
             Opening::Disk(reason) => tracing::info!(reason, "disk"),

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod descriptors;
+mod discard;
 mod embedded;
 mod error;
 mod folder;

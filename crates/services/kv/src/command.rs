@@ -115,6 +115,7 @@ pub enum Local {
     Unwatch,
     Quorate,
     Script,
+    Function,
     Subscribe,
     Unsubscribe,
 }

@@ -329,7 +329,10 @@ impl Inner {
                     return Ok(());
                 }
                 state.delivery.frames(link, &mut bytes);
-                state.pending.frames(link, now, BATCH_BYTES, &mut bytes);
+                // What is appended behind the end that is asked for must not get a slot before the answer.
+                if !state.delivery.ending {
+                    state.pending.frames(link, now, BATCH_BYTES, &mut bytes);
+                }
                 let patience = self.options.request / 3;
                 let impatient = state.pending.impatient(link, patience);
                 if impatient.is_some_and(|at| at <= now) {
@@ -451,10 +454,10 @@ impl Source for Client {
         self.push(Wanted::Sync, Some(done), self.inner.options.request)
     }
 
-    fn seek(&self, cursor: Cursor) -> Result<(), Failed> {
+    fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed> {
         self.inner.state().delivery.seek(cursor);
         self.inner.work.ring();
-        Ok(())
+        Ok(cursor)
     }
 
     fn read(&self, cursor: &mut Cursor) -> Read {

@@ -10,7 +10,7 @@ use super::command::{Command, Held, Reply, VALUE_OVERHEAD, WhenFull};
 /// Version of the items of an image.
 const FORMAT: u8 = 1;
 /// The slot of the first value ever.
-const FIRST: u64 = 1;
+pub const FIRST: u64 = 1;
 
 /// Values in their slots.
 #[derive(Debug)]

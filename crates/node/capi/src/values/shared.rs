@@ -9,7 +9,7 @@ use quorate::Slot;
 
 use super::{
     command::Held,
-    retained::{At, Retained},
+    retained::{At, FIRST, Retained},
 };
 use crate::{bell::Bell, source::Cursor, source::Read};
 
@@ -23,6 +23,8 @@ pub struct Shared {
     /// Nothing is read before that is applied: what the node had decided before it started. While that is read
     /// back, values are seen that were trimmed long ago.
     read_from: AtomicU64,
+    /// The slot behind the values that the node knew when it started.
+    known_to: AtomicU64,
     /// The node has stopped.
     ended: AtomicBool,
 }
@@ -34,6 +36,7 @@ impl Default for Shared {
             listeners: Mutex::default(),
             applied_to: AtomicU64::new(Slot::FIRST.0),
             read_from: AtomicU64::new(u64::MAX),
+            known_to: AtomicU64::new(FIRST),
             ended: AtomicBool::new(false),
         }
     }
@@ -56,7 +59,16 @@ impl Shared {
         self.applied_to.load(Ordering::Acquire) >= self.read_from.load(Ordering::Acquire)
     }
 
-    /// What is at the cursor. An end becomes the slot that it is once that is known.
+    /// Where reading begins: an end is the slot that it is, if that is known yet.
+    pub fn seek(&self, cursor: Cursor) -> Cursor {
+        if cursor == Cursor::End && self.is_replayed() {
+            return Cursor::At(self.held().next);
+        }
+        cursor
+    }
+
+    /// What is at the cursor. An end that was asked for before the node had read back what it knew is behind that: it
+    /// becomes the slot that it is once that is known.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
@@ -66,7 +78,7 @@ impl Shared {
             Cursor::Oldest => values.held().first,
             Cursor::At(slot) => slot,
             Cursor::End => {
-                let next = values.held().next;
+                let next = self.known_to.load(Ordering::Acquire);
                 *cursor = Cursor::At(next);
                 next
             }
@@ -95,6 +107,10 @@ impl Shared {
 
     /// Every slot of the node's log below is applied.
     pub fn applied(&self, to: u64) {
+        // What is applied at once with more than that may be somebody's who began behind the end.
+        if to <= self.read_from.load(Ordering::Acquire) {
+            self.known_to.store(self.held().next, Ordering::Release);
+        }
         self.applied_to.store(to, Ordering::Release);
         self.ring();
     }

@@ -23,4 +23,5 @@ const COMMANDS: &[Spec] = &[
         ..Spec::local("evalsha", -3, Local::Script)
     },
     Spec::local("script", -2, Local::Script),
+    Spec::local("function", -2, Local::Function),
 ];

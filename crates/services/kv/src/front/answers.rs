@@ -2,9 +2,9 @@
 
 use quorate_replica::front::Requests;
 
-use super::{shared::Shared, subcommands};
+use super::{connection::printable, shared::Shared, subcommands};
 use crate::{
-    command::{Local, NOT_AN_INTEGER, Spec},
+    command::{Local, NOT_AN_INTEGER, SYNTAX, Spec},
     commands::FAMILIES,
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
@@ -80,6 +80,7 @@ pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut
         ("databases", "1"),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
+        ("notify-keyspace-events", ""),
         ("proto-max-bulk-len", &*bytes_max),
         ("save", ""),
         ("timeout", "0"),
@@ -105,8 +106,82 @@ pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut
             }
         }
         (b"resetstat", 2) => r.ok(),
-        (b"set", _) => r.error("ERR CONFIG SET is not supported: settings are flags of the node"),
+        (b"set", _) => config_set(&settings, &arguments.from(2), r),
         _ => subcommands::help(Local::Config, r),
+    }
+}
+
+/// CONFIG SET of what is so already, in Redis' words otherwise: clients change no setting.
+fn config_set(settings: &[(&str, &str)], wanted: &Arguments<'_>, r: &mut Reply<'_>) {
+    if !wanted.len().is_multiple_of(2) {
+        return r.error(SYNTAX);
+    }
+    let mut seen = Vec::new();
+    for at in (0..wanted.len()).step_by(2) {
+        let (name, value) = (wanted.at(at), wanted.at(at + 1));
+        let known = settings
+            .iter()
+            .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+        let Some((known, is)) = known else {
+            let name = name.iter().take(64).map(|&byte| printable(byte));
+            let name: String = name.collect();
+            return r.error(&format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+            ));
+        };
+        let failed = |why: &str| {
+            format!("ERR CONFIG SET failed (possibly related to argument '{known}') - {why}")
+        };
+        if seen.contains(known) {
+            return r.error(&failed("duplicate parameter"));
+        }
+        seen.push(known);
+        if !value.eq_ignore_ascii_case(is.as_bytes()) {
+            let why = format!("it is '{is}' here and cannot be changed by clients");
+            return r.error(&failed(&why));
+        }
+    }
+    r.ok();
+}
+
+/// FUNCTION and its subcommands: there are no functions.
+pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+    let sub = arguments.at(1).to_ascii_lowercase();
+    match &*sub {
+        b"flush" => match (arguments.len(), &*arguments.at(2).to_ascii_lowercase()) {
+            (2, _) | (3, b"sync" | b"async") => r.ok(),
+            (3, _) => r.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+            _ => {
+                let sub: String = arguments
+                    .at(1)
+                    .iter()
+                    .map(|&byte| printable(byte))
+                    .collect();
+                r.error(&format!(
+                    "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try FUNCTION HELP."
+                ));
+            }
+        },
+        b"list" => {
+            let mut words = arguments.from(2).iter();
+            while let Some(word) = words.next() {
+                match &*word.to_ascii_lowercase() {
+                    b"withcode" => {}
+                    b"libraryname" => {
+                        if words.next().is_none() {
+                            return r.error("ERR library name argument was not given");
+                        }
+                    }
+                    _ => {
+                        let word = word.iter().take(64).map(|&byte| printable(byte));
+                        let word: String = word.collect();
+                        return r.error(&format!("ERR Unknown argument {word}"));
+                    }
+                }
+            }
+            r.array(0);
+        }
+        _ => subcommands::help(Local::Function, r),
     }
 }
 

@@ -52,6 +52,7 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
             "config",
             &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)],
         ),
+        Local::Function => ("function", &[("flush", -2), ("help", 2), ("list", -2)]),
         Local::Script => (
             "script",
             &[

@@ -28,8 +28,10 @@ const NUMBER_BYTES_MAX: usize = 24;
 /// Bytes that are not RESP. The connection gets one error and is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The number of arguments is not a number, or too large.
+    /// The number of arguments is not a number.
     ArgumentCount,
+    /// The number of arguments is above [`ARGUMENTS_MAX`].
+    TooManyArguments,
     /// The length of an argument is not a number, or too large.
     BulkLength,
     /// An argument starts with another byte than `$`.
@@ -48,6 +50,10 @@ impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ArgumentCount => write!(f, "invalid multibulk length"),
+            Self::TooManyArguments => write!(
+                f,
+                "invalid multibulk length: a request may have at most {ARGUMENTS_MAX} arguments; split it"
+            ),
             Self::BulkLength => write!(f, "invalid bulk length"),
             Self::ExpectedBulk(byte) => {
                 write!(f, "expected '$', got '{}'", byte.escape_ascii())
@@ -157,7 +163,7 @@ impl Parser {
         };
         let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
         if count > ARGUMENTS_MAX {
-            return Err(ProtocolError::ArgumentCount);
+            return Err(ProtocolError::TooManyArguments);
         }
         self.arguments_left = count;
         self.stage = Stage::Length;

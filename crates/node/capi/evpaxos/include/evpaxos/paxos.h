@@ -40,7 +40,8 @@ void evpaxos_replica_submit(struct evpaxos_replica *replica, char *value, int si
 
 int evpaxos_replica_count(struct evpaxos_replica *replica);
 
-/* Delivers what the acceptors of the configuration have decided. */
+/* Delivers what the acceptors of the configuration have decided: from the first instance that is held, or, with
+ * learner-catch-up no, what is decided after this returned; for that it asks them, and waits up to 2 s. */
 struct evlearner *evlearner_init(const char *config, deliver_function f, void *arg, struct event_base *base);
 void evlearner_free(struct evlearner *learner);
 void evlearner_set_instance_id(struct evlearner *learner, unsigned iid);

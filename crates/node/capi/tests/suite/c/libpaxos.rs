@@ -7,6 +7,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::Stdio,
+    sync::mpsc::Receiver,
     time::{Duration, Instant},
 };
 
@@ -82,6 +83,17 @@ impl Group {
             .map(|argument| if *argument == "CONF" { conf } else { argument })
             .collect();
         Program::start(built, &arguments)
+    }
+
+    /// The same, and what it says on standard error.
+    fn overheard(&self, built: &Built, arguments: &[&str]) -> (Program, Receiver<String>) {
+        let conf = self.conf();
+        let conf = conf.to_str().expect("a name");
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .map(|argument| if *argument == "CONF" { conf } else { argument })
+            .collect();
+        Program::overheard(built, &arguments)
     }
 
     fn started(&self, built: &Built, arguments: &[&str]) -> Program {
@@ -173,6 +185,157 @@ fn replicas_restart_and_trim() {
     for replica in &mut replicas {
         replica.terminate();
         assert!(replica.wait(PATIENCE).success());
+    }
+}
+
+/// LibPaxos3's sample client, a closed loop, started this often with each number of outstanding values.
+fn closed_loops(times: usize) {
+    let Some(built) = Built::of_libpaxos("paxos_roles") else {
+        return;
+    };
+    let group = Group::new("replica", 3, 0, "storage-backend memory");
+    let mut replicas = ["0", "1", "2"].map(|id| group.started(&built, &["replica", id, "CONF"]));
+    let mut iid = 0;
+    for outstanding in ["1", "2", "32"] {
+        for time in 0..times {
+            let (to, name) = ((time % 3).to_string(), format!("{outstanding}-{time}"));
+            let client = ["client", "CONF", &to, "40", &name, outstanding];
+            let mut client = group.start(&built, &client);
+            let said = client.line_within(Duration::from_secs(20));
+            assert_eq!(said.as_deref(), Some("learned 40"), "{name}");
+            // A learner that does not catch up hears nothing of before; the replicas hear everything.
+            for replica in &mut replicas {
+                (1..=40).for_each(|more| {
+                    let line = replica.line();
+                    let begin = format!("{} {name} ", iid + more);
+                    assert!(line.starts_with(&begin), "{line}, not {begin}");
+                });
+            }
+            iid += 40;
+        }
+    }
+}
+
+#[test]
+fn closed_loops_run_to_their_end() {
+    closed_loops(8);
+}
+
+#[test]
+#[ignore = "half a minute: cargo test -p quorate-capi --test suite closed_loops -- --include-ignored"]
+fn closed_loops_run_to_their_end_a_hundred_times() {
+    closed_loops(100);
+}
+
+/// A learner that begins after a trim begins with the first instance that is left, and says so. One that asks for an
+/// instance that is gone gets nothing.
+#[test]
+fn a_learner_begins_with_the_first_instance_that_is_held() {
+    let Some(built) = Built::of_libpaxos("paxos_roles") else {
+        return;
+    };
+    let group = Group::new("replica", 1, 0, "storage-backend lmdb");
+    let mut replica = group.started(&built, &["replica", "0", "CONF"]);
+    for number in 1..=8 {
+        replica.write(&format!("submit value{number}"));
+        assert_eq!(replica.line(), format!("{number} value{number}"));
+    }
+    replica.write("trim 5");
+    replica.write("submit more");
+    assert_eq!(replica.line(), "9 more");
+    let mut foreign = Foreign::connect(group.acceptors[0]);
+    let until = Instant::now() + PATIENCE;
+    while foreign.first_of(5, 6) != 6 {
+        foreign = Foreign::connect(group.acceptors[0]);
+        assert!(Instant::now() < until, "5 was the last to be forgotten");
+    }
+    let (mut learner, said) = group.overheard(&built, &["learner", "CONF"]);
+    assert_eq!(learner.line(), "started");
+    for line in ["6 value6", "7 value7", "8 value8", "9 more"] {
+        assert_eq!(learner.line(), line);
+    }
+    let line = said
+        .recv_timeout(PATIENCE)
+        .expect("it says what is missing");
+    assert_eq!(
+        line,
+        "instances 1 to 5 were trimmed before delivery began: the first one delivered is 6"
+    );
+    let (mut learner, said) = group.overheard(&built, &["learner", "CONF", "3"]);
+    assert_eq!(learner.line(), "started");
+    let line = said
+        .recv_timeout(PATIENCE)
+        .expect("it says what is missing");
+    assert!(
+        line.starts_with("delivery ends") && line.contains("slot 4 "),
+        "{line}"
+    );
+    replica.write("submit last");
+    assert_eq!(replica.line(), "10 last");
+    assert_eq!(learner.line_within(Duration::from_millis(300)), None);
+    // The replica itself, when it comes back.
+    replica.terminate();
+    assert!(replica.wait(PATIENCE).success());
+    let (mut replica, said) = group.overheard(&built, &["replica", "0", "CONF"]);
+    assert_eq!(replica.line(), "started");
+    assert_eq!(replica.line(), "6 value6");
+    let line = said
+        .recv_timeout(PATIENCE)
+        .expect("it says what is missing");
+    assert!(line.starts_with("instances 1 to 5 were trimmed"), "{line}");
+}
+
+/// `trash-files yes`: a group whose processes are all started anew begins with instance 1, whatever its backend. One
+/// that is started alone is refused, and keeps its files.
+#[test]
+fn trashed_files_begin_a_new_group() {
+    let Some(built) = Built::of_libpaxos("paxos_roles") else {
+        return;
+    };
+    for backend in ["memory", "lmdb"] {
+        let more = format!("storage-backend {backend}");
+        let group = Group::new("replica", 3, 0, &more);
+        let text = fs::read_to_string(group.conf()).expect("written");
+        let replica = |id: &str| group.started(&built, &["replica", id, "CONF"]);
+        let end = |replica: &mut Program| {
+            replica.terminate();
+            assert!(replica.wait(PATIENCE).success());
+        };
+        let mut replicas = ["0", "1", "2"].map(replica);
+        replicas[0].write("submit old");
+        for replica in &mut replicas {
+            assert_eq!(replica.line(), "1 old");
+        }
+        // Alone: a part of the old group, without its memory, is no part of it.
+        for id in ["1", "0"] {
+            let own: usize = id.parse().expect("a number");
+            end(&mut replicas[own]);
+            fs::write(group.conf(), format!("{text}trash-files yes\n")).expect("written");
+            let (mut alone, said) = group.overheard(&built, &["replica", id, "CONF"]);
+            let line = said.recv_timeout(PATIENCE).expect("it says why");
+            assert!(line.contains("trash-files"), "{line}");
+            alone.terminate();
+            alone.wait(PATIENCE);
+            fs::write(group.conf(), &text).expect("written");
+            replicas[own] = replica(id);
+            assert_eq!(replicas[own].line(), "1 old", "its files are there again");
+        }
+        replicas.iter_mut().for_each(end);
+        fs::write(group.conf(), format!("{text}acceptor-trash-files yes\n")).expect("written");
+        let mut replicas = ["0", "1", "2"].map(replica);
+        replicas[2].write("submit new");
+        for replica in &mut replicas {
+            assert_eq!(replica.line(), "1 new");
+        }
+        // Without it they remember.
+        replicas.iter_mut().for_each(end);
+        fs::write(group.conf(), &text).expect("written");
+        let mut replicas = ["0", "1", "2"].map(replica);
+        for replica in &mut replicas {
+            assert_eq!(replica.line(), "1 new");
+        }
+        let left = fs::read_dir(group.folder.path()).expect("a folder");
+        assert_eq!(left.count(), 4, "three folders and the configuration");
     }
 }
 
@@ -487,7 +650,7 @@ fn options_that_are_not_safe_are_refused() {
         return;
     };
     for (line, reason) in [
-        ("acceptor-trash-files yes", "forgets its votes"),
+        ("acceptor-trash-files often", "yes or no"),
         ("quorum-1 2", "majorities"),
         ("nonsense 1", "no such option"),
         ("lmdb-mapsize many", "a number"),

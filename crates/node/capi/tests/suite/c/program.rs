@@ -1,9 +1,8 @@
 //! A process that is talked to by lines.
 
 use std::{
-    io::Write as _,
-    io::{BufRead as _, BufReader},
-    process::{Child, ChildStdin, ExitStatus, Stdio},
+    io::{BufRead as _, BufReader, Read, Write as _},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
     time::Duration,
@@ -13,6 +12,17 @@ use crate::c::build::Built;
 
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (tell, lines) = channel();
+    thread::spawn(move || {
+        BufReader::new(output)
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| tell.send(line))
+    });
+    lines
+}
 
 /// A process; killed when it is dropped.
 pub(crate) struct Program {
@@ -24,26 +34,32 @@ pub(crate) struct Program {
 impl Program {
     /// Starts it.
     pub(crate) fn start(built: &Built, arguments: &[&str]) -> Self {
+        Self::spawn(built.command().args(arguments))
+    }
+
+    /// Starts it; what it says on standard error, too.
+    pub(crate) fn overheard(built: &Built, arguments: &[&str]) -> (Self, Receiver<String>) {
         let mut command = built.command();
-        command
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        let mut program = Self::spawn(command.args(arguments).stderr(Stdio::piped()));
+        let said = program.child.stderr.take().expect("piped");
+        (program, lines(said))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("starts");
         let input = child.stdin.take().expect("piped");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        let (tell, lines) = channel();
-        thread::spawn(move || {
-            output
-                .lines()
-                .map_while(Result::ok)
-                .try_for_each(|line| tell.send(line))
-        });
+        let lines = lines(child.stdout.take().expect("piped"));
         Self {
             child,
             input,
             lines,
         }
+    }
+
+    /// The next line that it writes, if one comes.
+    pub(crate) fn line_within(&mut self, patience: Duration) -> Option<String> {
+        self.lines.recv_timeout(patience).ok()
     }
 
     /// The next line that it writes.

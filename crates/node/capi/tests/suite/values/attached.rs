@@ -60,6 +60,43 @@ fn an_attached_program_does_all_that_a_node_does() {
     node.close().expect("ends well");
 }
 
+/// Values from now on: those that were submitted before are not among them, and all that this handle submits
+/// afterwards are, however soon.
+#[test]
+fn what_is_submitted_behind_the_end_is_delivered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
+    let mut last = 0;
+    for _ in 0..50 {
+        // It is not attached yet when it asks.
+        let program = attach(&address(&node), &[("start-wait-ms", "0")]);
+        program.deliver_from(Cursor::End).expect("the end");
+        node.deliver_from(Cursor::End).expect("the end");
+        let slot = submit(&program, b"own").expect("in a slot");
+        assert_eq!(slot, last + 1);
+        assert_eq!(next(&program).expect("held"), (slot, (&b"own"[..]).into()));
+        assert_eq!(next(&node).expect("held").0, slot);
+        last = slot;
+        program.close().expect("ends");
+    }
+    // A node that has just started: its own values follow what it knew.
+    node.close().expect("ends well");
+    for _ in 0..5 {
+        let node = start(folder.path(), &[("start-wait-ms", "0")]);
+        node.deliver_from(Cursor::End).expect("the end");
+        let slot = loop {
+            match submit(&node, b"own") {
+                Ok(slot) => break slot,
+                Err(failed) => assert_eq!(failed.code, Code::Unavailable),
+            }
+        };
+        assert_eq!(slot, last + 1);
+        assert_eq!(next(&node).expect("held").0, slot);
+        last = slot;
+        node.close().expect("ends well");
+    }
+}
+
 /// Values from now on: those that anybody was told of before are not among them.
 #[test]
 fn delivery_can_begin_at_the_end() {

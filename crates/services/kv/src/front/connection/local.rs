@@ -148,6 +148,7 @@ impl Connection {
                 self.watching.end_epoch();
                 r.ok();
             }
+            Local::Function => answers::function(arguments, r),
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec

@@ -1,0 +1,70 @@
+//! A start that forgets what the folder holds. It stands aside until the new node is founded or let in, and comes
+//! back if it is not: a node alone must not lose its votes for a start that others refuse.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use quorate_node::{LOCK, LockedFolder};
+
+use crate::error::Error;
+
+/// What a folder held, beside it.
+#[derive(Debug)]
+pub(crate) struct Discarded {
+    folder: PathBuf,
+    aside: PathBuf,
+    settled: bool,
+}
+
+impl Discarded {
+    /// Moves what a node has left in the folder aside; nothing if there is none. It must not run.
+    pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
+        let mut aside = folder.as_os_str().to_owned();
+        aside.push(".discarded");
+        let discarded = Self {
+            folder: folder.to_owned(),
+            aside: aside.into(),
+            settled: false,
+        };
+        if LockedFolder::holds_identity(folder)? {
+            let _locked = LockedFolder::open(folder)?;
+            // Of a start that was cut off behind the founding.
+            discarded.forget()?;
+            fs::rename(folder, &discarded.aside)
+                .map_err(|error| Error::io("move the folder aside", &error))?;
+        }
+        Ok(discarded)
+    }
+
+    fn forget(&self) -> Result<(), Error> {
+        match fs::remove_dir_all(&self.aside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let aside = self.aside.display();
+                Err(Error::io(format_args!("remove {aside}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The folder is a new node's: what it held before is removed.
+    pub(crate) fn settled(mut self) -> Result<(), Error> {
+        self.settled = true;
+        self.forget()
+    }
+}
+
+impl Drop for Discarded {
+    fn drop(&mut self) {
+        if self.settled || !self.aside.exists() {
+            return;
+        }
+        let _ = fs::remove_file(self.folder.join(LOCK));
+        let _ = fs::remove_dir(&self.folder);
+        if let Err(error) = fs::rename(&self.aside, &self.folder) {
+            let aside = self.aside.display();
+            tracing::error!(%error, "cannot move {aside} back: do so by hand before the next start");
+        }
+    }
+}
