@@ -278,7 +278,7 @@ fn find<D: crate::Device>(
     Ok(found.map(|difference| format!("random, event {}", difference.at)))
 }
 
-const COPIED: [&str; 3] = ["quorate-offload", "quorate-core", "quorate-dice"];
+const COPIED: [&str; 3] = ["devices/offload", "protocol/core", "protocol/wire"];
 
 /// The crate and what it is made of, as they are now. Files that are equal are not touched.
 fn workshop(folder: &Path) -> io::Result<()> {

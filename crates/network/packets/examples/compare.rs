@@ -1,6 +1,6 @@
 //! Raw Ethernet beside UDP, over one pair of `veth` between two namespaces, in turns: round trips and runs.
 //!
-//! `cargo run --release -p quorate-ethernet --example compare`. Indications: the machine has other work, so each figure
+//! `cargo run --release -p quorate-packets --example compare`. Indications: the machine has other work, so each figure
 //! is the best of some rounds.
 
 #![allow(
