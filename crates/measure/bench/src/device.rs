@@ -6,7 +6,7 @@ use std::fmt;
 use quorate_admin::view::NodeView;
 use serde::{Deserialize, Serialize};
 
-use crate::row::{median, round};
+use crate::figure::{median, round};
 
 /// Of the slots of a repetition, devices gave out at least this share, or it was no measurement of devices.
 const SHARE_MIN: f64 = 0.9;

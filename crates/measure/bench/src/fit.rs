@@ -12,7 +12,8 @@ use quorate_tuner::model::{
 use serde::Serialize;
 
 use crate::{
-    row::{Row, median, round},
+    figure::{median, round},
+    row::Row,
     wan::Measured,
 };
 

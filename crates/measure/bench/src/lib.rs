@@ -3,7 +3,7 @@
 //! `quorate bench` is the way to use it; docs/bench.md tells how. Reading order: [`schedule`] and
 //! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
 //! and [`generator`] (the same over sockets, through a [`door`]), [`stream`] (the same for byte streams), [`quorate_testbed::usage`] and [`environment`] (what it
-//! cost, and where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
+//! cost, and where), [`repetition`] and [`row`] (repetitions become a row of [`figure`]s), [`report`] (rows become JSON, CSV and HTML). Beside
 //! it: [`probe`] (what the machine can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
 //! `quorate_node::log_service` with its frames (the service without state that `quorate bench log` runs), and
@@ -19,6 +19,7 @@ pub mod echo;
 pub mod emulated;
 pub mod environment;
 pub mod fault;
+pub mod figure;
 pub mod fit;
 pub mod generator;
 pub mod lan;
@@ -27,6 +28,7 @@ pub mod load;
 pub mod papers;
 pub mod probe;
 pub mod protocol;
+pub mod repetition;
 pub mod report;
 pub mod row;
 pub mod run;

@@ -15,12 +15,7 @@ pub use bare::Bare;
 pub use table::{Cell, CellMetric, Table};
 pub use ways::{Spoken, Ways};
 
-use crate::{
-    device::Device,
-    lan::Lan,
-    row::{Row, round},
-    wan::Profile,
-};
+use crate::{device::Device, figure::round, lan::Lan, row::Row, wan::Profile};
 
 const FILES: [(&str, &str); 5] = [
     ("kernel-paxos", include_str!("../papers/kernel-paxos.toml")),

@@ -1,15 +1,14 @@
 //! One row of a report: repetitions of one setting, their medians and their spread.
 
-use std::fmt;
-
-use quorate_testbed::usage::Usage;
 use serde::Serialize;
 
 use crate::{
     device::{Figures as OfDevice, Used},
     environment::{Commit, Environment},
+    figure::{Spread, median, round, spread},
     lan::figures::Figures as OfSegment,
     load::{LATE_SHARE_MAX, Offer},
+    repetition::{GENERATOR, Repetition, RoleCost, role_costs},
     samples::{Latencies, Samples},
     stream::{
         Acknowledged,
@@ -53,69 +52,6 @@ pub struct Batching {
     pub batch_bytes: u64,
     /// Batches in flight at most.
     pub window: u32,
-}
-
-/// What a part of the system used in the measured time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RoleUsage {
-    /// `leader`, `followers`, `generator`.
-    pub role: String,
-    /// What it used.
-    pub usage: Usage,
-}
-
-/// One repetition.
-#[derive(Clone, Debug, Default)]
-pub struct Repetition {
-    /// What the generator saw.
-    pub samples: Samples,
-    /// Replies between the two looks at the counters.
-    pub counted: u64,
-    /// CPU and switches of each role between these looks; empty if the processes are not ours.
-    pub roles: Vec<RoleUsage>,
-    /// Writes into the log, all nodes; `None` if the nodes are not ours.
-    pub writes: Option<u64>,
-    /// Flushes, likewise.
-    pub flushes: Option<u64>,
-    /// Share of the machine's CPU that others took, 0 to 1.
-    pub foreign_cpu: Option<f64>,
-    /// Batches that the leader made.
-    pub batches: Option<u64>,
-    /// Bytes that the leader sent to its peers.
-    pub peer_bytes: Option<u64>,
-    /// Packets that the emulated network dropped.
-    pub dropped: Option<u64>,
-    /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one was killed.
-    pub delivered_per_s: Option<f64>,
-    /// What devices did, if they were to be used.
-    pub device: Option<Used>,
-}
-
-/// Least and greatest of the repetitions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread(pub f64, pub f64);
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}–{}", self.0, self.1)
-    }
-}
-
-/// CPU and switches per command.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RoleCost {
-    /// `leader`, `followers`, `generator`.
-    pub role: String,
-    /// Microseconds in user mode per command.
-    pub user_us_per_op: f64,
-    /// Microseconds in the kernel per command.
-    pub system_us_per_op: f64,
-    /// Context switches per command.
-    pub switches_per_op: f64,
-    /// Context switches per second.
-    pub switches_per_s: f64,
-    /// CPUs that it kept busy.
-    pub cpus_busy: f64,
 }
 
 /// A row as it is written to JSON; the first 21 keys are fixed.
@@ -434,9 +370,6 @@ impl Row {
     }
 }
 
-/// The role of the load generator.
-pub const GENERATOR: &str = "generator";
-
 /// What speaks against taking these repetitions for a result.
 fn objections(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
@@ -469,33 +402,6 @@ fn objections(all: &[Repetition]) -> Vec<String> {
     objections
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn role_costs(all: &[Repetition]) -> Vec<RoleCost> {
-    let Some(first) = all.first() else {
-        return Vec::new();
-    };
-    let cost = |(index, role): (usize, &RoleUsage)| {
-        let of = |figure: &dyn Fn(&Repetition, Usage) -> f64| {
-            let figures = all.iter().filter_map(|repetition| {
-                let usage = repetition.roles.get(index)?.usage;
-                Some(figure(repetition, usage))
-            });
-            round(median(figures))
-        };
-        let commands = |repetition: &Repetition| repetition.counted.max(1) as f64;
-        let seconds = |repetition: &Repetition| (repetition.samples.measured.max(1)) as f64 / 1e9;
-        RoleCost {
-            role: role.role.clone(),
-            user_us_per_op: of(&|r, usage| usage.user_s * 1e6 / commands(r)),
-            system_us_per_op: of(&|r, usage| usage.system_s * 1e6 / commands(r)),
-            switches_per_op: of(&|r, usage| usage.switches as f64 / commands(r)),
-            switches_per_s: of(&|r, usage| usage.switches as f64 / seconds(r)),
-            cpus_busy: of(&|r, usage| usage.cpu_s() / seconds(r)),
-        }
-    };
-    first.roles.iter().enumerate().map(cost).collect()
-}
-
 fn foreign(all: &[Repetition]) -> Option<f64> {
     let shares = all.iter().filter_map(|repetition| repetition.foreign_cpu);
     shares.reduce(f64::max).map(round)
@@ -516,42 +422,12 @@ fn devices(all: &[Repetition]) -> Option<OfDevice> {
     OfDevice::new(&used.collect::<Option<Vec<Used>>>()?)
 }
 
-/// The middle one; the mean of the middle two.
-pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => figures[middle],
-        _ => f64::midpoint(figures[middle - 1], figures[middle]),
-    }
-}
-
-fn spread(figures: impl Iterator<Item = f64>) -> Spread {
-    let figures: Vec<f64> = figures.map(round).collect();
-    let least = figures.iter().copied().reduce(f64::min);
-    let greatest = figures.iter().copied().reduce(f64::max);
-    Spread(least.unwrap_or(0.0), greatest.unwrap_or(0.0))
-}
-
-/// Four significant digits: no measurement here has more.
-pub fn round(figure: f64) -> f64 {
-    if figure == 0.0 || !figure.is_finite() {
-        return 0.0;
-    }
-    let digits = 3 - figure.abs().log10().floor() as i32;
-    if digits <= 0 {
-        return figure.round();
-    }
-    let scale = 10_f64.powi(digits);
-    (figure * scale).round() / scale
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::SECOND;
+    use quorate_testbed::usage::Usage;
+
+    use crate::{repetition::RoleUsage, schedule::SECOND};
 
     fn setting() -> Setting {
         Setting {
@@ -760,19 +636,5 @@ mod tests {
             .map(|key| json.find(&format!("\"{key}\":")).unwrap())
             .collect();
         assert!(places.is_sorted(), "{json}");
-    }
-
-    #[test]
-    fn figures_have_four_digits() {
-        for (figure, wanted) in [
-            (0.0, 0.0),
-            (f64::NAN, 0.0),
-            (123_456.7, 123_457.0),
-            (12.345_6, 12.35),
-            (0.000_123_456, 0.000_123_5),
-        ] {
-            assert!((round(figure) - wanted).abs() < 1e-9, "{figure}");
-        }
-        assert!((median([3.0, 1.0, 2.0, 10.0].into_iter()) - 2.5).abs() < 1e-9);
     }
 }

@@ -1,7 +1,7 @@
 //! Whole measurements: nodes are started, loaded and looked at, and their rows put into a document.
 //!
 //! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`] with
-//! its kinds of experiments, [`stream`], and [`network`] (`wan`); [`sweep`] is that of `quorate tune`. They share
+//! its kinds of experiments, [`stream`] and [`wan`]; [`sweep`] is that of `quorate tune`. They share
 //! sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
 //! ([`quorate_testbed::interrupt`]), says what is published, and where.
 
@@ -19,19 +19,22 @@ pub mod network;
 pub mod paper;
 mod pin;
 pub mod probe;
+mod program;
 mod rates;
 mod readings;
 mod segment;
 pub mod series;
 mod session;
 pub mod stream;
+mod stream_load;
 pub mod sweep;
 mod syscalls;
+pub mod wan;
 mod ways;
 
 use std::time::Duration;
 
-pub use ceilings::launcher;
+pub use program::launcher;
 pub use session::resolve;
 
 /// How long a row takes.

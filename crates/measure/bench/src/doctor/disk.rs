@@ -18,7 +18,7 @@ use crate::doctor::{
     finding::Finding,
     flushes::{self, Flushes},
     honesty,
-    mounts::mount_of,
+    mounts::{REMOTE, VOLATILE, mount_of},
     plane::Plane,
     system::{System, Unread},
 };
@@ -27,11 +27,6 @@ use crate::doctor::{
 const FREE_BYTES_LEAST: u64 = 2 << 30;
 /// Files of a log, a store and their snapshots, and more.
 const FREE_INODES_LEAST: u64 = 4096;
-/// Their files are gone, or elsewhere, after a crash.
-pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
-/// Locks and flushes there are another machine's word.
-pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
-
 /// What was found.
 #[derive(Debug)]
 pub struct Examined {

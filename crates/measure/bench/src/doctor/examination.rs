@@ -24,13 +24,14 @@ use crate::doctor::{
     interfaces, kernel, load,
     measure::{self, Compared},
     memory, multicast, nodes, peers,
-    plane::{Plane, Verdict},
+    plane::Plane,
     predict::{Predicted, Where, predict},
     reach::{self, Reach},
     rights::Rights,
     system::System,
     trips::{self, Trip},
     uring,
+    verdict::Verdict,
 };
 
 /// A node has this long to say what it knows.

@@ -6,10 +6,9 @@
 use std::path::Path;
 
 use crate::doctor::{
-    disk::{REMOTE, VOLATILE},
     finding::Finding,
     flushes::Flushes,
-    mounts::mount_of,
+    mounts::{REMOTE, VOLATILE, mount_of},
     system::{System, Unread},
 };
 

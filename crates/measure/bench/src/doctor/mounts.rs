@@ -4,6 +4,11 @@ use std::path::Path;
 
 use crate::doctor::system::{System, Unread};
 
+/// Their files are gone, or elsewhere, after a crash.
+pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
+/// Locks and flushes there are another machine's word.
+pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
+
 /// What the line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {

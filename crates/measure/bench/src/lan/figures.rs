@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{DATAGRAM_BYTES, FRAME_BYTES, Lan, Way, receiver::Heard};
-use crate::row::{median, round};
+use crate::figure::{median, round};
 
 const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;

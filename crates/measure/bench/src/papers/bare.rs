@@ -4,8 +4,9 @@ use serde::Deserialize;
 
 use super::{Figure, Kind, Metric, Run, Service};
 use crate::{
+    figure::round,
     lan::{DATAGRAM_BYTES, Way, figures::Asked, sender::AT_ONCE},
-    row::{Row, round},
+    row::Row,
 };
 
 /// More of them are more than one machine carries.
@@ -165,7 +166,8 @@ mod tests {
         environment::Environment,
         lan::{Lan, figures::Figures, figures::Found, receiver::Heard},
         load::Offer,
-        row::{Repetition, Setting},
+        repetition::Repetition,
+        row::Setting,
     };
 
     fn bare() -> Bare {

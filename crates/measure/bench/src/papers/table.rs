@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::Beside;
-use crate::row::{Row, round};
+use crate::figure::round;
+use crate::row::Row;
 
 /// A table of a paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -165,7 +166,8 @@ mod tests {
     use crate::{
         environment::Environment,
         load::Offer,
-        row::{Repetition, Setting},
+        repetition::Repetition,
+        row::Setting,
         stream::{Acknowledged, figures::Asked, speech::Speech},
     };
 

@@ -22,7 +22,8 @@ use super::{
 };
 use crate::{
     load::Offer,
-    row::{GENERATOR, Repetition, RoleUsage, Setting},
+    repetition::{GENERATOR, Repetition, RoleUsage},
+    row::Setting,
     samples::Samples,
     schedule::Nanos,
 };

@@ -12,7 +12,7 @@ use quorate_log::disk::{Buffer, FlushModel, device_time};
 use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 
 use super::Ceiling;
-use crate::{row::round, samples::Latencies, schedule::SECOND};
+use crate::{figure::round, samples::Latencies, schedule::SECOND};
 
 /// Bytes of the file that is written over and over: the three segments that a log goes round in, once
 /// it is trimmed.

@@ -3,7 +3,7 @@
 use std::{hint::black_box, time::Instant};
 
 use super::Ceiling;
-use crate::row::{median, round};
+use crate::figure::{median, round};
 
 /// More than the caches hold.
 const BYTES: usize = 64 << 20;

@@ -12,7 +12,7 @@ use super::{
 };
 use quorate_testbed::usage::Usage;
 
-use crate::{row::round, samples::Latencies};
+use crate::{figure::round, samples::Latencies};
 
 /// Bytes of the message.
 const BYTES: usize = 64;

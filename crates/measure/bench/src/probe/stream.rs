@@ -16,7 +16,8 @@ use super::{
     commit::SYSTEM,
     part::{Launcher, Part},
 };
-use crate::row::{GENERATOR, RoleUsage, Setting};
+use crate::repetition::{GENERATOR, RoleUsage};
+use crate::row::Setting;
 
 /// Bytes that get a record of their own, at most: all of a write past the page cache.
 pub const UNIT_BYTES: usize = 256 << 10;

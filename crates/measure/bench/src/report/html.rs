@@ -298,7 +298,7 @@ fn streams(document: &Document, page: &mut String) {
             escaped(&family(row)),
             row.load(),
             escaped(&figures.protocol),
-            crate::row::round(figures.bytes_per_s / 1e6),
+            crate::figure::round(figures.bytes_per_s / 1e6),
             optional(figures.delivered),
             figures.acknowledged_bytes,
             figures.from_call_p50_us,
@@ -359,7 +359,7 @@ fn published(published: &[Beside], page: &mut String) {
             beside.published,
             escaped(&beside.unit),
             optional(beside.ours),
-            optional(ratio.map(crate::row::round))
+            optional(ratio.map(crate::figure::round))
         );
     }
     page.push_str("</table></div>\n");

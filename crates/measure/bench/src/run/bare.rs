@@ -19,8 +19,9 @@ use crate::{
     papers::Bare,
     probe::commit::SYSTEM,
     problem::{Kind as Why, Problem},
+    repetition::Repetition,
     report::Document,
-    row::{Repetition, Row, Setting},
+    row::{Row, Setting},
 };
 
 /// A bare program on a segment is steady at once.

@@ -14,18 +14,19 @@ use crate::{
         stream::{Bare, Shape, UNIT_BYTES},
     },
     problem::Problem,
+    repetition::{Repetition, RoleUsage},
     report::Document,
-    row::{Repetition, RoleUsage, Row, Setting},
+    row::{Row, Setting},
     stream::{generator::Writers, speech::Speech},
 };
 
 use super::{
     Time,
-    ceilings::launcher,
     measure::watch,
     pin::Pin,
+    program::launcher,
     session::Session,
-    stream::{Load, Seen, row, setting},
+    stream_load::{Load, Seen, row, setting},
 };
 
 /// A bare program that is started again for each repetition.

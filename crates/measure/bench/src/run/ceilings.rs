@@ -14,7 +14,7 @@ use crate::{
     row::Row,
 };
 
-use super::{Time, session::Session};
+use super::{Time, program::launcher, session::Session};
 use crate::problem::Problem;
 
 /// Longest measured time of a repetition: a bare program is steady at once.
@@ -30,14 +30,6 @@ pub(super) struct Ceilings {
     measure: Duration,
     repeat: u32,
     known: Vec<(Shape, Option<Row>)>,
-}
-
-/// How parts of a probe are started: by this program, if it has the subcommand `bench part`.
-pub fn launcher() -> Result<Launcher, Problem> {
-    Ok(Launcher {
-        program: Session::program()?,
-        arguments: vec!["bench".to_owned(), "part".to_owned()],
-    })
 }
 
 impl Ceilings {

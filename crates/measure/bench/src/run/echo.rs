@@ -14,8 +14,9 @@ use crate::{
     load::Offer,
     probe::commit::SYSTEM,
     problem::Problem,
+    repetition::Repetition,
     report::Document,
-    row::{Repetition, Row, Setting},
+    row::{Row, Setting},
 };
 
 /// A bare program is steady at once.

@@ -10,9 +10,11 @@ use quorate_testbed::progress;
 
 use crate::{
     device::Device,
+    figure::{median, round},
     load::Offer,
+    repetition::Repetition,
     report::Document,
-    row::{Repetition, Row, Setting, median, round},
+    row::{Row, Setting},
     samples::Samples,
 };
 

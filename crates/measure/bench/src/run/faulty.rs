@@ -11,9 +11,11 @@ use quorate_testbed::progress;
 
 use crate::{
     fault::Fault,
+    figure::{median, round},
     problem::{Kind, Problem},
+    repetition::Repetition,
     report::Document,
-    row::{Repetition, Row, Setting, median, round},
+    row::{Row, Setting},
     samples::{BUCKET, Samples},
 };
 

@@ -8,9 +8,8 @@ use crate::{
     fit::{Parameters, Point as Seen, Predicted, errors},
     load::Offer,
     papers::{Kind, Point},
-    probe::Ceiling,
     report::Document,
-    row::{Batching, Row, Setting, round},
+    row::{Batching, Row, Setting},
     wan::Measured,
 };
 
@@ -18,6 +17,7 @@ use super::{
     Time,
     experiment::{Experiment, PaperTime},
     session::Session,
+    wan::ceilings,
 };
 use crate::problem::{Kind as Why, Problem};
 
@@ -82,33 +82,6 @@ pub(super) fn run(
         compare(experiment, link, document);
     }
     Ok(())
-}
-
-/// What the links carry, as figures of the report.
-pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
-    let ceiling = |name: &str, value: f64, unit: &str, p50_us| Ceiling {
-        name: name.to_owned(),
-        value: round(value),
-        unit: unit.to_owned(),
-        p50_us,
-        p99_us: None,
-        cpu_us_per_op: None,
-    };
-    let trip = link.round_trip_us;
-    [
-        ceiling(
-            "emulated link: 64 B there and back over TCP",
-            1e6 / trip,
-            "/s",
-            Some(round(trip)),
-        ),
-        ceiling(
-            "emulated link: bytes that one TCP connection carries",
-            link.bytes_per_s * 8e-6,
-            "Mbit/s",
-            None,
-        ),
-    ]
 }
 
 /// All of them, or the first and the last of each size.

@@ -13,12 +13,14 @@ use crate::{
     device::{Device, Reading},
     door::Door,
     environment::Environment,
+    figure::round,
     generator::Running,
     listener::{self, Place},
     load::{Offer, Plan},
     protocol::{Protocol, framed::Framed, resp::Resp},
+    repetition::Repetition,
     report::Document,
-    row::{Repetition, Row, Setting, round},
+    row::{Row, Setting},
     samples::Samples,
 };
 

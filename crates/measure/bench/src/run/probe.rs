@@ -10,11 +10,7 @@ use crate::probe::{
     wire::Over,
 };
 
-use super::{
-    Time,
-    ceilings::{Ceilings, launcher},
-    session::Session,
-};
+use super::{Time, ceilings::Ceilings, program::launcher, session::Session};
 use crate::{problem::Problem, report::Document};
 
 /// Bytes of a command, and how many are outstanding: the shapes of the commit.

@@ -16,7 +16,8 @@ use super::{
     Time,
     experiment::{Experiment, PaperTime},
     session::Session,
-    stream::{Load, Nodes, StreamBench},
+    stream::{Nodes, StreamBench},
+    stream_load::Load,
 };
 
 /// Runs the experiment. All cells have the same nodes, as in the paper: two that take part, and one that

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::row::{GENERATOR, Repetition, RoleUsage};
+use crate::repetition::{GENERATOR, Repetition, RoleUsage};
 use quorate_admin::client;
 use quorate_testbed::usage::{Machine, Usage};
 

@@ -14,11 +14,12 @@ use super::{
 };
 use crate::{
     environment::Environment,
+    figure::round,
     load::Offer,
     probe::Ceiling,
     problem::Problem,
     report::Document,
-    row::{Row, Setting, round},
+    row::{Row, Setting},
 };
 
 /// A bare program on a segment is steady at once.

@@ -509,7 +509,7 @@ pub(super) fn share(per_second: f64, percent: u64) -> u64 {
 mod tests {
     use std::net::SocketAddr;
 
-    use crate::row::Repetition;
+    use crate::repetition::Repetition;
 
     use super::*;
 

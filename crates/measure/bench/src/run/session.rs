@@ -1,9 +1,9 @@
 //! Nodes of our own for measurements; they and their folder are gone when the bench ends, however.
 
 use std::{
-    env, fs, io,
+    fs, io,
     net::{SocketAddr, ToSocketAddrs as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ use quorate_testbed::{
     replace,
 };
 
-use super::network::Network;
+use super::{network::Network, program::program};
 use crate::{
     device::Device,
     emulated::Emulated,
@@ -103,12 +103,6 @@ impl Session {
         self.nodes.folder()
     }
 
-    /// What runs nodes: it lies beside the program that measures.
-    pub(super) fn program() -> Result<PathBuf, Problem> {
-        let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
-        Ok(own.with_file_name("quorate"))
-    }
-
     /// Ends the nodes that run, and starts three new ones in empty folders.
     pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
         self.boot_some(NODES, None, flags)
@@ -130,7 +124,7 @@ impl Session {
         self.booted += 1;
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         fs::create_dir_all(&folder).map_err(|error| Problem::io("make a folder", &error))?;
-        let program = Self::program()?;
+        let program = program()?;
         let specs = match &self.network {
             Some(network) => network.specs(nodes, &program, &folder, &flags),
             None => cluster(&program, &folder, nodes, &flags),
@@ -146,7 +140,7 @@ impl Session {
     /// As many learners beside the nodes that run; all are level when this returns.
     pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
-        let program = Self::program()?;
+        let program = program()?;
         let specs = match &self.network {
             Some(network) => {
                 let first = self.voters + 1;

@@ -17,8 +17,9 @@ use crate::{
     load::Offer,
     papers::{Metric, Spoken, Ways},
     problem::Problem,
+    repetition::{GENERATOR, Repetition},
     report::Document,
-    row::{GENERATOR, Repetition, Row, Setting},
+    row::{Row, Setting},
 };
 
 /// A repetition, if nothing else is said: there are many rows, and everything is on one machine.

@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::{Acknowledged, speech::Speech};
 use crate::{
+    figure::{median, round},
     load::Offer,
-    row::{GENERATOR, Repetition, RoleCost, median, round},
+    repetition::{GENERATOR, Repetition, RoleCost},
 };
 
 /// Below this share of its target a load is more than the system, or the generator, can do.

@@ -14,7 +14,7 @@ use clap::Subcommand;
 use quorate_bench::{
     emulated::Emulated,
     report::Document,
-    run::{network, probe, series::Series},
+    run::{network, probe, series::Series, wan},
 };
 use quorate_testbed::interrupt;
 
@@ -30,19 +30,19 @@ const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// The key-value service, over the Redis protocol
+    /// Benchmark the key-value service over the Redis protocol
     Kv(args::KvArgs),
-    /// Replication alone: a service without state, framed commands
+    /// Benchmark replication alone: a service without state, framed commands
     Log(args::LogArgs),
-    /// Byte streams: writers, and how far what they wrote is durable
+    /// Benchmark byte streams: write rate, durable rate and latency
     Stream(args::StreamArgs),
-    /// What this machine can do at most: bare programs without a protocol
+    /// Measure the limits of this machine: bare programs without a protocol
     Probe(args::ProbeArgs),
-    /// An experiment of a paper, its figures beside ours
+    /// Repeat an experiment from a paper and compare the figures
     Paper(args::PaperArgs),
-    /// Other systems beside ours, in turns, on this machine (needs the source tree)
+    /// Compare with other systems, in turns, on this machine (needs the source tree)
     Compare(args::CompareArgs),
-    /// What the links of an emulated wide-area network carry; needs root
+    /// Measure the links of an emulated wide-area network; needs root
     Wan(args::WanArgs),
     /// A process of the probe
     #[command(hide = true, subcommand)]
@@ -83,7 +83,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         BenchCommand::Wan(args) => {
             let profile = args.profile.profile();
             measure(Some(Emulated::Wan(profile)), &args.files, |document| {
-                network::run(profile, document)
+                wan::run(profile, document)
             })
         }
         BenchCommand::Part(command) => part::run(command),

@@ -19,7 +19,7 @@ use super::{far, lan::Bare};
 use crate::{
     echo::{self, Asking, Way},
     problem::Problem,
-    row::{GENERATOR, Repetition, RoleUsage},
+    repetition::{GENERATOR, Repetition, RoleUsage},
 };
 
 /// Who answers.

@@ -12,7 +12,7 @@ use quorate_testbed::{
     usage::{Machine, Usage},
 };
 
-use super::{super::session::Session, Network, far};
+use super::{super::program::program, Network, far};
 use crate::{
     emulated::Emulated,
     lan::{
@@ -44,7 +44,7 @@ impl Bare {
     ) -> Result<Self, Problem> {
         let failed = |error| Problem::io("start a bare program", &error);
         let mut child = inside(node)
-            .arg(Session::program()?)
+            .arg(program()?)
             .args(["bench", "part", part, PEERS])
             .arg(time.as_millis().to_string())
             .args(flags)

@@ -21,12 +21,9 @@ use quorate_testbed::{
     segment,
 };
 
-use super::{grid::ceilings, session::Session};
 use crate::{
     emulated::Emulated,
     problem::{Kind, Problem},
-    report::Document,
-    wan::Profile,
 };
 
 /// Set in the process that runs in its own namespaces.
@@ -66,22 +63,6 @@ fn missing() -> Option<String> {
         "network namespaces and TUN devices cannot be made here: {why} (needs root, and \
          Debian's iproute2 and util-linux)"
     ))
-}
-
-/// Makes the network, and lets bare programs find out what it carries; [`enter`] was called.
-pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
-    let session = Session::over(Some(Emulated::Wan(profile)))?;
-    if let Some(network) = session.network() {
-        document.ceilings.extend(ceilings(network.measure_links()?));
-        document.notes.push(network.kind().to_string());
-    }
-    if let Some(counts) = session.network().and_then(|network| network.counts()) {
-        document.notes.push(format!(
-            "the relay took {} packets of {} bytes and dropped {}",
-            counts.packets, counts.bytes, counts.dropped
-        ));
-    }
-    Ok(())
 }
 
 /// Namespaces of the nodes 1, 2, 3 …, and what is between them.

@@ -13,7 +13,7 @@ use quorate_testbed::{
     segment::PEERS,
 };
 
-use super::{super::session::Session, Network, far};
+use super::{super::program::program, Network, far};
 use crate::{
     problem::{Kind, Problem},
     wan::{Measured, Profile},
@@ -46,7 +46,7 @@ pub(super) fn lay(profile: Profile, nodes: u32) -> io::Result<Relay> {
 impl Network {
     /// What a bare program finds between the first two nodes.
     pub(in super::super) fn measure_links(&self) -> Result<Measured, Problem> {
-        let program = Session::program()?;
+        let program = program()?;
         let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();
         let failed = |error| Problem::io("measure the links", &error);
         let mut server = inside(2)

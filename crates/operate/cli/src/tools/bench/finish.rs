@@ -86,7 +86,8 @@ mod tests {
     use quorate_bench::{
         environment::Environment,
         load::Offer,
-        row::{Repetition, Setting},
+        repetition::Repetition,
+        row::Setting,
     };
 
     use super::*;

@@ -9,7 +9,8 @@ use std::{
 use quorate_bench::{
     environment::Environment,
     report::Document,
-    row::{Row, round},
+    figure::round,
+    row::Row,
 };
 
 use super::{args::FileArgs, segment};

@@ -8,9 +8,9 @@ use quorate_bench::doctor::{
     finding::{Finding, State},
     flushes::Flushes,
     measure::Compared,
-    plane::Verdict,
     reach::Reach,
     trips::Trip,
+    verdict::Verdict,
 };
 
 use quorate_cli::output::table;

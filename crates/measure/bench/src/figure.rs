@@ -1,0 +1,67 @@
+//! Figures as every report shows them: the median of repetitions, their spread, four digits.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Least and greatest of the repetitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread(pub f64, pub f64);
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}–{}", self.0, self.1)
+    }
+}
+
+/// The middle one; the mean of the middle two.
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    match figures.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => figures[middle],
+        _ => f64::midpoint(figures[middle - 1], figures[middle]),
+    }
+}
+
+/// Of the repetitions, each with four digits.
+pub fn spread(figures: impl Iterator<Item = f64>) -> Spread {
+    let figures: Vec<f64> = figures.map(round).collect();
+    let least = figures.iter().copied().reduce(f64::min);
+    let greatest = figures.iter().copied().reduce(f64::max);
+    Spread(least.unwrap_or(0.0), greatest.unwrap_or(0.0))
+}
+
+/// Four significant digits: no measurement here has more.
+pub fn round(figure: f64) -> f64 {
+    if figure == 0.0 || !figure.is_finite() {
+        return 0.0;
+    }
+    let digits = 3 - figure.abs().log10().floor() as i32;
+    if digits <= 0 {
+        return figure.round();
+    }
+    let scale = 10_f64.powi(digits);
+    (figure * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_four_digits() {
+        for (figure, wanted) in [
+            (0.0, 0.0),
+            (f64::NAN, 0.0),
+            (123_456.7, 123_457.0),
+            (12.345_6, 12.35),
+            (0.000_123_456, 0.000_123_5),
+        ] {
+            assert!((round(figure) - wanted).abs() < 1e-9, "{figure}");
+        }
+        assert!((median([3.0, 1.0, 2.0, 10.0].into_iter()) - 2.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,19 @@
+//! The programs that a measurement starts: nodes, and parts of bare programs.
+
+use std::{env, path::PathBuf};
+
+use crate::{probe::part::Launcher, problem::Problem};
+
+/// What runs nodes: it lies beside the program that measures.
+pub(super) fn program() -> Result<PathBuf, Problem> {
+    let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
+    Ok(own.with_file_name("quorate"))
+}
+
+/// How parts of a probe are started: by this program, if it has the subcommand `bench part`.
+pub fn launcher() -> Result<Launcher, Problem> {
+    Ok(Launcher {
+        program: program()?,
+        arguments: vec!["bench".to_owned(), "part".to_owned()],
+    })
+}

@@ -1,0 +1,163 @@
+//! What is written into streams in a row, what was seen of it, and the row that this makes: the same
+//! for a cluster and for the bare program beside it.
+
+use std::time::Duration;
+
+use quorate_core::record::Class;
+use quorate_testbed::progress;
+
+use crate::{
+    environment::Environment,
+    load::{Offer, Plan},
+    repetition::Repetition,
+    row::{Row, Setting},
+    stream::{
+        Acknowledged,
+        figures::{Asked, Figures, shown_rate},
+        speech::Speech,
+    },
+};
+
+use super::{
+    Time,
+    measure::{PATIENCE, nanos, trouble},
+    readings::FOLLOWERS,
+};
+
+/// Bytes outstanding in all streams, where as much is written as is taken.
+const OUTSTANDING_BYTES: u64 = 16 << 20;
+
+/// Writes outstanding at most, whatever their size.
+const OUTSTANDING_MAX: u64 = 1 << 16;
+
+/// What is written.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// By which protocol.
+    pub speech: Speech,
+    /// Into how many streams.
+    pub streams: u32,
+    /// Bytes of a write.
+    pub write_bytes: usize,
+    /// Bytes per second in all streams; without it as many as are taken.
+    pub rate: Option<u64>,
+    /// Writes outstanding in all streams, where no rate is given.
+    pub outstanding: Option<u32>,
+    /// Writes that are due together share a system call.
+    pub gather: bool,
+}
+
+impl Load {
+    /// As the generator takes it.
+    pub(super) fn offer(&self) -> Offer {
+        let size = (self.write_bytes as u64).max(1);
+        match (self.rate, self.outstanding) {
+            (Some(rate), _) => Offer::Open {
+                per_second: (rate / size).max(1),
+            },
+            (None, Some(outstanding)) => Offer::Closed { outstanding },
+            (None, None) => {
+                let least = u64::from(self.streams) * 2;
+                let writes = (OUTSTANDING_BYTES / size).min(OUTSTANDING_MAX).max(least);
+                Offer::Closed {
+                    outstanding: u32::try_from(writes).unwrap_or(u32::MAX),
+                }
+            }
+        }
+    }
+
+    /// What a row says of it.
+    pub(super) fn asked(&self) -> Asked {
+        Asked {
+            speech: self.speech,
+            write_bytes: self.write_bytes,
+            offer: self.offer(),
+            gather: self.gather,
+        }
+    }
+
+    pub(super) fn plan(&self, time: &Time) -> Plan {
+        Plan {
+            offer: self.offer(),
+            connections: self.streams,
+            warmup: nanos(time.warmup),
+            measure: nanos(time.duration),
+            patience: nanos(PATIENCE),
+        }
+    }
+
+    pub(super) fn shown(&self) -> String {
+        let load = match self.offer() {
+            Offer::Open { .. } => shown_rate(self.rate.unwrap_or(0)),
+            Offer::Closed { outstanding } => format!("{outstanding} outstanding"),
+        };
+        let s = if self.streams == 1 { "" } else { "s" };
+        format!("{} stream{s}, {} B, {load}", self.streams, self.write_bytes)
+    }
+}
+
+/// What a repetition saw.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) repetition: Repetition,
+    pub(super) acknowledged: Acknowledged,
+}
+
+impl Seen {
+    pub(super) fn tell(&self, head: &str, load: &Load) {
+        let samples = &self.repetition.samples;
+        let one = std::slice::from_ref(&self.repetition);
+        let figures = Figures::new(load.asked(), one, std::slice::from_ref(&self.acknowledged));
+        progress(&format!(
+            "{head}: {:.1} MB/s, batches of {:.0} B, p50 from the call {:.0} µs, p99 {:.0} µs{}",
+            figures.bytes_per_s / 1e6,
+            figures.acknowledged_bytes,
+            figures.from_call_p50_us,
+            figures.from_call_p99_us,
+            trouble(samples)
+        ));
+    }
+}
+
+/// The row of these repetitions; `None` without any.
+pub(super) fn row(
+    setting: &Setting,
+    environment: &Environment,
+    load: &Load,
+    all: Vec<Seen>,
+    followers: usize,
+    pinned: bool,
+) -> Option<Row> {
+    let (all, acknowledged): (Vec<Repetition>, Vec<Acknowledged>) = all
+        .into_iter()
+        .map(|seen| (seen.repetition, seen.acknowledged))
+        .unzip();
+    let mut row = Row::of_streams(setting, environment, load.asked(), &all, &acknowledged)?;
+    let of_role = |role: &str| if role == FOLLOWERS { followers } else { 1 };
+    if let Some(figures) = &mut row.stream {
+        figures.set_cpu(&row.roles, load.write_bytes, of_role);
+        figures.pinned = pinned;
+    }
+    Some(row)
+}
+
+pub(super) fn setting(scenario: &str, load: &Load, durability: Class, flush: Duration) -> Setting {
+    Setting {
+        scenario: scenario.to_owned(),
+        system: "quorate".to_owned(),
+        durability: durability.name().to_owned(),
+        store: "streams".to_owned(),
+        value_bytes: load.write_bytes,
+        reads_percent: 0,
+        connections: load.streams,
+        offer: load.offer(),
+        disk_flush_ms: flush_ms(flush),
+        batching: None,
+        wan: None,
+        plane: None,
+    }
+}
+
+pub(super) fn flush_ms(flush: Duration) -> f64 {
+    flush.as_secs_f64() * 1000.0
+}
