@@ -22,6 +22,7 @@ pub mod owning;
 mod reader;
 mod reads;
 mod ring;
+pub mod settings;
 mod stuck;
 mod tap;
 mod upkeep;
@@ -30,6 +31,7 @@ mod voting;
 mod waiting;
 
 pub use event::{Event, Held, Loss, Start};
-pub use owning::{Counts, Owner, Pace, Settings};
+pub use owning::{Counts, Owner};
+pub use settings::{Pace, Settings};
 pub use value::NotCarried;
 pub use waiting::NotSubmitted;

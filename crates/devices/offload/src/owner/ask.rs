@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use crate::{Header, Type, port::Program};
 use quorate_core::time::Time;
 
-use crate::owner::{desk::Desk, event::Loss, frames::QUIET, owning::Pace};
+use crate::owner::{desk::Desk, event::Loss, frames::QUIET, settings::Pace};
 
 /// Questions whose answers are awaited at once; those before them are given up.
 const SENT_MAX: usize = 16;

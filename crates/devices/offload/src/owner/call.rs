@@ -6,7 +6,7 @@ use quorate_core::time::Time;
 use crate::owner::{
     desk::Desk,
     event::Loss,
-    owning::{Pace, Settings},
+    settings::{Pace, Settings},
 };
 
 /// A call that is not answered yet.

@@ -11,7 +11,7 @@ use quorate_core::time::Time;
 use crate::owner::{
     event::{Event, Loss},
     frames::Frames,
-    owning::{Pace, Settings},
+    settings::{Pace, Settings},
 };
 
 /// Lent for one turn.

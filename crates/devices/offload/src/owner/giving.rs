@@ -14,9 +14,9 @@ use crate::owner::{
     desk::Desk,
     event::{Event, Held, Loss, Start},
     frames::{Heard, pack},
-    owning::Pace,
     reader::Reader,
     reads::Reads,
+    settings::Pace,
     upkeep::Upkeep,
     waiting::Waiting,
 };

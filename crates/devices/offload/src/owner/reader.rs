@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::{Type, port::Program};
 use quorate_core::time::Time;
 
-use crate::owner::{desk::Desk, event::Loss, owning::Pace};
+use crate::owner::{desk::Desk, event::Loss, settings::Pace};
 
 /// Cells that are asked for at once: what a queue of a device holds easily.
 const ASKED_MAX: usize = 64;

@@ -11,9 +11,9 @@ use crate::owner::{
     desk::Desk,
     event::{Event, Loss},
     frames::Heard,
-    owning::{Pace, Settings},
     reader::Reader,
     ring::Ring,
+    settings::{Pace, Settings},
     stuck::Stuck,
 };
 

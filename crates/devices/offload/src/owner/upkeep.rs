@@ -12,9 +12,9 @@ use crate::owner::{
     call::{Answer, Call},
     desk::Desk,
     event::{Event, Held, Loss},
-    owning::{Pace, Settings},
     reader::Reader,
     ring::Ring,
+    settings::{Pace, Settings},
     stuck::Stuck,
     waiting::Waiting,
 };

@@ -14,8 +14,8 @@ use crate::owner::{
     desk::Desk,
     event::{Event, Held, Loss},
     frames::{Heard, pack},
-    owning::Pace,
     reader::Reader,
+    settings::Pace,
     tap::Tap,
 };
 

@@ -8,7 +8,7 @@ use quorate_core::{time::Time, value::Value};
 use crate::owner::{
     desk::Desk,
     event::Held,
-    owning::Pace,
+    settings::Pace,
     value::{NotCarried, descriptor},
 };
 
