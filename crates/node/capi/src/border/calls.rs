@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    deliver::{Argument, Deliver, DeliverFunction},
     errors::{QuorateError, guard, last, tell},
     handles::{Object, Opaque, Open, is_options, may_close, open, options, put, take},
     pointers::{Out, bytes, copy, text, until, wait},
@@ -20,27 +21,6 @@ use crate::{
 
 /// `quorate_done`.
 pub type DoneFunction = Option<unsafe extern "C" fn(argument: *mut c_void, code: c_int, slot: u64)>;
-/// `quorate_deliver`.
-pub type DeliverFunction = unsafe extern "C" fn(
-    argument: *mut c_void,
-    slot: u64,
-    value: *const c_void,
-    length: usize,
-) -> c_int;
-
-/// A pointer of the program, which the library hands back and never follows.
-#[derive(Clone, Copy)]
-struct Argument(*mut c_void);
-
-// SAFETY: it is a number to the library; the header says on which threads the program gets it back.
-unsafe impl Send for Argument {}
-
-/// Where values go.
-#[derive(Clone, Copy)]
-pub(super) struct Deliver {
-    function: DeliverFunction,
-    argument: Argument,
-}
 
 fn done(function: DoneFunction, argument: *mut c_void) -> Done {
     let argument = Argument(argument);

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use super::deliver::Deliver;
 use crate::{
     error::{Code, Failed},
     handle::Handle,
@@ -28,11 +29,11 @@ pub(super) enum Object {
 /// An open node or client, and whether values go to a callback.
 pub(super) struct Open {
     pub(super) handle: Handle,
-    pub(super) deliver: Mutex<Option<super::calls::Deliver>>,
+    pub(super) deliver: Mutex<Option<Deliver>>,
 }
 
 impl Open {
-    pub(super) fn deliver(&self) -> MutexGuard<'_, Option<super::calls::Deliver>> {
+    pub(super) fn deliver(&self) -> MutexGuard<'_, Option<Deliver>> {
         self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,6 +8,7 @@
 )]
 
 pub mod calls;
+pub mod deliver;
 pub mod errors;
 pub mod handles;
 pub mod paxos;
