@@ -28,9 +28,9 @@ mod record;
 mod regroup;
 mod search;
 mod start;
+mod view;
 
-use std::cell::OnceCell;
-
+pub(crate) use self::view::View;
 use self::{
     demand::Demand,
     drain::Drain,
@@ -39,21 +39,16 @@ use self::{
     regroup::{Gathering, REGROUP_NS, Regroup},
     search::{Candidate, Ground, Search},
     start::{Begin, Start},
+    view::VETO_NS,
 };
 use crate::{
-    channel::Drained,
     epoch::{Done, Epoch, Score},
-    estimate::{Estimator, Parameters},
     setting::{Bounds, Change, Reason, Setting},
     time::Moment,
 };
 
 /// A probe that seems this many times better asks for a second look at the base.
 const DOUBT: f64 = 1.3;
-/// With a round trip shorter than this measuring is quick enough.
-const JUMP_NS: f64 = 3e6;
-/// Where a batch takes longer than this, an epoch is long.
-const VETO_NS: f64 = 30e6;
 /// What was measured so soon after a change still shows what was before it.
 const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
@@ -64,42 +59,6 @@ enum Stage {
     Base,
     /// Measuring something else.
     Probe(Candidate),
-}
-
-/// What the controller is told beside epochs. Worked out when it is asked for: most looks ask for
-/// next to nothing.
-#[derive(Debug)]
-pub(crate) struct View<'a> {
-    estimator: &'a Estimator,
-    known: OnceCell<Parameters>,
-    nodes: usize,
-    /// Commands that wait or are in flight.
-    outstanding: f64,
-}
-
-impl<'a> View<'a> {
-    pub(crate) const fn new(estimator: &'a Estimator, nodes: usize, outstanding: f64) -> Self {
-        Self {
-            estimator,
-            known: OnceCell::new(),
-            nodes,
-            outstanding,
-        }
-    }
-
-    fn known(&self) -> &Parameters {
-        self.known.get_or_init(|| self.estimator.parameters())
-    }
-
-    fn round_trip_ns(&self) -> Option<f64> {
-        self.estimator
-            .round_trip()
-            .map(|round_trip| round_trip.value)
-    }
-
-    fn drained(&self) -> Option<Drained> {
-        self.estimator.drained()
-    }
 }
 
 /// The search.

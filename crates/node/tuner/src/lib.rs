@@ -14,6 +14,7 @@ pub mod model;
 pub mod quantity;
 pub mod report;
 pub mod setting;
+mod settings;
 pub mod time;
 pub mod tuner;
 
@@ -24,5 +25,6 @@ pub use fit::Estimate;
 pub use hysteresis::Choice;
 pub use report::Report;
 pub use setting::{Bounds, Change, Reason, Setting};
+pub use settings::Settings;
 pub use time::Moment;
-pub use tuner::{Settings, Tuner};
+pub use tuner::Tuner;

@@ -7,7 +7,7 @@ use crate::{
     fit::Estimate,
     model::Bottleneck,
     setting::Setting,
-    tuner::Settings,
+    settings::Settings,
 };
 
 /// A quantity by name.

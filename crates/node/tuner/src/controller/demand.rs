@@ -4,7 +4,10 @@
 //! throughput falls with slope −1 over that of the latency. Of commands that come whatever happens as
 //! many are answered: slope 0. In between, clients take their time between two commands.
 
-use super::{Controller, JUMP_NS, View};
+use super::{
+    Controller,
+    view::{JUMP_NS, View},
+};
 use crate::{
     epoch::Score,
     setting::{Change, Reason, Setting},

@@ -1,6 +1,6 @@
 //! Links with a high round-trip time: jumps instead of steps, and never more in flight than drains.
 
-use super::{JUMP_NS, View};
+use super::view::{JUMP_NS, View};
 use crate::{
     choice::Fitted,
     epoch::Score,

@@ -1,6 +1,9 @@
 //! What was measured, compared: with the base, with itself, with what was left before.
 
-use super::{Controller, Demand, VETO_NS, View};
+use super::{
+    Controller, Demand,
+    view::{VETO_NS, View},
+};
 use crate::{
     epoch::Score,
     setting::{Reason, Setting},

@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{REGROUP_NS, VETO_NS, View, drain::Drain};
+use super::{
+    REGROUP_NS,
+    drain::Drain,
+    view::{VETO_NS, View},
+};
 use crate::{
     choice::{BATCHES, Fitted, WINDOWS, batch_least},
     epoch::Score,

@@ -1,6 +1,6 @@
 //! The first step: as small as a high round-trip time needs, until it is known that it is short.
 
-use super::{JUMP_NS, View};
+use super::view::{JUMP_NS, View};
 use crate::{setting::Setting, time::Moment};
 
 /// Batches before the round-trip time is known: a link with a small buffer survives them. It is
