@@ -7,31 +7,11 @@ use quorate_core::dice::Dice;
 
 use super::{
     history::{Held, Operation, What},
-    load::{Seen, Shared},
+    seen::{Fate, Insert, Seen, Shared, think},
 };
 
 /// Before a node that does not take connections is asked again.
 const RETRY: Duration = Duration::from_millis(20);
-
-/// A key that is written once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Insert {
-    /// The key.
-    pub key: String,
-    /// What became of it.
-    pub fate: Fate,
-}
-
-/// What is known of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It was executed.
-    Acknowledged,
-    /// Certainly not executed, now or ever.
-    Refused,
-    /// It may have been executed, or may still be.
-    Unknown,
-}
 
 /// What a reply says about its command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,7 +241,7 @@ impl Client {
             self.ask(&[&["UNWATCH"]]);
             return;
         };
-        super::load::think(dice);
+        think(dice);
         let value = Some(self.value());
         let call = self.shared.clock.now();
         let word = value.clone().unwrap_or_default();

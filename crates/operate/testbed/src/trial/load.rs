@@ -2,10 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -13,8 +10,8 @@ use std::{
 use quorate_core::dice::Dice;
 
 use super::{
-    client::{Client, Fate, Insert},
-    history::{Clock, Operation},
+    client::Client,
+    seen::{Seen, Shared, think},
     session::Session,
 };
 
@@ -23,101 +20,10 @@ const MIXED: usize = 2;
 const READING: usize = 1;
 const INSERTING: usize = 1;
 const SESSIONS: usize = 1;
-/// How long keys are in use: short histories are cheap to check.
-const GENERATION: Duration = Duration::from_millis(2500);
-/// Longest pause of a client between two operations, microseconds.
-const THINKING_US: u64 = 3000;
 /// Pause of a client that asks for everything at once.
 const BETWEEN_READS: Duration = Duration::from_millis(4);
 const REGISTERS: u64 = 4;
 const COUNTERS: u64 = 2;
-/// The counter of all sessions, for the whole run.
-pub const TOTAL: &str = "total";
-
-/// What clients share.
-#[derive(Debug)]
-pub struct Shared {
-    /// Where clients connect, per node.
-    pub addresses: Vec<String>,
-    pub(crate) clock: Clock,
-    stop: AtomicBool,
-    strange: Mutex<Option<String>>,
-    /// Operations with a known outcome.
-    known: AtomicU64,
-}
-
-impl Shared {
-    /// For nodes at these addresses.
-    pub fn new(addresses: Vec<String>) -> Self {
-        Self {
-            addresses,
-            clock: Clock::start(),
-            stop: AtomicBool::new(false),
-            strange: Mutex::default(),
-            known: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn stopping(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
-    }
-
-    /// An answer that no rule allows.
-    pub(crate) fn strange(&self, what: String) {
-        let mut strange = self.strange.lock().unwrap_or_else(PoisonError::into_inner);
-        strange.get_or_insert(what);
-    }
-
-    pub(crate) fn count(&self) {
-        self.known.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Number of the keys that are in use now.
-    pub(crate) fn generation(&self) -> u128 {
-        u128::from(self.clock.now()) / GENERATION.as_nanos()
-    }
-}
-
-/// Increments of the counter of all sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
-    /// That were executed.
-    pub acknowledged: u64,
-    /// That may have been.
-    pub unknown: u64,
-}
-
-/// All that the clients saw.
-#[derive(Debug, Default)]
-pub struct Seen {
-    /// On keys that clients share.
-    pub operations: Vec<Operation>,
-    /// Of keys that are written once.
-    pub inserts: Vec<Insert>,
-    /// Of the sessions.
-    pub total: Total,
-    /// Requests that were certainly not executed.
-    pub refused: u64,
-    /// The first answer that no rule allows.
-    pub strange: Option<String>,
-}
-
-impl Seen {
-    /// Inserts that ended so.
-    pub fn inserts(&self, fate: Fate) -> Vec<&str> {
-        let of = self.inserts.iter().filter(|one| one.fate == fate);
-        of.map(|one| one.key.as_str()).collect()
-    }
-
-    fn add(&mut self, other: Self) {
-        self.operations.extend(other.operations);
-        self.inserts.extend(other.inserts);
-        self.total.acknowledged += other.total.acknowledged;
-        self.total.unknown += other.total.unknown;
-        self.refused += other.refused;
-    }
-}
-
 /// Running clients.
 #[derive(Debug)]
 pub struct Load {
@@ -155,7 +61,7 @@ impl Load {
 
     /// Operations with a known outcome so far.
     pub fn known(&self) -> u64 {
-        self.shared.known.load(Ordering::Relaxed)
+        self.shared.known()
     }
 
     /// Ends the clients; what they sent before still gets its reply.
@@ -166,18 +72,12 @@ impl Load {
             let seen = client.join();
             all.add(seen.map_err(|_| io::Error::other("a client of the load panicked"))?);
         }
-        let mut strange = self
-            .shared
-            .strange
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        all.strange = strange.take();
-        drop(strange);
+        all.strange = self.shared.take_strange();
         Ok(all)
     }
 
     fn stop(&self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.stop();
     }
 }
 
@@ -185,11 +85,6 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// A client's pause before it goes on.
-pub(crate) fn think(dice: &mut Dice) {
-    thread::sleep(Duration::from_micros(dice.below(THINKING_US)));
 }
 
 /// Reads, writes, transactions and counters on keys that all clients share.

@@ -8,7 +8,7 @@ use quorate_core::dice::Dice;
 use super::{
     client::{Outcome, held, outcome},
     history::{Operation, What},
-    load::{Seen, Shared, TOTAL, think},
+    seen::{Seen, Shared, TOTAL, think},
 };
 
 /// Before the next node is asked.
