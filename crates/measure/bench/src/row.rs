@@ -45,6 +45,32 @@ pub struct Setting {
     pub plane: Option<String>,
 }
 
+impl Setting {
+    /// Of this system: one connection that only writes, and nothing modelled, emulated or fixed.
+    pub fn new(
+        scenario: &str,
+        durability: &str,
+        store: &str,
+        value_bytes: usize,
+        offer: Offer,
+    ) -> Self {
+        Self {
+            scenario: scenario.to_owned(),
+            system: "quorate".to_owned(),
+            durability: durability.to_owned(),
+            store: store.to_owned(),
+            value_bytes,
+            reads_percent: 0,
+            connections: 1,
+            offer,
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+            plane: None,
+        }
+    }
+}
+
 /// What a node was told instead of choosing itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
@@ -431,18 +457,14 @@ mod tests {
 
     fn setting() -> Setting {
         Setting {
-            scenario: "kv".into(),
-            system: "quorate".into(),
-            durability: "durable".into(),
-            store: "memory".into(),
-            value_bytes: 64,
-            reads_percent: 0,
             connections: 4,
-            offer: Offer::Closed { outstanding: 16 },
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-            plane: None,
+            ..Setting::new(
+                "kv",
+                "durable",
+                "memory",
+                64,
+                Offer::Closed { outstanding: 16 },
+            )
         }
     }
 

@@ -238,18 +238,15 @@ mod tests {
             ..Found::default()
         };
         let setting = Setting {
-            scenario: "ring-paxos-fig1".to_owned(),
             system: "bare program".to_owned(),
-            durability: "volatile".to_owned(),
-            store: "none".to_owned(),
-            value_bytes: DATAGRAM_BYTES,
-            reads_percent: 0,
             connections: senders,
-            offer: Offer::Closed { outstanding: 0 },
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-            plane: None,
+            ..Setting::new(
+                "ring-paxos-fig1",
+                "volatile",
+                "none",
+                DATAGRAM_BYTES,
+                Offer::Closed { outstanding: 0 },
+            )
         };
         let mut repetition = Repetition::default();
         repetition.samples.completed = datagrams;

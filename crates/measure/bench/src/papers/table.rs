@@ -187,20 +187,7 @@ mod tests {
         let offer = Offer::Open {
             per_second: 357_142,
         };
-        let setting = Setting {
-            scenario: "zcp-table1".to_owned(),
-            system: "quorate".to_owned(),
-            durability: "durable".to_owned(),
-            store: "streams".to_owned(),
-            value_bytes: 14,
-            reads_percent: 0,
-            connections: 1,
-            offer,
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-            plane: None,
-        };
+        let setting = Setting::new("zcp-table1", "durable", "streams", 14, offer);
         let mut repetition = Repetition::default();
         repetition.samples.completed = 71_428;
         repetition.samples.measured = 2_000_000_000;

@@ -70,24 +70,21 @@ impl Shape {
     /// As a row names it.
     pub fn setting(&self) -> Setting {
         Setting {
-            scenario: "probe".to_owned(),
             system: SYSTEM.to_owned(),
-            durability: if self.durable { "durable" } else { "volatile" }.to_owned(),
-            store: "none".to_owned(),
-            value_bytes: self.value_bytes,
-            reads_percent: 0,
-            connections: 1,
-            offer: Offer::Closed {
-                outstanding: self.window,
-            },
             disk_flush_ms: if self.durable {
                 self.flush.as_secs_f64() * 1000.0
             } else {
                 0.0
             },
-            batching: None,
-            wan: None,
-            plane: None,
+            ..Setting::new(
+                "probe",
+                if self.durable { "durable" } else { "volatile" },
+                "none",
+                self.value_bytes,
+                Offer::Closed {
+                    outstanding: self.window,
+                },
+            )
         }
     }
 }

@@ -166,18 +166,11 @@ impl<'a> Experiment<'a> {
         offer: Offer,
     ) -> Setting {
         Setting {
-            scenario: name.to_owned(),
-            system: "quorate".to_owned(),
-            durability: self.run.durability.clone(),
-            store: self.store().to_owned(),
-            value_bytes,
             reads_percent: self.run.reads_percent,
             connections,
-            offer,
             disk_flush_ms: self.flush_ms(),
-            batching: None,
             wan: self.network.map(|network| network.name()),
-            plane: None,
+            ..Setting::new(name, &self.run.durability, self.store(), value_bytes, offer)
         }
     }
 }

@@ -428,21 +428,21 @@ impl Series {
             self.store_given.or(known).unwrap_or("unknown")
         };
         Setting {
-            scenario: self.service.name().to_owned(),
-            system: "quorate".to_owned(),
-            durability: self.durability().to_owned(),
-            store: store.to_owned(),
-            value_bytes: self.load.value_bytes,
             reads_percent: self.reads_percent,
             connections: match offer {
                 Offer::Open { .. } => self.load.connections,
                 Offer::Closed { outstanding } => self.load.connections.min(outstanding),
             },
-            offer,
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
-            batching: None,
             wan: self.load.network.map(|network| network.name()),
             plane: self.load.way(),
+            ..Setting::new(
+                self.service.name(),
+                self.durability(),
+                store,
+                self.load.value_bytes,
+                offer,
+            )
         }
     }
 }
@@ -515,20 +515,7 @@ mod tests {
 
     /// A row of the log service under this load.
     fn setting(offer: Offer) -> Setting {
-        Setting {
-            scenario: "log".to_owned(),
-            system: "quorate".to_owned(),
-            durability: "durable".to_owned(),
-            store: "none".to_owned(),
-            value_bytes: 64,
-            reads_percent: 0,
-            connections: 1,
-            offer,
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-            plane: None,
-        }
+        Setting::new("log", "durable", "none", 64, offer)
     }
 
     fn row(outstanding: u32, completed: u64) -> Row {

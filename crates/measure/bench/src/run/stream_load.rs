@@ -143,18 +143,15 @@ pub(super) fn row(
 
 pub(super) fn setting(scenario: &str, load: &Load, durability: Class, flush: Duration) -> Setting {
     Setting {
-        scenario: scenario.to_owned(),
-        system: "quorate".to_owned(),
-        durability: durability.name().to_owned(),
-        store: "streams".to_owned(),
-        value_bytes: load.write_bytes,
-        reads_percent: 0,
         connections: load.streams,
-        offer: load.offer(),
         disk_flush_ms: flush_ms(flush),
-        batching: None,
-        wan: None,
-        plane: None,
+        ..Setting::new(
+            scenario,
+            durability.name(),
+            "streams",
+            load.write_bytes,
+            load.offer(),
+        )
     }
 }
 

@@ -35,18 +35,10 @@ fn environment() -> Environment {
 
 fn setting(offer: Offer) -> Setting {
     Setting {
-        scenario: "kv".to_owned(),
-        system: "quorate".to_owned(),
-        durability: "durable".to_owned(),
-        store: "memory".to_owned(),
-        value_bytes: 64,
         reads_percent: 50,
         connections: 16,
-        offer,
         disk_flush_ms: 1.0,
-        batching: None,
-        wan: None,
-        plane: None,
+        ..Setting::new("kv", "durable", "memory", 64, offer)
     }
 }
 

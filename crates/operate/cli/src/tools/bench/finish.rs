@@ -84,10 +84,7 @@ fn spread(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use quorate_bench::{
-        environment::Environment,
-        load::Offer,
-        repetition::Repetition,
-        row::Setting,
+        environment::Environment, load::Offer, repetition::Repetition, row::Setting,
     };
 
     use super::*;
@@ -102,20 +99,7 @@ mod tests {
             repetition
         };
         let all = [repetition(900, 4), repetition(1000, 0)];
-        let setting = Setting {
-            scenario: "log".to_owned(),
-            system: "quorate".to_owned(),
-            durability: "durable".to_owned(),
-            store: "none".to_owned(),
-            value_bytes: 64,
-            reads_percent: 0,
-            connections: 1,
-            offer,
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-            plane: None,
-        };
+        let setting = Setting::new("log", "durable", "none", 64, offer);
         Row::new(&setting, &Environment::now(), &all).unwrap()
     }
 
