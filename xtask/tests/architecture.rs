@@ -31,9 +31,13 @@ const MEASURES: [&str; 4] = [
 ];
 /// The one crate with optional dependencies on those: the program `quorate-tools` is built by its feature `tools`.
 const MEASURING: &str = "quorate-cli";
-/// Test programs beside `suite`, by crate: a process has one certificate for operators' addresses, and the other tests of
-/// the CLI ask without one.
-const SECOND_PROGRAMS: [(&str, &str); 1] = [("crates/operate/cli", "tls")];
+/// Test programs beside `suite`, by crate, for what belongs to a process as a whole: its one certificate for operators'
+/// addresses, and the limit of its file descriptors.
+const SECOND_PROGRAMS: [(&str, &str); 3] = [
+    ("crates/network/net", "descriptors"),
+    ("crates/operate/cli", "tls"),
+    ("crates/storage/log", "descriptors"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -5,7 +5,6 @@
 mod clients;
 mod common;
 mod datagrams;
-mod descriptors;
 mod handle;
 mod join;
 mod membership;

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
-mod descriptors;
 #[path = "../../../../../fuzz/driver.rs"]
 mod driver;
 mod fuzz;

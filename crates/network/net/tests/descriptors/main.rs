@@ -1,4 +1,8 @@
 //! Out of file descriptors: alone in its process, for the limit is the process's.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+#[path = "../suite/common/mod.rs"]
+mod common;
 
 use std::{
     fs::File,
