@@ -3,6 +3,8 @@
 use quorate_replica::{TuningReport, tuner};
 use serde::{Deserialize, Serialize};
 
+use crate::units::{exact_bytes, thousands, time};
+
 /// A node's tuner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuningView {
@@ -193,36 +195,7 @@ impl ParameterView {
 impl SettingView {
     /// `64 KiB x 4`
     pub fn shown(self) -> String {
-        format!("{} x {}", bytes(self.batch_bytes), self.window)
-    }
-}
-
-/// Whole KiB where there are any.
-pub fn bytes(count: usize) -> String {
-    if count >= 1024 && count.is_multiple_of(1024) {
-        format!("{} KiB", count >> 10)
-    } else {
-        format!("{count} B")
-    }
-}
-
-/// Seconds, in the unit that suits.
-pub fn time(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{s:.2} s"),
-        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
-        s if s >= 1e-6 => format!("{:.1} µs", s * 1e6),
-        s => format!("{:.1} ns", s * 1e9),
-    }
-}
-
-/// `1.2 M`, `34 k`.
-pub fn thousands(value: f64) -> String {
-    match value {
-        v if v >= 1e9 => format!("{:.1} G", v / 1e9),
-        v if v >= 1e6 => format!("{:.1} M", v / 1e6),
-        v if v >= 1e4 => format!("{:.0} k", v / 1e3),
-        v => format!("{v:.0} "),
+        format!("{} x {}", exact_bytes(self.batch_bytes), self.window)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sizes and spans of time for people.
+//! Sizes, spans of time, counts and rates for people: the one place that says how they look.
 
 /// Bytes in the largest unit that they fill, with a decimal below ten of it.
 pub fn bytes(count: u64) -> String {
@@ -32,6 +32,56 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
+/// Exactly: whole KiB where there are any.
+pub fn exact_bytes(count: usize) -> String {
+    if count >= 1024 && count.is_multiple_of(1024) {
+        format!("{} KiB", count >> 10)
+    } else {
+        format!("{count} B")
+    }
+}
+
+/// Seconds, in the unit that suits.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s if s >= 1e-6 => format!("{:.1} µs", s * 1e6),
+        s => format!("{:.1} ns", s * 1e9),
+    }
+}
+
+/// A time that is short, with two or three digits.
+pub fn micros(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} µs"),
+        us if us < 1e4 => format!("{:.1} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// `1.2 M`, `34 k`.
+pub fn thousands(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{:.1} G", v / 1e9),
+        v if v >= 1e6 => format!("{:.1} M", v / 1e6),
+        v if v >= 1e4 => format!("{:.0} k", v / 1e3),
+        v => format!("{v:.0} "),
+    }
+}
+
+/// `12.3 k`: what a second brings.
+pub fn rate(value: f64) -> String {
+    match value {
+        v if v >= 1e7 => format!("{:.0} M", v / 1e6),
+        v if v >= 1e6 => format!("{:.1} M", v / 1e6),
+        v if v >= 1e4 => format!("{:.0} k", v / 1e3),
+        v if v >= 1e3 => format!("{:.1} k", v / 1e3),
+        v => format!("{v:.0}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +97,13 @@ mod tests {
         let spans = [0, 119, 150, 7_300, 90_000, 200_000, u64::MAX];
         let expected = ["0 s", "119 s", "2 min", "2 h", "25 h", "2 days", "years"];
         assert_eq!(spans.map(span), expected);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let rates = [0.4, 999.0, 1234.0, 12_345.0, 1_234_567.0, 5e7].map(rate);
+        assert_eq!(rates, ["0", "999", "1.2 k", "12 k", "1.2 M", "50 M"]);
+        let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(micros);
+        assert_eq!(times, ["12 µs", "1.2 ms", "45 ms", "2.5 s"]);
     }
 }

@@ -61,19 +61,17 @@ impl Problem {
 
     /// A flag, variable or key that makes no sense.
     pub fn usage(message: impl fmt::Display) -> Self {
-        Self::new(Exit::Usage, "bad_configuration", message)
+        problem::Problem::usage(message).into()
     }
 
     /// The operating system refused.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
-        Self::new(Exit::Failed, "io", format_args!("{what}: {error}"))
+        problem::Problem::io(what, error).into()
     }
 
     /// No node answered at `address`.
     pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
-        let what = format_args!("no node answers at {address}: {error}");
-        Self::new(Exit::Unreachable, "unreachable", what)
-            .hint("is the node running? is this its --admin address?")
+        problem::Problem::unreachable(address, error).into()
     }
 
     /// The error document.

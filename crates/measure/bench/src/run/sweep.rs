@@ -13,7 +13,8 @@ use crate::{
 };
 use quorate_admin::{
     client,
-    tuning::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
+    tuning::{HoldRequest, HoldView, PointView, SettingView, TuningView},
+    units::thousands,
     view::{Answer, ClusterView, NodeView},
 };
 use serde::Serialize;

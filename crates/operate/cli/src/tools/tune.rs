@@ -11,7 +11,8 @@ use std::{
 use clap::Args;
 use quorate_admin::{
     look::look,
-    tuning::{PointView, SettingView, TuningView, bytes, thousands, time},
+    tuning::{PointView, SettingView, TuningView},
+    units::{exact_bytes, thousands, time},
     view::{Answer, ClusterView, NodeView},
 };
 use quorate_bench::run::sweep::{self, Sweep, SweepView};
@@ -205,7 +206,7 @@ fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     head.extend(windows.iter().map(ToString::to_string));
     let mut rows = vec![head];
     for batch_bytes in batches {
-        let mut row = vec![bytes(batch_bytes)];
+        let mut row = vec![exact_bytes(batch_bytes)];
         for &window in &windows {
             let setting = SettingView {
                 batch_bytes,

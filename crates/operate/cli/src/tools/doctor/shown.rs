@@ -1,6 +1,6 @@
 //! A report of `quorate doctor` for people.
 
-use quorate_admin::tuning::{thousands, time};
+use quorate_admin::units::{thousands, time};
 use quorate_bench::doctor::{
     bundle::Manifest,
     examination::Report,

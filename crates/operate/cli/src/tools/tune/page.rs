@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use quorate_admin::tuning::{PointView, SettingView, bytes, thousands, time};
+use quorate_admin::{
+    tuning::{PointView, SettingView},
+    units::{exact_bytes, thousands, time},
+};
 use quorate_bench::report::escaped;
 
 use super::{Document, axes};
@@ -66,7 +69,7 @@ fn heat(
         let _ = write!(page, "<th>{window}");
     }
     for batch_bytes in batches {
-        let _ = write!(page, "<tr><th class=\"name\">{}", bytes(batch_bytes));
+        let _ = write!(page, "<tr><th class=\"name\">{}", exact_bytes(batch_bytes));
         for &window in &windows {
             let setting = SettingView {
                 batch_bytes,

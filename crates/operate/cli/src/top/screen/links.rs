@@ -1,5 +1,6 @@
 //! Round trips between all pairs, as a matrix: a row is who measured, a column to whom.
 
+use quorate_admin::units::micros;
 use quorate_admin::view::MemberView;
 use ratatui::{style::Style, text::Line};
 
@@ -11,7 +12,7 @@ use super::{
     },
     Canvas,
     paint::{mark, plain},
-    parts::{marked, micros, paragraph},
+    parts::{marked, paragraph},
 };
 
 /// A cell: how it is, and in what words; the shorter ones where there is no room.

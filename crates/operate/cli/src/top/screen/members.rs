@@ -1,7 +1,7 @@
 //! Who belongs to the cluster: a row for each, and everything of the one that is selected.
 
 use quorate_admin::{
-    units::{bytes, span},
+    units::{bytes, micros, rate, span},
     view::{MemberView, NodeView},
 };
 use ratatui::{style::Style, text::Line};
@@ -16,7 +16,7 @@ use super::{
     Canvas,
     overview::of_node,
     paint::{mark, plain},
-    parts::{self, Column, Row, ballot, field, marked, micros, rate},
+    parts::{self, Column, Row, ballot, field, marked},
 };
 
 const fn left(name: &'static str, rank: u8, widest: usize) -> Column {

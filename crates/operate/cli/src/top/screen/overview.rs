@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use quorate_admin::units::{micros, rate};
 use quorate_admin::view::NodeView;
 use ratatui::text::Line;
 
@@ -14,7 +15,7 @@ use super::{
     },
     Canvas, elections, members,
     paint::{mark, plain},
-    parts::{chart, field, marked, micros, rate},
+    parts::{chart, field, marked},
 };
 
 /// From this width on there are two columns.

@@ -148,27 +148,6 @@ pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<
         .collect()
 }
 
-/// `12.3 k`: what a second brings.
-pub(super) fn rate(value: f64) -> String {
-    match value {
-        v if v >= 1e7 => format!("{:.0} M", v / 1e6),
-        v if v >= 1e6 => format!("{:.1} M", v / 1e6),
-        v if v >= 1e4 => format!("{:.0} k", v / 1e3),
-        v if v >= 1e3 => format!("{:.1} k", v / 1e3),
-        v => format!("{v:.0}"),
-    }
-}
-
-/// A time that is short.
-pub(super) fn micros(us: f64) -> String {
-    match us {
-        us if us < 1e3 => format!("{us:.0} µs"),
-        us if us < 1e4 => format!("{:.1} ms", us / 1e3),
-        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
-        us => format!("{:.1} s", us / 1e6),
-    }
-}
-
 pub(super) fn ballot(ballot: BallotView) -> String {
     format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
 }
@@ -229,13 +208,5 @@ mod tests {
         );
         assert_eq!(texts(&chart(&[Some(0.0)], 2, 1, style)), [" ▁"]);
         assert_eq!(texts(&chart(&[], 2, 1, style)), ["  "]);
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        let rates = [0.4, 999.0, 1234.0, 12_345.0, 1_234_567.0, 5e7].map(rate);
-        assert_eq!(rates, ["0", "999", "1.2 k", "12 k", "1.2 M", "50 M"]);
-        let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(micros);
-        assert_eq!(times, ["12 µs", "1.2 ms", "45 ms", "2.5 s"]);
     }
 }

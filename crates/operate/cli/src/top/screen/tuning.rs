@@ -1,12 +1,14 @@
 //! What the leader chose by itself, and why.
 
+use quorate_admin::units::{micros, rate};
+
 use ratatui::text::Line;
 
 use super::{
     super::cluster::Now,
     Canvas,
     paint::plain,
-    parts::{field, micros, paragraph, rate},
+    parts::{field, paragraph},
 };
 
 pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
