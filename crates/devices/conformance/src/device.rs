@@ -7,40 +7,9 @@ use quorate_offload::{
 
 use crate::{
     frames::{Size, Ways},
+    program::Program,
     vectors::{Event, FRAME_BYTES_MAX, Sent},
 };
-
-/// Which program, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// Votes.
-    Acceptor,
-    /// Proposes and counts.
-    Coordinator,
-    /// Both, at one interface.
-    Host,
-}
-
-impl Program {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
-    /// Those that every device has.
-    pub const APART: [Self; 2] = [Self::Acceptor, Self::Coordinator];
-
-    /// As commands and files have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Acceptor => "acceptor",
-            Self::Coordinator => "coordinator",
-            Self::Host => "host",
-        }
-    }
-
-    /// By its name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|program| program.name() == name)
-    }
-}
 
 /// Takes events one by one.
 pub trait Device {

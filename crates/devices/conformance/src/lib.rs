@@ -16,11 +16,13 @@ pub mod frames;
 pub mod group;
 pub mod mutant;
 pub mod p4;
+pub mod program;
 pub mod random;
 pub mod rtl;
 pub mod targets;
 pub mod xdp;
 
-pub use device::{Device, Program};
+pub use device::Device;
+pub use program::Program;
 pub use quorate_device::pipe as vectors;
 pub use vectors::Event;

@@ -8,15 +8,13 @@ use crate::{
     body::{Body, CHANNELS_MAX, Opening},
     header::{CONTROL, Header, Kind, TAG_BYTES},
     trust::{
-        keys::{KeyId, Keys},
+        keys::{KeyId, Keys, PEERS_MAX},
         refusal::{Refusal, Refusals},
         seal::{Group, Place, Seal},
         window::{NotNew, Window},
     },
 };
 
-/// Most peers at a time.
-pub const PEERS_MAX: usize = 256;
 /// Numbers of a data channel that are remembered: more than a buffer of 64 MiB has in full datagrams.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
 /// The same of the control channel, which nobody repairs.

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::node_id::NodeId;
 
-use crate::trust::gate::PEERS_MAX;
+/// Most peers at a time.
+pub const PEERS_MAX: usize = 256;
 
 /// A key of 256 bits.
 #[derive(Clone, PartialEq, Eq)]

@@ -19,6 +19,15 @@ impl Login {
     pub(crate) const fn new(who: Who) -> Self {
         Self { who, user: None }
     }
+
+    /// As the client itself is told.
+    fn shown(&self) -> String {
+        match (&self.user, &self.who) {
+            (Some(name), _) => format!("{name}, by its password,"),
+            (None, Who::Client(name)) => format!("{name}, by its certificate,"),
+            (None, _) => "who has not proved to be a user".to_owned(),
+        }
+    }
 }
 
 impl Cx<'_> {
@@ -31,7 +40,7 @@ impl Cx<'_> {
             Some(role) if role >= needs => Ok(()),
             _ => {
                 self.shared.forbidden += 1;
-                Err(Refusal::forbidden(login, needs))
+                Err(Refusal::forbidden(&login.shown(), needs))
             }
         }
     }

@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use quorate_access::{NotChecked, Role, Who};
+use quorate_access::{NotChecked, Role};
 use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::Nowhere};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
-
-use crate::streams::access::Login;
 
 /// What [`Answer::Error`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +49,7 @@ impl Refusal {
         )
     }
 
-    pub(crate) fn forbidden(login: &Login, needs: Role) -> Self {
-        let who = match (&login.user, &login.who) {
-            (Some(name), _) => format!("{name}, by its password,"),
-            (None, Who::Client(name)) => format!("{name}, by its certificate,"),
-            (None, _) => "who has not proved to be a user".to_owned(),
-        };
+    pub(crate) fn forbidden(who: &str, needs: Role) -> Self {
         Self {
             detail: format!("{who} may not do what a {needs} may").into(),
             ..Self::of(
