@@ -10,6 +10,7 @@ use quorate_admin::{
     view::{Answer, ClusterView},
 };
 
+use crate::values::{Number, Unit};
 use crate::{
     config::address_argument,
     output::{Exit, Output, Problem, progress},
@@ -23,14 +24,14 @@ const WAIT: Duration = Duration::from_secs(10);
 /// Flags.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Each node writes down what it was asked, in audit.jsonl of its folder: the last of it is shown."
+    after_help = "Each node records the actions of operators in audit.jsonl in its folder; this command shows the last ones of all nodes."
 )]
 pub(crate) struct AuditArgs {
-    /// Admin addresses of nodes; the other members are found if one is given
+    /// Admin addresses of one or more nodes; the other members are found
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
-    /// Show so many of the last actions
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Number of actions to show
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = Number::between(1, 10_000, Unit::Count).argument::<u32>())]
     last: u32,
 }
 

@@ -31,7 +31,7 @@ const PIECES_MAX: usize = 4;
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BackupArgs {
-    /// Where the backup goes; - is standard output
+    /// File for the backup; - is standard output
     // No variable: that of `transfer --to` is another thing.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,

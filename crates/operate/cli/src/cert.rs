@@ -7,26 +7,27 @@ use quorate_tls::authority::{self, AuthorityError};
 use serde::Serialize;
 
 use crate::output::{Exit, Output, Problem};
+use crate::values::{Number, Unit, node_argument};
 
 /// What is to be made.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CertCommand {
-    /// Make the authorities of a cluster: one for nodes, one for clients
+    /// Create the authorities of a cluster: one for nodes, one for clients
     Init(InitArgs),
-    /// Make what a node needs: a folder for its --tls
+    /// Create a node's certificates: a folder for its --tls
     Node(NodeArgs),
-    /// Make what a program or a person needs: a folder for --tls of every command
+    /// Create a client certificate for a program or a person: a folder for --tls
     Client(ClientArgs),
 }
 
 /// Where, and for how long.
 #[derive(Args, Clone, Debug)]
 struct Common {
-    /// The folder of the authorities; whoever has it can make certificates
+    /// Folder of the authorities; anyone who has it can create certificates
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
-    /// Make it again although it is there: authorities keep their last certificate beside the new one, so that both
-    /// are trusted
+    /// Replace an existing certificate; an authority keeps its previous certificate beside the new one, so that
+    /// both are trusted
     #[arg(long)]
     renew: bool,
 }
@@ -38,15 +39,15 @@ quorate cert init --cluster orders
 quorate cert node 1 --host 10.0.0.1 --host db1.example.com     copy certs/node-1 to node 1
 quorate cert client ann                                        copy certs/client-ann to ann
 
-certs/ca.key and certs/clients-ca.key stay where you are: who has them can become a node.
-To exchange authorities: init --renew, copy the two authority files to all nodes, then node --renew and
-client --renew. Nodes read what changed within a second.")]
+Keep certs/ca.key and certs/clients-ca.key on this machine: anyone who has them can create certificates.
+To replace the authorities: run 'init --renew', copy ca.crt and clients-ca.crt to all nodes, then run 'node --renew'
+and 'client --renew'. Nodes read changed files within a second.")]
 pub(crate) struct InitArgs {
-    /// What the cluster is called in certificates: small letters, digits and dashes
+    /// Name of the cluster in certificates: lower-case letters, digits and dashes
     #[arg(long, value_name = "NAME", default_value = "quorate")]
     cluster: String,
-    /// Days until the authorities end
-    #[arg(long, value_name = "N", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    /// Days until the authorities expire
+    #[arg(long, value_name = "N", default_value_t = 3650, value_parser = Number::between(1, 36500, Unit::Count).argument::<u32>())]
     days: u32,
     #[command(flatten)]
     common: Common,
@@ -55,15 +56,15 @@ pub(crate) struct InitArgs {
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NodeArgs {
-    /// The node's id
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    /// Id of the node
+    #[arg(value_parser = node_argument)]
     node: u32,
-    /// A name or address at which clients and operators reach it; may be given again. localhost, 127.0.0.1 and ::1 are
-    /// always among them
+    /// Name or address at which clients and operators reach the node; may be repeated. localhost, 127.0.0.1 and ::1
+    /// are always included
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// Days until it ends
-    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    /// Days until the certificate expires
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = Number::between(1, 36500, Unit::Count).argument::<u32>())]
     days: u32,
     #[command(flatten)]
     common: Common,
@@ -72,10 +73,10 @@ pub(crate) struct NodeArgs {
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClientArgs {
-    /// What it is called: small letters, digits and dashes
+    /// Name of the client: lower-case letters, digits and dashes
     name: String,
-    /// Days until it ends
-    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    /// Days until the certificate expires
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = Number::between(1, 36500, Unit::Count).argument::<u32>())]
     days: u32,
     #[command(flatten)]
     common: Common,

@@ -24,14 +24,27 @@ use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
 use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};
 
-use crate::output::Problem;
+use crate::{
+    output::Problem,
+    values::{Number, Unit, must_be, switch},
+};
 use layers::Layers;
 pub(crate) use settings::StartArgs;
 use settings::{DISK_FLUSH_MS, LOG_SEGMENT};
 pub(crate) use trust::Trusting;
 
-/// Largest `--command-max`: what one batch can carry, with room to spare.
-const COMMAND_MAX_LIMIT: usize = 64 << 20;
+/// Up to what one batch can carry, with room to spare.
+const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
+const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
+/// Beyond it a typing error rather than a wish.
+const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
+const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
+/// Room for two segments and a spare one, and what a person can mean.
+const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
+/// With less a snapshot takes longer than the log takes to grow.
+const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
+/// Anything longer is a slip of the keyboard.
+const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
 /// What a node is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,15 +160,14 @@ impl StartConfig {
         let layers = Layers::read(flags, environment)?;
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
         let address = "HOST:PORT";
-        let ms = "a number of milliseconds, at least 1";
         let (plane, device) = plane::resolve(&layers)?;
         let config = Self {
-            data: layers.required("data", "a folder", path)?,
+            data: layers.required("data", "the path of a folder", path)?,
             node: hostname::node(&layers)?,
             cluster: layers
                 .optional(
                     "cluster",
-                    "a list of different nodes such as 1=HOST:PORT,2=HOST:PORT",
+                    "a list such as 1=HOST:PORT,2=HOST:PORT, each node and address once",
                     parse_cluster,
                 )?
                 .unwrap_or_default(),
@@ -165,14 +177,18 @@ impl StartConfig {
             role: layers.optional("as", "voter, learner or auxiliary", As::named)?,
             terms: Terms {
                 auxiliaries: layers
-                    .optional("auxiliary", "a list of nodes such as 3 or 4,5", parse_nodes)?
+                    .optional(
+                        "auxiliary",
+                        "a list of node ids such as 3 or 4,5",
+                        parse_nodes,
+                    )?
                     .unwrap_or_default(),
                 rule: layers
                     .optional("quorum", "majority or flexible:Q1,Q2", QuorumRule::parse)?
                     .unwrap_or_default(),
             },
             thrifty: layers
-                .optional("thrifty", "on or off", parse_switch)?
+                .optional("thrifty", "on or off", switch)?
                 .unwrap_or_default(),
             votes: layers.required("votes", "star, ring or auto", Votes::named)?,
             client: layers.required("client", address, parse_address)?,
@@ -186,26 +202,26 @@ impl StartConfig {
             device,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
             store: layers.optional("store", "lsm or memory", Store::named)?,
-            heartbeat_ms: layers.required("heartbeat-ms", ms, parse_ms)?,
-            election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
+            heartbeat_ms: layers.number("heartbeat-ms", HOUR_MS)?,
+            election_ms: layers.required(
+                "election-ms",
+                "MIN-MAX in milliseconds, MIN below MAX, such as 100-200",
+                parse_range,
+            )?,
             leases: layers.required("reads", READS, parse_reads)?,
             clock_drift_ppm: layers.required("clock-drift-max", DRIFT, parse_drift)?,
-            client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
-            command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
-            client_memory: layers.required(
-                "client-memory",
-                "16777216 … 1099511627776 bytes",
-                parse_client_memory,
-            )?,
-            log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
+            client_timeout_ms: layers.number("client-timeout-ms", HOUR_MS)?,
+            command_max: layers.number("command-max", COMMAND_MAX)?,
+            client_memory: layers.number("client-memory", CLIENT_MEMORY)?,
+            log_ready: layers.number("log-ready", LOG_READY)?,
             log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
-            snapshot_ratio: layers.required("snapshot-ratio", "1 … 1000", parse_ratio)?,
-            log_max: layers.required("log-max", LOG_MAX, parse_log_max)?,
-            transfer_limit: layers.optional("transfer-limit", TRANSFER_LIMIT, parse_transfer)?,
+            snapshot_ratio: layers.number("snapshot-ratio", SNAPSHOT_RATIO)?,
+            log_max: layers.number("log-max", LOG_MAX)?,
+            transfer_limit: layers.optional_number("transfer-limit", TRANSFER_LIMIT)?,
             tuning: tuning::resolve(&layers)?,
             engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
             told: told::told(&layers),
-            disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
+            disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,
         };
         config.check()?;
         Ok(config)
@@ -216,11 +232,11 @@ impl StartConfig {
         let least = self.command_max.saturating_mul(8);
         if self.client_memory < least {
             let message = format_args!(
-                "--client-memory {} is too little for --command-max {}",
+                "--client-memory {} is too small for --command-max {}",
                 self.client_memory, self.command_max
             );
             return Err(Problem::usage(message).hint(format!(
-                "give at least eight times as much, {least}, or take smaller commands"
+                "set --client-memory to at least {least} (eight times --command-max), or lower --command-max"
             )));
         }
         if self.heartbeat_ms * 2 > self.election_ms.0 {
@@ -229,25 +245,25 @@ impl StartConfig {
                 self.heartbeat_ms, self.election_ms.0, self.election_ms.1
             );
             return Err(Problem::usage(message)
-                .hint("an election must not begin before two heartbeats could have come"));
+                .hint("the shortest election timeout must be at least two heartbeats: lower --heartbeat-ms or raise --election-ms"));
         }
         if self.leases && !cfg!(target_os = "linux") {
             let message =
-                "--reads lease: no clock of this system is known to count while it is suspended";
-            return Err(Problem::usage(message).hint("leave --reads at index"));
+                "--reads lease needs a clock that counts suspended time, which this system lacks";
+            return Err(Problem::usage(message).hint("use --reads index"));
         }
         if self.cluster.len() > MEMBERS_MAX {
             return Err(Problem::usage(format_args!(
-                "--cluster: more than {MEMBERS_MAX} nodes"
+                "--cluster must list at most {MEMBERS_MAX} nodes"
             )));
         }
         if !self.join.is_empty() && !self.cluster.is_empty() {
             return Err(Problem::usage("--join and --cluster exclude each other")
-                .hint("--cluster is for the founding; a node that joins needs no list"));
+                .hint("use --cluster to found a cluster, or --join to join one that exists"));
         }
         if self.role.is_some() && self.join.is_empty() {
-            return Err(Problem::usage("--as is nothing without --join")
-                .hint("name the --admin address of a node of the cluster with --join"));
+            return Err(Problem::usage("--as has no effect without --join")
+                .hint("add --join with the --admin address of a node of the cluster"));
         }
         if !self.terms.are_usual() && self.cluster.is_empty() {
             // A later start, or a cluster of one, which has nobody to spare.
@@ -259,7 +275,7 @@ impl StartConfig {
         }
         if let Some(trouble) = self.terms.trouble(&self.cluster) {
             return Err(Problem::usage(trouble).hint(
-                "any quorum of phase 1 must meet any quorum of phase 2: Q1 + Q2 > number of nodes",
+                "each election quorum must share a node with each write quorum: Q1 + Q2 > number of nodes",
             ));
         }
         if let Some(node) = self.node
@@ -268,7 +284,7 @@ impl StartConfig {
         {
             return Err(
                 Problem::usage(format_args!("--cluster does not list node {node}"))
-                    .hint("the list has all nodes, this one included"),
+                    .hint("list all nodes, including this one"),
             );
         }
         Ok(())
@@ -281,17 +297,12 @@ fn parse_nodes(text: &str) -> Option<BTreeSet<NodeId>> {
         .collect()
 }
 
-fn parse_switch(text: &str) -> Option<bool> {
-    match text {
-        "on" | "true" => Some(true),
-        "off" | "false" => Some(false),
-        _ => None,
-    }
-}
-
 fn parse_node(text: &str) -> Option<NodeId> {
     text.parse().ok().filter(|id| *id > 0).map(NodeId)
 }
+
+/// What [`parse_flush`] takes.
+pub const FLUSH: &str = "between 0 and 1000 ms";
 
 /// Milliseconds, with fractions.
 pub fn parse_flush(text: &str) -> Option<Duration> {
@@ -303,7 +314,7 @@ pub fn parse_flush(text: &str) -> Option<Duration> {
 
 /// An address as the value of a flag.
 pub fn address_argument(text: &str) -> Result<String, String> {
-    parse_address(text.trim()).ok_or_else(|| "not HOST:PORT".to_owned())
+    parse_address(text.trim()).ok_or_else(|| must_be("HOST:PORT", text))
 }
 
 /// `HOST:PORT`, with a host.
@@ -338,11 +349,6 @@ fn parse_class(text: &str) -> Option<Class> {
         .find(|class| class.name() == text)
 }
 
-/// Up to an hour: anything longer is a slip of the keyboard.
-fn parse_ms(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|ms| (1..=3_600_000).contains(ms))
-}
-
 /// What `parse_reads` takes.
 const READS: &str = "index or lease";
 
@@ -356,7 +362,7 @@ fn parse_reads(text: &str) -> Option<bool> {
 }
 
 /// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a bound.
-const DRIFT: &str = "a percentage, 0% … 20%, such as 1% or 0.05%";
+const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// A percentage, as parts per million.
 fn parse_drift(text: &str) -> Option<u64> {
@@ -372,57 +378,17 @@ fn parse_drift(text: &str) -> Option<u64> {
 
 fn parse_range(text: &str) -> Option<(u64, u64)> {
     let (min, max) = text.split_once('-')?;
-    let (min, max) = (parse_ms(min)?, parse_ms(max)?);
+    let (min, max) = (HOUR_MS.parse(min)?, HOUR_MS.parse(max)?);
     (min < max).then_some((min, max))
 }
 
-fn parse_bytes(text: &str) -> Option<usize> {
-    text.parse()
-        .ok()
-        .filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
-}
-
-/// Least and largest `--client-memory`.
-const CLIENT_MEMORY_LIMITS: std::ops::RangeInclusive<usize> = 16 << 20..=1 << 40;
-
-fn parse_client_memory(text: &str) -> Option<usize> {
-    let bytes = text.parse().ok();
-    bytes.filter(|bytes| CLIENT_MEMORY_LIMITS.contains(bytes))
-}
-
-/// Largest `--log-ready`: a typing error rather than a wish beyond it.
-const LOG_READY_LIMIT: u64 = 1 << 40;
-
 /// What `parse_segment` takes.
-const SEGMENT: &str = "65536 … 1073741824 bytes, a multiple of 4096";
+const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
     let bytes: u64 = text.parse().ok()?;
     let fits = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096);
     fits.then_some(bytes)
-}
-
-fn parse_log_ready(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|bytes| *bytes <= LOG_READY_LIMIT)
-}
-
-fn parse_ratio(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|ratio| (1..=1000).contains(ratio))
-}
-
-/// What `parse_log_max` takes: room for two segments and a spare one, and what a person can mean.
-const LOG_MAX: &str = "268435456 … 1125899906842624 bytes";
-
-fn parse_log_max(text: &str) -> Option<u64> {
-    let bytes = text.parse().ok();
-    bytes.filter(|bytes| (256 << 20..=1 << 50).contains(bytes))
-}
-
-/// What `parse_transfer` takes. With less a snapshot takes longer than the log takes to grow.
-const TRANSFER_LIMIT: &str = "at least 65536 bytes per second";
-
-fn parse_transfer(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|bytes| *bytes >= 64 << 10)
 }
 
 #[cfg(test)]
@@ -611,22 +577,26 @@ mod tests {
 
     #[test]
     fn an_error_names_where_the_value_came_from() {
-        let what = "--node 0: not a node id (1, 2, …) or from-hostname";
+        let what = "--node must be a node id (1, 2, …) or from-hostname (got 0)";
         check_refused(&["--node", "0"], &[], what);
-        let limits = "--log-ready 2TB: not 0 … 1099511627776 bytes";
+        let limits = "--log-ready must be between 0 bytes and 1 TiB (got 2TB)";
         check_refused(&["--log-ready", "2TB"], &[], limits);
-        let limits = "--snapshot-ratio 0: not 1 … 1000";
+        let limits = "--snapshot-ratio must be between 1 and 1000 (got 0)";
         check_refused(&["--snapshot-ratio", "0"], &[], limits);
-        let limits = "--log-max 8GiB: not 268435456 … 1125899906842624 bytes";
-        check_refused(&["--log-max", "8GiB"], &[], limits);
+        let limits = "--log-max must be between 256 MiB and 1 PiB (got 128 MiB)";
+        check_refused(&["--log-max", "134217728"], &[], limits);
         let variables = [("QUORATE_TRANSFER_LIMIT", "1000")];
-        let limits = "QUORATE_TRANSFER_LIMIT=1000: not at least 65536 bytes per second";
+        let limits = "QUORATE_TRANSFER_LIMIT must be at least 64 KiB/s (got 1000 bytes/s)";
         check_refused(&[], &variables, limits);
         let variables = [("QUORATE_STORE", "tape")];
-        check_refused(&[], &variables, "QUORATE_STORE=tape: not lsm or memory");
+        check_refused(
+            &[],
+            &variables,
+            "QUORATE_STORE must be lsm or memory (got tape)",
+        );
         let file = file("durability = 'none'\n");
         let path = file.path().to_str().unwrap();
-        let message = format!("{path}: durability = none: not durable or volatile");
+        let message = format!("{path}: durability must be durable or volatile (got none)");
         check_refused(&["--config", path], &[], &message);
     }
 
@@ -648,33 +618,33 @@ mod tests {
         for (text, complaint, hint) in [
             (
                 "tune = false\n",
-                "tune is true or false, not text",
+                "tune must be text (got true or false)",
                 r#"write tune = "off""#,
             ),
             (
                 "node = true\n",
-                "node is true or false, not text",
+                "node must be text (got true or false)",
                 r#"write node = "N|from-hostname""#,
             ),
             (
                 "[cluster]\n1 = 'a:1'\n2 = 'b:2'\n",
-                "cluster is a section, not text",
+                "cluster must be text (got a section)",
                 r#"write cluster = "1=a:1,2=b:2""#,
             ),
             (
                 "cluster = ['1=a:1', '2=b:2']\n",
-                "cluster is a list, not text",
+                "cluster must be text (got a list)",
                 r#"write cluster = "1=a:1,2=b:2""#,
             ),
             (
                 "[cluster]\nfirst = 1\n",
-                "cluster is a section, not text",
+                "cluster must be text (got a section)",
                 r#"write cluster = "1=HOST:PORT,…""#,
             ),
             (
                 "[start]\nnode = 1\n",
                 "unknown key start",
-                "keys stand alone, without sections",
+                "write the keys without sections",
             ),
         ] {
             let file = file(text);
@@ -702,7 +672,11 @@ mod tests {
             &[],
             "--join and --cluster exclude each other",
         );
-        check_refused(&["--as", "learner"], &[], "--as is nothing without --join");
+        check_refused(
+            &["--as", "learner"],
+            &[],
+            "--as has no effect without --join",
+        );
     }
 
     #[test]
@@ -720,12 +694,12 @@ mod tests {
         check_refused(
             &["--join", "a:1,b:0"],
             &[],
-            "--join a:1,b:0: not a list of HOST:PORT",
+            "--join must be a list of HOST:PORT (got a:1,b:0)",
         );
         check_refused(
             &["--join", "a:1", "--as", "leader"],
             &[],
-            "--as leader: not voter, learner or auxiliary",
+            "--as must be voter, learner or auxiliary (got leader)",
         );
     }
 

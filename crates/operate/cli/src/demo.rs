@@ -27,6 +27,7 @@ use quorate_testbed::{
 };
 use serde::Serialize;
 
+use crate::values::{Number, Unit};
 use crate::{
     output::{Exit, Output, Problem, progress, table},
     signals,
@@ -51,23 +52,25 @@ const SECONDS_MAX: u64 = 600;
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DemoArgs {
-    /// How long to write [default: 10; with --devices until Ctrl-C]
+    /// Seconds to write for [default: 10; with --devices until Ctrl-C]
     #[arg(long, env = "QUORATE_SECONDS", value_name = "N",
-          value_parser = clap::value_parser!(u64).range(3..=SECONDS_MAX))]
+          value_parser = Number::between(3, SECONDS_MAX, Unit::Count).argument::<u64>())]
     seconds: Option<u64>,
-    /// Replace every node by a new one meanwhile, instead of killing the leader
+    /// Replace every node under load, instead of killing the leader
     #[arg(long, env = "QUORATE_REPLACE", value_parser = clap::builder::FalseyValueParser::new())]
     replace: bool,
-    /// Put a file into a byte stream instead of writing keys, through the killed leader
+    /// Write a file to a byte stream instead of writing keys, and kill the leader meanwhile
     #[arg(long, conflicts_with_all = ["replace", "seconds"])]
     stream: bool,
-    /// Which file; 64 MiB are made otherwise
+    /// File to write with --stream [default: 64 MiB of generated data]
     #[arg(long, value_name = "FILE", requires = "stream")]
     file: Option<PathBuf>,
-    /// A group on three kinds of machines, on a page for a browser whose buttons fail and restore each part: a box that stands for hardware, programs in the kernel (as root; else a thread), and the node itself
+    /// Run a group that votes in three different ways: by a box that stands for hardware, by programs in the kernel
+    /// (as root; else by a thread), and by the node itself. A page in the browser has buttons that fail and restore
+    /// each part
     #[arg(long, conflicts_with_all = ["replace", "stream", "keep"])]
     devices: bool,
-    /// Where the page of --devices is served
+    /// Address of the page of --devices
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -75,10 +78,11 @@ pub(crate) struct DemoArgs {
         requires = "devices"
     )]
     page: String,
-    /// How the nodes speak: tcp, or kernel, where programs in the kernel vote and count, each node in a network of its own; needs root, and leaves nothing [default: tcp; with --devices kernel where that is possible]
+    /// How the nodes talk: tcp, or kernel, where programs in the kernel vote and count, each node in a network
+    /// namespace of its own (needs root; removed at the end) [default: tcp; with --devices kernel where possible]
     #[arg(long, value_name = "PLANE", value_enum, conflicts_with_all = ["replace", "keep"])]
     plane: Option<Plane>,
-    /// Leave the cluster running, and say how to use it
+    /// Leave the cluster running and print how to use it
     #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     keep: bool,
 }

@@ -37,6 +37,7 @@ mod sync;
 mod top;
 mod transfer;
 mod user;
+pub mod values;
 mod watched;
 
 use std::{env, ffi::OsString, process::ExitCode};
@@ -44,11 +45,11 @@ use std::{env, ffi::OsString, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
 
-pub use config::{address_argument, parse_flush};
+pub use config::{FLUSH, address_argument, parse_flush};
 pub use proof::{Global, certificate, login, prove_by};
 pub use status::DEFAULT_ADMIN;
 
-/// Consensus for ordinary machines: a replicated key-value store that loses nothing.
+/// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it acknowledged.
 #[derive(Debug, Parser)]
 #[command(name = "quorate", version, arg_required_else_help = true)]
 struct Cli {
@@ -69,9 +70,9 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Show the state of every node
     Status(status::StatusArgs),
-    /// Watch the cluster on the whole screen: links, elections, tuning
+    /// Watch the cluster full-screen: links, elections, tuning
     Top(top::TopArgs),
-    /// Check what this machine can carry, and say how to fix what it cannot
+    /// Check this machine and its network, and tell you what to fix
     Doctor(handing_over::Words),
     /// Add, remove and replace members
     #[command(subcommand)]
@@ -81,7 +82,7 @@ enum Command {
     Stream(stream::StreamCommand),
     /// Hand leadership to another node
     Transfer(transfer::TransferArgs),
-    /// Have a node take a snapshot now
+    /// Take a snapshot on a node now
     Snapshot(snapshot::SnapshotArgs),
     /// Write the state of a running node to a file
     Backup(backup::BackupArgs),
@@ -89,16 +90,16 @@ enum Command {
     Restore(restore::RestoreArgs),
     /// Recover from permanent loss of the majority: start a new cluster from one node's data
     Recover(recover::RecoverArgs),
-    /// Show how commands are batched, and why
+    /// Show how commands are batched and why
     Tune(handing_over::Words),
     /// Inspect the log of a stopped node
     #[command(subcommand)]
     Log(log::LogCommand),
     /// Simulate clusters under faults until a rule is broken
     Sim(handing_over::Words),
-    /// Benchmark a cluster of its own, or one that is running
+    /// Benchmark a temporary or a running cluster
     Bench(handing_over::Words),
-    /// Make certificates: authorities, nodes, clients
+    /// Create certificates: authorities, nodes, clients
     #[command(subcommand)]
     Cert(cert::CertCommand),
     /// Manage users, roles and passwords
@@ -106,7 +107,7 @@ enum Command {
     User(user::UserCommand),
     /// Show the audit log
     Audit(audit::AuditArgs),
-    /// Print a script that completes commands and flags in a shell
+    /// Print a shell completion script
     Completions(handing_over::Words),
     /// Print manual pages
     Man(handing_over::Words),
@@ -201,12 +202,16 @@ pub fn usage(error: &clap::Error) -> Exit {
         output::print(error.to_string().trim_end());
         return Exit::Done;
     }
-    if env::args().any(|argument| argument == "--json") {
+    let json = env::args().any(|argument| argument == "--json");
+    let refused = values::refused(error);
+    if json || refused.is_some() {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
-        let message = first.strip_prefix("error: ").unwrap_or(first);
-        let problem = Problem::new(Exit::Usage, "bad_usage", message).hint("quorate help");
-        return Output { json: true }.problem(&problem);
+        let message = refused.as_deref();
+        let message = message.unwrap_or(first.strip_prefix("error: ").unwrap_or(first));
+        let hint = "--help lists the flags and their values";
+        let problem = Problem::new(Exit::Usage, "bad_usage", message).hint(hint);
+        return Output { json }.problem(&problem);
     }
     output::progress(error.render().to_string().trim_end());
     Exit::Usage

@@ -20,69 +20,66 @@ use self::{
     follow::{Ended, Follower},
     group::Group,
 };
-
-/// A node id as an argument.
-fn node_id() -> impl clap::builder::TypedValueParser<Value = u32> {
-    clap::value_parser!(u32).range(1..)
-}
+use crate::values::{must_be, node_argument};
 
 /// What is to be done with the members.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemberCommand {
-    /// Who belongs to the cluster: roles, weights, priorities, the plan under way
+    /// List the members: roles, weights, priorities, and the change in progress
     List(Where),
-    /// Reserve an id for a new node, and print the line that starts it
+    /// Reserve an id for a new node and print the command that starts it
     ///
-    /// The id is for the machine at --peer: asked for again with the same address, it is the same id until a
-    /// node has come with it. A node may also join without a reserved id: `quorate start --join`.
+    /// The id is for the machine at --peer: until a node has joined with it, the same address gets the same id
+    /// again. A node can also join without a reserved id: 'quorate start --join'.
     Add(AddArgs),
-    /// Take a node out of the cluster for good; says when it may be switched off
+    /// Remove a node permanently, and say when it may be switched off
     ///
-    /// Its vote is taken away, then its id: neither can come back, and its folder is refused from then on. A
-    /// node that leads hands over first. When it has ended, wait for "may be switched off": until then the
-    /// others may still need what that node has.
+    /// The node loses its vote, then its id. The id is never reused, and the cluster refuses the node's folder from
+    /// then on. A leader hands over first. Keep the node running until the output says "may be switched off": until
+    /// then the others may still need its data.
     Remove(OneNode),
     /// Give a learner a vote
     ///
-    /// It has to be caught up. A node that joined as a voter asks for this by itself.
+    /// The node must be caught up. A node that joined as a voter requests this itself.
     Promote(OneNode),
-    /// Take a node's vote away; it goes on as a learner
+    /// Take a node's vote away; it continues as a learner
     Demote(OneNode),
-    /// Say how much a node's vote weighs; 1 is usual, 0 is none
+    /// Set the weight of a node's vote; 1 is usual, 0 means no vote
     Weight(WeightArgs),
-    /// Spare a voter the data while the others are enough, or end that with --off
+    /// Make a voter an auxiliary, or a full replica again with --off
     ///
-    /// An auxiliary has a vote, executes nothing, and is sent values only while another voter is missing. The
-    /// other voters must be a quorum without it.
+    /// An auxiliary votes but executes no commands, and receives values only while another voter is down. The other
+    /// voters must form a quorum without it.
     Auxiliary(AuxiliaryArgs),
-    /// Say what a quorum is: majority or flexible:Q1,Q2
+    /// Set the quorum rule: majority or flexible:Q1,Q2
     ///
-    /// Q1 is the weight that an election needs, Q2 that of a write: any Q1 must share a voter with any Q2. While
-    /// it is flexible, nodes can come and go only as far as that stays so.
+    /// An election needs voters with a total weight of Q1, a write of Q2. Any Q1 must share a voter with any Q2;
+    /// membership changes that would break this are refused.
     Quorum(QuorumArgs),
-    /// Say who leads if several could: the highest that is caught up
+    /// Set a node's priority: the caught-up node with the highest priority leads
     Priority(PriorityArgs),
-    /// Let a node that has joined take the place of another one, which leaves for good
+    /// Replace a member with a node that has joined; the old one leaves permanently
     ///
-    /// It gets the old one's weight. The old one may be dead. Says when it may be switched off, as remove.
+    /// The new node gets the weight of the old one, which may be dead. The output says when the old node may be
+    /// switched off.
     Replace(ReplaceArgs),
-    /// Say where a node listens for peers from now on
+    /// Change the peer address of a node
     ///
-    /// Say it first, then restart that node with --peer.
+    /// Run this first, then restart the node with the new --peer.
     Address(AddressArgs),
-    /// End the plan under way where it is; what was done stays
+    /// Stop the change in progress; the steps already done remain
     Cancel(CancelArgs),
     /// Move leadership away from a node, for maintenance
     ///
-    /// If its priority is above another voter's, it is set to 0 first, so that leadership does not return; the
-    /// output says what it was.
+    /// If the node's priority is above another voter's, it is set to 0 first so that leadership does not return.
+    /// The output gives the previous priority.
     Drain(DrainArgs),
 }
 
 /// Whom to ask.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Where {
-    /// Admin addresses of one or more nodes; the others are found
+    /// Admin addresses of one or more nodes; the other members are found
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
 }
@@ -92,7 +89,7 @@ pub(crate) struct Where {
 struct Ask {
     #[command(flatten)]
     place: Where,
-    /// Show what would be done, and do nothing
+    /// Show what would be done without doing it
     #[arg(long)]
     dry_run: bool,
 }
@@ -102,7 +99,7 @@ struct Ask {
 pub(crate) struct Steps {
     #[command(flatten)]
     ask: Ask,
-    /// Do not wait for the end: the cluster goes on by itself
+    /// Return as soon as the change is accepted; the cluster completes it
     #[arg(long)]
     no_wait: bool,
 }
@@ -110,8 +107,8 @@ pub(crate) struct Steps {
 /// One node.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OneNode {
-    /// Its id
-    #[arg(value_name = "NODE", value_parser = node_id())]
+    /// Id of the node
+    #[arg(value_name = "NODE", value_parser = node_argument)]
     node: u32,
     #[command(flatten)]
     steps: Steps,
@@ -120,10 +117,10 @@ pub(crate) struct OneNode {
 /// A node that comes later.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AddArgs {
-    /// Where it will listen for peers; the other nodes must reach it there
+    /// Peer address of the new node; the other nodes must be able to reach it
     #[arg(long, value_name = "ADDR", value_parser = address_argument)]
     peer: String,
-    /// What it is to become
+    /// Role of the new node
     #[arg(long = "as", value_name = "ROLE", value_parser = ["voter", "learner", "auxiliary"], default_value = "voter")]
     role: String,
     #[command(flatten)]
@@ -133,10 +130,10 @@ pub(crate) struct AddArgs {
 /// A node and a weight.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WeightArgs {
-    /// Its id
-    #[arg(value_name = "NODE", value_parser = node_id())]
+    /// Id of the node
+    #[arg(value_name = "NODE", value_parser = node_argument)]
     node: u32,
-    /// What its vote weighs; 0: it has none
+    /// Weight of its vote; 0 means no vote
     #[arg(value_name = "WEIGHT")]
     weight: u32,
     #[command(flatten)]
@@ -146,10 +143,10 @@ pub(crate) struct WeightArgs {
 /// A voter that is to be spared, or not any more.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AuxiliaryArgs {
-    /// Its id
-    #[arg(value_name = "NODE", value_parser = node_id())]
+    /// Id of the node
+    #[arg(value_name = "NODE", value_parser = node_argument)]
     node: u32,
-    /// It becomes a full replica
+    /// Make it a full replica again
     #[arg(long)]
     off: bool,
     #[command(flatten)]
@@ -166,17 +163,18 @@ pub(crate) struct QuorumArgs {
     steps: Steps,
 }
 
-fn rule(text: &str) -> Result<QuorumRule, &'static str> {
-    QuorumRule::parse(text).ok_or("majority, or flexible:Q1,Q2 with two weights of at least 1")
+fn rule(text: &str) -> Result<QuorumRule, String> {
+    let what = "majority, or flexible:Q1,Q2 with two weights of at least 1";
+    QuorumRule::parse(text).ok_or_else(|| must_be(what, text))
 }
 
 /// A node and a priority.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PriorityArgs {
-    /// Its id
-    #[arg(value_name = "NODE", value_parser = node_id())]
+    /// Id of the node
+    #[arg(value_name = "NODE", value_parser = node_argument)]
     node: u32,
-    /// 0 at first; among equal ones, leadership stays where it is
+    /// Initially 0; among equal priorities, leadership stays where it is
     #[arg(value_name = "PRIORITY")]
     priority: u32,
     #[command(flatten)]
@@ -186,11 +184,11 @@ pub(crate) struct PriorityArgs {
 /// Two nodes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReplaceArgs {
-    /// Who leaves
-    #[arg(value_name = "OLD", value_parser = node_id())]
+    /// Id of the node that leaves
+    #[arg(value_name = "OLD", value_parser = node_argument)]
     old: u32,
-    /// Who takes its place
-    #[arg(value_name = "NEW", value_parser = node_id())]
+    /// Id of the node that takes its place
+    #[arg(value_name = "NEW", value_parser = node_argument)]
     new: u32,
     #[command(flatten)]
     steps: Steps,
@@ -199,10 +197,10 @@ pub(crate) struct ReplaceArgs {
 /// A node and an address.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AddressArgs {
-    /// Its id
-    #[arg(value_name = "NODE", value_parser = node_id())]
+    /// Id of the node
+    #[arg(value_name = "NODE", value_parser = node_argument)]
     node: u32,
-    /// Where it will listen for peers
+    /// Its new peer address
     #[arg(value_name = "ADDR", value_parser = address_argument)]
     peer: String,
     #[command(flatten)]
@@ -219,8 +217,8 @@ pub(crate) struct CancelArgs {
 /// A node that is to lead no more.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DrainArgs {
-    /// Its id
-    #[arg(value_name = "NODE", value_parser = node_id())]
+    /// Id of the node
+    #[arg(value_name = "NODE", value_parser = node_argument)]
     node: u32,
     #[command(flatten)]
     ask: Ask,

@@ -19,19 +19,19 @@ use crate::{
 /// Flags of every command.
 #[derive(Args, Clone, Debug)]
 pub struct Global {
-    /// Print one JSON document on standard output, errors included
+    /// Print one JSON document to standard output, also for errors
     // Text, as `quorate bench` has a flag of the same name that may be followed by a file.
     #[arg(long, global = true, env = "QUORATE_JSON", value_name = "BOOL", hide_possible_values = true,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     json: Option<String>,
     // Text, as the setting of `quorate start` of the same name is.
-    /// Ask nodes over TLS with the certificate, key and authority in this folder, as 'quorate cert client' makes it
+    /// Connect over TLS with the certificate, key and authority in this folder, as created by 'quorate cert client'
     #[arg(long, global = true, env = "QUORATE_TLS", value_name = "DIR")]
     tls: Option<String>,
-    /// Log in as this user, by password, where no certificate says who you are
+    /// Log in as this user with a password, where no certificate identifies you
     #[arg(long, global = true, env = "QUORATE_LOGIN", value_name = "NAME")]
     login: Option<String>,
-    /// Read that user's password from this file (`-`: standard input) [default: ask for it]
+    /// Read the password for --login from this file (`-`: standard input) [default: ask for it]
     #[arg(long, global = true, env = "QUORATE_LOGIN_FILE", value_name = "FILE")]
     login_file: Option<PathBuf>,
 }

@@ -62,13 +62,13 @@ pub(crate) struct RecoverArgs {
     /// Data folder of a stopped node
     #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
     data: PathBuf,
-    /// What only the lost nodes have is given up
+    /// Accept the loss of data that only the lost nodes have
     #[arg(long = "unsafe")]
     gives_up: bool,
-    /// The cluster's id, for scripts; without it, it is asked for
+    /// Confirm with the cluster's id, for scripts [default: ask for it]
     #[arg(long, value_name = "ID")]
     yes: Option<String>,
-    /// Where the node will listen for its peers; without it, where it did
+    /// Peer address of the node [default: its previous one]
     #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", value_parser = address_argument)]
     peer: Option<String>,
 }

@@ -29,13 +29,13 @@ const PIECE: usize = 256 << 10;
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RestoreArgs {
-    /// The backup
+    /// The backup file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Data folder of the new node; empty or missing
     #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
     data: PathBuf,
-    /// Where the new node will listen for its peers
+    /// Peer address of the new node
     #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", default_value = DEFAULT_PEER, value_parser = address_argument)]
     peer: String,
 }

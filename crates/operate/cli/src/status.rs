@@ -22,10 +22,10 @@ use crate::{
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatusArgs {
-    /// Admin addresses; the other members are found if one is given
+    /// Admin addresses of one or more nodes; the other members are found
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     pub(crate) admin: Vec<String>,
-    /// Go on looking, once a second, and draw what is seen; with --json one line each
+    /// Refresh once a second; with --json, print one line each time
     #[arg(long)]
     watch: bool,
 }

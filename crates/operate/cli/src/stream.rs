@@ -30,29 +30,29 @@ const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 /// What is to be done with streams.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamCommand {
-    /// Write a file, or standard input, to a stream; done when every byte is durable
+    /// Write a file or standard input to a stream; ends when every byte is durable
     ///
-    /// What is not known to be durable is kept and sent again when a connection, a node or a leader is lost; no
-    /// byte is lost or repeated. The stream must be a new one, unless --append, --resume or --takeover says
-    /// otherwise, and it ends where the input ends, unless --no-close leaves it open. Progress goes to standard
-    /// error. A signal ends it, and says which part is durable.
+    /// Bytes that are not yet known to be durable are kept, and sent again after a lost connection, node or leader;
+    /// no byte is lost or repeated. The stream must be new, unless --append, --resume or --takeover is given. It is
+    /// closed at the end of the input, unless --no-close is given. Progress goes to standard error. A signal stops
+    /// the command, which then reports how much is durable.
     Put(put::PutArgs),
     /// Write the durable bytes of a stream to standard output
     ///
-    /// Ends where the stream ends now; with --follow, where it is closed for good. Bytes that were trimmed, and
-    /// positions that the stream does not have, are errors. Of one address, exactly that node is read.
+    /// Stops at the current end of the stream; with --follow, when the stream is closed. Trimmed bytes and
+    /// positions beyond the end are errors. With a single address, only that node is read.
     Cat(cat::CatArgs),
-    /// Which streams there are
+    /// List the streams
     Ls(ls::LsArgs),
-    /// What one stream is
+    /// Show the state of one stream
     Stat(OneStream),
-    /// Forget a stream, whoever writes to it or reads it
+    /// Delete a stream, even if it is being written or read
     Rm(OneStream),
-    /// Keep only so much of a stream from now on: by size, by age, or both
+    /// Set the retention of a stream: by size, by age, or both
     ///
-    /// Nodes agree on where the stream starts. A bound that is not given stays what it is.
+    /// The nodes agree on where the stream starts. A bound that you do not give stays unchanged.
     Retain(retain::RetainArgs),
-    /// Forget the bytes of a stream below a position
+    /// Delete the bytes of a stream below a position
     Trim(trim::TrimArgs),
 }
 
@@ -73,7 +73,7 @@ impl Place {
 /// One stream.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OneStream {
-    /// Its name
+    /// Name of the stream
     name: String,
     #[command(flatten)]
     place: Place,
@@ -85,7 +85,7 @@ struct View {
     name: String,
     /// open or closed
     state: &'static str,
-    /// The first position that is kept.
+    /// First position to keep.
     start: u64,
     /// All bytes below are durable.
     durable: u64,

@@ -33,6 +33,7 @@ use self::{
     screen::Paint,
     terminal::Screen,
 };
+use crate::values::{Number, Unit};
 use crate::{
     config::address_argument,
     output::{Exit, Output, Problem},
@@ -43,14 +44,14 @@ use crate::{
 /// Flags.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "? shows the keys; q ends. It needs a terminal: for programs there is 'quorate status --watch --json'."
+    after_help = "Press ? for the keys and q to quit. Needs a terminal; programs can use 'quorate status --watch --json'."
 )]
 pub(crate) struct TopArgs {
-    /// Admin addresses; the other members are found
+    /// Admin addresses of one or more nodes; the other members are found
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
-    /// Seconds between two looks
-    #[arg(long, env = "QUORATE_EVERY", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    /// Seconds between updates
+    #[arg(long, env = "QUORATE_EVERY", value_name = "SECONDS", default_value_t = 1, value_parser = Number::between(1, 60, Unit::Count).argument::<u64>())]
     every: u64,
 }
 

@@ -9,6 +9,7 @@ use quorate_admin::{
     view::{Answer, ClusterView, TransferRequest, Transferred},
 };
 
+use crate::values::node_argument;
 use crate::{
     config::address_argument,
     output::{Exit, Output, Problem},
@@ -21,8 +22,8 @@ const WAIT: Duration = Duration::from_secs(15);
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TransferArgs {
-    /// The node that is to lead; without it the most advanced follower
-    #[arg(long, env = "QUORATE_TO", value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Id of the node that should lead [default: the most advanced follower]
+    #[arg(long, env = "QUORATE_TO", value_name = "NODE", value_parser = node_argument)]
     to: Option<u32>,
     /// Admin address of any node
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]

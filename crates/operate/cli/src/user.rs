@@ -22,20 +22,20 @@ const WAIT: Duration = Duration::from_secs(15);
 /// What is to be done.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Show who may do what
+    /// Show the users and their roles
     List(ListArgs),
-    /// Make a user, or change what one may do
+    /// Create a user, or change a user's role or password
     Set(SetArgs),
     /// Remove a user
     Remove(RemoveArgs),
-    /// Remove all users: everybody who is let in may do everything again
+    /// Remove all users: everyone who can connect may do everything again
     Open(OpenArgs),
 }
 
 /// Whom to ask.
 #[derive(Args, Clone, Debug)]
 struct Asked {
-    /// Admin addresses of nodes: the first that answers does it
+    /// Admin addresses of one or more nodes; the first that answers is used
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
 }
@@ -50,28 +50,30 @@ pub(crate) struct ListArgs {
 /// Flags.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
-quorate user set ann --role admin --password-file ann.txt      the first user is an admin; from then on roles count
-quorate user set web --role writer                             let in by the certificate that `quorate cert client web` makes
-quorate user set default --role reader                         everybody who has not said who they are
+quorate user set ann --role admin --password-file ann.txt      the first user is an admin; roles apply from then on
+quorate user set web --role writer                             logs in by the certificate that 'quorate cert client web' creates
+quorate user set default --role reader                         clients that have not identified themselves
 
-Each role may do everything that the one before may: reader (read data, look at the cluster), writer (change data), operator
-(transfer, snapshots, backups, FLUSHALL), admin (members, users, audit log). docs/operate/users.md has the list.")]
+Each role includes the previous one: reader (read data, see the state of the cluster), writer (change data), operator
+(transfer, snapshots, backups, FLUSHALL), admin (members, users, audit log). docs/operate/users.md has the full list.")]
 pub(crate) struct SetArgs {
-    /// Small letters, digits and dashes, as in certificates; `default` stands for those who have not said who they are
+    /// Lower-case letters, digits and dashes, as in certificates; `default` stands for clients that have not
+    /// identified themselves
     name: String,
-    /// What they may do: reader, writer, operator or admin [a new user needs one]
+    /// reader, writer, operator or admin; required for a new user
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
-    /// Let them in by the password in this file, too (`-`: standard input)
+    /// Set the password to the content of this file (`-`: standard input)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ask_password", "no_password"])]
     password_file: Option<PathBuf>,
-    /// Let them in by a password that is asked for now
+    /// Ask for the password and set it
     #[arg(long, conflicts_with = "no_password")]
     ask_password: bool,
-    /// Let them in by their certificate alone
+    /// Remove the password; the user can log in only by certificate
     #[arg(long)]
     no_password: bool,
-    /// Make the first user although nodes are away: when they come back they let everybody in until they are level
+    /// Create the first user even if nodes are down: after they return, they let everyone in until they are caught
+    /// up
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -81,7 +83,7 @@ pub(crate) struct SetArgs {
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RemoveArgs {
-    /// Who
+    /// Name of the user
     name: String,
     #[command(flatten)]
     asked: Asked,
@@ -90,7 +92,7 @@ pub(crate) struct RemoveArgs {
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OpenArgs {
-    /// Say that everybody may do everything
+    /// Confirm that everyone may do everything
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -33,9 +33,9 @@ fn of_name(name: &str) -> Result<NodeId, Problem> {
     let ordinal: Option<u32> = ordinal.parse().ok().filter(|_| is_number);
     let node = ordinal.and_then(|ordinal| ordinal.checked_add(1));
     node.map(NodeId).ok_or_else(|| {
-        let message = format_args!("--node {FROM_HOSTNAME}: this machine's name, {name}, does not end with - and a number");
+        let message = format_args!("--node {FROM_HOSTNAME}: the host name {name} does not end with - and a number");
         Problem::usage(message)
-            .hint("name the machines NAME-0, NAME-1, … as a StatefulSet does, or give each node its --node N")
+            .hint("name the machines NAME-0, NAME-1, … as a StatefulSet does, or give each node its own --node N")
     })
 }
 
@@ -71,7 +71,7 @@ mod tests {
         let problem = of_name("laptop").unwrap_err();
         assert_eq!(
             problem.message,
-            "--node from-hostname: this machine's name, laptop, does not end with - and a number"
+            "--node from-hostname: the host name laptop does not end with - and a number"
         );
         assert!(problem.hint.contains("--node N"), "{}", problem.hint);
     }

@@ -10,7 +10,10 @@ use super::{
     parse_cluster,
     settings::{CONFIG, SETTINGS, StartArgs, variable},
 };
-use crate::output::Problem;
+use crate::{
+    output::Problem,
+    values::{Number, must_be},
+};
 
 /// Where a value came from, for its error.
 #[derive(Clone, Debug)]
@@ -30,20 +33,32 @@ struct Given {
 
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, text, source } = self;
+        let Self { name, source, .. } = self;
         match source {
-            Source::Flag | Source::Default => write!(f, "--{name} {text}"),
-            Source::Variable => write!(f, "{}={text}", variable(name)),
-            Source::File(file) => write!(f, "{}: {name} = {text}", file.display()),
+            Source::Flag | Source::Default => write!(f, "--{name}"),
+            Source::Variable => f.write_str(&variable(name)),
+            Source::File(file) => write!(f, "{}: {name}", file.display()),
         }
     }
 }
 
 impl Given {
-    fn parse<T>(self, what: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Problem> {
-        let hint = "`quorate help start` says what the flag, variable or key of that name is for";
-        parse(&self.text)
-            .ok_or_else(|| Problem::usage(format_args!("{self}: not {what}")).hint(hint))
+    fn parse<T>(
+        &self,
+        what: impl fmt::Display,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Problem> {
+        parse(&self.text).ok_or_else(|| self.refused(what, &self.text))
+    }
+
+    fn number<T: TryFrom<u64>>(&self, limits: Number) -> Result<T, Problem> {
+        let number = limits.parse(&self.text);
+        number.ok_or_else(|| self.refused(limits, &limits.got(&self.text)))
+    }
+
+    fn refused(&self, what: impl fmt::Display, got: &str) -> Problem {
+        let hint = "'quorate help start' describes the flag, variable or key of this name";
+        Problem::usage(format_args!("{self} {}", must_be(what, got))).hint(hint)
     }
 }
 
@@ -117,6 +132,27 @@ impl<'a> Layers<'a> {
         };
         self.find(name).ok_or_else(missing)?.parse(what, parse)
     }
+
+    /// A number that has a default.
+    pub(super) fn number<T: TryFrom<u64>>(
+        &self,
+        name: &'static str,
+        limits: Number,
+    ) -> Result<T, Problem> {
+        let given = self.find(name).expect("its setting has a default");
+        given.number(limits)
+    }
+
+    /// A number that may be left out.
+    pub(super) fn optional_number<T: TryFrom<u64>>(
+        &self,
+        name: &'static str,
+        limits: Number,
+    ) -> Result<Option<T>, Problem> {
+        self.find(name)
+            .map(|given| given.number(limits))
+            .transpose()
+    }
 }
 
 fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
@@ -130,8 +166,8 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
         let known = SETTINGS.iter().any(|setting| setting.name == key) && key != CONFIG;
         if !known {
             let hint = match value {
-                toml::Value::Table(_) => "keys stand alone, without sections",
-                _ => "keys are the long flags of `quorate start`",
+                toml::Value::Table(_) => "write the keys without sections",
+                _ => "the keys are the long flags of 'quorate start'",
             };
             return Err(Problem::usage(format_args!("{shown}: unknown key {key}")).hint(hint));
         }
@@ -140,7 +176,7 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
             toml::Value::Integer(number) => Ok((key, number.to_string())),
             toml::Value::Float(number) => Ok((key, number.to_string())),
             other => {
-                let what = format_args!("{shown}: {key} is {}, not text", kind(&other));
+                let what = format_args!("{shown}: {key} must be text (got {})", kind(&other));
                 Err(Problem::usage(what).hint(format!("write {key} = {:?}", as_text(&key, &other))))
             }
         }

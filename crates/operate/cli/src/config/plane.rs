@@ -10,13 +10,17 @@ use quorate_replica::status::Way;
 
 use super::{
     layers::Layers,
-    parse_switch,
     settings::{PLANE_BUFFER, PLANE_LOSS},
 };
-use crate::output::{Exit, Problem};
+use crate::{
+    output::{Exit, Problem},
+    values::{Number, Unit, switch},
+};
 
-/// A terabit.
-const MEGABITS_MAX: u64 = 1_000_000;
+/// Up to a terabit.
+const SPEED: Number = Number::between(1, 1_000_000, Unit::Megabits);
+/// What the kernel keeps of datagrams.
+const BUFFER: Number = Number::between(4, 1 << 20, Unit::KiB);
 
 /// What is said of planes.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> {
@@ -36,26 +40,27 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
     let keys = file.map(|file| KeyFile::read(Path::new(&file)));
     let wanted = Wanted {
         way,
-        interface: layers.optional("plane-interface", "the name of an interface", |text| {
-            (!text.is_empty()).then(|| text.to_owned())
-        })?,
+        interface: layers.optional(
+            "plane-interface",
+            "the name of a network interface",
+            |text| (!text.is_empty()).then(|| text.to_owned()),
+        )?,
         group: layers.optional("plane-group", "ADDRESS:PORT", |text| text.parse().ok())?,
         keys: keys.transpose().map_err(bad_keys)?,
         trusted: layers
-            .optional("plane-trusted", "on or off", parse_switch)?
+            .optional("plane-trusted", "on or off", switch)?
             .unwrap_or_default(),
-        megabits: layers.optional("plane-speed", "1 … 1000000 megabits per second", |text| {
-            let megabits = text.parse().ok();
-            megabits.filter(|megabits| (1..=MEGABITS_MAX).contains(megabits))
-        })?,
-        receive_bytes: layers.optional(PLANE_BUFFER, "4 … 1048576 KiB", parse_buffer)?,
+        megabits: layers.optional_number("plane-speed", SPEED)?,
+        receive_bytes: layers
+            .optional_number::<usize>(PLANE_BUFFER, BUFFER)?
+            .map(|kib| kib << 10),
         frames: layers.required("plane-ethernet", "auto, packet or xdp", Frames::named)?,
-        lost_of_10000: layers.required(PLANE_LOSS, "0 … 90 percent", parse_loss)?,
+        lost_of_10000: layers.required(PLANE_LOSS, "between 0 and 90 percent", parse_loss)?,
     };
     if wanted.keys.is_some() && wanted.trusted {
         return Err(
             Problem::usage("--plane-key and --plane-trusted exclude each other")
-                .hint("with a key nobody needs to be trusted"),
+                .hint("leave out --plane-trusted: datagrams are authenticated by the key"),
         );
     }
     Ok((wanted, device.unwrap_or(with)))
@@ -67,12 +72,6 @@ fn parse_way(text: &str) -> Option<(Way, Device)> {
         return Some((Way::Tcp, Device::Kernel));
     }
     Some((Way::named(text)?, Device::Off))
-}
-
-/// KiB, in bytes.
-fn parse_buffer(text: &str) -> Option<usize> {
-    let kib: usize = text.parse().ok()?;
-    (4..=1 << 20).contains(&kib).then_some(kib << 10)
 }
 
 /// Percent, with fractions, as a share of 10 000.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use quorate::{Files, Protection, Trust};
 
-use super::{layers::Layers, parse_switch};
-use crate::output::Problem;
+use super::layers::Layers;
+use crate::{output::Problem, values::switch};
 
 /// As it was asked for; nothing is read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
             (!text.is_empty()).then(|| PathBuf::from(text))
         })
     };
-    let insecure = layers.optional("insecure", "on or off", parse_switch)?;
+    let insecure = layers.optional("insecure", "on or off", switch)?;
     let folder = path("tls")?;
     let [cert, key, ca] = [path("tls-cert")?, path("tls-key")?, path("tls-ca")?];
     let [server_cert, server_key] = [path("tls-server-cert")?, path("tls-server-key")?];
@@ -47,7 +47,8 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
     }
     if insecure == Some(true) {
         let what = "--insecure and certificates exclude each other";
-        return Err(Problem::usage(what).hint("with certificates nobody needs to be trusted"));
+        return Err(Problem::usage(what)
+            .hint("leave out --insecure: connections are authenticated by certificates"));
     }
     if server_cert.is_some() != server_key.is_some() {
         let what = "--tls-server-cert and --tls-server-key belong together";
@@ -55,9 +56,10 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
     }
     let Some(folder) = folder else {
         let (Some(cert), Some(key), Some(ca)) = (cert, key, ca) else {
-            let what = "without --tls DIR, --tls-cert, --tls-key and --tls-ca are all needed";
+            let what =
+                "--tls-cert, --tls-key and --tls-ca are all needed, unless --tls DIR is given";
             return Err(Problem::usage(what)
-                .hint("'quorate cert node' makes a folder for --tls with all of them"));
+                .hint("'quorate cert node' creates a folder for --tls with all three files"));
         };
         return Ok(Trusting::Tls(Files {
             server_cert: server_cert.unwrap_or_else(|| cert.clone()),

@@ -1,30 +1,32 @@
 //! How batch and window are chosen, as far as the operator says.
 
-use std::time::Duration;
-
 use quorate_replica::{
     limits::OPEN_BATCHES_MAX,
     tuner::{Setting, Settings as Tuning},
 };
 
 use super::layers::Layers;
-use crate::output::Problem;
+use crate::{
+    output::Problem,
+    values::{Number, Unit, duration, switch},
+};
 
-/// Smallest and largest `--batch-max` and `--batch`.
-const BATCH_LIMITS: (usize, usize) = (64, 16 << 20);
+/// `--batch-max` and `--batch`.
+const BATCH: Number = Number::between(64, 16 << 20, Unit::Bytes);
+/// `--window-max` and `--window`.
+const WINDOW: Number = Number::between(1, OPEN_BATCHES_MAX as u64, Unit::Count);
+const GOAL: &str = "a time between 1us and 1h, such as 5ms";
 
 /// Looks through the layers.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
-    let bytes = "64 … 16777216 bytes";
-    let batches = "1 … 64 batches";
     let mut tuning = Tuning::new(1);
-    tuning.bounds.batch_bytes_max = layers.required("batch-max", bytes, parse_batch)?;
-    tuning.bounds.window_max = layers.required("window-max", batches, parse_window)?;
-    let goal = layers.optional("latency-goal", "a time such as 5ms", parse_goal)?;
+    tuning.bounds.batch_bytes_max = layers.number("batch-max", BATCH)?;
+    tuning.bounds.window_max = layers.number("window-max", WINDOW)?;
+    let goal = layers.optional("latency-goal", GOAL, |text| duration(text, 1e-6, 3600.0))?;
     tuning.latency_goal_ns = goal.map(|goal| u64::try_from(goal.as_nanos()).unwrap_or(u64::MAX));
-    tuning.fixed = !layers.required("tune", "on or off", parse_switch)?;
-    let batch = layers.optional("batch", bytes, parse_batch)?;
-    let window = layers.optional("window", batches, parse_window)?;
+    tuning.fixed = !layers.required("tune", "on or off", switch)?;
+    let batch = layers.optional_number("batch", BATCH)?;
+    let window = layers.optional_number("window", WINDOW)?;
     if !tuning.fixed {
         return match (batch, window) {
             (None, None) => Ok(tuning),
@@ -34,8 +36,8 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
     }
     if tuning.latency_goal_ns.is_some() {
         return Err(
-            Problem::usage("--latency-goal has no meaning with --tune off")
-                .hint("leave one of them out"),
+            Problem::usage("--latency-goal has no effect with --tune off")
+                .hint("leave out one of them"),
         );
     }
     tuning.start = Setting {
@@ -48,41 +50,12 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
 }
 
 fn only_without_tuning(name: &str) -> Problem {
-    Problem::usage(format_args!("--{name} fixes what tuning would choose"))
-        .hint(format!("add --tune off, or give --{name}-max as a bound"))
-}
-
-fn parse_batch(text: &str) -> Option<usize> {
-    let (least, most) = BATCH_LIMITS;
-    text.parse()
-        .ok()
-        .filter(|bytes| (least..=most).contains(bytes))
-}
-
-fn parse_window(text: &str) -> Option<usize> {
-    text.parse()
-        .ok()
-        .filter(|window| (1..=OPEN_BATCHES_MAX).contains(window))
-}
-
-fn parse_switch(text: &str) -> Option<bool> {
-    match text {
-        "on" => Some(true),
-        "off" => Some(false),
-        _ => None,
-    }
-}
-
-/// `500us`, `5ms`, `0.1s`; up to an hour.
-fn parse_goal(text: &str) -> Option<Duration> {
-    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let (number, unit) = units
-        .into_iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    let seconds = number.parse::<f64>().ok()? * unit;
-    (1e-6..=3600.0)
-        .contains(&seconds)
-        .then(|| Duration::from_secs_f64(seconds))
+    Problem::usage(format_args!(
+        "--{name} sets a fixed value, but tuning is on"
+    ))
+    .hint(format!(
+        "add --tune off, or set an upper bound with --{name}-max"
+    ))
 }
 
 #[cfg(test)]
@@ -130,22 +103,26 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_refused() {
-        let fixes = "--batch fixes what tuning would choose";
+        let fixes = "--batch sets a fixed value, but tuning is on";
         check_refused(&["--batch", "4096"], &[], fixes);
-        let fixes = "--window fixes what tuning would choose";
+        let fixes = "--window sets a fixed value, but tuning is on";
         check_refused(&["--window", "4"], &[], fixes);
         let goal = ["--tune", "off", "--latency-goal", "5ms"];
-        check_refused(&goal, &[], "--latency-goal has no meaning with --tune off");
+        check_refused(&goal, &[], "--latency-goal has no effect with --tune off");
         check_refused(
             &["--latency-goal", "5"],
             &[],
-            "--latency-goal 5: not a time such as 5ms",
+            "--latency-goal must be a time between 1us and 1h, such as 5ms (got 5)",
         );
         check_refused(
             &["--window-max", "65"],
             &[],
-            "--window-max 65: not 1 … 64 batches",
+            "--window-max must be between 1 and 64 (got 65)",
         );
-        check_refused(&["--tune", "yes"], &[], "--tune yes: not on or off");
+        check_refused(
+            &["--tune", "yes"],
+            &[],
+            "--tune must be on or off (got yes)",
+        );
     }
 }

@@ -21,15 +21,15 @@ const LOOK: Duration = Duration::from_secs(3600);
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CatArgs {
-    /// Its name
+    /// Name of the stream
     name: String,
-    /// The first position
+    /// First position to read
     #[arg(long, value_name = "POS", default_value_t = 0)]
     from: u64,
-    /// The position behind the last [default: the end]
+    /// Position after the last byte to read [default: the end]
     #[arg(long, value_name = "POS")]
     to: Option<u64>,
-    /// Wait for more where the stream ends, until it is closed for good
+    /// Wait for more bytes at the end of the stream, until it is closed
     #[arg(long)]
     follow: bool,
     #[command(flatten)]

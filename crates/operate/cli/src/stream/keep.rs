@@ -3,6 +3,8 @@
 use quorate_admin::units;
 use quorate_client::stream::{Error, Keep, Streams};
 
+use crate::values::must_be;
+
 /// One bound of two; without a number, none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound(Option<u64>);
@@ -25,7 +27,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<Bound, String> {
     let bytes = text.parse().ok().filter(|bytes| *bytes < u64::MAX);
     bytes
         .map(|bytes| Bound(Some(bytes)))
-        .ok_or_else(|| "not a number of bytes, or all".to_owned())
+        .ok_or_else(|| must_be("a number of bytes, or all", text))
 }
 
 /// `forever`, or a number of one of [`UNITS`].
@@ -39,7 +41,12 @@ pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
     let age = unit.and_then(|(_, ms)| count.parse::<u64>().ok()?.checked_mul(*ms));
     age.filter(|ms| *ms < u64::MAX)
         .map(|ms| Bound(Some(ms)))
-        .ok_or_else(|| "not 7d, 12h, 30m, 90s, 500ms or the like, nor forever".to_owned())
+        .ok_or_else(|| {
+            must_be(
+                "an age such as 7d, 12h, 30m, 90s or 500ms, or forever",
+                text,
+            )
+        })
 }
 
 /// An age as it is said.

@@ -25,6 +25,7 @@ use super::{
     problem,
     progress::{CLEAR, Progress, per_second},
 };
+use crate::values::{Number, Unit};
 use crate::{
     output::{Exit, Output, Problem, progress},
     signals,
@@ -33,39 +34,40 @@ use crate::{
 /// Most bytes that are read at a time.
 const PIECE: usize = 256 << 10;
 /// Least and largest `--buffer`.
-const BUFFER: std::ops::RangeInclusive<u64> = 1..=1 << 40;
+const BUFFER: Number = Number::between(1, 1 << 40, Unit::Bytes);
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PutArgs {
-    /// What is written; - is standard input
+    /// File to write; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     file: std::path::PathBuf,
-    /// The stream; without it one is made, and its name is said
+    /// Name of the stream [default: a new name, which is printed]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Write at the end of an open stream that nobody writes to
+    /// Append to an open stream that has no writer
     #[arg(long, requires = "name", conflicts_with_all = ["resume", "takeover"])]
     append: bool,
-    /// Go on with FILE where the stream ends, if that begins with the same bytes; a new stream if there is none
+    /// Continue FILE where the stream ends, if the stream holds the beginning of FILE; create the stream if there
+    /// is none
     #[arg(long, requires = "name")]
     resume: bool,
-    /// Write at the end of an open stream whoever writes to it, who never will again
+    /// Append to an open stream, and lock out its current writer permanently
     #[arg(long, requires = "name")]
     takeover: bool,
-    /// Most bytes that are sent and not known to be durable; reading waits when there are so many
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(BUFFER))]
+    /// Most bytes in flight (sent but not yet durable); the command stops reading at this limit
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = BUFFER.argument::<u64>())]
     buffer: u64,
-    /// Most bytes per second
-    #[arg(long, value_name = "BYTES/s", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Send at most this many bytes per second
+    #[arg(long, value_name = "BYTES/s", value_parser = Number::at_least(1, Unit::BytesPerSecond).argument::<u64>())]
     limit: Option<u64>,
-    /// Leave the stream open for --append
+    /// Leave the stream open, so that --append can continue it
     #[arg(long)]
     no_close: bool,
-    /// Once it is open, keep at most so many bytes of the stream, of those that came last
+    /// Retention by size: keep the last N bytes of the stream
     #[arg(long, value_name = "N|all", value_parser = parse_bytes)]
     retain_bytes: Option<Bound>,
-    /// Once it is open, keep what came at most so long ago: 7d, 12h, 30m, 90s, 500ms
+    /// Retention by age: keep bytes that are no older than this, such as 7d, 12h, 30m, 90s or 500ms
     #[arg(long, value_name = "TIME|forever", value_parser = parse_age)]
     retain_age: Option<Bound>,
     #[command(flatten)]

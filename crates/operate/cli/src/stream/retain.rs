@@ -14,12 +14,12 @@ use crate::output::{Exit, Output, Problem};
 #[derive(Args, Clone, Debug)]
 #[group(id = "bounds", required = true, multiple = true, args = ["bytes", "age"])]
 pub(crate) struct RetainArgs {
-    /// Its name
+    /// Name of the stream
     name: String,
-    /// Keep at most so many bytes, of those that came last
+    /// Keep the last N bytes
     #[arg(long, value_name = "N|all", value_parser = parse_bytes)]
     bytes: Option<Bound>,
-    /// Keep what came at most so long ago: 7d, 12h, 30m, 90s, 500ms
+    /// Keep bytes that are no older than this, such as 7d, 12h, 30m, 90s or 500ms
     #[arg(long, value_name = "TIME|forever", value_parser = parse_age)]
     age: Option<Bound>,
     #[command(flatten)]

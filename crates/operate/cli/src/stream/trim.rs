@@ -9,9 +9,9 @@ use crate::output::{Exit, Output, Problem};
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TrimArgs {
-    /// Its name
+    /// Name of the stream
     name: String,
-    /// The first position that is kept
+    /// First position to keep
     #[arg(long, value_name = "POS")]
     before: u64,
     #[command(flatten)]

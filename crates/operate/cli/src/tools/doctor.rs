@@ -19,6 +19,7 @@ use quorate_bench::doctor::{
 };
 use quorate_bench::run::launcher;
 
+use quorate_cli::values::{Number, Unit, must_be};
 use quorate_cli::{
     address_argument,
     output::{Exit, Output, Problem, print},
@@ -30,38 +31,40 @@ const GROUP: &str = "239.81.84.69:7460";
 /// Flags.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Exits with 0 if tcp works and nothing is failing, else with 1; with --check with 0, 1, 2 or 3, as \
-                  monitoring expects. docs/operate/doctor.md says what each finding means."
+    after_help = "Exits with 0 if TCP works and no finding is an error, else with 1; with --check, with 0, 1, 2 or 3 as \
+                  Nagios plugins do. docs/operate/doctor.md explains each finding."
 )]
 pub(crate) struct DoctorArgs {
-    /// Data folder of a node, or where one is to be: its disk is looked at (a few MiB, removed again; with --measure
-    /// 600 MiB)
+    /// Data folder of a node, or its future place: tests that disk (writes a few MiB, or 600 MiB with --measure,
+    /// and removes them)
     #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where other nodes listen for peers: they are dialled
+    /// Peer addresses of other nodes: tries to connect to them
     #[arg(long, value_name = "ADDR[,…]", value_delimiter = ',', value_parser = address_argument)]
     peer: Vec<String>,
-    /// Admin addresses of a running cluster: its members send to a multicast group in turn, and say whom they hear; the
-    /// other members are found if one is given
+    /// Admin addresses of a running cluster: its members test multicast among themselves; the other members are
+    /// found
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', value_parser = address_argument)]
     admin: Vec<String>,
-    /// The group that is tried, and expected to work [default: 239.81.84.69:7460, and a warning if it does not]
+    /// Multicast group to test; it is an error if it does not work [default: 239.81.84.69:7460, with a warning if
+    /// it does not work]
     #[arg(long, value_name = "GROUP:PORT", value_parser = group_argument)]
     plane_group: Option<SocketAddrV4>,
-    /// The interface of the group, here and on each member [default: loopback here, that of its peer address there]
+    /// Interface for multicast, here and on each member [default: loopback here, the interface of the peer address
+    /// on members]
     #[arg(long, value_name = "NAME", value_parser = interface_argument)]
     interface: Option<String>,
-    /// Datagrams that each member sends
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=i64::from(COUNT_MAX)))]
+    /// Number of datagrams that each member sends
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = Number::between(1, COUNT_MAX as u64, Unit::Count).argument::<u32>())]
     count: u32,
-    /// Measure what was predicted, on this machine, and say how far off it is; takes some seconds
+    /// Measure the predicted rates on this machine and compare; takes some seconds
     #[arg(long)]
     measure: bool,
-    /// For monitoring: one line, and 0, 1, 2 or 3 for ok, warning, critical and unknown, as Nagios has it; nothing that
-    /// takes long is tried
+    /// For monitoring: print one line and exit with 0, 1, 2 or 3 for OK, WARNING, CRITICAL or UNKNOWN, as Nagios
+    /// plugins do; skips slow tests
     #[arg(long, conflicts_with = "measure")]
     check: bool,
-    /// Findings that --check leaves out
+    /// Names of findings that --check ignores
     #[arg(
         long,
         value_name = "NAME[,…]",
@@ -69,11 +72,11 @@ pub(crate) struct DoctorArgs {
         requires = "check"
     )]
     ignore: Vec<String>,
-    /// All of this for helpers from elsewhere, as .tar.gz without secrets: the report, what each node says, logs, what the
-    /// machine says of itself
+    /// Write a support bundle (.tar.gz, without secrets): this report, the state of each node, logs, and facts
+    /// about the machine
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     bundle: Option<PathBuf>,
-    /// Logs whose last 8 MiB go into the bundle, beside the journal's
+    /// Log files to add to the bundle (the last 8 MiB of each), beside the systemd journal
     #[arg(
         long,
         value_name = "FILE[,…]",
@@ -90,9 +93,12 @@ fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
 fn interface_argument(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_graphic() && c != '/';
     let named = (1..=15).contains(&text.len()) && text.chars().all(plain) && !text.starts_with('.');
-    named
-        .then(|| text.to_owned())
-        .ok_or_else(|| "not the name of an interface; `ip link` lists them".to_owned())
+    named.then(|| text.to_owned()).ok_or_else(|| {
+        must_be(
+            "the name of a network interface, as listed by 'ip link'",
+            text,
+        )
+    })
 }
 
 impl DoctorArgs {

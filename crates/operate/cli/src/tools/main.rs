@@ -17,7 +17,7 @@ use quorate_cli::{
     signals,
 };
 
-/// Commands that measure, simulate and describe; `quorate` has the others.
+/// Commands that measure, simulate and document; 'quorate' has the others.
 #[derive(Debug, Parser)]
 #[command(
     name = "quorate",
@@ -34,16 +34,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check what this machine can carry, and say how to fix what it cannot
+    /// Check this machine and its network, and tell you what to fix
     Doctor(doctor::DoctorArgs),
-    /// Show how commands are batched, and why
+    /// Show how commands are batched and why
     Tune(tune::TuneArgs),
     /// Simulate clusters under faults until a rule is broken
     Sim(sim::SimArgs),
-    /// Benchmark a cluster of its own, or one that is running
+    /// Benchmark a temporary or a running cluster
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Print a script that completes commands and flags in a shell
+    /// Print a shell completion script
     Completions(manual::CompletionsArgs),
     /// Print manual pages
     Man(manual::ManArgs),
@@ -88,6 +88,6 @@ fn whole() -> clap::Command {
     let own = Cli::command();
     own.get_subcommands()
         .fold(quorate_cli::command(), |whole, command| {
-            whole.mut_subcommand(command.get_name().to_owned(), |_| command.clone())
+            whole.mut_subcommand(command.get_name(), |_| command.clone())
         })
 }

@@ -16,7 +16,7 @@ bash   quorate completions bash > ~/.local/share/bash-completion/completions/quo
 zsh    quorate completions zsh > ~/.zfunc/_quorate          (~/.zfunc in fpath)
 fish   quorate completions fish > ~/.config/fish/completions/quorate.fish")]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// Shell to write the script for
     shell: Shell,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct CompletionsArgs {
 quorate man | man -l -                     read the first page now
 quorate man --to ~/.local/share/man/man1   then: man quorate, man quorate-start")]
 pub(crate) struct ManArgs {
-    /// Write a page for each command into this folder, which is made if it is missing
+    /// Write a page for each command to this folder; created if missing
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }

@@ -12,10 +12,10 @@ use quorate_cli::output::{Exit, Output, Problem};
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimArgs {
-    /// What is drawn; without it a random one
+    /// Seed of the random choices [default: random]
     #[arg(long, env = "QUORATE_SEED", value_name = "N")]
     seed: Option<u64>,
-    /// Events before the faults stop
+    /// Events to simulate before the faults stop
     #[arg(
         long,
         env = "QUORATE_STEPS",
@@ -23,7 +23,7 @@ pub(crate) struct SimArgs {
         default_value_t = 20_000
     )]
     steps: u64,
-    /// Instead of that: writes a page that shows how a leader dies, and nothing is lost, as an animation
+    /// Instead, write an HTML page with an animation of a leader that dies while nothing is lost
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }

@@ -18,6 +18,7 @@ use quorate_admin::{
 use quorate_bench::run::sweep::{self, Sweep, SweepView};
 use serde::Serialize;
 
+use quorate_cli::values::{Number, Unit, node_argument};
 use quorate_cli::{
     DEFAULT_ADMIN, address_argument,
     output::{Exit, Output, Problem, progress, table},
@@ -30,29 +31,29 @@ pub(crate) struct TuneArgs {
     /// Admin address of any node
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
-    /// The node whose batches are looked at [default: the leader]
-    #[arg(long, env = "QUORATE_NODE", value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Node to look at [default: the leader]
+    #[arg(long, env = "QUORATE_NODE", value_name = "NODE", value_parser = node_argument)]
     node: Option<u32>,
-    /// Measure batch sizes and windows one by one, with a load of its own: for test clusters, as it
-    /// writes keys (key:0000000000 …) and slows down everybody else
+    /// Measure batch sizes and windows one by one under generated load. For test clusters: it writes keys
+    /// (key:0000000000 …) and slows down all other clients
     #[arg(long)]
     sweep: bool,
-    /// Sweep although clients are connected
+    /// Sweep even if clients are connected
     #[arg(long)]
     yes: bool,
-    /// With --sweep: commands under way at any time
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// With --sweep: commands in flight at any time
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = Number::between(1, 65_536, Unit::Count).argument::<u32>())]
     outstanding: u32,
-    /// With --sweep: connections that they are spread over
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// With --sweep: number of connections
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = Number::between(1, 1024, Unit::Count).argument::<u32>())]
     connections: u32,
-    /// With --sweep: bytes of a value
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    /// With --sweep: size of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = Number::between(1, 1_048_576, Unit::Bytes).argument::<u32>())]
     value_size: u32,
-    /// With --sweep: milliseconds for each point
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+    /// With --sweep: milliseconds per measurement
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = Number::between(50, 60_000, Unit::Milliseconds).argument::<u64>())]
     point_ms: u64,
-    /// Write a page to look at
+    /// Write the result as an HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -420,10 +420,16 @@ fn bad_arguments_are_one_clear_error() {
         ),
         (
             &["doctor", "--interface", "a/b"],
-            "not the name of an interface",
+            "must be the name of a network interface",
         ),
-        (&["doctor", "--peer", "nonsense"], "not HOST:PORT"),
-        (&["doctor", "--admin", "nonsense"], "not HOST:PORT"),
+        (
+            &["doctor", "--peer", "nonsense"],
+            "must be HOST:PORT (got nonsense)",
+        ),
+        (
+            &["doctor", "--admin", "nonsense"],
+            "must be HOST:PORT (got nonsense)",
+        ),
         (&["doctor", "--count", "0"], "1..=1000"),
         (&["doctor", "--check", "--measure"], "cannot be used with"),
         (

@@ -7,6 +7,7 @@ use std::{
     time::SystemTime,
 };
 
+#[expect(clippy::module_inception, reason = "the module under test has that name")]
 #[path = "../../build/stamp.rs"]
 mod stamp;
 

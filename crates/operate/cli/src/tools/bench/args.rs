@@ -22,21 +22,22 @@ use quorate_core::record::Class;
 use quorate_replica::status::Way;
 
 use quorate_cli::output::Problem;
+use quorate_cli::values::{Number, Unit, duration, must_be};
 
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// More connections than a node takes make no sense.
-const CONNECTIONS_MAX: i64 = 10_000;
+const CONNECTIONS_MAX: u64 = 10_000;
 /// Most commands outstanding.
-const OUTSTANDING_MAX: i64 = 1_000_000;
+const OUTSTANDING_MAX: u64 = 1_000_000;
 /// Bytes per second at most.
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
 /// Nodes of a cluster that is started here, at most.
-const NODES_MAX: i64 = 7;
+const NODES_MAX: u64 = 7;
 /// The same without streams, which take more of a machine.
-const VOTERS_MAX: i64 = 9;
+const VOTERS_MAX: u64 = 9;
 /// Beside them.
-const LEARNERS_MAX: i64 = 32;
+const LEARNERS_MAX: u64 = 32;
 /// Commands per second at most.
 const RATE_MAX: u64 = 10_000_000;
 
@@ -45,12 +46,12 @@ const RATE_MAX: u64 = 10_000_000;
 pub(crate) struct KvArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
-    /// Where the nodes keep the data [default: memory]
+    /// Store of the nodes [default: memory]
     #[arg(long, env = "QUORATE_STORE", value_enum)]
     pub(crate) store: Option<KvStore>,
-    /// Share of commands that read, in percent
+    /// Share of reads, in percent
     #[arg(long, env = "QUORATE_READS", value_name = "PCT", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=100))]
+          value_parser = Number::between(0, 100, Unit::Percent).argument::<u32>())]
     pub(crate) reads: u32,
     #[command(flatten)]
     pub(crate) time: TimeArgs,
@@ -72,39 +73,40 @@ pub(crate) struct LogArgs {
 /// `quorate bench stream`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StreamArgs {
-    /// Streams that are written to at the same time
+    /// Number of streams to write at the same time
     #[arg(long, env = "QUORATE_STREAMS", value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MAX))]
+          value_parser = Number::between(1, CONNECTIONS_MAX, Unit::Count).argument::<u32>())]
     pub(crate) streams: u32,
-    /// Bytes of a write, which is one system call
+    /// Bytes per write, which is one system call
     #[arg(long, env = "QUORATE_WRITE_SIZE", value_name = "B", default_value_t = 256 << 10,
-          value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
+          value_parser = Number::between(1, VALUE_BYTES_MAX, Unit::Bytes).argument::<u64>())]
     pub(crate) write_size: u64,
-    /// Bytes per second in all streams, whatever becomes of them [default: as many as are taken]
+    /// Total bytes per second to send over all streams, no matter how fast they become durable [default: as fast as
+    /// possible]
     #[arg(long, env = "QUORATE_RATE", value_name = "BYTES/s", conflicts_with = "outstanding",
-          value_parser = clap::value_parser!(u64).range(1..=BYTE_RATE_MAX))]
+          value_parser = Number::between(1, BYTE_RATE_MAX, Unit::BytesPerSecond).argument::<u64>())]
     pub(crate) rate: Option<u64>,
-    /// Writes under way at any time in all streams [default: 16 MiB of them]
+    /// Writes in flight at any time over all streams [default: 16 MiB]
     #[arg(long, env = "QUORATE_OUTSTANDING", value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=OUTSTANDING_MAX))]
+          value_parser = Number::between(1, OUTSTANDING_MAX, Unit::Count).argument::<u32>())]
     pub(crate) outstanding: Option<u32>,
-    /// Writes that are due together share a system call
+    /// Combine writes that are due together into one system call
     #[arg(long)]
     pub(crate) gather: bool,
-    /// The writer has a CPU of its own, and everything else the others
+    /// Give the writer a CPU of its own; everything else uses the other CPUs
     #[arg(long)]
     pub(crate) pin: bool,
-    /// The raw port instead of the framed protocol: bytes in, counts out
+    /// Use the raw port instead of the framed protocol: bytes in, counts out
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Nodes that are started here
+    /// Number of nodes to start
     #[arg(long, env = "QUORATE_NODES", value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+          value_parser = Number::between(1, NODES_MAX, Unit::Count).argument::<u32>())]
     pub(crate) nodes: u32,
-    /// The last of them is an auxiliary, which gets none of the bytes while the others are up
+    /// Make the last node an auxiliary, which receives no bytes while the others are up
     #[arg(long)]
     pub(crate) auxiliary: bool,
-    /// When something counts as done
+    /// Durability class of the cluster
     #[arg(
         long,
         env = "QUORATE_DURABILITY",
@@ -112,7 +114,7 @@ pub(crate) struct StreamArgs {
         default_value = "durable"
     )]
     pub(crate) durability: Durability,
-    /// A flush takes at least this long
+    /// Make each flush take at least this many milliseconds
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush)]
     pub(crate) disk_flush_ms: Duration,
@@ -152,7 +154,7 @@ impl StreamArgs {
 /// What is asked, of whom.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
-    /// Client addresses of a running cluster; without them three nodes are started here, which have no certificates
+    /// Client addresses of a running cluster [default: start three nodes on this machine, without certificates]
     #[arg(
         long,
         env = "QUORATE_CONNECT",
@@ -160,23 +162,23 @@ pub(crate) struct LoadArgs {
         value_delimiter = ','
     )]
     pub(crate) connect: Vec<String>,
-    /// Commands per second, whatever becomes of them (open loop)
+    /// Commands per second to send, no matter how fast they are answered (open loop)
     #[arg(long, env = "QUORATE_RATE", value_name = "N", conflicts_with = "outstanding",
-          value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
+          value_parser = Number::between(1, RATE_MAX, Unit::Count).argument::<u64>())]
     pub(crate) rate: Option<u64>,
-    /// Commands under way at any time (closed loop) [default: a series of both]
+    /// Commands in flight at any time (closed loop) [default: a series of both]
     #[arg(long, env = "QUORATE_OUTSTANDING", value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=OUTSTANDING_MAX))]
+          value_parser = Number::between(1, OUTSTANDING_MAX, Unit::Count).argument::<u32>())]
     pub(crate) outstanding: Option<u32>,
-    /// Connections; never more than commands under way
+    /// Number of connections; never more than commands in flight
     #[arg(long, env = "QUORATE_CONNECTIONS", value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MAX))]
+          value_parser = Number::between(1, CONNECTIONS_MAX, Unit::Count).argument::<u32>())]
     pub(crate) connections: u32,
-    /// Bytes of a value
+    /// Size of a value in bytes
     #[arg(long, env = "QUORATE_VALUE_SIZE", value_name = "B", default_value_t = 64,
-          value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
+          value_parser = Number::between(1, VALUE_BYTES_MAX, Unit::Bytes).argument::<u64>())]
     pub(crate) value_size: u64,
-    /// An emulated wide-area network between the nodes that are started here; needs root
+    /// Emulate a wide-area network between the nodes; needs root
     #[arg(
         long,
         env = "QUORATE_WAN",
@@ -185,8 +187,7 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect"
     )]
     pub(crate) wan: Option<Wan>,
-    /// An emulated segment between the nodes that are started here, with links of that speed, such as 100mbit or 1gbit;
-    /// needs root
+    /// Emulate a network segment between the nodes, with links of this speed, such as 100mbit or 1gbit; needs root
     #[arg(
         long,
         env = "QUORATE_LAN",
@@ -195,23 +196,23 @@ pub(crate) struct LoadArgs {
         value_parser = lan
     )]
     pub(crate) lan: Option<Lan>,
-    /// Nodes that are started here and vote
+    /// Number of voting nodes to start
     #[arg(long, env = "QUORATE_NODES", value_name = "N", default_value_t = 3,
-          conflicts_with = "connect", value_parser = clap::value_parser!(u32).range(1..=VOTERS_MAX))]
+          conflicts_with = "connect", value_parser = Number::between(1, VOTERS_MAX, Unit::Count).argument::<u32>())]
     pub(crate) nodes: u32,
-    /// Learners that are started beside them
+    /// Number of learners to start
     #[arg(long, env = "QUORATE_LEARNERS", value_name = "N", default_value_t = 0,
-          conflicts_with = "connect", value_parser = clap::value_parser!(u32).range(0..=LEARNERS_MAX))]
+          conflicts_with = "connect", value_parser = Number::between(0, LEARNERS_MAX, Unit::Count).argument::<u32>())]
     pub(crate) learners: u32,
-    /// Of the datagrams that reach one of those nodes, so many percent are taken for lost
+    /// Share of the datagrams arriving at each node to drop, in percent
     #[arg(long, env = "QUORATE_PLANE_LOSS", value_name = "PCT", default_value = "0",
           requires = "plane", value_parser = loss)]
     pub(crate) plane_loss: f64,
-    /// What is done meanwhile to one of those nodes that votes and does not lead: stop:2s, narrow:10% (of its link), or
-    /// slow-disk:100ms (of a flush, after a kill)
+    /// Fault to inject into one follower: stop:2s (stop its process), narrow:10% (of its link speed), or
+    /// slow-disk:100ms (per flush, after a kill)
     #[arg(long, env = "QUORATE_LAN_FAULT", value_name = "FAULT", requires = "lan", value_parser = fault)]
     pub(crate) lan_fault: Option<Fault>,
-    /// How the nodes that are started here speak; ethernet and kernel (tcp, and --device kernel) need --lan [default: tcp]
+    /// How the nodes talk; ethernet and kernel (tcp with --device kernel) need --lan [default: tcp]
     #[arg(
         long,
         env = "QUORATE_PLANE",
@@ -220,7 +221,7 @@ pub(crate) struct LoadArgs {
         value_parser = plane
     )]
     pub(crate) plane: Option<Spoken>,
-    /// What those nodes vote by: udp, or with --lan packet, tc or kernel [default: themselves]
+    /// Device that votes for the nodes: udp, or with --lan packet, tc or kernel [default: the nodes themselves]
     #[arg(
         long,
         env = "QUORATE_DEVICE",
@@ -229,7 +230,7 @@ pub(crate) struct LoadArgs {
         value_parser = device
     )]
     pub(crate) device: Option<Device>,
-    /// How votes come to the leader: star, ring or auto [default: star]
+    /// How votes reach the leader: star, ring or auto [default: star]
     #[arg(
         long,
         env = "QUORATE_VOTES",
@@ -238,10 +239,10 @@ pub(crate) struct LoadArgs {
         value_parser = votes
     )]
     pub(crate) votes: Option<&'static str>,
-    /// When something counts as done [default: durable]
+    /// Durability class of the cluster [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
-    /// A flush takes at least this long, under probe and the nodes that are started here
+    /// Make each flush take at least this many milliseconds, in the probe and the nodes
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush, conflicts_with = "connect")]
     pub(crate) disk_flush_ms: Duration,
@@ -288,45 +289,50 @@ fn plane(text: &str) -> Result<Spoken, String> {
         return Ok(Spoken(Way::Tcp, Some(Device::Kernel)));
     }
     let way = Way::named(text).map(|way| Spoken(way, None));
-    way.ok_or_else(|| "not tcp, udp, chain, multicast, ethernet, kernel or auto".to_owned())
+    way.ok_or_else(|| must_be("tcp, udp, chain, multicast, ethernet, kernel or auto", text))
 }
 
 fn device(text: &str) -> Result<Device, String> {
-    Device::named(text).ok_or_else(|| "not udp, packet, tc, kernel or p4".to_owned())
+    Device::named(text).ok_or_else(|| must_be("udp, packet, tc, kernel or p4", text))
 }
 
 fn votes(text: &str) -> Result<&'static str, String> {
     let mut ways = ["star", "ring", "auto"].into_iter();
     ways.find(|way| *way == text)
-        .ok_or_else(|| "not star, ring or auto".to_owned())
+        .ok_or_else(|| must_be("star, ring or auto", text))
 }
 
 fn lan(text: &str) -> Result<Lan, String> {
-    Lan::named(text).ok_or_else(|| "not a speed such as 100mbit or 1gbit, up to 100gbit".to_owned())
+    Lan::named(text).ok_or_else(|| must_be("a speed such as 100mbit or 1gbit, up to 100gbit", text))
 }
 
 fn fault(text: &str) -> Result<Fault, String> {
-    Fault::named(text).ok_or_else(|| "not stop:2s, narrow:10% or slow-disk:100ms".to_owned())
+    Fault::named(text).ok_or_else(|| {
+        must_be(
+            "a fault such as stop:2s, narrow:10% or slow-disk:100ms",
+            text,
+        )
+    })
 }
 
 fn loss(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok();
     let known = percent.filter(|percent| (0.0..=90.0).contains(percent));
-    known.ok_or_else(|| "not 0 … 90 percent".to_owned())
+    known.ok_or_else(|| must_be("between 0 and 90 percent", text))
 }
 
 /// How long.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimeArgs {
-    /// Measured time of a repetition
+    /// Measured time of each repetition
     #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(crate) duration: Duration,
-    /// Thrown away before it
+    /// Warm-up before it, which is not measured
     #[arg(long, env = "QUORATE_WARMUP", value_name = "TIME", default_value = "2s", value_parser = time)]
     pub(crate) warmup: Duration,
-    /// Repetitions of each row; their medians are shown
+    /// Repetitions of each row; the median is shown
     #[arg(long, env = "QUORATE_REPEAT", value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = Number::between(1, 1000, Unit::Count).argument::<u32>())]
     pub(crate) repeat: u32,
 }
 
@@ -343,22 +349,22 @@ impl TimeArgs {
 /// How long an experiment takes; each kind has its own defaults.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaperTimeArgs {
-    /// Measured time of a repetition [default: 10s; with a fixed batch 4s or longer]
+    /// Measured time of each repetition [default: 10s; with a fixed batch 4s or longer]
     #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Duration>,
-    /// Thrown away before it [default: 2s; with a fixed batch 3s]
+    /// Warm-up before it, which is not measured [default: 2s; with a fixed batch 3s]
     #[arg(long, env = "QUORATE_WARMUP", value_name = "TIME", value_parser = time)]
     pub(crate) warmup: Option<Duration>,
-    /// Repetitions of each row; their medians are shown [default: 5; with a fixed batch 1]
+    /// Repetitions of each row; the median is shown [default: 5; with a fixed batch 1]
     #[arg(long, env = "QUORATE_REPEAT", value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = Number::between(1, 1000, Unit::Count).argument::<u32>())]
     pub(crate) repeat: Option<u32>,
 }
 
 /// `quorate bench wan`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WanArgs {
-    /// Which network
+    /// Network to measure
     #[arg(value_enum, default_value = "jpaxos")]
     pub(crate) profile: Wan,
     #[command(flatten)]
@@ -368,13 +374,13 @@ pub(crate) struct WanArgs {
 /// Where results go.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FileArgs {
-    /// Write the results as JSON; without a file, to standard output
+    /// Write the results as JSON to this file, or to standard output
     #[arg(long, id = "json", env = "QUORATE_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) json: Option<String>,
-    /// Write the rows as CSV
+    /// Write the rows as CSV to this file
     #[arg(long, env = "QUORATE_CSV", value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Write a page for people
+    /// Write the results as an HTML page
     #[arg(long, env = "QUORATE_HTML", value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -382,22 +388,22 @@ pub(crate) struct FileArgs {
 /// `quorate bench probe`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ProbeArgs {
-    /// The dataflow of a byte stream: one writer, a leader, one follower
+    /// Measure the dataflow of a byte stream: one writer, a leader, one follower
     #[arg(long)]
     pub(crate) stream: bool,
-    /// The writer of a byte stream has a CPU of its own, and everything else the others
+    /// With --stream: give the writer a CPU of its own; everything else uses the other CPUs
     #[arg(long, requires = "stream")]
     pub(crate) pin: bool,
-    /// A flush takes at least this long
+    /// Make each flush take at least this many milliseconds
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush)]
     pub(crate) disk_flush_ms: Duration,
     /// Measured time of each figure
     #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", default_value = "2s", value_parser = time)]
     pub(crate) duration: Duration,
-    /// Repetitions of each commit; their medians are shown
+    /// Repetitions of each commit; the median is shown
     #[arg(long, env = "QUORATE_REPEAT", value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = Number::between(1, 1000, Unit::Count).argument::<u32>())]
     pub(crate) repeat: u32,
     #[command(flatten)]
     pub(crate) files: FileArgs,
@@ -431,23 +437,23 @@ impl ProbeArgs {
 /// `quorate bench paper`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaperArgs {
-    /// Which experiment, such as kernel-paxos-fig5
+    /// Name of the experiment, such as kernel-paxos-fig5
     #[arg(required_unless_present = "list")]
     pub(crate) name: Option<String>,
-    /// Show all experiments, and what they wait for
+    /// List the experiments and what is missing for each
     #[arg(long)]
     pub(crate) list: bool,
-    /// A flush takes at least this long
+    /// Make each flush take at least this many milliseconds
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush)]
     pub(crate) disk_flush_ms: Duration,
-    /// Another network than the paper's, for experiments over an emulated one
+    /// Use another emulated network than the paper's
     #[arg(long, env = "QUORATE_WAN", value_name = "NAME", value_enum)]
     pub(crate) wan: Option<Wan>,
-    /// Only the ends of each row and column, where batch and window are fixed
+    /// Measure only the ends of each row and column, where batch and window are fixed
     #[arg(long)]
     pub(crate) quick: bool,
-    /// All rates and sizes of a table, for as long as in the paper; without it a short form
+    /// Measure all rates and sizes of a table, for as long as in the paper [default: a short form]
     #[arg(long, conflicts_with = "quick")]
     pub(crate) full: bool,
     #[command(flatten)]
@@ -475,7 +481,7 @@ impl PaperArgs {
 /// `quorate bench compare`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
-    /// Write the report as JSON; without a file, to standard output
+    /// Write the report as JSON to this file, or to standard output
     #[arg(long, id = "json", env = "QUORATE_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) json: Option<String>,
     /// Flags of `cargo xtask compare`, such as --quick, --list, --only etcd,redis, --out PATH
@@ -539,34 +545,10 @@ impl KvStore {
 
 /// `10s`, `500ms`, `2m`; at least a millisecond, at most a day.
 fn time(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let seconds = units.into_iter().find_map(|(unit, seconds)| {
-        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        Some(number * seconds)
-    });
-    match seconds {
-        Some(seconds) if (0.001..=86_400.0).contains(&seconds) => {
-            Ok(Duration::from_secs_f64(seconds))
-        }
-        _ => Err("not a time such as 10s, 500ms or 2m".to_owned()),
-    }
+    let what = "a time between 1ms and 24h, such as 10s, 500ms or 2m";
+    duration(text, 0.001, 86_400.0).ok_or_else(|| must_be(what, text))
 }
 
 fn flush(text: &str) -> Result<Duration, String> {
-    quorate_cli::parse_flush(text).ok_or_else(|| "not 0 … 1000 milliseconds".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(time("1.5m"), Ok(Duration::from_secs(90)));
-        for bad in ["10", "", "s", "-1s", "nans", "infs", "0s", "99999h"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
-    }
+    quorate_cli::parse_flush(text).ok_or_else(|| must_be(quorate_cli::FLUSH, text))
 }

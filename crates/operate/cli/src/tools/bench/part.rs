@@ -21,6 +21,7 @@ use quorate_bench::{
 };
 
 use quorate_cli::output::{Exit, Problem, print};
+use quorate_cli::values::{Number, Unit};
 
 /// Which.
 #[derive(Clone, Debug, Subcommand)]
@@ -56,7 +57,7 @@ pub(crate) enum PartCommand {
         per_second: Option<u64>,
         /// So many of them at once
         #[arg(long, default_value_t = sender::AT_ONCE,
-              value_parser = clap::value_parser!(u32).range(1..=i64::from(sender::AT_ONCE)))]
+              value_parser = Number::between(1, sender::AT_ONCE as u64, Unit::Count).argument::<u32>())]
         burst: u32,
         /// To each of these in turn, and not to the group
         #[arg(long)]
@@ -67,7 +68,7 @@ pub(crate) enum PartCommand {
         interface: String,
         ms: u64,
         /// How many it hears before it counts
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        #[arg(long, default_value_t = 1, value_parser = Number::between(1, 64, Unit::Count).argument::<u32>())]
         senders: u32,
         /// From then on
         #[arg(long, default_value_t = 500)]

@@ -6,12 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate_bench::{
-    environment::Environment,
-    report::Document,
-    figure::round,
-    row::Row,
-};
+use quorate_bench::{environment::Environment, figure::round, report::Document, row::Row};
 
 use super::{args::FileArgs, segment};
 use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};

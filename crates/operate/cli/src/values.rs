@@ -1,0 +1,224 @@
+//! Values of flags, variables and keys: what each may be, in the words that its error uses.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nothing but itself.
+    Count,
+    /// Bytes, shown in the largest unit that divides them.
+    Bytes,
+    /// The same for each second.
+    BytesPerSecond,
+    /// Kibibytes.
+    KiB,
+    /// Thousandths of a second.
+    Milliseconds,
+    /// Hundredths.
+    Percent,
+    /// Link speed.
+    Megabits,
+}
+
+impl Unit {
+    fn show(self, number: u64) -> String {
+        match self {
+            Self::Count => number.to_string(),
+            Self::Bytes => exact_bytes(number),
+            Self::BytesPerSecond => format!("{}/s", exact_bytes(number)),
+            Self::KiB => number
+                .checked_mul(1024)
+                .map_or_else(|| format!("{number} KiB"), exact_bytes),
+            Self::Milliseconds => format!("{number} ms"),
+            Self::Percent => format!("{number} %"),
+            Self::Megabits => format!("{number} Mbit/s"),
+        }
+    }
+}
+
+/// In the largest unit that divides it, so that a limit and what is one beyond it look different.
+fn exact_bytes(count: u64) -> String {
+    let units = [
+        ("PiB", 50),
+        ("TiB", 40),
+        ("GiB", 30),
+        ("MiB", 20),
+        ("KiB", 10),
+    ];
+    let whole = |(_, shift): &(&str, u32)| count > 0 && count.is_multiple_of(1 << shift);
+    match units.into_iter().find(whole) {
+        Some((name, shift)) => format!("{} {name}", count >> shift),
+        None => format!("{count} bytes"),
+    }
+}
+
+/// A whole number within limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    least: u64,
+    /// Without one if this is the largest number there is.
+    most: u64,
+    unit: Unit,
+}
+
+impl Number {
+    /// Both limits belong to it.
+    #[must_use]
+    pub const fn between(least: u64, most: u64, unit: Unit) -> Self {
+        Self { least, most, unit }
+    }
+
+    /// Without an upper limit.
+    #[must_use]
+    pub const fn at_least(least: u64, unit: Unit) -> Self {
+        Self::between(least, u64::MAX, unit)
+    }
+
+    /// `None` if it is no number, or beyond the limits.
+    pub fn parse<T: TryFrom<u64>>(self, text: &str) -> Option<T> {
+        let number = text.parse().ok();
+        let within = number.filter(|number| (self.least..=self.most).contains(number));
+        within.and_then(|number| T::try_from(number).ok())
+    }
+
+    /// A value that was refused, as an error shows it.
+    pub(crate) fn got(self, text: &str) -> String {
+        text.parse()
+            .map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
+    }
+
+    /// For an argument of `clap`.
+    pub fn argument<T>(self) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+    where
+        T: TryFrom<u64>,
+    {
+        move |text| {
+            self.parse(text)
+                .ok_or_else(|| must_be(self, &self.got(text)))
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = self.unit.show(self.least);
+        match self.most {
+            u64::MAX => write!(f, "at least {least}"),
+            most => write!(f, "between {least} and {}", self.unit.show(most)),
+        }
+    }
+}
+
+/// An id of a node as an argument.
+pub fn node_argument(text: &str) -> Result<u32, String> {
+    let node = u32::from_str(text).ok().filter(|node| *node > 0);
+    node.ok_or_else(|| must_be("a node id (1, 2, …)", text))
+}
+
+/// What is wrong with a value, after the name under which it was given.
+pub fn must_be(what: impl fmt::Display, got: &str) -> String {
+    format!("must be {what} (got {got})")
+}
+
+/// `500us`, `5ms`, `0.1s`, `2m`, `1h`.
+#[must_use]
+pub fn seconds(text: &str) -> Option<f64> {
+    let units = [
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    units.into_iter().find_map(|(name, unit)| {
+        let number: f64 = text.strip_suffix(name)?.trim().parse().ok()?;
+        Some(number * unit)
+    })
+}
+
+/// The same within limits.
+#[must_use]
+pub fn duration(text: &str, least: f64, most: f64) -> Option<Duration> {
+    let within = seconds(text).filter(|seconds| (least..=most).contains(seconds));
+    within.map(Duration::from_secs_f64)
+}
+
+/// `on` or `off`; what a TOML file or a shell calls so is no mistake either.
+pub(crate) fn switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "true" => Some(true),
+        "off" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// A value that a parser refused: its flag, and what the parser said.
+pub(crate) fn refused(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let why = std::error::Error::source(error)?.to_string();
+    let is_ours = error.kind() == ErrorKind::ValueValidation && why.starts_with("must be ");
+    let name = argument.split(' ').next().unwrap_or_default();
+    is_ours.then(|| format!("{} {why}", name.trim_matches(['<', '>', '[', ']'])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_units() {
+        let limits = Number::between(256 << 20, 1 << 50, Unit::Bytes);
+        assert_eq!(limits.to_string(), "between 256 MiB and 1 PiB");
+        assert_eq!(limits.got("134217728"), "128 MiB");
+        assert_eq!(limits.got("134217729"), "134217729 bytes");
+        assert_eq!(limits.got("8GiB"), "8GiB");
+        assert_eq!(limits.parse::<u64>("268435456"), Some(256 << 20));
+        assert_eq!(limits.parse::<u64>("268435455"), None);
+        let rate = Number::at_least(64 << 10, Unit::BytesPerSecond);
+        assert_eq!(rate.to_string(), "at least 64 KiB/s");
+        assert_eq!(Number::between(0, 9, Unit::Count).parse::<u8>("9"), Some(9));
+        assert_eq!(Number::at_least(0, Unit::Bytes).got("0"), "0 bytes");
+    }
+
+    #[test]
+    fn an_argument_that_is_refused_is_named() {
+        let parser = Number::between(1, 60, Unit::Count).argument::<u64>();
+        let command = clap::Command::new("c")
+            .arg(
+                clap::Arg::new("every")
+                    .long("every")
+                    .value_name("N")
+                    .value_parser(parser),
+            )
+            .arg(
+                clap::Arg::new("node")
+                    .value_name("NODE")
+                    .value_parser(node_argument),
+            );
+        let told =
+            |words: &[&str]| refused(&command.clone().try_get_matches_from(words).unwrap_err());
+        let every = "--every must be between 1 and 60 (got 61)";
+        assert_eq!(told(&["c", "--every", "61"]).as_deref(), Some(every));
+        let node = "NODE must be a node id (1, 2, …) (got 0)";
+        assert_eq!(told(&["c", "0"]).as_deref(), Some(node));
+        assert_eq!(told(&["c", "--other"]), None);
+    }
+
+    #[test]
+    fn times_have_units() {
+        let shown = ["10s", "500ms", "1.5m", "2h", "250us"].map(seconds);
+        let expected = [10.0, 0.5, 90.0, 7200.0, 0.000_25].map(Some);
+        assert_eq!(shown, expected);
+        for bad in ["10", "", "s"] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+        for bad in ["-1s", "nans", "infs", "0s", "99h"] {
+            assert_eq!(duration(bad, 0.001, 86_400.0), None, "{bad}");
+        }
+    }
+}
