@@ -157,9 +157,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             Ok(()) => self.had_users = true,
             Err(error) => {
                 self.note_users_at = now.plus_ms(WRITE_RETRY_MS);
-                self.listener.notice(&format!(
-                    "that there are users cannot be written down: {error}"
-                ));
+                self.listener
+                    .notice(&format!("cannot record that there are users: {error}"));
             }
         }
     }
@@ -387,7 +386,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         }
         if let Err(error) = self.note_group(now) {
             self.listener
-                .notice(&format!("the identity cannot be written: {error}"));
+                .notice(&format!("cannot write the identity: {error}"));
         }
         self.note_users(now);
         self.listener.end_turn(now);

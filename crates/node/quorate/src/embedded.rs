@@ -215,8 +215,7 @@ impl Builder {
         let stop = &|| give_up.load(Ordering::Acquire);
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
         let join = &mut |_| {
-            let what =
-                "a node in a program joins no cluster by itself: run `quorate start --join` first";
+            let what = "an embedded node cannot join a cluster by itself: run 'quorate start --join' first";
             Err(Error::new("bad_configuration", what))
         };
         let settling = Settling {

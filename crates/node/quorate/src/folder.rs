@@ -64,7 +64,7 @@ impl Folder {
             if let Some(why) = identity.book_lost() {
                 tracing::warn!(
                     why,
-                    "where the nodes listen is lost: the founding members are asked"
+                    "the addresses of the nodes are lost: asking the founding members"
                 );
             }
             return Ok(Self::Known(identity));
@@ -78,7 +78,7 @@ impl Folder {
             Some(Role::Founder { node }) => Ok(Self::Founder { node }),
             Some(Role::Joiner { node, founder }) => Ok(Self::Joiner { node, founder }),
             None => Err(Error::new("bad_configuration", "--node is missing")
-                .hint("say which entry of --cluster this node is")),
+                .hint("give the id of this node's entry in --cluster")),
         }
     }
 
@@ -167,7 +167,7 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
         tracing::warn!(
             stored = %founding.terms,
             given = %settings.terms,
-            "--auxiliary or --quorum differs from what was founded and is ignored"
+            "--auxiliary or --quorum differs from the founding record and is ignored"
         );
     }
 }
@@ -189,7 +189,7 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
          would found a second cluster at the same addresses"
     );
     Err(Error::new("cluster_exists", what).hint(
-        "if this node lost its folder, bring it back, and let the others serve until then; for a new \
+        "if this node lost its folder, bring it back; the others serve until then. For a new \
          cluster, use empty folders on all nodes, or other addresses",
     ))
 }

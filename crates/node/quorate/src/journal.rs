@@ -129,8 +129,8 @@ impl Journal {
                 None => line(
                     Level::WARN,
                     format!(
-                        "no leader: for {} s, with {connected} of {members} members connected; \
-                         nothing is written or read here until a majority agrees on one",
+                        "no leader for {} s: {connected} of {members} members connected; reads \
+                         and writes wait until a majority elects a leader",
                         for_ms / 1000
                     ),
                 ),
@@ -148,43 +148,43 @@ impl Journal {
             Event::Level { at, ms } => line(
                 Level::INFO,
                 format!(
-                    "level: applied everything that is known to be decided, below slot {at}, \
-                     after {}",
+                    "caught up: applied all decided slots below {at}, after {}",
                     time(*ms)
                 ),
             ),
             Event::NoSegment { waits: true, why } => line(
                 Level::WARN,
                 format!(
-                    "no room for the log: {why}; when the segment in use is full, this node neither \
-                     votes nor leads until there is; nothing is lost"
+                    "no room for the log: {why}; when the current segment is full, this node neither \
+                     votes nor leads until disk space is free; nothing is lost"
                 ),
             ),
             Event::NoSegment { waits: false, why } => line(
                 Level::ERROR,
                 format!(
-                    "no new log segment: {why}; when the segment in use is full, the log fails"
+                    "cannot create a log segment: {why}; when the current segment is full, the log \
+                     fails"
                 ),
             ),
             Event::SegmentsAgain { ms } => line(
                 Level::INFO,
                 format!(
-                    "room for the log again: after {}, and writes go on",
+                    "room for the log again: writes continue after {}",
                     time(*ms)
                 ),
             ),
             Event::SlowWrite { ms, bytes } => line(
                 Level::WARN,
                 format!(
-                    "slow disk: a write of {bytes} bytes to the log took {ms} ms, and commits wait \
+                    "slow disk: writing {bytes} bytes to the log took {ms} ms, and commits waited \
                      for it"
                 ),
             ),
             Event::WriteHangs { ms } => line(
                 Level::WARN,
                 format!(
-                    "slow disk: a write to the log has not ended for {}; this node votes for \
-                     nothing meanwhile",
+                    "slow disk: a write to the log has been hanging for {}; this node casts no \
+                     votes meanwhile",
                     time(*ms)
                 ),
             ),
@@ -195,43 +195,42 @@ impl Journal {
             Event::LogFailed { why } => line(
                 Level::ERROR,
                 format!(
-                    "the log failed: {why}; this node neither votes nor leads until it is started \
-                     again"
+                    "the log failed: {why}; this node neither votes nor leads until it is restarted"
                 ),
             ),
             Event::Unreadable { why } => line(
                 Level::ERROR,
-                format!("the log cannot be read back: {why}; `quorate log verify` shows more"),
+                format!(
+                    "cannot read back the log: {why}; stop the node and run 'quorate log verify' on \
+                     its folder"
+                ),
             ),
             Event::ServiceTrouble { why } => line(
                 Level::WARN,
-                format!("the service is in trouble: {why}; this node goes on voting"),
+                format!("service unavailable: {why}; this node keeps voting"),
             ),
             Event::ServiceWell => line(
                 Level::INFO,
-                "the service works again: commands are applied".to_owned(),
+                "service available again: commands are applied".to_owned(),
             ),
-            Event::ServiceBack { why } => {
-                line(Level::WARN, format!("the service begins again: {why}"))
-            }
+            Event::ServiceBack { why } => line(Level::WARN, format!("service restarted: {why}")),
             Event::SnapshotTaken { at, bytes } => line(
                 Level::INFO,
                 format!("snapshot: taken at slot {at}, {bytes} bytes"),
             ),
             Event::SnapshotInstalled { at } => line(
                 Level::INFO,
-                format!("snapshot: a peer's takes the place of all slots below {at}"),
+                format!("snapshot: installed a peer's, which replaces all slots below {at}"),
             ),
             Event::SnapshotLoaded { at } => line(
                 Level::INFO,
-                format!("snapshot: the service goes on at slot {at}"),
+                format!("snapshot: loaded, the service continues at slot {at}"),
             ),
             Event::SnapshotFailed { why } => line(Level::WARN, format!("snapshot: {why}")),
             Event::Alarm(alarm) => line(
                 Level::ERROR,
                 format!(
-                    "a rule of the protocol was broken: {alarm}; stop the nodes, keep their \
-                     folders, report it"
+                    "protocol violation: {alarm}; stop the nodes, keep their folders, and report it"
                 ),
             ),
         }
@@ -247,14 +246,14 @@ impl Journal {
         };
         match explanation {
             Explanation::LeaderSilent { leader, silent_us } => {
-                let why = format!("node {leader} was silent for {} ms", silent_us / 1000);
+                let why = format!("no heartbeat from leader {leader} for {} ms", silent_us / 1000);
                 self.unled = Some(why.clone());
-                line(Level::WARN, None, format!("the leader is gone: {why}"))
+                line(Level::WARN, None, format!("leader lost: {why}"))
             }
             Explanation::LeaderUnreachable { leader } => {
-                let why = format!("the connection to node {leader} broke");
+                let why = format!("the connection to leader {leader} broke");
                 self.unled = Some(why.clone());
-                line(Level::WARN, None, format!("the leader is gone: {why}"))
+                line(Level::WARN, None, format!("leader lost: {why}"))
             }
             Explanation::Campaigns { ballot, why } => {
                 self.campaign = Some((ballot, now));
@@ -262,7 +261,7 @@ impl Journal {
                     Some(unled) => format!("{why}; {unled}"),
                     None => why.to_string(),
                 };
-                let text = format!("tries to lead: {cause}");
+                let text = format!("starting an election: {cause}");
                 line(Level::INFO, Some(ballot), text)
             }
             Explanation::Leads { ballot } => {
@@ -272,16 +271,16 @@ impl Journal {
                 line(
                     Level::INFO,
                     Some(ballot),
-                    format!("leads: a majority promised within {took} ms"),
+                    format!("elected leader in {took} ms"),
                 )
             }
             Explanation::NotElected { ballot, why } => {
-                line(Level::INFO, Some(ballot), format!("was not elected: {why}"))
+                line(Level::INFO, Some(ballot), format!("lost the election: {why}"))
             }
             Explanation::Engages { ballot } => line(
                 Level::WARN,
                 Some(ballot),
-                "engages auxiliaries: full replicas do not get on by themselves".to_owned(),
+                "auxiliaries engaged: the full replicas make no progress without them".to_owned(),
             ),
             Explanation::RingLaid { ballot, nodes } => {
                 let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();
@@ -289,36 +288,36 @@ impl Journal {
                 line(
                     Level::INFO,
                     Some(ballot),
-                    format!("lays a ring: votes come through nodes {nodes}"),
+                    format!("ring formed: votes pass through nodes {nodes}"),
                 )
             }
             Explanation::Offloads { ballot } => line(
                 Level::INFO,
                 Some(ballot),
-                "hands votes and counting to devices: they decide until they are asked to stop".to_owned(),
+                "devices engaged: they vote and count until they are told to stop".to_owned(),
             ),
             Explanation::TakesBack { ballot } => line(
                 Level::INFO,
                 Some(ballot),
-                "votes and counting are back from the devices: nothing is lost".to_owned(),
+                "devices released: the nodes vote and count themselves, and nothing is lost".to_owned(),
             ),
             Explanation::DeviceForgot => line(
                 Level::ERROR,
                 None,
-                "the device forgot votes that counted: this node votes no more; start it again, and it comes back as a new member"
+                "the device lost votes: this node no longer votes; restart it, and it returns as a new member"
                     .to_owned(),
             ),
             Explanation::RingBreaks { ballot, slot } => line(
                 Level::WARN,
                 Some(ballot),
                 format!(
-                    "the ring got nowhere: nothing is decided at slot {slot}, votes come straight"
+                    "ring abandoned: slot {slot} was not decided in time, so members vote directly"
                 ),
             ),
             Explanation::Retires { ballot } => line(
                 Level::INFO,
                 Some(ballot),
-                "retires auxiliaries: full replicas hold everything again".to_owned(),
+                "auxiliaries released: the full replicas hold everything again".to_owned(),
             ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
@@ -327,8 +326,8 @@ impl Journal {
                     End::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,
                 };
-                self.unled = Some(format!("this node led until now: {why}"));
-                line(level, Some(ballot), format!("leads no more: {why}"))
+                self.unled = Some(format!("this node stepped down: {why}"));
+                line(level, Some(ballot), format!("stepped down: {why}"))
             }
         }
     }
@@ -340,8 +339,8 @@ impl Journal {
                 return Some(Line {
                     level: Level::WARN,
                     text:
-                        "has no vote: it is no member of the configuration in force, or may have \
-                           forgotten votes; it learns and serves, and counts for no majority"
+                        "no vote: this node is not a voting member, or may have forgotten votes; \
+                           it learns and serves, but counts towards no majority"
                             .to_owned(),
                     ballot: None,
                 });
@@ -354,12 +353,12 @@ impl Journal {
             (_, Some(leader)) if self.leader != Some((leader, ballot)) => {
                 self.leader = Some((leader, ballot));
                 self.unled = None;
-                format!("follows: node {leader} leads, and what clients ask here goes there")
+                format!("following leader {leader}: requests from clients are forwarded to it")
             }
             (Role::Candidate, None) => {
                 let why = self.unled.as_deref();
-                let why = why.unwrap_or("it has heard of no leader");
-                let text = format!("asks the others whether it may lead: {why}");
+                let why = why.unwrap_or("this node has heard from no leader");
+                let text = format!("starting a pre-vote: {why}");
                 return Some(Line {
                     level: Level::INFO,
                     text,
@@ -472,11 +471,11 @@ mod tests {
             (900, role(Role::Follower, None)),
         ];
         let expected = [
-            "WARN the leader is gone: node 1 was silent for 153 ms",
-            "INFO asks the others whether it may lead: node 1 was silent for 153 ms",
-            "INFO tries to lead: a quorum hears of no leader either; node 1 was silent for 153 ms",
-            "INFO leads: a majority promised within 7 ms",
-            "WARN leads no more: no quorum answers",
+            "WARN leader lost: no heartbeat from leader 1 for 153 ms",
+            "INFO starting a pre-vote: no heartbeat from leader 1 for 153 ms",
+            "INFO starting an election: a quorum sees no leader; no heartbeat from leader 1 for 153 ms",
+            "INFO elected leader in 7 ms",
+            "WARN stepped down: lost contact with the quorum",
         ];
         assert_eq!(texts(&mut Journal::new(NodeId(2)), &events), expected);
     }
@@ -493,7 +492,10 @@ mod tests {
             (0, role(Role::Candidate, None)),
         ];
         let told = texts(&mut Journal::new(NodeId(2)), &events);
-        assert_eq!(told, ["INFO tries to lead: it is a quorum by itself"]);
+        assert_eq!(
+            told,
+            ["INFO starting an election: this node is a quorum by itself"]
+        );
     }
 
     #[test]
@@ -506,7 +508,7 @@ mod tests {
         let told = texts(&mut Journal::new(NodeId(3)), &events);
         assert_eq!(
             told,
-            ["INFO follows: node 2 leads, and what clients ask here goes there"]
+            ["INFO following leader 2: requests from clients are forwarded to it"]
         );
     }
 
@@ -519,8 +521,8 @@ mod tests {
         ];
         let told = texts(&mut Journal::new(NodeId(3)), &events);
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("WARN has no vote: "));
-        assert!(told[1].starts_with("INFO follows: node 2 leads"));
+        assert!(told[0].starts_with("WARN no vote: "));
+        assert!(told[1].starts_with("INFO following leader 2: "));
     }
 
     #[test]
@@ -624,8 +626,9 @@ mod tests {
         for event in events {
             let mut journal = Journal::new(NodeId(2));
             let line = journal.line(at_ms(0), &event, None).unwrap();
-            let head = line.text.split(':').next().unwrap();
-            let row = format!("| {} | {head}: ", line.level.as_str().to_lowercase());
+            let ends = |c: char| c == ':' || c.is_ascii_digit();
+            let head = line.text.split(ends).next().unwrap();
+            let row = format!("| {} | {head}", line.level.as_str().to_lowercase());
             assert!(book.contains(&row), "docs/operate.md lacks {row:?}");
         }
     }

@@ -127,17 +127,17 @@ impl BootStarter for Production<'_, '_> {
             Step::Reading(reading) => (self.starter.tell)(Opening::ReadingLog(reading)),
             Step::Forgot(incarnation) => tracing::warn!(
                 incarnation = incarnation.0,
-                "the last stop was unclean, so votes may be forgotten: this node learns without a vote"
+                "the last stop was unclean, so votes may be lost: this node learns without a vote"
             ),
             Step::Lost(places) => {
                 for place in places {
-                    tracing::error!(%place, "the log is damaged, and votes may be among what it has lost");
+                    tracing::error!(%place, "the log is damaged and may have lost votes");
                 }
             }
             Step::Replaced(incarnation) => tracing::error!(
                 incarnation = incarnation.0,
                 folder = %self.log_folder.display(),
-                "the log lost votes: this node learns without a vote from now on; is the disk of its log mounted?"
+                "the log lost votes: this node learns without a vote from now on; check that the disk of its log is mounted"
             ),
             Step::Recovered(recovery) => tell_recovered(recovery),
         }
@@ -171,10 +171,10 @@ fn tell_recovered(recovery: &Recovery) {
         decided = hard.decided_to.0,
         voted = hard.voted_to.0,
         torn_tail_bytes,
-        "the log is read: every slot below `decided` is decided; a torn tail was never released"
+        "log read: every slot below `decided` is decided; a torn tail was never acknowledged"
     );
     for place in damage.iter().flat_map(|damage| &damage.places) {
-        tracing::warn!(%place, "the log is damaged: what it has lost is fetched from peers");
+        tracing::warn!(%place, "the log is damaged: fetching what it lost from peers");
     }
 }
 

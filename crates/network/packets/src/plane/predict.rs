@@ -124,7 +124,9 @@ pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
     let repair_us = if tcp { TCP_REPAIR_US } else { REPAIR_US };
     let repairs_us = (loss * packets).min(1.0) * (rtt_us * 1.25 + repair_us);
     let us = hops + service_us / (1.0 - busy) + repairs_us;
-    (us * 1e3).min(LONGEST_NS) as u64
+    #[expect(clippy::cast_possible_truncation, reason = "bounded here")]
+    let ns = (us * 1e3).min(LONGEST_NS) as u64;
+    ns
 }
 
 #[cfg(test)]

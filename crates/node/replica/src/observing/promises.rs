@@ -99,10 +99,10 @@ impl Promises {
         let Ballot { era, node, .. } = ballot;
         let seconds = now.since_us(since) / 1_000_000;
         Some(format!(
-            "for at least {seconds} s this node has been bound by a promise to ballot {ballot}, and \
-             nobody that it talks to knows era {era}: it can vote for no leader, also after a restart. \
-             If node {node} is cut off, connect it; else a stranger reached the peer port: close that \
-             to strangers, and keep the other members up, which go on without this one"
+            "this node has been bound by a promise to ballot {ballot} for at least {seconds} s, and no \
+             connected node knows era {era}: it cannot vote for any leader, even after a restart. \
+             If node {node} is cut off, reconnect it; otherwise a stranger reached the peer port: close \
+             the port to strangers, and keep the other members up, which continue without this node"
         ))
     }
 

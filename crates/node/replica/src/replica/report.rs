@@ -155,7 +155,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if let Some(error) = self.storing.failure() {
             return Some(format!(
-                "{error}; this node neither votes nor leads until it is started again"
+                "{error}; this node neither votes nor leads until it is restarted"
             ));
         }
         if self.is_removed() {

@@ -7,7 +7,10 @@ use std::{
     time::SystemTime,
 };
 
-#[expect(clippy::module_inception, reason = "the module under test has that name")]
+#[expect(
+    clippy::module_inception,
+    reason = "the module under test has that name"
+)]
 #[path = "../../build/stamp.rs"]
 mod stamp;
 

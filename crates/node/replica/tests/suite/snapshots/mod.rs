@@ -2,7 +2,7 @@
 //! interruptions, and peers that lie.
 
 mod power_cuts;
-mod shelf;
+pub(crate) mod shelf;
 
 use quorate_core::{
     node_id::{Member, NodeId},

@@ -10,10 +10,7 @@ use quorate_replica::{
 };
 use quorate_stream::{Denied, Done, How, Name, Retention, Writer, store::Layout, table::Nowhere};
 
-#[path = "../snapshots/shelf.rs"]
-mod shelf;
-
-use shelf::{Shelf, Shelves as Group};
+use crate::snapshots::shelf::{Shelf, Shelves as Group};
 
 const ALL: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 

@@ -10,6 +10,7 @@ mod dice;
 mod grid;
 mod laws;
 mod outcome;
+#[expect(clippy::module_inception, reason = "what is played, among its trials")]
 mod plant;
 mod properties;
 mod robust;
