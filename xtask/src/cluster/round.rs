@@ -13,10 +13,11 @@ use quorate_testbed::{
     nodes::Nodes,
     replace::{self, newcomer},
     trial::{
-        client::{Client, Fate},
+        client::Client,
         faults::Plan,
         history::{Held, Operation, save},
-        load::{Load, Seen, Shared, TOTAL},
+        load::Load,
+        seen::{Fate, Seen, Shared, TOTAL},
     },
 };
 
