@@ -314,18 +314,18 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {
-            put(&target, &fs::read_to_string(entry.path())?)?;
+            put(&target, fs::read(entry.path())?)?;
         }
     }
     Ok(())
 }
 
-fn put(path: &Path, text: &str) -> io::Result<()> {
-    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|known| known == bytes.as_ref()) {
         return Ok(());
     }
     fs::create_dir_all(path.parent().unwrap_or(path))?;
-    fs::write(path, text)
+    fs::write(path, bytes)
 }
 
 /// Whether the tests pass, and what they say.

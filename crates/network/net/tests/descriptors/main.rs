@@ -86,7 +86,7 @@ fn unconnected() -> TcpStream {
         SocketFlags::CLOEXEC,
         None,
     );
-    crate::common::patient(TcpStream::from(socket.unwrap()))
+    common::patient(TcpStream::from(socket.unwrap()))
 }
 
 /// The kernel completes the connection; nobody has accepted it yet.

@@ -160,11 +160,11 @@ struct Judgement {
     seconds: f64,
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|known| known == bytes.as_ref()) {
         return Ok(());
     }
-    fs::write(path, text)
+    fs::write(path, bytes)
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
@@ -175,7 +175,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {
-            write(&target, &fs::read_to_string(entry.path())?)?;
+            write(&target, fs::read(entry.path())?)?;
         }
     }
     Ok(())
