@@ -123,10 +123,10 @@ impl BadFiles {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => {
-                "create these files with 'quorate cert'; docs/operate/tls.md describes them"
+                "'quorate cert' makes these files; docs/operate/tls.md has all of them"
             }
             Self::Contents { .. } => {
-                "docs/operate/tls.md describes each file; 'quorate cert' creates them"
+                "docs/operate/tls.md says what each file holds; 'quorate cert' makes them"
             }
         }
     }
@@ -142,7 +142,10 @@ fn read(path: &Path) -> Result<Vec<u8>, BadFiles> {
     let mut file = file.take(FILE_BYTES_MAX + 1);
     file.read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(BadFiles::contents(path, "too large for a certificate file"));
+        return Err(BadFiles::contents(
+            path,
+            "longer than any file of certificates",
+        ));
     }
     Ok(bytes)
 }
@@ -154,7 +157,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let found =
         found.map_err(|error| BadFiles::contents(path, format!("no certificate: {error}")))?;
     if found.is_empty() {
-        return Err(BadFiles::contents(path, "it contains no certificate"));
+        return Err(BadFiles::contents(path, "no certificate in it"));
     }
     Ok(found)
 }
@@ -163,7 +166,7 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFiles> {
     let bytes = read(path)?;
     // What the parser says of a key is not repeated: nothing of a key is ever shown.
     PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|_| BadFiles::contents(path, "it contains no private key"))
+        .map_err(|_| BadFiles::contents(path, "no private key in it"))
 }
 
 pub(crate) fn roots(path: &Path) -> Result<RootCertStore, BadFiles> {

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What writers do.
-const THROUGH_ALL: &str = "writing through every node";
+const THROUGH_ALL: &str = "writing through all of them";
 /// How long writers write if nobody says.
 const SECONDS: u64 = 10;
 /// Longest act with writers.
@@ -231,8 +231,10 @@ impl Demo {
             cluster.leader.filter(|_| agreed)
         })?;
         if self.plane == Plane::Kernel {
-            let device = self.wait_for("a device that assigns slots", kernel::device)?;
-            self.say(&format!("devices vote and count; the leader's is {device}"));
+            let device = self.wait_for("a device that gives out slots", kernel::device)?;
+            self.say(&format!(
+                "phase 2 runs in devices; the leader's is {device}"
+            ));
         }
         self.say(&format!("three nodes are up, node {leader} leads; {then}"));
         Ok(())
@@ -293,11 +295,7 @@ impl Demo {
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let node = self.nodes.node(leader);
         let id = node
-            .map_err(|_| {
-                failed(format_args!(
-                    "node {leader} leads, but does not belong to this demo"
-                ))
-            })?
+            .map_err(|_| failed(format_args!("node {leader} leads, but is not of this demo")))?
             .id();
         kill(&mut self.nodes, leader).map_err(|error| Problem::io("kill the leader", &error))?;
         self.say(&format!(
@@ -310,7 +308,7 @@ impl Demo {
         self.nodes
             .restart(&[node])
             .map_err(|error| failed(format_args!("node {node} did not come back: {error}")))?;
-        self.say(&format!("restarted node {node}"));
+        self.say(&format!("started node {node} again"));
         Ok(())
     }
 
@@ -333,7 +331,7 @@ impl Demo {
         for writer in written {
             if let Some(error) = &writer.error {
                 self.say(&format!(
-                    "a write of writer {} got no answer: {error}",
+                    "writer {} had a write without an answer: {error}",
                     writer.writer
                 ));
             }
@@ -426,7 +424,7 @@ fn unanswered(error: quorate_client::Error) -> Problem {
 }
 
 fn differ() -> Problem {
-    let what = "the nodes hold different data";
+    let what = "the nodes do not have the same contents";
     Problem::new(Exit::Violation, "nodes_differ", what)
 }
 
@@ -477,7 +475,7 @@ fn ending(rows: Vec<(&str, String)>, nodes: &[Kept], folder: Option<&Path>, lost
 }
 
 fn how_to(nodes: &[Kept], folder: &Path) -> String {
-    let mut text = String::from("the cluster keeps running\n");
+    let mut text = String::from("the cluster goes on running\n");
     for node in nodes {
         let (host, port) = node
             .client

@@ -304,7 +304,7 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
                 ..wish
             };
             let done = format!(
-                "the other nodes now use {1} for node {0}: restart it with that --peer",
+                "node {} is looked for at {}: restart it there",
                 args.node, args.peer
             );
             at_once(wish, &args.ask, &done, output)
@@ -314,12 +314,7 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
                 cancel: true,
                 ..wish
             };
-            at_once(
-                wish,
-                &args.ask,
-                "the change was stopped; completed steps remain",
-                output,
-            )
+            at_once(wish, &args.ask, "the plan has ended where it was", output)
         }
         MemberCommand::Drain(args) => {
             let mut group = Group::new(&args.ask.place.admin);
@@ -368,7 +363,7 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-const WOULD_BE_DONE: &str = "dry run: the change is possible; nothing was changed";
+const WOULD_BE_DONE: &str = "it would be done; nothing was";
 
 /// The folder is the reader's choice; client and admin addresses are those of that machine.
 fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
@@ -432,9 +427,7 @@ fn change(
         return Ok(Exit::Done);
     };
     crate::signals::end_at_first(|| {
-        output::progress(
-            "the change continues without this command; 'quorate member list' shows its progress",
-        );
+        output::progress("the plan goes on without this command; `quorate member list` shows it");
     })?;
     let mut follower = Follower::new(plan, planned, before, output);
     let mut ended = follower.follow(&mut group, &request)?;

@@ -56,9 +56,9 @@ impl Global {
         let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
         match self.json.as_deref() {
             Some(text) if !is_switch(text) => {
-                let what = format_args!("--json must be on or off (got {text})");
+                let what = format_args!("--json={text}: neither on nor off");
                 Err(Problem::usage(what)
-                    .hint("use --json without a value; QUORATE_JSON=1 does the same"))
+                    .hint("leave it out, or say --json; QUORATE_JSON=1 is the same"))
             }
             _ => Ok(()),
         }
@@ -86,7 +86,9 @@ pub fn prove_by(folder: &Path) -> Result<(), Problem> {
 fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     let Some(name) = name else {
         return match file {
-            Some(_) => Err(Problem::usage("--login-file needs --login").hint("add --login NAME")),
+            Some(_) => {
+                Err(Problem::usage("--login-file without --login").hint("say whose password it is"))
+            }
             None => Ok(()),
         };
     };
@@ -98,7 +100,7 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
             Ok(())
         }
         false => Err(Problem::usage(format_args!(
-            "--login {name}: not a valid user name"
+            "--login {name}: no user has such a name"
         ))),
     }
 }

@@ -242,11 +242,11 @@ fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
         return Ok(());
     }
     let what = format_args!(
-        "this is node {node}, but its certificate is for node {}",
+        "this is node {node}, and its certificate is that of node {}",
         own.node
     );
     Err(Problem::new(Exit::Usage, "tls", what).hint(format!(
-        "use the folder created by 'quorate cert node {node}'"
+        "give it the folder that 'quorate cert node {node}' makes"
     )))
 }
 
@@ -374,8 +374,9 @@ impl Starting {
 pub(crate) fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
     Store::named(name).ok_or_else(|| {
-        let what = format_args!("the folder uses an unknown store, {name}");
-        Problem::new(Exit::Failed, "unknown_store", what).hint("start the version that created it")
+        let what = format_args!("the folder has an unknown store, {name}");
+        Problem::new(Exit::Failed, "unknown_store", what)
+            .hint("start the version of the program that made it")
     })
 }
 
@@ -476,7 +477,7 @@ fn die_with_parent() -> Result<(), Problem> {
         Err(Problem::new(
             Exit::Failed,
             "no_parent",
-            "the process that started this node has exited",
+            "the process that started this node is gone",
         ))
     }
 }
@@ -528,7 +529,9 @@ pub(crate) fn open_store(
 /// What is damaged was set aside before; what is left is no reason to touch a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
-        Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
+        Failure::Format(_) | Failure::LibraryVersion(_) => {
+            "start the version of the program that made it"
+        }
         _ => {
             "check that the disk is there, has room, and may be written; nothing is lost: the log has \
              everything that was acknowledged"
@@ -555,10 +558,9 @@ fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
                 .iter()
                 .any(|one| there.iter().any(|two| clash(one, two)))
             {
-                let what = format_args!(
-                    "--{other} {elsewhere} and --{flag} {address} are the same address"
-                );
-                return Err(Problem::usage(what).hint("give each its own port"));
+                let what =
+                    format_args!("--{other} {elsewhere} and --{flag} {address} are one place");
+                return Err(Problem::usage(what).hint("each of them needs a port of its own"));
             }
         }
     }
@@ -580,11 +582,11 @@ mod tests {
         assert_eq!(check("127.0.0.1:1", "127.0.0.2:1", "nonsense"), Ok(()));
         assert_eq!(
             check("127.0.0.1:7", "127.0.0.1:2", "127.0.0.1:7").unwrap_err(),
-            "--client 127.0.0.1:7 and --admin 127.0.0.1:7 are the same address"
+            "--client 127.0.0.1:7 and --admin 127.0.0.1:7 are one place"
         );
         assert_eq!(
             check("127.0.0.1:1", "0.0.0.0:7", "localhost:7").unwrap_err(),
-            "--peer 0.0.0.0:7 and --admin localhost:7 are the same address"
+            "--peer 0.0.0.0:7 and --admin localhost:7 are one place"
         );
     }
 

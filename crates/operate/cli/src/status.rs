@@ -120,9 +120,7 @@ fn headline(cluster: &ClusterView) -> String {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leads = views().find(|view| Some(view.node) == cluster.leader);
     let ring = leads.and_then(ring);
-    let ring = ring.map_or_else(String::new, |way| {
-        format!(", votes pass along a ring: {way}")
-    });
+    let ring = ring.map_or_else(String::new, |way| format!(", votes come by a ring: {way}"));
     let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
     let streams = streams
         .map(|view| view.streams)

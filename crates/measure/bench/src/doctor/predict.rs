@@ -104,7 +104,7 @@ impl Ground {
             (None, None) if plane == Plane::Ethernet => (here, "the round trip between members"),
             (None, None) => (
                 here,
-                "the round trip of loopback, as if all nodes were on this machine",
+                "loopback's round trip: the machines are taken for one",
             ),
         };
         let flush = far(name::FLUSH_LEADER).filter(|_| figures.get(name::FLUSH).is_none());
@@ -286,7 +286,7 @@ mod tests {
             (None, None, None)
         );
         assert!(
-            nothing.why.contains("round_trip_tcp is unknown"),
+            nothing.why.contains("round_trip_tcp is not known"),
             "{nothing:?}"
         );
         let ethernet = predict(Plane::Ethernet, 3, Where::Here, &here());

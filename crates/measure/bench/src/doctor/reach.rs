@@ -104,7 +104,7 @@ pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<Str
                         admin,
                     }),
                     None => problems.push(format!(
-                        "the admin address of node {} is unknown",
+                        "the admin address of node {} is not known",
                         view.node
                     )),
                 }
@@ -227,7 +227,7 @@ fn post<T: DeserializeOwned>(
     response.json().map_err(|refusal| {
         let old = response.status == 404;
         let why = if old {
-            "its version is too old for this test"
+            "it is too old to be asked"
         } else {
             &refusal.message
         };
@@ -259,32 +259,27 @@ impl Reach {
                     group; several interfaces: --interface";
         let problems = self.problems.join("; ");
         let found = if !silent.is_empty() {
-            let what = format!("nothing received: {} for {}", some(&silent), self.group);
+            let what = format!("{} hears nothing of {}", some(&silent), self.group);
             let found = match wanted {
                 true => Finding::failing(name, what, hint),
                 false => Finding::warning(name, what, hint),
             };
             found.blocks(planes)
         } else if !lossy.is_empty() {
-            Finding::warning(
-                name,
-                format!("some datagrams are lost: {}", some(&lossy)),
-                hint,
-            )
-            .about(planes)
+            Finding::warning(name, format!("some is lost: {}", some(&lossy)), hint).about(planes)
         } else if untold > 0 || !self.problems.is_empty() {
-            let hint = "'quorate status' shows which nodes are missing";
-            Finding::unknown(name, "not every member could be asked", hint).about(planes)
+            let hint = "quorate status says who is missing";
+            Finding::unknown(name, "not everybody could be asked", hint).about(planes)
         } else if self.members.len() < 2 {
             Finding::unknown(
                 name,
-                "there are no other members",
-                "give the address of a cluster with several nodes",
+                "there is nobody else to be reached",
+                "ask a cluster of several nodes",
             )
             .about(planes)
         } else {
             let what = format!(
-                "{} members receive {} from each other",
+                "{} members hear {} of each other",
                 self.members.len(),
                 self.group
             );

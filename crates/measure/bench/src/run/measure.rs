@@ -345,9 +345,9 @@ pub(super) fn trouble(samples: &Samples) -> String {
 
 pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
     let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
-    let what = format_args!("cannot generate the load: {error}");
+    let what = format_args!("the load could not be offered: {error}");
     Problem::new(Kind::Unreachable, "unreachable", what).hint(
-        "check that it is running; --connect takes client addresses, and nodes with certificates need --tls",
+        "is it running? --connect takes client addresses, and nodes with certificates want --tls",
     )
 }
 

@@ -413,7 +413,7 @@ fn words(act: Act) -> (String, String) {
         ),
         Act::Restore(Part::Node, node) => (
             format!("starting node {node}"),
-            format!("restarted node {node}"),
+            format!("started node {node} again"),
         ),
         Act::Restore(Part::Device, node) => (
             format!("restoring the box of node {node}"),

@@ -30,7 +30,7 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
         let how = match (last.reached, last.settled) {
             (false, _) => "cancelled",
             (true, true) => "reached",
-            (true, false) => "reached; do not switch off the removed node yet",
+            (true, false) => "reached; do not switch off yet who left",
         };
         notes.push(format!("last plan {}: {how}", last.id));
     }
@@ -103,9 +103,9 @@ pub(super) fn era(view: &EraView) -> String {
 pub(super) fn underway(plan: Option<u64>) -> String {
     match plan {
         Some(plan) => {
-            format!("plan {plan} is in progress; 'quorate member list' shows how far it is")
+            format!("plan {plan} is under way; `quorate member list` shows how far it is")
         }
-        None => "dry run: this would be done; nothing was changed".to_owned(),
+        None => "this would be done; nothing was".to_owned(),
     }
 }
 

@@ -104,8 +104,8 @@ fn three_commands_make_a_cluster_of_three() {
     for step in [
         "asking for an id",
         "got id 3",
-        "is caught up: requesting its vote",
-        "node 3 now votes",
+        "level",
+        "promoted: it votes",
     ] {
         wait_said(&three.spec, step);
     }
@@ -309,7 +309,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
         refused.body
     );
     assert!(
-        refused.body.contains("another node listens there"),
+        refused.body.contains("somebody else is there"),
         "{}",
         refused.body
     );

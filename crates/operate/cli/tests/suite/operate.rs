@@ -210,7 +210,7 @@ impl World {
         self.started.push(Started {
             name: name.to_owned(),
             joins: joins.then_some(match flags.contains(&"learner") {
-                true => "is caught up: it learns",
+                true => "is level: it learns",
                 false => "is promoted: it votes",
             }),
             said_before: fs::read(&stderr).map_or(0, |said| said.len()),

@@ -26,7 +26,7 @@ pub(super) fn human(report: &Report) -> String {
         if report.healthy {
             "a node can run here"
         } else {
-            "something needs fixing"
+            "something is to be done"
         }
     );
     text.push_str(&findings(&report.findings));
@@ -57,14 +57,11 @@ fn bundle(manifest: &Manifest) -> String {
         .filter_map(|file| file.redacted_lines)
         .sum();
     let mut text = format!(
-        "the bundle has {} files, readable only by its owner; parts of {lines} lines were redacted. Read it before you send it.\n",
+        "the bundle has {} files, for its owner alone; of {lines} lines parts were left out. Read it before you send it.\n",
         manifest.files.len() + 1
     );
     for missing in &manifest.missing {
-        text.push_str(&format!(
-            "not included: {}: {}\n",
-            missing.what, missing.why
-        ));
+        text.push_str(&format!("not in it: {}: {}\n", missing.what, missing.why));
     }
     text
 }
@@ -111,7 +108,7 @@ fn matrix(reach: &Reach) -> String {
         rows.push(cells);
     }
     let mut text = format!(
-        "multicast datagrams to {} received by each member:\n{}",
+        "datagrams to {} that members heard of each other:\n{}",
         reach.group,
         table(&rows)
     );
@@ -143,14 +140,14 @@ fn ways(trips: &[Trip]) -> String {
             trip.why.clone(),
         ]
     }));
-    format!("connections between members:\n{}", table(&rows))
+    format!("how members reach each other:\n{}", table(&rows))
 }
 
 fn planes(all: &[Verdict]) -> String {
     let head = [
         "plane",
         "here",
-        "used by nodes",
+        "nodes speak it",
         "commands/s",
         "latency",
         "class",
@@ -203,7 +200,7 @@ fn figures(all: &Figures) -> String {
             vec![figure.name.replace('_', " "), value, figure.source.clone()]
         })
         .collect();
-    format!("the prediction is based on:\n{}", table(&rows))
+    format!("what that rests on:\n{}", table(&rows))
 }
 
 /// A bar for each range of times, longest for the most.
