@@ -436,7 +436,7 @@ impl Clients {
         if backlog > self.limits.client_backlog_bytes_max {
             tracing::warn!(
                 backlog,
-                "closed a client: too many bytes that make no command"
+                "closed a client: its command is too large or never ends"
             );
             return self.close(id, cx);
         }
@@ -561,7 +561,7 @@ impl Clients {
         }
         client.interest = interest;
         if let Err(error) = cx.sources.change(&client.socket, client.token, interest) {
-            tracing::warn!(%error, "cannot watch a client");
+            tracing::warn!(%error, "cannot register a client connection with the poller");
             self.close(id, cx);
         }
     }

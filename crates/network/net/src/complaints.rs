@@ -19,7 +19,9 @@ impl Complaints {
         }
         let new = self.said.insert((about.to_owned(), what.to_owned()));
         if self.said.len() == COMPLAINTS_MAX {
-            tracing::warn!("too many kinds of bad peers; further ones are only counted");
+            tracing::warn!(
+                "too many different complaints about peers; further ones are counted but not logged"
+            );
         }
         new
     }

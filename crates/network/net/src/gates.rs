@@ -242,7 +242,7 @@ impl Gate {
                 if !std::mem::replace(&mut self.complained, true) {
                     let max = limits.clients_max;
                     tracing::warn!(
-                        "{max} {whom} are connected, as many as may be; further ones wait"
+                        "connection limit reached: {max} {whom} are connected; further ones wait"
                     );
                 }
                 false
@@ -251,7 +251,7 @@ impl Gate {
                 self.close(GateState::Paused(now.plus_ms(limits.accept_pause_ms)));
                 if !std::mem::replace(&mut self.complained, true) {
                     tracing::warn!(
-                        "cannot accept {whom}, trying again every {} ms: {error}",
+                        "cannot accept {whom}, retrying every {} ms: {error}",
                         limits.accept_pause_ms
                     );
                 }

@@ -79,7 +79,7 @@ impl BindReason {
             Self::Malformed(_) => "write it as HOST:PORT",
             Self::NotASocket => "choose another path",
             Self::Unprotected => {
-                "--tls DIR, with certificates that 'quorate cert' makes; or --insecure, where whoever reaches it may do everything"
+                "use --tls DIR with certificates from 'quorate cert', or --insecure on a network where everyone is trusted"
             }
             Self::Other(_) => "check the address",
         }
@@ -155,7 +155,7 @@ impl Listeners {
         {
             tracing::warn!(
                 address = %peer_address,
-                "--insecure: whoever reaches this node can act as a member, and read and write everything"
+                "--insecure: anyone who can connect to this node can act as a member, and read and write everything"
             );
         }
         Ok(Self {

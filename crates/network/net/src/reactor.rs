@@ -345,10 +345,10 @@ impl<H: Host> Reactor<H> {
     // Stopping.
 
     fn begin_stop(&mut self, now: Now) {
-        tracing::info!("stopping: finishing what was accepted");
+        tracing::info!("stopping: finishing accepted requests");
         self.stop_by = Some(now.time.plus_ms(self.stop_ms));
         if let Err(error) = self.gates.shut_clients(&mut self.sources) {
-            tracing::warn!(%error, "cannot close the listeners before the end");
+            tracing::warn!(%error, "cannot close the listeners");
         }
         self.host.stop(now);
         self.with_clients(now, Clients::stop_reading);
@@ -361,7 +361,7 @@ impl<H: Host> Reactor<H> {
             return true;
         }
         if by <= now.time {
-            tracing::warn!("stopped although not everything accepted was finished in time");
+            tracing::warn!("stopped before all accepted requests were finished: out of time");
             return true;
         }
         false

@@ -39,7 +39,7 @@ impl CertificateView {
         } = self;
         match days_left {
             days if *days < 0 => Some(format!(
-                "the certificate of the {what} has ended: nobody connects with it; 'quorate cert' makes another"
+                "the certificate of the {what} has expired: connections with it are refused; create a new one with 'quorate cert'"
             )),
             days if *days < SOON_DAYS => Some(format!(
                 "the certificate of the {what} ends in {days} days; 'quorate cert' makes another, and it is read while the node runs"
@@ -70,7 +70,7 @@ mod tests {
         assert!(
             at(-1)
                 .warning()
-                .is_some_and(|text| text.contains("has ended"))
+                .is_some_and(|text| text.contains("has expired"))
         );
     }
 }

@@ -149,7 +149,7 @@ impl Admin {
             .spawn(move || {
                 SERVES.set(true);
                 if let Err(error) = serve(listener, state) {
-                    tracing::error!(%error, "the admin address is not served any more");
+                    tracing::error!(%error, "the admin server stopped");
                 }
             })
             .map_err(StartError::Thread)?;

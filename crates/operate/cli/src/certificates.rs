@@ -22,9 +22,7 @@ pub(crate) fn follow(trust: Trust) -> io::Result<()> {
         let now_s = unix_s();
         let changed = trust.reload()?;
         if changed {
-            tracing::info!(
-                "the certificates have changed: who connects from now on meets the new ones"
-            );
+            tracing::info!("certificates reloaded: new connections use them");
         }
         if changed || now_s - warned_s >= WARN_EVERY_S {
             warn(&trust, now_s);
@@ -42,7 +40,7 @@ fn warn(trust: &Trust, now_s: i64) {
                 what = expiry.what,
                 file = expiry.file,
                 days,
-                "a certificate ends soon, and without it nobody connects"
+                "a certificate expires soon; nobody can connect once it has expired"
             );
         }
     }

@@ -519,7 +519,7 @@ pub(crate) fn open_store(
                 Problem::new(Exit::Failed, "store", error).hint(hint)
             })?;
             if let Some(why) = set_aside {
-                tracing::warn!(%why, "the store was damaged");
+                tracing::warn!(%why, "the store is damaged: rebuilding it from the log");
             }
             Ok(Box::new(opened))
         }

@@ -18,7 +18,7 @@ pub(crate) fn follow<E: Display>(
             // They may be written just now.
             let wrong = look().err().map(|error| error.to_string());
             if let Some(error) = wrong.as_ref().filter(|_| wrong != told) {
-                tracing::error!("{error}; the {what} of before stay in force");
+                tracing::error!("{error}; the previous {what} stay in force");
             }
             told = wrong;
         }

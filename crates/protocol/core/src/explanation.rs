@@ -158,14 +158,14 @@ pub enum End {
 impl fmt::Display for Campaign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Alone => f.write_str("it is a quorum by itself"),
-            Self::PreVotes => f.write_str("a quorum hears of no leader either"),
+            Self::Alone => f.write_str("this node is a quorum by itself"),
+            Self::PreVotes => f.write_str("a quorum sees no leader"),
             Self::HandedOver { by } => write!(f, "node {by} hands its leadership over"),
             Self::Stray { promised } => write!(f, "somebody promised ballot {promised}"),
-            Self::DeviceLost => f.write_str("nobody waits for a leader whose device is lost"),
+            Self::DeviceLost => f.write_str("this leader lost its device"),
             Self::Era => f.write_str("an era began"),
             Self::MissingBytes => f.write_str("nobody delivers the bytes of an earlier value"),
-            Self::Untaught => f.write_str("nobody teaches what a promise left out as decided"),
+            Self::Untaught => f.write_str("no node sends decided slots that a promise left out"),
             Self::AskedAgain => f.write_str("the members that were asked before are not there"),
         }
     }
@@ -177,12 +177,12 @@ impl fmt::Display for End {
             Self::HigherBallot { ballot } => {
                 write!(f, "node {} has the higher ballot {ballot}", ballot.node)
             }
-            Self::QuorumSilent => f.write_str("no quorum answers"),
+            Self::QuorumSilent => f.write_str("lost contact with the quorum"),
             Self::TooFewPromises => f.write_str("too few promises came in time"),
             Self::Strays { promised } => {
                 write!(
                     f,
-                    "too many promised ballot {promised} of node {}",
+                    "too many nodes promised ballot {promised} of node {}",
                     promised.node
                 )
             }
@@ -199,8 +199,8 @@ impl fmt::Display for End {
                 write!(f, "a snapshot of everything below slot {to} was installed")
             }
             Self::StorageFailed => f.write_str("the log failed"),
-            Self::DeviceLost => f.write_str("its device cannot tell what it proposed"),
-            Self::NoMember => f.write_str("this node is no member that may lead"),
+            Self::DeviceLost => f.write_str("this leader's device cannot tell what it proposed"),
+            Self::NoMember => f.write_str("this node is not a member that may lead"),
             Self::Alarm => f.write_str("a rule of the protocol was broken"),
         }
     }

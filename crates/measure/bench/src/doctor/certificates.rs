@@ -107,7 +107,7 @@ fn judge(name: &str, which: &str, days: i64) -> Finding {
     match days {
         ..0 => Finding::failing(
             name,
-            format!("{which} has ended: nobody connects with it"),
+            format!("{which} has expired: connections with it are refused"),
             HINT,
         ),
         0..SOON_DAYS => Finding::warning(name, format!("{which} ends in {days} days"), HINT),

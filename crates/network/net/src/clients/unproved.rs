@@ -188,7 +188,7 @@ impl Clients {
                 from = stranger.socket.remote_host(),
                 why,
                 untold,
-                "a client did not prove who it is, and was not let in"
+                "refused a client that did not prove its identity"
             );
         }
     }

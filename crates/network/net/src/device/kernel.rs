@@ -32,9 +32,7 @@ impl Kernel {
         let open = || Host::open(&told, interface, &hooks, Form::Raw);
         let (mut host, before) = open()?;
         if !matches!(before, Before::Nothing) {
-            tracing::info!(
-                "{interface}: a device of an earlier process was there; it votes no more"
-            );
+            tracing::info!("{interface}: stopped the device of an earlier process");
         }
         if matches!(before, Before::Same) {
             host.leave()?;
@@ -101,7 +99,7 @@ impl Drop for Kernel {
         let left = self.0.take().map(Host::leave);
         if let Some(Err(failed)) = left {
             // The next process finds it there, and ends it.
-            tracing::warn!("the device stays in the kernel: {failed}");
+            tracing::warn!("cannot remove the device from the kernel: {failed}");
         }
     }
 }

@@ -121,7 +121,7 @@ impl Rungs {
         let Some(rung) = self.rungs.get_mut(self.at) else {
             return;
         };
-        tracing::warn!("the device is gone: {rung}: {why}");
+        tracing::warn!("device lost: {rung}: {why}");
         if !rung.is_there() {
             return;
         }

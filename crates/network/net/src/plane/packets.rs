@@ -167,7 +167,7 @@ impl PacketSide {
         let peers = self.plane.links().filter(|link| link.is_introduced());
         let peers: Vec<NodeId> = peers.map(|link| link.member.node).collect();
         if self.plane.rekey(|keys| keys.switch(&peers)) {
-            tracing::info!("datagrams are sent with a new key: every peer has it");
+            tracing::info!("sending datagrams with the new key: every peer has it");
         }
     }
 

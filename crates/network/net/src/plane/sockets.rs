@@ -121,7 +121,7 @@ impl Sockets {
         let loopback = peers.ip().is_loopback();
         if chooses && !loopback && wanted.keys.is_none() && !wanted.trusted {
             tracing::warn!(
-                "--plane auto: frames go by TCP alone, as there is no --plane-key and no --plane-trusted"
+                "--plane auto: using TCP only, since neither --plane-key nor --plane-trusted is given"
             );
             return Ok(None);
         }
@@ -167,7 +167,7 @@ impl Sockets {
         let one = match Udp::bind(peers, receive_bytes) {
             Ok(one) => one,
             Err(error) => {
-                tracing::warn!(%error, "--plane {name} is not possible here: frames go by TCP");
+                tracing::warn!(%error, "--plane {name} is not possible here: using TCP");
                 return Ok(None);
             }
         };
@@ -232,7 +232,7 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
 
 fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
     let why = format!("{what} is not possible here: {error}");
-    tracing::warn!("{why}; frames go by UDP to each peer");
+    tracing::warn!("{why}; using UDP to each peer");
     why
 }
 
@@ -274,15 +274,15 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     };
     match tried {
         Ok(mode) => {
-            tracing::info!("raw Ethernet: frames come and go by {mode}");
+            tracing::info!("raw Ethernet: using {mode}");
             None
         }
         Err(why) if frames == Frames::Auto => {
-            tracing::info!("raw Ethernet: frames come and go by packet sockets: {why}");
+            tracing::info!("raw Ethernet: using packet sockets: {why}");
             None
         }
         Err(why) => {
-            tracing::warn!("{why}; frames come and go by packet sockets");
+            tracing::warn!("{why}; using packet sockets");
             Some(why.to_string())
         }
     }

@@ -92,11 +92,11 @@ impl Audit {
                 untold,
                 ..
             } = &record;
-            tracing::info!(who, action, from, status, untold, "an operator asked");
+            tracing::info!(who, action, from, status, untold, "operator request");
             book.append(&record)
         });
         if let Ok(Err(error)) = written.await {
-            tracing::warn!(%error, "an action could not be written to the audit log");
+            tracing::warn!(%error, "cannot write an action to the audit log");
         }
     }
 }

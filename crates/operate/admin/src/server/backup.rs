@@ -48,7 +48,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     tokio::task::spawn_blocking(move || {
         let to = Reader { sender };
         if let Err(error) = send(backup, &to) {
-            tracing::warn!(%error, "a backup was not finished");
+            tracing::warn!(%error, "backup failed");
             // Who reads it is told by a connection that breaks; it may be gone itself.
             let _ = to.piece(Err(error));
         }
@@ -88,7 +88,7 @@ fn send(mut backup: Backup, to: &Reader) -> io::Result<()> {
         bytes += piece.len();
         to.piece(Ok(piece.into()))?;
     }
-    tracing::info!(slot = header.slot.0, bytes, "a backup was taken");
+    tracing::info!(slot = header.slot.0, bytes, "backup taken");
     Ok(())
 }
 

@@ -86,7 +86,7 @@ pub fn serve<B: Board>(
                 Ok(listener) => {
                     connections::serve(listener, router(html, board), None, limits).await
                 }
-                Err(error) => tracing::error!(%error, "the page is not served"),
+                Err(error) => tracing::error!(%error, "cannot serve the page"),
             }
         });
     };

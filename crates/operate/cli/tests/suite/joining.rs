@@ -246,7 +246,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     });
 
     // At each line that it says.
-    for step in ["got id 2", "a peer came", "node started", "level"] {
+    for step in ["got id 2", "peer connected", "node started", "caught up"] {
         fs::write(&joiner.stderr, "").unwrap();
         let mut two = begin();
         wait_for(step, || {

@@ -37,10 +37,10 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     client.run(&[b"SET", b"x", b"1"]).unwrap();
     // Everybody is level and knows everybody before anything happens.
     for node in 1..=3 {
-        wait_for_line(&mut cluster, node, 0, &["INFO level: "]);
+        wait_for_line(&mut cluster, node, 0, &["INFO caught up: "]);
         for peer in (1..=3).filter(|peer| *peer != node) {
             let peer = format!("peer={peer} boot=1");
-            wait_for_line(&mut cluster, node, 0, &["INFO a peer came", &peer]);
+            wait_for_line(&mut cluster, node, 0, &["INFO peer connected", &peer]);
         }
     }
     let before = [1, 2, 3].map(|node| lines(&mut cluster, node).len());
@@ -62,17 +62,22 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
             &mut cluster,
             *node,
             seen(*node),
-            &["WARN a peer went: it closed the connection", &peer],
+            &["INFO peer disconnected: connection closed", &peer],
         );
         wait_for_line(
             &mut cluster,
             *node,
             seen(*node),
-            &["WARN the leader is gone: ", &gone],
+            &["WARN leader lost: ", &gone],
         );
     }
     let own = format!("node={new}");
-    let leads = wait_for_line(&mut cluster, new, seen(new), &["INFO leads: ", &own]);
+    let leads = wait_for_line(
+        &mut cluster,
+        new,
+        seen(new),
+        &["INFO elected leader in ", &own],
+    );
     let ballot = leads
         .split_whitespace()
         .find(|word| word.starts_with("ballot="));
@@ -81,23 +86,23 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         &mut cluster,
         new,
         seen(new),
-        &["INFO tries to lead: ", &ballot],
+        &["INFO starting an election: ", &ballot],
     );
     let third = *others.iter().find(|node| **node != new).unwrap();
     let follows = format!("INFO follows: node {new} leads");
     wait_for_line(&mut cluster, third, seen(third), &[&follows, &ballot]);
 
     cluster.node(old).restart().unwrap();
-    wait_for_line(&mut cluster, old, seen(old), &["INFO the log is read: "]);
+    wait_for_line(&mut cluster, old, seen(old), &["INFO log read: "]);
     wait_for_line(&mut cluster, old, seen(old), &["INFO follows: node"]);
-    wait_for_line(&mut cluster, old, seen(old), &["INFO level: "]);
+    wait_for_line(&mut cluster, old, seen(old), &["INFO caught up: "]);
     for node in &others {
         let peer = format!("peer={old} boot=2");
         wait_for_line(
             &mut cluster,
             *node,
             seen(*node),
-            &["INFO a peer came", &peer],
+            &["INFO peer connected", &peer],
         );
     }
     // Handed over: the old leader says to whom, and nobody is alarmed.
@@ -106,14 +111,14 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         let (code, _) = quorate_json(&["transfer", "--admin", &admin, "--json"]);
         (code == 0).then_some(())
     });
-    let led = wait_for_line(&mut cluster, new, seen(new), &["leads no more: ", "higher"]);
+    let led = wait_for_line(&mut cluster, new, seen(new), &["stepped down: ", "higher"]);
     assert!(led.contains("INFO"), "{led}");
     // Once each, and nothing of the tuner.
     for node in 1..=3 {
         let lines = lines(&mut cluster, node);
         let new = &lines[seen(node)..];
         let count = |part: &str| new.iter().filter(|line| line.contains(part)).count();
-        assert!(count("the leader is gone: ") <= 2, "{new:#?}");
+        assert!(count("leader lost: ") <= 2, "{new:#?}");
         assert_eq!(count("batch and window"), 0, "{new:#?}");
         assert_eq!(count("ERROR"), 0, "{new:#?}");
     }

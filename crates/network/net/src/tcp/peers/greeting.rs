@@ -237,7 +237,7 @@ impl Peers {
     fn on_join(&mut self, id: LinkId, join: Join, cx: &mut PeerCx<'_>) {
         match cx.host.admit(join) {
             Ok(founded) => {
-                tracing::info!(node = join.node.0, "told a new node what was founded");
+                tracing::info!(node = join.node.0, "sent the founding record to a new node");
                 let members = founded.members.iter();
                 let members = members.map(|(node, address)| (*node, address.as_str()));
                 let founding = Founding {

@@ -7,17 +7,18 @@ use quorate_core::{
     time::Time,
 };
 
+use super::link::CLOSED;
 use crate::{complaints::Complaints, limiter::Limiter, tcp::foreign::Foreign};
 
 /// That a peer came, or went, is told a few times within this time.
 const TELL_EVERY_MS: u64 = 10_000;
 const TELL_BURST: u32 = 6;
 /// What to make of two clusters at one list of addresses.
-const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address is another \
-     cluster's; they never exchange data. Bring back the folder, or correct the list";
+const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address belongs to another \
+     cluster; they exchange no data. Bring back the folder, or correct the list";
 
 /// What to do about it.
-const REMOVED: &str = "stop it; it may join again in an empty folder, under a new id";
+const REMOVED: &str = "stop it; it may join again with an empty folder and a new id";
 
 /// The lines, and what was said already.
 #[derive(Debug)]
@@ -144,10 +145,14 @@ impl Journal {
         let left_out = (left_out > 0).then_some(left_out);
         match news {
             News::Came { member, boot } => {
-                tracing::info!(node, peer = %member, boot, left_out, "a peer came");
+                tracing::info!(node, peer = %member, boot, left_out, "peer connected");
+            }
+            // What an ordinary restart looks like from here.
+            News::Went { node: peer, why } if why == CLOSED => {
+                tracing::info!(node, peer = peer.0, left_out, "peer disconnected: {why}");
             }
             News::Went { node: peer, why } => {
-                tracing::warn!(node, peer = peer.0, left_out, "a peer went: {why}");
+                tracing::warn!(node, peer = peer.0, left_out, "peer disconnected: {why}");
             }
         }
     }

@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// Why a connection ended that the other side closed.
+pub(super) const CLOSED: &str = "connection closed";
+
 new_key_type! {
     /// One connection; never that of another one, even when its place is used again.
     pub(crate) struct LinkId;
@@ -353,10 +356,7 @@ impl Link {
         if let Moved::Ended(why) = moved {
             let failure = self.socket.failure().map(|why| format!("TLS: {why}"));
             self.lost = Some(failure.unwrap_or_else(|| {
-                why.map_or_else(
-                    || "it closed the connection".to_owned(),
-                    |errno| errno.to_string(),
-                )
+                why.map_or_else(|| CLOSED.to_owned(), |errno| errno.to_string())
             }));
         }
         moved

@@ -454,7 +454,7 @@ impl Peers {
         };
         let watched = link.watch(cx.sources);
         if let Err(error) = &watched {
-            tracing::warn!(%error, "cannot watch a connection");
+            tracing::warn!(%error, "cannot register a peer connection with the poller");
             self.close(id, cx);
         }
         watched.is_ok()
@@ -527,7 +527,7 @@ impl Peers {
                 self.links.queue(id, &encoded.header, body);
             }
             // The texts of this node are too long for a frame: its own configuration.
-            Err(error) => tracing::error!(%error, "cannot say a greeting"),
+            Err(error) => tracing::error!(%error, "cannot send a greeting"),
         }
     }
 

@@ -98,7 +98,7 @@ impl Peers {
             return;
         };
         if let Err(error) = packets.flush(cx.now.time, cx.sources, stats) {
-            tracing::warn!(%error, "cannot watch the socket of datagrams");
+            tracing::warn!(%error, "cannot register the datagram socket with the poller");
         }
     }
 
@@ -116,19 +116,21 @@ impl Peers {
                     rtt_us,
                 } => {
                     let way = self.way_of(by_group);
-                    tracing::info!(peer = node.0, rtt_us, by_group, "{} reaches it", way.name());
+                    tracing::info!(
+                        peer = node.0,
+                        rtt_us,
+                        by_group,
+                        "peer reachable by {}",
+                        way.name()
+                    );
                 }
                 Event::Down { node, by_group } => {
                     let way = self.way_of(by_group);
-                    let next = if by_group {
-                        "datagrams to it alone"
-                    } else {
-                        "TCP"
-                    };
+                    let next = if by_group { "UDP to this peer" } else { "TCP" };
                     tracing::warn!(
                         peer = node.0,
                         by_group,
-                        "{} does not reach it any more, or does not come back: frames go by {next}",
+                        "peer no longer reachable by {}: using {next}",
                         way.name()
                     );
                 }
@@ -192,7 +194,7 @@ impl Peers {
         match packets.rekey(file) {
             Ok(true) => {
                 tracing::info!(
-                    "datagrams: a new key is accepted; it is sent with when every peer has it"
+                    "accepting datagrams with the new key; sending with it once every peer has it"
                 );
                 let peers: Vec<NodeId> = self.table.others().collect();
                 for node in peers {
