@@ -49,7 +49,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     cluster.node(old).kill().unwrap();
     let others: Vec<u32> = (1..=3).filter(|node| *node != old).collect();
     // Its connections break at once; who has no time to look hears its silence first.
-    let gone = format!("node {old} ");
+    let gone = format!("leader {old} ");
     let new = wait_for("another leader", || {
         others.iter().copied().find(|node| {
             let status = cluster.status(*node);

@@ -99,7 +99,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     assert!(found.eq(expected), "another value than the last");
     let log = cluster.nodes.log(1);
     assert!(
-        log.contains("snapshot: the service goes on at slot"),
+        log.contains("snapshot: loaded, the service continues at slot"),
         "{log}"
     );
 }

@@ -98,7 +98,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
             cluster.node(1).kill().unwrap();
             cluster.node(1).restart().unwrap();
         }
-        let what = "nobody that it talks to knows era 2147483648";
+        let what = "no connected node knows era 2147483648";
         wait_for("the notice", || {
             let status = cluster.status(1)?;
             let notice = status["notices"][0].as_str()?;
