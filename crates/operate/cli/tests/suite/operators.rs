@@ -89,12 +89,12 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         &["INFO starting an election: ", &ballot],
     );
     let third = *others.iter().find(|node| **node != new).unwrap();
-    let follows = format!("INFO follows: node {new} leads");
+    let follows = format!("INFO following leader {new}: ");
     wait_for_line(&mut cluster, third, seen(third), &[&follows, &ballot]);
 
     cluster.node(old).restart().unwrap();
     wait_for_line(&mut cluster, old, seen(old), &["INFO log read: "]);
-    wait_for_line(&mut cluster, old, seen(old), &["INFO follows: node"]);
+    wait_for_line(&mut cluster, old, seen(old), &["INFO following leader "]);
     wait_for_line(&mut cluster, old, seen(old), &["INFO caught up: "]);
     for node in &others {
         let peer = format!("peer={old} boot=2");
