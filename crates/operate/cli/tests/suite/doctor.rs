@@ -99,7 +99,7 @@ fn this_machine_is_looked_at() {
     for part in [
         "finding",
         "planes; the model's bare commit of 3 nodes",
-        "what that rests on",
+        "the prediction is based on",
         "flush",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -430,7 +430,10 @@ fn bad_arguments_are_one_clear_error() {
             &["doctor", "--admin", "nonsense"],
             "must be HOST:PORT (got nonsense)",
         ),
-        (&["doctor", "--count", "0"], "1..=1000"),
+        (
+            &["doctor", "--count", "0"],
+            "--count must be between 1 and 1000 (got 0)",
+        ),
         (&["doctor", "--check", "--measure"], "cannot be used with"),
         (
             &["doctor", "--check", "--bundle", "b"],
