@@ -422,7 +422,7 @@ impl Page {
             "[...document.querySelectorAll('.crown')].some(it => it.checkVisibility())",
         )?;
         let leader = self.state()?["leader"].as_u64();
-        leader.ok_or_else(|| Failed("nobody leads".to_owned()))
+        leader.ok_or_else(|| Failed("no leader".to_owned()))
     }
 
     fn the_leader(&mut self) -> Result<(), Failed> {

@@ -378,7 +378,7 @@ impl Page {
 
     fn snapshot(&mut self) -> Result<(), Failed> {
         self.open(&Self::button(3, "snapshot"))?;
-        self.confirm("good", "It has everything below slot")?;
+        self.confirm("good", "Snapshot complete: everything below slot")?;
         self.close()?;
         self.browser.wait(
             "the snapshot among the positions",
@@ -389,7 +389,7 @@ impl Page {
         let told = json!({"behavior": "allow", "downloadPath": folder});
         self.browser.call("Page.setDownloadBehavior", &told)?;
         self.open("#backup")?;
-        self.confirm("good", "The browser fetches it.")?;
+        self.confirm("good", "The download has started.")?;
         self.close()?;
         let file = folder.join("quorate.backup");
         let size = wait::at_most(PATIENCE, "the backup", || {
@@ -439,9 +439,9 @@ impl Page {
         self.wait_status("no spare")?;
         self.wait_banner(
             "quorum",
-            "One failure away from standstill: 2 of 3 voters are there.",
+            "One failure away from quorum loss: 2 of 3 voters are up.",
         )?;
-        self.wait_banner("quorum", "Start node 2 again")?;
+        self.wait_banner("quorum", "Restart node 2")?;
         self.browser.wait(
             "links that are cut, and what is not known",
             "document.querySelectorAll('#t-links td[data-is=bad]').length === 2 && \
@@ -473,7 +473,7 @@ impl Page {
     fn no_quorum(&mut self) -> Result<(), Failed> {
         self.nodes.kill(&[3])?;
         self.wait_status("no quorum")?;
-        self.wait_banner("quorum", "No quorum: votes of 1 are there, 2 are needed.")?;
+        self.wait_banner("quorum", "Quorum lost: 1 of 2 needed votes available.")?;
         self.sound("without a quorum")?;
         self.picture("no-quorum")?;
         self.nodes.restart(&[2, 3])?;
@@ -489,7 +489,7 @@ impl Page {
         let gone = "document.body.classList.contains('stale') && \
                     [...document.querySelectorAll('main button')].every(it => it.getAttribute('aria-disabled') === 'true')";
         self.nodes.pause(1)?;
-        self.wait_banner("page", "This page hears nothing")?;
+        self.wait_banner("page", "No connection to the node")?;
         self.browser.wait("a page that looks old", gone)?;
         self.picture("stale")?;
         self.nodes.resume(1)?;
@@ -522,13 +522,13 @@ impl Page {
                 "document.getElementById('f-leader').textContent.startsWith('node ')",
             )?;
         }
-        self.confirm("good", "is under way")?;
+        self.confirm("good", "is in progress")?;
         self.close()?;
         self.browser.wait(
             "two members, and what that means",
             "document.getElementById('f-voters').textContent === '2 of 2' && document.querySelector('#t-members tr[data-key=\"3\"]') === null",
         )?;
-        self.wait_banner("quorum", "These 2 voters bear no failure.")?;
+        self.wait_banner("quorum", "These 2 voters tolerate no failure.")?;
         self.sound("with two members")?;
         self.picture("two")
     }

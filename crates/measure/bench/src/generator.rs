@@ -122,7 +122,11 @@ impl<T: Send + 'static> Running<T> {
 
     /// Waits for the end.
     pub fn finish(self) -> io::Result<T> {
-        let gone = |_| Err(io::Error::other("the load generator found itself wrong"));
+        let gone = |_| {
+            Err(io::Error::other(
+                "the load generator detected an internal error",
+            ))
+        };
         self.thread.join().unwrap_or_else(gone)
     }
 }

@@ -59,11 +59,11 @@ impl fmt::Display for TransferError {
             Self::Unanswered(unanswered) => unanswered.fmt(f),
             Self::Refused(Refusal::NotLeader) => f.write_str("this node does not lead"),
             Self::Refused(Refusal::Transferring) => {
-                f.write_str("leadership is being handed over already")
+                f.write_str("leadership is already being handed over")
             }
             Self::Refused(Refusal::NoTarget) => f.write_str("no such follower"),
             Self::Refused(Refusal::TimedOut) => {
-                f.write_str("the target did not get level in time; this node goes on leading")
+                f.write_str("the target did not catch up in time; this node keeps leading")
             }
             Self::Refused(Refusal::Busy | Refusal::InvalidChange | Refusal::NotHeld) => {
                 f.write_str("the transfer was refused")

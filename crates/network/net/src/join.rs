@@ -151,8 +151,8 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     let link = dial(address, trust.map(|trust| trust.peer_out(None)));
     match link.and_then(|link| exchange(link, nobody, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
-        Ok(Answer::Refused(_, reason)) => Err(format!("somebody else is there: {reason}")),
-        Ok(Answer::Founded(_)) => Err("somebody else is there".to_owned()),
+        Ok(Answer::Refused(_, reason)) => Err(format!("another node listens there: {reason}")),
+        Ok(Answer::Founded(_)) => Err("another node listens there".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -201,7 +201,7 @@ fn exchange(
         match (&link).read(&mut chunk) {
             Ok(0) => {
                 return Err(io::Error::other(
-                    "it closed the connection without an answer",
+                    "the connection was closed without an answer",
                 ));
             }
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),

@@ -61,7 +61,7 @@ pub enum BindReason {
     #[error("there is a file that is no socket")]
     NotASocket,
     /// Strangers would reach it.
-    #[error("others can reach this address, and nothing says who they are")]
+    #[error("other machines can reach this address, and there is no authentication")]
     Unprotected,
     /// Something else.
     #[error("{0}")]
@@ -380,7 +380,7 @@ mod tests {
         let error = everywhere(Protection::Loopback).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot listen on --peer 0.0.0.0:0: others can reach this address, and nothing says who they are"
+            "cannot listen on --peer 0.0.0.0:0: other machines can reach this address, and there is no authentication"
         );
         assert!(error.reason.hint().contains("--insecure"));
         let mut insecure = everywhere(Protection::Insecure).unwrap();

@@ -123,10 +123,10 @@ impl BadFiles {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => {
-                "'quorate cert' makes these files; docs/operate/tls.md has all of them"
+                "create these files with 'quorate cert'; docs/operate/tls.md describes them"
             }
             Self::Contents { .. } => {
-                "docs/operate/tls.md says what each file holds; 'quorate cert' makes them"
+                "docs/operate/tls.md describes each file; 'quorate cert' creates them"
             }
         }
     }
@@ -142,10 +142,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BadFiles> {
     let mut file = file.take(FILE_BYTES_MAX + 1);
     file.read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(BadFiles::contents(
-            path,
-            "longer than any file of certificates",
-        ));
+        return Err(BadFiles::contents(path, "too large for a certificate file"));
     }
     Ok(bytes)
 }
@@ -157,7 +154,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let found =
         found.map_err(|error| BadFiles::contents(path, format!("no certificate: {error}")))?;
     if found.is_empty() {
-        return Err(BadFiles::contents(path, "no certificate in it"));
+        return Err(BadFiles::contents(path, "it contains no certificate"));
     }
     Ok(found)
 }
@@ -166,7 +163,7 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFiles> {
     let bytes = read(path)?;
     // What the parser says of a key is not repeated: nothing of a key is ever shown.
     PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|_| BadFiles::contents(path, "no private key in it"))
+        .map_err(|_| BadFiles::contents(path, "it contains no private key"))
 }
 
 pub(crate) fn roots(path: &Path) -> Result<RootCertStore, BadFiles> {

@@ -70,7 +70,7 @@ impl Stream {
                 return Ok(());
             }
             if self.receive(session)? == 0 {
-                let what = "the other side closed the connection in the middle of the handshake";
+                let what = "the other side closed the connection during the handshake";
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, what));
             }
             let taken = lock(session).take(&mut []);

@@ -93,7 +93,7 @@ impl Trust {
         let own = files::certificates(&files.cert)?;
         let own = any_node_of(&own[0]).ok_or_else(|| {
             let what =
-                "names no node: it needs one DNS name such as node-1.CLUSTER.quorate.internal";
+                "does not name a node: it needs one DNS name such as node-1.CLUSTER.quorate.internal";
             BadFiles::contents(&files.cert, what)
         })?;
         let in_force = InForce::load(&files, &own)?;
@@ -228,7 +228,7 @@ impl InForce {
         if any_node_of(&node[0]).as_ref() != Some(own) {
             return Err(BadFiles::contents(
                 &files.cert,
-                format!("does not name {own}, and this node is that one"),
+                format!("does not name {own}, which is this node"),
             ));
         }
         let expiries = [

@@ -105,10 +105,13 @@ impl fmt::Display for BootError {
             Self::Identity(error) => error.fmt(f),
             Self::Log(error) => error.fmt(f),
             Self::Members(invalid) => {
-                write!(f, "the founding members make no configuration: {invalid:?}")
+                write!(
+                    f,
+                    "the founding members do not form a valid configuration: {invalid:?}"
+                )
             }
             Self::Replica(error) => error.fmt(f),
-            Self::NoRoom => f.write_str("there is no room on the disk"),
+            Self::NoRoom => f.write_str("there is no space on the disk"),
         }
     }
 }

@@ -103,7 +103,7 @@ impl From<BootError> for Error {
             BootError::Identity(error) => error.into(),
             BootError::Log(error) => error.into(),
             BootError::Members(_) => Self::new("damaged_identity", error)
-                .hint("keep the folder as it is, and let the others go on without this node"),
+                .hint("keep the folder, and let the other nodes continue without this one"),
             BootError::Replica(error) => {
                 Self::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
             }

@@ -143,7 +143,7 @@ impl fmt::Display for OpenError {
             }
             Self::Metadata(unreadable) => unreadable.fmt(f),
             Self::Base => f.write_str(
-                "the base of the log was written by a later version, or makes no sense: start that version",
+                "the base of the log was written by a newer version, or is damaged: start the newer version",
             ),
             Self::Snapshots(error) => error.fmt(f),
             Self::Streams(error) => error.fmt(f),

@@ -281,7 +281,7 @@ impl From<Denied> for Refused {
         let (code, hint) = match denied {
             Denied::Malformed => ("malformed", "use the same version on all nodes"),
             Denied::Address => ("bad_address", "give HOST:PORT, at most 256 bytes"),
-            Denied::UnknownNode(_) => ("unknown_node", "`quorate member list` shows who there is"),
+            Denied::UnknownNode(_) => ("unknown_node", "'quorate member list' lists the nodes"),
             Denied::Taken(_) => ("taken", "reserve another id with `quorate member add`"),
             Denied::Removed(_) => (
                 "removed",
@@ -328,8 +328,8 @@ impl From<Failure> for Refused {
         match failure {
             Failure::Unknown | Failure::ReplyForgotten => Self::new(
                 "unknown_outcome",
-                "it may have been done, or may yet be",
-                "look with `quorate member list`; asking again is harmless",
+                "the outcome is unknown: it may have been done",
+                "check with 'quorate member list'; repeating the request is harmless",
             ),
             Failure::Stopping => Self::new("stopping", "this node stops", "ask another node"),
             Failure::Busy => Self::new("busy", "too much waits here", "try again"),
@@ -347,7 +347,7 @@ impl From<Failure> for Refused {
             | Failure::SessionFull => Self::new(
                 "no_quorum",
                 "no leader with a quorum took it in time; nothing was done",
-                "`quorate status` shows who is missing",
+                "'quorate status' shows which nodes are missing",
             ),
         }
     }

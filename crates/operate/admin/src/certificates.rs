@@ -42,7 +42,7 @@ impl CertificateView {
                 "the certificate of the {what} has expired: connections with it are refused; create a new one with 'quorate cert'"
             )),
             days if *days < SOON_DAYS => Some(format!(
-                "the certificate of the {what} ends in {days} days; 'quorate cert' makes another, and it is read while the node runs"
+                "the certificate of the {what} expires in {days} days; create a new one with 'quorate cert': the node reloads it while running"
             )),
             _ => None,
         }

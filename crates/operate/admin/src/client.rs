@@ -52,7 +52,7 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
     })?;
     let key = PrivateKey::from_pem(&key).map_err(|_| BadFiles::Contents {
         path: files.key.clone(),
-        what: "no private key in it".to_owned(),
+        what: "it contains no private key".to_owned(),
     })?;
     let config = TlsConfig::builder()
         .provider(TlsProvider::Rustls)

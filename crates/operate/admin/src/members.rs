@@ -219,9 +219,9 @@ impl MembersRequest {
         } = self;
         let quorum = quorum.map(|rule| {
             let parsed = QuorumRule::parse(&rule);
-            parsed
-                .map(Ask::Quorum)
-                .ok_or_else(|| format!("\"quorum\": neither majority nor flexible:Q1,Q2: {rule}"))
+            parsed.map(Ask::Quorum).ok_or_else(|| {
+                format!("\"quorum\": must be majority or flexible:Q1,Q2 (got {rule})")
+            })
         });
         let add = add.map(AddRequest::ask).transpose()?;
         let address = address.map(|(node, peer)| {
@@ -247,8 +247,8 @@ impl MembersRequest {
         let mut wishes = wishes.into_iter().flatten();
         match (wishes.next(), wishes.next()) {
             (Some(ask), None) => Ok((ask, dry_run)),
-            (None, _) => Err("nothing is asked for".to_owned()),
-            (Some(_), Some(_)) => Err("more than one thing is asked for".to_owned()),
+            (None, _) => Err("the request names no change".to_owned()),
+            (Some(_), Some(_)) => Err("the request names more than one change".to_owned()),
         }
     }
 }
@@ -271,7 +271,7 @@ fn checked(peer: String) -> Result<String, String> {
     });
     match host_and_port {
         Some(_) if peer.len() <= ADDRESS_BYTES_MAX => Ok(peer),
-        _ => Err(format!("not HOST:PORT: {peer}")),
+        _ => Err(format!("the address must be HOST:PORT (got {peer})")),
     }
 }
 

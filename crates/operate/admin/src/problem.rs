@@ -51,7 +51,7 @@ impl Problem {
     pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
         let what = format_args!("no node answers at {address}: {error}");
         Self::new(Kind::Unreachable, "unreachable", what)
-            .hint("is the node running? is this its --admin address?")
+            .hint("check that the node is running and that this is its --admin address")
     }
 
     /// The same with a hint.

@@ -74,7 +74,7 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
-const UNKNOWN_USERS: &str = "this node does not know yet who may do what";
+const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
 /// Longest time that batch and window are held: the client that asked may be gone.
 const HOLD_MS_MAX: u64 = 600_000;
 
@@ -247,7 +247,7 @@ impl Admin {
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
         asked
             .await
-            .map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
+            .map_err(|_| Failure::unavailable("failed", "the node did not take the request"))
     }
 
     /// What is shown of the node, with what the server knows itself.
@@ -318,7 +318,7 @@ pub enum StartError {
     },
     /// Strangers would reach it.
     #[error(
-        "cannot listen on --admin {address}: others can reach this address, and nothing says who they are"
+        "cannot listen on --admin {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
         /// As it was given.
@@ -397,14 +397,14 @@ fn nothing_else<S: Clone + Send + Sync + 'static>(
     router
         .fallback(move || async move {
             let status = StatusCode::NOT_FOUND;
-            Failure::new(status, "not_found", "no such page", pages)
+            Failure::new(status, "not_found", "there is no such path", pages)
         })
         .method_not_allowed_fallback(move || async move {
             let status = StatusCode::METHOD_NOT_ALLOWED;
             Failure::new(
                 status,
                 "bad_method",
-                "the page is not for this method",
+                "this path does not support this method",
                 pages,
             )
         })

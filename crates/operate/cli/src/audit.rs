@@ -46,7 +46,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
             Err(problem) if problem.code == "forbidden" => return Err(problem),
             Err(problem) => {
                 missing += 1;
-                progress(&format!("not asked: {problem}"));
+                progress(&format!("no answer from a node: {problem}"));
             }
         }
     }
@@ -87,7 +87,7 @@ fn asked(address: &str) -> Result<Vec<AuditRecord>, Problem> {
 
 fn shown(records: &[AuditRecord]) -> String {
     if records.is_empty() {
-        return "nothing was asked of these nodes".to_owned();
+        return "these nodes have recorded no actions".to_owned();
     }
     let mut text = String::new();
     for record in records {
@@ -138,6 +138,6 @@ mod tests {
         let expected = "2023-11-14T22:13:20Z  node 2  REFUSED 403  ann (by certificate, 10.0.0.9:5000)  POST /transfer  {\"to\":3}  \
                         (and 4 more attempts)\n";
         assert_eq!(shown(&[record]), expected);
-        assert_eq!(shown(&[]), "nothing was asked of these nodes");
+        assert_eq!(shown(&[]), "these nodes have recorded no actions");
     }
 }

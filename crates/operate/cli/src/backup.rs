@@ -103,7 +103,7 @@ pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
 fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     let failed = |action: &str, path: &Path, error: &io::Error| {
         Problem::io(format_args!("{action} {}", path.display()), error)
-            .hint("is there such a folder, may it be written to, and has the disk room?")
+            .hint("check that the folder exists and is writable, and that the disk has space")
     };
     let file = File::create(part).map_err(|error| failed("create", part, &error))?;
     let (checked, file) = take(&args.admin, file)?;
@@ -168,17 +168,17 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {
-            let what = format_args!("{admin} sent something else than a backup: {bad}");
+            let what = format_args!("{admin} did not send a backup: {bad}");
             return Problem::new(Exit::Failed, "bad_answer", what)
-                .hint("is this the --admin address of a node, and the node of this version?");
+                .hint("check that this is the --admin address of a node, and that the node runs this version");
         }
         Bad::Io(error) => format!("the backup from {admin} broke off: {error}"),
         Bad::Truncated(_) | Bad::Damaged { .. } => {
-            format!("the backup from {admin} did not arrive whole: {bad}")
+            format!("the backup from {admin} is incomplete: {bad}")
         }
     };
     Problem::new(Exit::Unreachable, "interrupted", what)
-        .hint("try again; the node's log lines may say more")
+        .hint("try again; see also the log of the node")
 }
 
 /// Says each tenth that is done.
@@ -265,7 +265,7 @@ impl Read for Arriving {
                 Ok(piece) => piece?,
                 Err(RecvTimeoutError::Disconnected) => Vec::new(),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(io::Error::other("the node sends no more of it"));
+                    return Err(io::Error::other("the node stopped sending"));
                 }
             };
             self.used = 0;

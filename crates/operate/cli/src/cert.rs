@@ -117,14 +117,14 @@ pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem
             let own = authority::node(&common.dir, *node, &hosts, *days, common.renew);
             (
                 made(own.map_err(problem)?, common, *days)?,
-                "copy it to the node, and start that with --tls and the folder",
+                "copy it to the node, and start the node with --tls DIR",
             )
         }
         CertCommand::Client(ClientArgs { name, days, common }) => {
             let own = authority::client(&common.dir, name, *days, common.renew);
             (
                 made(own.map_err(problem)?, common, *days)?,
-                "copy it to who needs it: quorate status --tls FOLDER; redis-cli --tls with the three files",
+                "copy it to its user: quorate status --tls DIR, or redis-cli --tls with the three files",
             )
         }
     };
@@ -149,9 +149,11 @@ fn made(folder: PathBuf, common: &Common, days: u32) -> Result<Made, Problem> {
 
 fn problem(error: AuthorityError) -> Problem {
     let hint = match &error {
-        AuthorityError::Exists(_) => "--renew makes it again; another --dir is for another cluster",
+        AuthorityError::Exists(_) => {
+            "replace it with --renew, or use another --dir for another cluster"
+        }
         AuthorityError::NoAuthority { .. } => {
-            "'quorate cert init' makes one; --dir says where it is"
+            "create one with 'quorate cert init', or give its folder with --dir"
         }
         AuthorityError::BadName(_) => "such as orders or ann-2",
         AuthorityError::BadHost(_) => "such as 10.0.0.1 or db1.example.com",

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What writers do.
-const THROUGH_ALL: &str = "writing through all of them";
+const THROUGH_ALL: &str = "writing through every node";
 /// How long writers write if nobody says.
 const SECONDS: u64 = 10;
 /// Longest act with writers.
@@ -231,10 +231,8 @@ impl Demo {
             cluster.leader.filter(|_| agreed)
         })?;
         if self.plane == Plane::Kernel {
-            let device = self.wait_for("a device that gives out slots", kernel::device)?;
-            self.say(&format!(
-                "phase 2 runs in devices; the leader's is {device}"
-            ));
+            let device = self.wait_for("a device that assigns slots", kernel::device)?;
+            self.say(&format!("devices vote and count; the leader's is {device}"));
         }
         self.say(&format!("three nodes are up, node {leader} leads; {then}"));
         Ok(())
@@ -295,7 +293,11 @@ impl Demo {
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let node = self.nodes.node(leader);
         let id = node
-            .map_err(|_| failed(format_args!("node {leader} leads, but is not of this demo")))?
+            .map_err(|_| {
+                failed(format_args!(
+                    "node {leader} leads, but does not belong to this demo"
+                ))
+            })?
             .id();
         kill(&mut self.nodes, leader).map_err(|error| Problem::io("kill the leader", &error))?;
         self.say(&format!(
@@ -308,7 +310,7 @@ impl Demo {
         self.nodes
             .restart(&[node])
             .map_err(|error| failed(format_args!("node {node} did not come back: {error}")))?;
-        self.say(&format!("started node {node} again"));
+        self.say(&format!("restarted node {node}"));
         Ok(())
     }
 
@@ -331,7 +333,7 @@ impl Demo {
         for writer in written {
             if let Some(error) = &writer.error {
                 self.say(&format!(
-                    "writer {} had a write without an answer: {error}",
+                    "a write of writer {} got no answer: {error}",
                     writer.writer
                 ));
             }
@@ -424,7 +426,7 @@ fn unanswered(error: quorate_client::Error) -> Problem {
 }
 
 fn differ() -> Problem {
-    let what = "the nodes do not have the same contents";
+    let what = "the nodes hold different data";
     Problem::new(Exit::Violation, "nodes_differ", what)
 }
 
@@ -475,7 +477,7 @@ fn ending(rows: Vec<(&str, String)>, nodes: &[Kept], folder: Option<&Path>, lost
 }
 
 fn how_to(nodes: &[Kept], folder: &Path) -> String {
-    let mut text = String::from("the cluster goes on running\n");
+    let mut text = String::from("the cluster keeps running\n");
     for node in nodes {
         let (host, port) = node
             .client

@@ -59,12 +59,12 @@ pub(crate) fn hand_over(words: &[OsString]) -> Problem {
     };
     let error = Command::new(program).args(words.iter().skip(1)).exec();
     let what =
-        format_args!("this command is in the program {TOOLS}, which cannot be started: {error}");
+        format_args!("this command needs the program {TOOLS}, which cannot be started: {error}");
     let problem = Problem::new(Exit::Failed, "no_tools", what);
     if error.kind() == io::ErrorKind::NotFound {
         let folder = own.parent().unwrap_or(&own).display().to_string();
         problem.hint(format!(
-            "put it into {folder} or on the PATH; packages bring it, and `cargo build --release` makes it"
+            "put it into {folder} or on the PATH; packages contain it, and 'cargo build --release' builds it"
         ))
     } else {
         problem

@@ -134,7 +134,7 @@ impl Asking<'_> {
         let later = matches!(response.status, 503 | 504);
         match response.json::<JoinAnswer>() {
             Ok(answer) => understand(answer).ok_or_else(|| {
-                Missed::Later("its answer makes no sense to this version".to_owned())
+                Missed::Later("this version does not understand its answer".to_owned())
             }),
             Err(refusal) if later => Err(Missed::Later(refusal.message)),
             Err(refusal) => Err(Missed::Never(refused(admin, refusal))),
@@ -245,7 +245,7 @@ impl Promotion {
         let node = self.node;
         let own = status.peers.iter().find(|peer| peer.member.node == node);
         if own.is_some_and(|own| own.weight > 0) {
-            self.tell(&format!("node {node} is promoted: it votes"));
+            self.tell(&format!("node {node} now votes"));
             return true;
         }
         if let Some(pursuit) = &status.progress {
@@ -277,11 +277,13 @@ impl Promotion {
             // Who leads knows how far the others are: a node that was just started, or has just loaded a
             // snapshot, does not yet.
             Ok(()) if learns => {
-                self.tell(&format!("node {node} is level: it learns"));
+                self.tell(&format!(
+                    "node {node} is caught up: it learns without a vote"
+                ));
                 return true;
             }
-            Err(why) if learns => self.tell(&format!("waiting to be level: {why}")),
-            Ok(()) => self.tell(&format!("node {node} is level: it gets its vote")),
+            Err(why) if learns => self.tell(&format!("waiting to catch up: {why}")),
+            Ok(()) => self.tell(&format!("node {node} is caught up: requesting its vote")),
             Err(why) => self.tell(&format!("waiting for a vote: {why}")),
         }
         false
@@ -311,7 +313,7 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
 
 /// The first of them that leads decides; `only_asks`: nothing is changed.
 fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
-    let mut why = "nobody can be asked".to_owned();
+    let mut why = "there is no address to ask".to_owned();
     for admin in admins {
         let request = MembersRequest {
             promote: Some(node.0),

@@ -59,14 +59,14 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
         );
         let problem = Problem::from(quorate::Error::from(error));
         match elsewhere {
-            true => problem.hint("DIR is what a node was started with as --data"),
+            true => problem.hint("DIR must be the --data folder of a node"),
             false => problem,
         }
     })?;
     let folder = ReadOnlyFolder::open(data).map_err(|error| {
         let hint = match error.kind {
-            ErrorKind::ResourceBusy => "stop the node first; its log is read offline",
-            _ => "the log lies in the folder `log` of DIR; is it there, and may it be read?",
+            ErrorKind::ResourceBusy => "stop the node first: its log can only be read offline",
+            _ => "check that DIR has a folder `log` that is readable",
         };
         Problem::new(Exit::Failed, "log", error).hint(hint)
     })?;
@@ -156,13 +156,13 @@ fn human(report: &Report) -> String {
     let mut text = format!("{} records, next slot {}\n", report.records, report.next);
     if let Some(start) = report.start {
         text.push_str(&format!(
-            "begins with slot {start}: a snapshot has the rest\n"
+            "starts at slot {start}: a snapshot holds everything before it\n"
         ));
     }
     if report.torn_tail_bytes > 0 {
         let bytes = report.torn_tail_bytes;
         text.push_str(&format!(
-            "torn tail of {bytes} bytes: never released, no damage\n"
+            "torn tail of {bytes} bytes: never acknowledged, so this is no damage\n"
         ));
     }
     for place in &report.damaged {
@@ -176,7 +176,7 @@ fn human(report: &Report) -> String {
         ));
     }
     text.push_str(if report.damaged.is_empty() {
-        "the log is whole"
+        "the log is intact"
     } else {
         "the log is DAMAGED"
     });
@@ -340,7 +340,7 @@ fn item_text(item: &Inspected<'_>) -> String {
             writes,
             reason,
         } => {
-            format!("DAMAGED {place}: {writes} batches are gone: {reason}")
+            format!("DAMAGED {place}: {writes} batches are lost: {reason}")
         }
     }
 }

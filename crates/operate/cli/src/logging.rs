@@ -38,12 +38,12 @@ fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
     };
     let refused = |detail: &str| {
         Problem::usage(format_args!("{VARIABLE}={wanted}: {detail}")).hint(format!(
-            "one of {}; a part of the program can have its own: info,quorate_net=debug",
+            "use one of {}; a module can have its own level, as in info,quorate_net=debug",
             LEVELS.join(", ")
         ))
     };
     if let Some(part) = wanted.split(',').map(str::trim).find(|part| !known(part)) {
-        return Err(refused(&format!("{part:?} is no level")));
+        return Err(refused(&format!("{part:?} is not a level")));
     }
     let wanted = wanted.replace(' ', "");
     EnvFilter::try_new(&wanted).map_err(|error| refused(&error.to_string()))

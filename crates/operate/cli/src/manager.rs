@@ -72,7 +72,7 @@ impl Manager {
             }))),
             Err(error) => {
                 progress(&format!(
-                    "the service manager cannot be told anything: {SOCKET}={place}: {error}"
+                    "cannot notify the service manager: {SOCKET}={place}: {error}"
                 ));
                 Self(None)
             }
@@ -139,7 +139,7 @@ impl Manager {
     pub(crate) fn stopping(&self) {
         self.tell(|told| {
             told.stopping = true;
-            Some("STOPPING=1\nSTATUS=stopping: finishing what was accepted".to_owned())
+            Some("STOPPING=1\nSTATUS=stopping: finishing accepted requests".to_owned())
         });
     }
 

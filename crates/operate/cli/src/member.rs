@@ -304,7 +304,7 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
                 ..wish
             };
             let done = format!(
-                "node {} is looked for at {}: restart it there",
+                "the other nodes now use {1} for node {0}: restart it with that --peer",
                 args.node, args.peer
             );
             at_once(wish, &args.ask, &done, output)
@@ -314,7 +314,12 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
                 cancel: true,
                 ..wish
             };
-            at_once(wish, &args.ask, "the plan has ended where it was", output)
+            at_once(
+                wish,
+                &args.ask,
+                "the change was stopped; completed steps remain",
+                output,
+            )
         }
         MemberCommand::Drain(args) => {
             let mut group = Group::new(&args.ask.place.admin);
@@ -363,7 +368,7 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-const WOULD_BE_DONE: &str = "it would be done; nothing was";
+const WOULD_BE_DONE: &str = "dry run: the change is possible; nothing was changed";
 
 /// The folder is the reader's choice; client and admin addresses are those of that machine.
 fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
@@ -427,7 +432,9 @@ fn change(
         return Ok(Exit::Done);
     };
     crate::signals::end_at_first(|| {
-        output::progress("the plan goes on without this command; `quorate member list` shows it");
+        output::progress(
+            "the change continues without this command; 'quorate member list' shows its progress",
+        );
     })?;
     let mut follower = Follower::new(plan, planned, before, output);
     let mut ended = follower.follow(&mut group, &request)?;

@@ -115,7 +115,7 @@ impl From<quorate_tls::BadFiles> for Problem {
 impl From<quorate_admin::look::Silent> for Problem {
     fn from(silent: quorate_admin::look::Silent) -> Self {
         Self::new(Exit::Unreachable, "unreachable", silent)
-            .hint("is a node running? give its address with --admin")
+            .hint("check that a node is running, and give its address with --admin")
     }
 }
 

@@ -19,9 +19,9 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
         Some(path) => fs::File::open(path).and_then(limited),
         None if io::stdin().is_terminal() => prompt(what),
         None => {
-            let hint = "give it in a file, or `-` for standard input";
+            let hint = "give a file, or `-` for standard input";
             return Err(
-                Problem::usage(format_args!("{what}: nobody can be asked here")).hint(hint),
+                Problem::usage(format_args!("{what}: there is no terminal to ask on")).hint(hint),
             );
         }
     };

@@ -56,9 +56,9 @@ impl Global {
         let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
         match self.json.as_deref() {
             Some(text) if !is_switch(text) => {
-                let what = format_args!("--json={text}: neither on nor off");
+                let what = format_args!("--json must be on or off (got {text})");
                 Err(Problem::usage(what)
-                    .hint("leave it out, or say --json; QUORATE_JSON=1 is the same"))
+                    .hint("use --json without a value; QUORATE_JSON=1 does the same"))
             }
             _ => Ok(()),
         }
@@ -86,9 +86,7 @@ pub fn prove_by(folder: &Path) -> Result<(), Problem> {
 fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     let Some(name) = name else {
         return match file {
-            Some(_) => {
-                Err(Problem::usage("--login-file without --login").hint("say whose password it is"))
-            }
+            Some(_) => Err(Problem::usage("--login-file needs --login").hint("add --login NAME")),
             None => Ok(()),
         };
     };
@@ -100,7 +98,7 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
             Ok(())
         }
         false => Err(Problem::usage(format_args!(
-            "--login {name}: no user has such a name"
+            "--login {name}: not a valid user name"
         ))),
     }
 }

@@ -93,15 +93,15 @@ struct Recovered {
 /// Runs the command.
 pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     if !args.gives_up {
-        let what = "recover gives up what only the lost nodes have: say --unsafe";
+        let what = "recover loses the data that only the lost nodes have: confirm with --unsafe";
         return Err(Problem::usage(what)
-            .hint("while a majority can come back, start its nodes instead; docs/operate.md"));
+            .hint("if a majority can still come back, start those nodes instead; see docs/operate/lost-majority.md"));
     }
     let begun = Recovering::begin(&args.data).map_err(|error| {
         let missing = matches!(error, IdentityError::Missing { .. });
         let problem = Problem::from(quorate::Error::from(error));
         match missing {
-            true => problem.hint("DIR is what a node was started with as --data"),
+            true => problem.hint("DIR must be the --data folder of a node"),
             false => problem,
         }
     });
@@ -126,7 +126,7 @@ fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);
     let document = serde_json::json!({ "cluster": cluster, "node": node });
     output.result(&document, || {
-        format!("an earlier attempt was ended: node {node} of the new cluster {cluster}")
+        format!("completed an earlier attempt: node {node} of the new cluster {cluster}")
     });
     Ok(Exit::Done)
 }
@@ -190,7 +190,7 @@ fn confirmed(founding: &Founding, said: &str) -> Result<(), Problem> {
         false => Err(Problem::new(
             Exit::Failed,
             "not_confirmed",
-            format_args!("this folder is of cluster {cluster}, and another id was given"),
+            format_args!("this folder belongs to cluster {cluster}, but another id was given"),
         )
         .hint("nothing was changed")),
     }
@@ -290,13 +290,13 @@ impl Task<'_> {
             let last = counted_to.0 - 1;
             let _ = writeln!(
                 text,
-                "  slots {decided_to} to {last}: this node voted; what it voted for counts as decided now"
+                "  slots {decided_to} to {last}: this node voted; its votes now count as decided"
             );
         }
         if voted_to > counted_to {
             let _ = writeln!(
                 text,
-                "  votes between slots {counted_to} and {voted_to} are given up: what lies before them is not here"
+                "  votes between slots {counted_to} and {voted_to} are dropped: the slots before them are missing here"
             );
         }
         for place in damaged {
@@ -304,7 +304,7 @@ impl Task<'_> {
         }
         if self.founding.class == Class::Volatile {
             text.push_str(
-                "  the cluster is volatile: what this node had not written down is lost\n",
+                "  the cluster is volatile: what this node had not written to disk is lost\n",
             );
         }
         let others = status.peers.iter();
@@ -326,7 +326,7 @@ impl Task<'_> {
         if self.args.yes.is_some() {
             return Ok(());
         }
-        progress("type the id of the cluster to go on:");
+        progress("type the id of the cluster to continue:");
         let mut said = String::new();
         io::stdin()
             .lock()
@@ -338,7 +338,7 @@ impl Task<'_> {
 
 fn unreadable(why: impl std::fmt::Display) -> Problem {
     let what = format_args!("the state cannot be read back: {why}");
-    Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is as it was")
+    Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is unchanged")
 }
 
 /// The copy, on its way to all that it has.
@@ -389,7 +389,7 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
             let why = status.error.unwrap_or_default();
             let what = format_args!("nothing from slot {at} on can be applied: {why}");
             return Err(Problem::new(Exit::Failed, "cannot_recover", what).hint(
-                "the node is as it was; another node's folder, or a backup, may have what is missing",
+                "the node is unchanged; another node's folder or a backup may have what is missing",
             ));
         }
         Ok(status)

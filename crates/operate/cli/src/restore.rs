@@ -69,10 +69,8 @@ pub(crate) fn left_out(streams: u64, where_else: &str) -> String {
 /// Runs the command.
 pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
     if args.peer.ends_with(":0") {
-        let what = format_args!("--peer {}: others need a port that stays", args.peer);
-        return Err(
-            Problem::usage(what).hint("give the address that `quorate start` will be given")
-        );
+        let what = format_args!("--peer {}: the port must be fixed, not 0", args.peer);
+        return Err(Problem::usage(what).hint("give the same address as to 'quorate start' later"));
     }
     LockedFolder::refuse_used(&args.data).map_err(folder)?;
     let mut file = File::open(&args.file)
@@ -85,7 +83,7 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
     file.rewind()
         .map_err(|error| Problem::io(format_args!("read {}", args.file.display()), &error))?;
     progress(&format!(
-        "the backup is whole; restoring into {}",
+        "the backup is complete; restoring into {}",
         args.data.display()
     ));
     let from = BufReader::with_capacity(PIECE, file);
@@ -159,8 +157,10 @@ impl Keys {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
-            Some(Store::None) => Err("a service without state has state".to_owned()),
-            None => Err(format!("this version has no store {store}")),
+            Some(Store::None) => {
+                Err("a backup of a service without state contains state".to_owned())
+            }
+            None => Err(format!("this version does not support store {store}")),
         }
     }
 
@@ -172,7 +172,10 @@ impl Keys {
                 ended.map_err(|error| error.to_string())
             }
             Some(Store::None) => Ok(()),
-            None => Err(format!("this version has no store {}", header.store)),
+            None => Err(format!(
+                "this version does not support store {}",
+                header.store
+            )),
         }
     }
 }
@@ -184,7 +187,7 @@ fn folder(error: IdentityError) -> Problem {
     );
     let problem = Problem::from(quorate::Error::from(error));
     match used {
-        true => problem.hint("a backup is restored into an empty folder, or one that is missing"),
+        true => problem.hint("use an empty folder, or one that does not exist yet"),
         false => problem,
     }
 }
@@ -192,16 +195,20 @@ fn folder(error: IdentityError) -> Problem {
 fn unusable(path: &Path, bad: &Bad) -> Problem {
     let (exit, code, hint) = match bad {
         Bad::Io(_) => (Exit::Failed, "io", ""),
-        Bad::NotABackup => (Exit::Failed, "not_a_backup", "`quorate backup` makes them"),
+        Bad::NotABackup => (
+            Exit::Failed,
+            "not_a_backup",
+            "create one with 'quorate backup'",
+        ),
         Bad::Newer(_) => (
             Exit::Failed,
             "newer_format",
-            "restore it with the version of the program that made it",
+            "restore it with the version that created it",
         ),
         Bad::Truncated(_) | Bad::Damaged { .. } => (
             Exit::Violation,
             "damaged_backup",
-            "nothing was restored: use another backup, or another copy of this one",
+            "nothing was restored; use another backup, or another copy of this one",
         ),
     };
     let what = format_args!("{}: {bad}", path.display());

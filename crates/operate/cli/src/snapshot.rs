@@ -64,9 +64,9 @@ pub(crate) fn until_taken<T>(
         if taking != last {
             (last, moved) = (taking, Instant::now());
         } else if moved.elapsed() > PATIENCE {
-            let what = "the node does not get on with a snapshot";
+            let what = "the node makes no progress with a snapshot";
             return Err(Problem::new(Exit::Unreachable, "timed_out", what)
-                .hint("`quorate status` says what it is busy with"));
+                .hint("'quorate status' shows what it is doing"));
         }
         progress(&waiting(taking));
     }
@@ -82,7 +82,7 @@ fn waiting(taking: Option<SnapshotView>) -> String {
             let so_far = bytes(taking.bytes);
             format!("taking a snapshot at slot {}: {so_far} so far", taking.slot)
         }
-        None => "waiting for the node to begin a snapshot".to_owned(),
+        None => "waiting for the node to start a snapshot".to_owned(),
     }
 }
 

@@ -242,11 +242,11 @@ fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
         return Ok(());
     }
     let what = format_args!(
-        "this is node {node}, and its certificate is that of node {}",
+        "this is node {node}, but its certificate is for node {}",
         own.node
     );
     Err(Problem::new(Exit::Usage, "tls", what).hint(format!(
-        "give it the folder that 'quorate cert node {node}' makes"
+        "use the folder created by 'quorate cert node {node}'"
     )))
 }
 
@@ -374,9 +374,8 @@ impl Starting {
 pub(crate) fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
     Store::named(name).ok_or_else(|| {
-        let what = format_args!("the folder has an unknown store, {name}");
-        Problem::new(Exit::Failed, "unknown_store", what)
-            .hint("start the version of the program that made it")
+        let what = format_args!("the folder uses an unknown store, {name}");
+        Problem::new(Exit::Failed, "unknown_store", what).hint("start the version that created it")
     })
 }
 
@@ -477,7 +476,7 @@ fn die_with_parent() -> Result<(), Problem> {
         Err(Problem::new(
             Exit::Failed,
             "no_parent",
-            "the process that started this node is gone",
+            "the process that started this node has exited",
         ))
     }
 }
@@ -529,9 +528,7 @@ pub(crate) fn open_store(
 /// What is damaged was set aside before; what is left is no reason to touch a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
-        Failure::Format(_) | Failure::LibraryVersion(_) => {
-            "start the version of the program that made it"
-        }
+        Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
         _ => {
             "check that the disk is there, has room, and may be written; nothing is lost: the log has \
              everything that was acknowledged"
@@ -558,9 +555,10 @@ fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
                 .iter()
                 .any(|one| there.iter().any(|two| clash(one, two)))
             {
-                let what =
-                    format_args!("--{other} {elsewhere} and --{flag} {address} are one place");
-                return Err(Problem::usage(what).hint("each of them needs a port of its own"));
+                let what = format_args!(
+                    "--{other} {elsewhere} and --{flag} {address} are the same address"
+                );
+                return Err(Problem::usage(what).hint("give each its own port"));
             }
         }
     }
@@ -582,11 +580,11 @@ mod tests {
         assert_eq!(check("127.0.0.1:1", "127.0.0.2:1", "nonsense"), Ok(()));
         assert_eq!(
             check("127.0.0.1:7", "127.0.0.1:2", "127.0.0.1:7").unwrap_err(),
-            "--client 127.0.0.1:7 and --admin 127.0.0.1:7 are one place"
+            "--client 127.0.0.1:7 and --admin 127.0.0.1:7 are the same address"
         );
         assert_eq!(
             check("127.0.0.1:1", "0.0.0.0:7", "localhost:7").unwrap_err(),
-            "--peer 0.0.0.0:7 and --admin localhost:7 are one place"
+            "--peer 0.0.0.0:7 and --admin localhost:7 are the same address"
         );
     }
 

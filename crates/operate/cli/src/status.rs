@@ -120,7 +120,9 @@ fn headline(cluster: &ClusterView) -> String {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leads = views().find(|view| Some(view.node) == cluster.leader);
     let ring = leads.and_then(ring);
-    let ring = ring.map_or_else(String::new, |way| format!(", votes come by a ring: {way}"));
+    let ring = ring.map_or_else(String::new, |way| {
+        format!(", votes pass along a ring: {way}")
+    });
     let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
     let streams = streams
         .map(|view| view.streams)
@@ -355,7 +357,7 @@ mod tests {
             Answer::Node(Box::new(gone)),
         ]);
         let expected = "\
-cluster ab (durable, store lsm, era 0): node 1 leads, votes come by a ring: 2 → 1, byte streams 4, open 1
+cluster ab (durable, store lsm, era 0): node 1 leads, votes pass along a ring: 2 → 1, byte streams 4, open 1
 
 node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  streams             client
 1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          3 MiB               h:1

@@ -164,11 +164,11 @@ pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
     match error {
         Error::Unreachable(_) => found(Exit::Unreachable, "unreachable")
-            .hint("is this the --stream address of a running node? has the cluster a quorum?"),
+            .hint("check that this is the --stream address of a running node, and that the cluster has a quorum"),
         Error::Lost { .. } => found(Exit::Violation, "data_loss")
-            .hint("bytes that were acknowledged are gone; `quorate log verify` and the nodes' log lines say more"),
+            .hint("acknowledged bytes are lost; run 'quorate log verify' and read the logs of the nodes"),
         Error::Ahead { .. } | Error::Short { .. } | Error::Skipped { .. } => {
-            found(Exit::Violation, "bad_answer").hint("a node contradicts what it said before: report this")
+            found(Exit::Violation, "bad_answer").hint("a node contradicts an earlier answer: please report this")
         }
         Error::Replaced => found(Exit::Failed, "replaced"),
         Error::Machine(_) => found(Exit::Failed, "io"),
@@ -212,11 +212,11 @@ const fn word(code: Code) -> &'static str {
 fn hint(code: Code, position: u64) -> String {
     match code {
         Code::Exists => {
-            "--append writes at its end, --resume goes on with the same file".to_owned()
+            "use --append to write at its end, or --resume to continue the same file".to_owned()
         }
-        Code::InUse => "--takeover ends that for good".to_owned(),
-        Code::Unknown => "`quorate stream ls` shows which there are".to_owned(),
-        Code::Trimmed => format!("it begins at {position}: --from {position}"),
+        Code::InUse => "--takeover locks out the current writer permanently".to_owned(),
+        Code::Unknown => "'quorate stream ls' lists the streams".to_owned(),
+        Code::Trimmed => format!("it starts at {position}: use --from {position}"),
         Code::BehindEnd => format!("it ends at {position}"),
         _ => String::new(),
     }

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     match exit {
         // What panicked has said it, on the terminal that was given back.
         Ok(_) if is_lost => {
-            let what = "a part of 'quorate top' has failed";
+            let what = "a thread of 'quorate top' failed";
             Err(Problem::new(Exit::Failed, "internal", what))
         }
         exit => exit,
@@ -89,20 +89,19 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
 
 /// There is one document of nothing that goes on, and pictures are for people.
 fn check_terminal(output: Output) -> Result<(), Problem> {
-    let needs = "'quorate top' draws on a terminal";
+    let needs = "'quorate top' needs a terminal";
     let no_terminal = |why: &str| {
-        Problem::new(Exit::Usage, "no_terminal", format_args!("{needs}, {why}")).hint(
-            "'quorate status --watch' draws lines anywhere; with --json it is one document a look",
-        )
+        Problem::new(Exit::Usage, "no_terminal", format_args!("{needs}, {why}"))
+            .hint("use 'quorate status --watch', with --json for programs")
     };
     if output.json {
-        return Err(no_terminal("and has no JSON"));
+        return Err(no_terminal("and has no JSON output"));
     }
     if !io::stdout().is_terminal() {
-        return Err(no_terminal("and standard output is none"));
+        return Err(no_terminal("and standard output is not a terminal"));
     }
     if env::var_os("TERM").is_some_and(|term| term == "dumb") {
-        return Err(no_terminal("and TERM=dumb cannot be drawn on"));
+        return Err(no_terminal("and TERM=dumb is not supported"));
     }
     Ok(())
 }

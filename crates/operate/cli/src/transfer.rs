@@ -56,7 +56,7 @@ fn leader_address(cluster: &ClusterView) -> Result<String, Problem> {
             "no_leader",
             "no leader with a quorum is known",
         )
-        .hint("`quorate status` shows who is missing")
+        .hint("'quorate status' shows which nodes are missing")
     })?;
     let members = cluster
         .nodes

@@ -109,8 +109,8 @@ pub(crate) fn run(command: &UserCommand, output: Output) -> Result<Exit, Problem
             (asked, Some(UsersRequest::Remove { name }))
         }
         UserCommand::Open(OpenArgs { yes: false, .. }) => {
-            let what = "this lets everybody who is let in do everything";
-            return Err(Problem::usage(what).hint("say --yes if that is what you want"));
+            let what = "this allows everyone who can connect to do everything";
+            return Err(Problem::usage(what).hint("confirm with --yes"));
         }
         UserCommand::Open(OpenArgs { asked, .. }) => (asked, Some(UsersRequest::Open {})),
     };
@@ -169,7 +169,7 @@ fn ask(addresses: &[String], request: Option<&UsersRequest>) -> Result<UsersView
 
 fn shown(view: &UsersView) -> String {
     if view.open {
-        return "no users: everybody who is let in may do everything; the first user is to be an admin\n\
+        return "no users: everyone who can connect may do everything; the first user must be an admin\n\
                 next: quorate user set NAME --role admin --ask-password"
             .to_owned();
     }

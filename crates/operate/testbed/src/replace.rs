@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What a newcomer says when it has what the others have.
-const LEVEL: &str = "is level: it learns";
+const LEVEL: &str = "is caught up: it learns";
 
 /// What has been done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joined(node) => write!(f, "node {node} has joined"),
-            Self::Level(node) => write!(f, "node {node} is level"),
+            Self::Level(node) => write!(f, "node {node} is caught up"),
             Self::Replaced(Replaced { old, new, eras }) => {
                 write!(f, "node {new} has the place of node {old}, in {eras} eras")
             }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::doctor::finding::Finding;
 
-const HINT: &str = "'quorate cert' makes another, and it is read while the node runs";
+const HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
 /// Whoever has an account on this machine may read it.
 const OTHERS_READ: u32 = 0o004;
 
@@ -110,8 +110,8 @@ fn judge(name: &str, which: &str, days: i64) -> Finding {
             format!("{which} has expired: connections with it are refused"),
             HINT,
         ),
-        0..SOON_DAYS => Finding::warning(name, format!("{which} ends in {days} days"), HINT),
-        _ => Finding::ok(name, format!("{which} ends in {days} days")),
+        0..SOON_DAYS => Finding::warning(name, format!("{which} expires in {days} days"), HINT),
+        _ => Finding::ok(name, format!("{which} expires in {days} days")),
     }
 }
 
@@ -123,12 +123,12 @@ fn key(folder: &Path, file: &str) -> Finding {
         Ok(data) if data.permissions().mode() & OTHERS_READ != 0 => {
             let mode = data.permissions().mode() & 0o777;
             let hint = format!(
-                "chmod 600 {}, and replace it if anybody else has an account",
+                "chmod 600 {}, and replace the key if anyone else has an account here",
                 path.display()
             );
             Finding::warning(
                 &name,
-                format!("anybody on this machine may read it: mode {mode:03o}"),
+                format!("readable by everyone on this machine: mode {mode:03o}"),
                 hint,
             )
         }
@@ -137,7 +137,7 @@ fn key(folder: &Path, file: &str) -> Finding {
             Finding::ok(&name, format!("mode {mode:03o}"))
         }
         Err(error) => {
-            let hint = "run it as the user who runs the node; 'quorate cert' makes these files";
+            let hint = "run doctor as the user of the node; 'quorate cert' creates these files";
             Finding::failing(&name, "cannot be read", hint).detail(error.to_string())
         }
     }
@@ -155,7 +155,7 @@ fn together(folder: &Path) -> Finding {
         Ok(whose) => Finding::ok(name, whose),
         Err(bad) => {
             let hint = bad.hint();
-            Finding::failing(name, "they do not fit together", hint).detail(bad.to_string())
+            Finding::failing(name, "the files do not fit together", hint).detail(bad.to_string())
         }
     }
 }
@@ -280,7 +280,7 @@ mod tests {
             (&*found.name, found.state),
             ("certificates of node 2", State::Warning)
         );
-        assert_eq!(found.what, "that of the server ends in 5 days");
+        assert_eq!(found.what, "that of the server expires in 5 days");
         assert_eq!(examined.certificates.len(), 2);
     }
 }

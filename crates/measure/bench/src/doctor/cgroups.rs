@@ -22,8 +22,8 @@ pub fn examine(system: &System) -> Vec<Finding> {
     let groups = match groups(system) {
         Ok(groups) => groups,
         Err(Unread(why)) => {
-            let hint = "systemd-cgls; version 1 of control groups is not looked at";
-            return vec![Finding::unknown("cgroup", "its limits are not known", hint).detail(why)];
+            let hint = "systemd-cgls shows the groups; version 1 of control groups is not checked";
+            return vec![Finding::unknown("cgroup", "the limits are unknown", hint).detail(why)];
         }
     };
     let read = |file: &str| -> Vec<(String, String)> {
@@ -84,15 +84,15 @@ fn memory(max: &[(String, String)], high: &[(String, String)]) -> Finding {
     let Some((bytes, group)) = bound else {
         return Finding::ok(name, "no limit");
     };
-    let what = format!("{} MiB at most", bytes >> 20);
+    let what = format!("limited to {} MiB", bytes >> 20);
     let found = if bytes < MEMORY_LEAST {
-        let hint = "MemoryMax=2G in the unit, or a higher limit of the container; else a node is killed, or crawls";
+        let hint = "set MemoryMax=2G in the unit, or raise the limit of the container; otherwise the node gets slow or is killed";
         Finding::warning(name, what, hint)
     } else {
         Finding::ok(name, what)
     };
     found.detail(format!(
-        "/{group}; what --client-memory allows comes on top of the store's"
+        "/{group}; --client-memory comes on top of the memory of the store"
     ))
 }
 
@@ -114,11 +114,11 @@ fn processors(all: &[(String, String)]) -> Finding {
     let Some((percent, period, group)) = all.iter().filter_map(share).min() else {
         return Finding::ok(name, "no limit");
     };
-    let what = format!("{percent} % of one CPU at most");
+    let what = format!("limited to {percent} % of one CPU");
     let detail =
-        format!("/{group}; when it is used up, everything waits for the rest of {period} µs");
+        format!("/{group}; when it is used up, everything waits for the rest of the {period} µs");
     let found = if percent < 100 {
-        let hint = "CPUQuota= in the unit, or the limit of the container: give at least one whole CPU, or only a weight";
+        let hint = "CPUQuota= in the unit, or the limit of the container: allow at least one whole CPU, or use only a weight";
         Finding::warning(name, what, hint)
     } else {
         Finding::ok(name, what)
@@ -131,12 +131,12 @@ fn processes(all: &[(String, String)]) -> Finding {
     let Some((count, group)) = least(all) else {
         return Finding::ok(name, "no limit");
     };
-    let what = format!("{count} threads at most");
+    let what = format!("limited to {count} threads");
     let found = if count < PIDS_LEAST {
         Finding::warning(
             name,
             what,
-            "TasksMax=512 in the unit, or a higher limit of the container",
+            "set TasksMax=512 in the unit, or raise the limit of the container",
         )
     } else {
         Finding::ok(name, what)
@@ -153,13 +153,13 @@ fn disk(all: &[(String, String)]) -> Finding {
     match all.iter().find(|(_, text)| bounds(text)) {
         None => Finding::ok(name, "no limit"),
         Some((group, text)) => {
-            let hint = "IOReadBandwidthMax= and IOWriteIOPSMax= in the unit: a flush waits until its turn comes";
+            let hint = "remove IOReadBandwidthMax= and IOWriteIOPSMax= from the unit: flushes wait for the limit";
             let text: String = text
                 .chars()
                 .take(200)
                 .map(|c| if c.is_control() { ' ' } else { c })
                 .collect();
-            Finding::warning(name, "the disk is rationed", hint)
+            Finding::warning(name, "disk I/O is limited", hint)
                 .detail(format!("/{group}/io.max: {text}"))
         }
     }
@@ -218,14 +218,14 @@ mod tests {
         ])[0];
         assert_eq!(
             (found.state, &*found.what),
-            (State::Warning, "100 MiB at most")
+            (State::Warning, "limited to 100 MiB")
         );
         assert!(
             found.detail.contains("/sys/fs/cgroup/a.slice;"),
             "{found:?}"
         );
         let high = &of(&[("a.slice/b.service/memory.high", "629145600")])[0];
-        assert_eq!((high.state, &*high.what), (State::Ok, "600 MiB at most"));
+        assert_eq!((high.state, &*high.what), (State::Ok, "limited to 600 MiB"));
         // A container sees its own limits at the root.
         let inside = &of(&[("pids.max", "20")])[2];
         assert_eq!(inside.state, State::Warning);
@@ -236,7 +236,7 @@ mod tests {
         let cpu = |text| of(&[("a.slice/b.service/cpu.max", text)])[1].clone();
         assert_eq!(
             (cpu("50000 100000").state, &*cpu("50000 100000").what),
-            (State::Warning, "50 % of one CPU at most")
+            (State::Warning, "limited to 50 % of one CPU")
         );
         assert_eq!(cpu("150000 100000\n").state, State::Ok);
         for garbage in ["", "x", "1 0", "-5 7"] {

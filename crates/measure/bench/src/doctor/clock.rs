@@ -53,9 +53,8 @@ fn source(system: &System) -> Finding {
     match system.read(SOURCE) {
         Ok(source) if FAST.contains(&&*source) => Finding::ok(name, source),
         Ok(source) if !source.is_empty() && source.len() < 64 => {
-            let hint = format!(
-                "echo tsc > /{SOURCE}, if current_clocksource's neighbour available_clocksource lists it"
-            );
+            let hint =
+                format!("echo tsc > /{SOURCE}, if available_clocksource beside it lists tsc");
             let what = format!("{source}: reading it may cost microseconds");
             Finding::warning(name, what, hint).about(&Plane::ALL)
         }
@@ -68,7 +67,7 @@ fn source(system: &System) -> Finding {
 
 fn resolution(nanos: i64) -> Finding {
     let name = "resolution";
-    let what = format!("the monotonic clock counts in {nanos} ns");
+    let what = format!("the monotonic clock has a resolution of {nanos} ns");
     match nanos {
         1..=1000 => Finding::ok(name, what),
         _ => Finding::warning(name, what, "boot with highres=on").about(&Plane::ALL),
@@ -79,14 +78,14 @@ fn resolution(nanos: i64) -> Finding {
 fn jumps(nanos: i64) -> Finding {
     let name = "jumps";
     if nanos.abs() < JUMP_NS {
-        return Finding::ok(name, "wall time goes as fast as monotonic time");
+        return Finding::ok(name, "wall time runs as fast as monotonic time");
     }
     let what = format!(
-        "wall time was set by {} ms while it was looked at",
+        "wall time was set by {} ms during the check",
         nanos / 1_000_000
     );
-    Finding::warning(name, what, "have one daemon keep the clock, by slewing")
-        .detail("deadlines of keys move with it; what is decided does not")
+    Finding::warning(name, what, "let a single daemon set the clock, by slewing")
+        .detail("deadlines of keys move with it; decided values do not")
 }
 
 fn keeper(system: &System) -> Finding {
@@ -94,14 +93,14 @@ fn keeper(system: &System) -> Finding {
     let found = KEEPERS.iter().find(|(path, _)| system.has(path));
     match found {
         Some((path, keeper)) => {
-            Finding::ok(name, format!("{keeper} keeps it")).detail(format!("/{path}"))
+            Finding::ok(name, format!("set by {keeper}")).detail(format!("/{path}"))
         }
         None => Finding::unknown(
             name,
-            "who keeps the clock is not known",
-            "timedatectl, or chronyc tracking",
+            "no time daemon found",
+            "check with timedatectl or chronyc tracking",
         )
-        .detail("nothing needs it but deadlines of keys, which are wall time"),
+        .detail("only deadlines of keys need wall time"),
     }
 }
 
@@ -144,7 +143,7 @@ mod tests {
         let set = jumps(-3_600_000_000_000);
         assert_eq!(
             set.what,
-            "wall time was set by -3600000 ms while it was looked at"
+            "wall time was set by -3600000 ms during the check"
         );
         assert_eq!(jumps(i64::MIN + 1).state, State::Warning);
     }
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn a_keeper_is_known_by_what_it_leaves() {
         let tree = Tree::of(&[("run/chrony/chronyd.pid", "1")]);
-        assert_eq!(keeper(&tree.system()).what, "chrony keeps it");
+        assert_eq!(keeper(&tree.system()).what, "set by chrony");
         assert_eq!(keeper(&Tree::of(&[]).system()).state, State::Unknown);
         assert_eq!(examine(&tree.system()).len(), 4);
     }

@@ -46,7 +46,7 @@ pub fn examine(system: &System, data: &Path) -> Examined {
     let folder = match existing(data) {
         Ok(folder) => folder,
         Err(file) => {
-            let what = format!("{} is a file, and no folder", file.display());
+            let what = format!("{} is a file, not a folder", file.display());
             let found = Finding::failing("data folder", what, "give --data a folder");
             return Examined {
                 findings: vec![found.blocks(&Plane::ALL)],
@@ -108,8 +108,8 @@ fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
 }
 
 fn unwritable(folder: &Path, error: &io::Error) -> Finding {
-    let what = format!("nothing can be written to {}", folder.display());
-    Finding::failing("data folder", what, "run it as the user who runs the node")
+    let what = format!("cannot write to {}", folder.display());
+    Finding::failing("data folder", what, "run doctor as the user of the node")
         .detail(error.to_string())
         .blocks(&Plane::ALL)
 }
@@ -124,11 +124,11 @@ fn file_system(system: &System, folder: &Path) -> Finding {
     let detail = format!("{kind} is mounted at {}", mount.at);
     let found = match () {
         () if VOLATILE.contains(&&*kind) => {
-            let what = format!("{kind}: what it holds may be gone after a restart");
+            let what = format!("{kind}: the data may be gone after a restart");
             Finding::warning(name, what, "put --data on ext4 or XFS on a disk")
         }
         () if REMOTE.contains(&&*kind) => {
-            let what = format!("{kind}: a flush is another machine's word");
+            let what = format!("{kind}: flushes depend on another machine");
             Finding::warning(
                 name,
                 what,
@@ -175,17 +175,17 @@ fn judge_room(room: rustix::io::Result<&Room>) -> Vec<Finding> {
     let free = if free_bytes >= least_bytes {
         Finding::ok("free", format!("{} GiB", free_bytes >> 30))
     } else {
-        let hint = "a log keeps up to 8 GiB (--log-max): make room, or lower that";
+        let hint = "the log takes up to 8 GiB (--log-max): free space, or lower --log-max";
         Finding::warning("free", format!("{} MiB", free_bytes >> 20), hint)
     };
     let inodes = match free_inodes {
-        None => Finding::ok("inodes", "made as they are needed"),
+        None => Finding::ok("inodes", "created as needed"),
         Some(free) if free >= FREE_INODES_LEAST => {
-            Finding::ok("inodes", format!("{free} more files may be made"))
+            Finding::ok("inodes", format!("room for {free} more files"))
         }
         Some(free) => {
-            let hint = "df -i: remove small files, or make the file system with more of them";
-            Finding::warning("inodes", format!("{free} more files may be made"), hint)
+            let hint = "see df -i: remove small files, or create the file system with more inodes";
+            Finding::warning("inodes", format!("room for {free} more files"), hint)
         }
     };
     vec![free, inodes]
@@ -202,7 +202,7 @@ fn writes(abilities: Result<Abilities, String>) -> Finding {
             },
         ) => Finding::ok(name, abilities.to_string()),
         Ok(abilities) => Finding::warning(name, abilities.to_string(), hint),
-        Err(why) => Finding::unknown(name, "could not be tried", hint).detail(why),
+        Err(why) => Finding::unknown(name, "could not be tested", hint).detail(why),
     }
 }
 

@@ -75,8 +75,8 @@ impl Figures {
     pub fn why_not(&self, name: &str) -> String {
         let source = self
             .find(name)
-            .map_or("it was not asked for", |figure| &figure.source);
-        format!("{name} is not known: {source}")
+            .map_or("it was not measured", |figure| &figure.source);
+        format!("{name} is unknown: {source}")
     }
 
     /// In the order in which they were looked for.
@@ -114,7 +114,7 @@ impl Figures {
             (Over::Udp, name::TRIP_UDP, name::CPU_UDP),
         ] {
             let Some(launcher) = launcher else {
-                let why = "no bare program is there to answer";
+                let why = "there is no bare program to answer";
                 self.miss(trip, why);
                 self.miss(cpu, why);
                 continue;
@@ -149,13 +149,13 @@ impl Figures {
             .find(trip)
             .map(|figure| (figure.value_us, &figure.source))
         {
-            Some((Some(us), _)) => Ok(Finding::ok(name, format!("there and back in {us:.0} µs"))),
+            Some((Some(us), _)) => Ok(Finding::ok(name, format!("round trip of {us:.0} µs"))),
             Some((None, why)) => Err(why.clone()),
-            None => Err("it was not tried".to_owned()),
+            None => Err("it was not tested".to_owned()),
         };
         let (what, hint) = (
-            "no message comes back",
-            "ip link set lo up; does a firewall drop 127.0.0.1?",
+            "no message returns",
+            "run ip link set lo up; check that no firewall drops 127.0.0.1",
         );
         let tcp = of("loopback tcp", name::TRIP_TCP).unwrap_or_else(|why| {
             let found = Finding::failing("loopback tcp", what, hint);
@@ -189,7 +189,7 @@ impl Figures {
             Some(us) => self.put(
                 name::TRIP_PEERS,
                 us,
-                "time to dial the peer that completes a majority, median",
+                "median time to connect to the peer that completes a majority",
             ),
             None if dialled.is_empty() => self.miss(name::TRIP_PEERS, "give --peer"),
             None => self.miss(name::TRIP_PEERS, "too few peers on other machines answer"),
@@ -208,7 +208,7 @@ impl Figures {
             ),
             (None, Some(_)) => self.miss(
                 name::TRIP_ETHERNET,
-                "no members reach each other by --plane ethernet",
+                "no members are connected by --plane ethernet",
             ),
             (None, None) => self.miss(name::TRIP_ETHERNET, "give --admin"),
         }
@@ -233,7 +233,10 @@ impl Figures {
             let found = parameters.find(|known| known.name == its && known.unit == "ns");
             match found.and_then(|known| known.value) {
                 Some(nanos) => self.put(own, nanos / 1e3, "measured by the leader while it serves"),
-                None => self.miss(own, "the leader does not know it yet: it needs some load"),
+                None => self.miss(
+                    own,
+                    "the leader has not measured it yet: put some load on the cluster",
+                ),
             }
         }
     }
@@ -275,9 +278,9 @@ mod tests {
         );
         assert_eq!(
             figures.why_not(name::FLUSH),
-            "flush is not known: give --data"
+            "flush is unknown: give --data"
         );
-        assert_eq!(figures.why_not("x"), "x is not known: it was not asked for");
+        assert_eq!(figures.why_not("x"), "x is unknown: it was not measured");
     }
 
     /// A machine whose loopback is down has no plane at all.

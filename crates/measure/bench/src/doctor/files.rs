@@ -17,7 +17,7 @@ pub fn examine(system: &System) -> Vec<Finding> {
 
 fn all(system: &System) -> Finding {
     let name = "file-nr";
-    let hint = "sysctl -w fs.file-max=…; who has them open? lsof";
+    let hint = "raise fs.file-max with sysctl -w; lsof shows who has files open";
     let text = match system.read("proc/sys/fs/file-nr") {
         Ok(text) => text,
         Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
@@ -30,7 +30,7 @@ fn all(system: &System) -> Finding {
         return Finding::unknown(name, "not understood", hint);
     };
     let used = open.saturating_sub(*unused);
-    let what = format!("{used} of {most} files of the machine are open");
+    let what = format!("{used} of {most} files on the machine are open");
     if u128::from(used) * 100 >= u128::from(*most) * u128::from(FULL_PERCENT) {
         return Finding::warning(name, what, hint);
     }

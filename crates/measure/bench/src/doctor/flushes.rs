@@ -93,12 +93,12 @@ impl Flushes {
             count,
             ..
         } = self;
-        let what = format!("4 KiB are written and flushed in {median:.0} µs");
+        let what = format!("writing and flushing 4 KiB takes {median:.0} µs");
         let detail = format!(
-            "median of the quietest of {ROUNDS} rounds; of the slowest {worst:.0} µs; 99 % of {count} within {high:.0} µs"
+            "median of the quietest of {ROUNDS} rounds; slowest round {worst:.0} µs; 99 % of {count} within {high:.0} µs"
         );
         let flush = if *median > SLOW_US {
-            let hint = "a disk with power-loss protection flushes in well below 1 ms; raise --election-ms on this one";
+            let hint = "disks with power-loss protection flush in well below 1 ms; raise --election-ms for this one";
             Finding::warning("flush", what, hint).about(&Plane::ALL)
         } else {
             Finding::ok("flush", what)
@@ -113,14 +113,15 @@ impl Flushes {
             max_us: max,
             ..
         } = self;
-        let what = format!("one of a hundred takes {high:.0} µs or more, half {middle:.0} µs");
+        let what = format!("one in a hundred takes {high:.0} µs or more, half take {middle:.0} µs");
         let detail = format!("the slowest took {max:.0} µs");
         let far = *high >= middle * TAIL_TIMES && *high >= TAIL_US_LEAST;
         let found = if *high >= ELECTION_US {
-            let hint = "others take over meanwhile: a disk of its own, or a higher --election-ms";
+            let hint =
+                "other nodes take over meanwhile: use a dedicated disk, or raise --election-ms";
             Finding::warning("flush tail", what, hint)
         } else if far {
-            let hint = "who else writes to this disk, or keeps the processors? see load";
+            let hint = "find out what else writes to this disk or uses the CPUs; see load";
             Finding::warning("flush tail", what, hint)
         } else {
             Finding::ok("flush tail", what)
@@ -131,8 +132,8 @@ impl Flushes {
 
 /// Nothing can be flushed.
 pub fn failed(error: &io::Error) -> Finding {
-    let hint = "is the disk full, or read-only?";
-    Finding::failing("flush", "nothing can be flushed", hint)
+    let hint = "check whether the disk is full or read-only";
+    Finding::failing("flush", "cannot flush", hint)
         .detail(error.to_string())
         .blocks(&Plane::ALL)
 }

@@ -54,13 +54,13 @@ pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Fin
         return Finding::warning(NAME, what, hint);
     }
     if VOLATILE.contains(&&*mount.kind) || REMOTE.contains(&&*mount.kind) {
-        let what = format!("{} has no disk here that could be asked", mount.kind);
+        let what = format!("{} has no local disk to check", mount.kind);
         return Finding::unknown(NAME, what, "put --data on ext4 or XFS on a disk");
     }
     let device = match Device::of(system, &mount.device) {
         Ok(device) => device,
         Err(Unread(why)) => {
-            let what = format!("the disk of {} is not known", mount.kind);
+            let what = format!("the disk of {} is unknown", mount.kind);
             return Finding::unknown(NAME, what, "lsblk -o NAME,MODEL,WCACHE").detail(why);
         }
     };
@@ -122,7 +122,7 @@ impl Device {
             name, cache, fua, ..
         } = self;
         if OF_MEMORY.iter().any(|begin| name.starts_with(begin)) {
-            let what = format!("{name} is memory: nothing survives");
+            let what = format!("{name} is memory: nothing survives a restart");
             return Finding::warning(NAME, what, "put --data on a disk");
         }
         let detail = format!(
@@ -134,33 +134,33 @@ impl Device {
             }
         );
         let caches = cache == "write back";
-        let hint = "does the disk, its controller or the host keep its cache without power? if not, switch that cache off";
+        let hint = "check that the cache of the disk, controller or host survives power loss; if not, switch it off";
         let found = match (&self.other, flush_us) {
             (_, Some(us)) if caches && us < SOONEST_US => {
-                let what = format!("{us:.0} µs is sooner than a disk can: a cache answers");
+                let what = format!("{us:.0} µs is faster than a disk can be: a cache answers");
                 Finding::warning(NAME, what, hint)
             }
             (None, Some(us)) if caches && self.turning && us < SOONEST_TURNING_US => {
-                let what = format!("{us:.0} µs is sooner than a turning disk can: a cache answers");
+                let what =
+                    format!("{us:.0} µs is faster than a spinning disk can be: a cache answers");
                 Finding::warning(NAME, what, hint)
             }
             (Some(whose), _) => {
-                let what = format!("on somebody else's word, and cannot be told: {whose}");
+                let what = format!("cannot be checked from here, it depends on {whose}");
                 Finding::unknown(
                     NAME,
                     what,
-                    "ask who runs it whether a flush reaches what survives",
+                    "ask its operator whether a flush reaches storage that survives power loss",
                 )
             }
             (None, _) if caches => {
-                let what =
-                    "the disk has a cache that forgets, and is told to empty it at each flush";
+                let what = "the disk has a volatile cache, which each flush empties";
                 Finding::ok(NAME, what)
             }
             (None, _) if cache == "write through" => {
-                Finding::ok(NAME, "the disk says that it has no cache that forgets")
+                Finding::ok(NAME, "the disk reports no volatile cache")
             }
-            (None, _) => Finding::unknown(NAME, "what the disk says is not understood", hint),
+            (None, _) => Finding::unknown(NAME, "the report of the disk is not understood", hint),
         };
         found.detail(detail)
     }

@@ -99,7 +99,7 @@ pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
         && !all.iter().any(|seen| seen.name == name)
     {
         let what = format!("there is no interface {name}");
-        let missing = Finding::failing(&named(name), what, "`ip link` lists them");
+        let missing = Finding::failing(&named(name), what, "'ip link' lists them");
         findings.push(missing.blocks(&[Plane::Multicast, Plane::Ethernet]));
     }
     for seen in all.iter().take(SHOWN_MAX) {
@@ -117,8 +117,8 @@ fn summary(all: &[Seen]) -> Finding {
     let up = all.iter().filter(|seen| seen.up && !seen.loopback);
     let up: Vec<&str> = up.map(|seen| &*seen.name).collect();
     if up.is_empty() {
-        let what = "none but loopback is up: this machine is alone";
-        let hint = "ip link set NAME up; nodes on one machine need nothing else";
+        let what = "only loopback is up: no other machine is reachable";
+        let hint = "ip link set NAME up; nodes on a single machine need only loopback";
         return Finding::warning(name, what, hint).blocks(&[Plane::Ethernet]);
     }
     let shown = &up[..up.len().min(SHOWN_MAX)];
@@ -158,7 +158,7 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
         // Nobody asked for it: it is as it is.
         _ if !wanted && !seen.up => Finding::ok(&name, what),
         Seen { up: false, .. } => {
-            let hint = format!("ip link set {} up; is the cable in?", seen.name);
+            let hint = format!("ip link set {} up; check the cable", seen.name);
             Finding::failing(&name, what, hint).blocks(&[Plane::Multicast, Plane::Ethernet])
         }
         Seen { mtu: Some(mtu), .. } if *mtu < MTU_LEAST => {
@@ -199,12 +199,12 @@ pub fn datagrams() -> Finding {
             Finding::ok(name, what).about(planes)
         }
         Ok(_) => {
-            let hint = "Linux 4.18 has UDP_SEGMENT; is it kept away by a sandbox?";
-            Finding::warning(name, "each takes a call of its own", hint).about(planes)
+            let hint = "Linux 4.18 has UDP_SEGMENT; check whether a sandbox blocks it";
+            Finding::warning(name, "each datagram takes a call of its own", hint).about(planes)
         }
         Err(why) => {
-            let hint = "is UDP kept away by a sandbox?";
-            let found = Finding::warning(name, "there is no socket for them", hint);
+            let hint = "check whether a sandbox blocks UDP";
+            let found = Finding::warning(name, "cannot open a socket", hint);
             found.detail(why.to_string()).blocks(planes)
         }
     }
@@ -330,6 +330,9 @@ mod tests {
             ("sys/class/net/bonding_masters", ""),
         ]);
         let found = &examine(&alone.system(), None)[0];
-        assert!(found.blocks && found.what.contains("alone"), "{found:?}");
+        assert!(
+            found.blocks && found.what.contains("only loopback"),
+            "{found:?}"
+        );
     }
 }

@@ -35,7 +35,7 @@ pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
         "net/ipv4",
         "igmp_max_memberships",
         1,
-        "no group can be joined",
+        "no multicast group can be joined",
     );
     let groups = groups.judge(system);
     let groups = match groups.state {
@@ -67,7 +67,7 @@ fn release(system: &System) -> Finding {
     let release = match system.read("proc/sys/kernel/osrelease") {
         Ok(release) => release,
         Err(Unread(why)) => {
-            return Finding::unknown(name, "its release is not known", hint).detail(why);
+            return Finding::unknown(name, "its release is unknown", hint).detail(why);
         }
     };
     let found = match version(&release) {
@@ -131,7 +131,7 @@ impl Setting {
             }
             Err(Unread(why)) => {
                 let hint = format!("sysctl {dotted}");
-                Finding::unknown(name, format!("{dotted} is not known"), hint).detail(why)
+                Finding::unknown(name, format!("{dotted} is unknown"), hint).detail(why)
             }
         }
     }

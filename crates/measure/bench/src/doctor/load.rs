@@ -20,14 +20,14 @@ pub fn examine(system: &System, cpus: usize) -> Finding {
     let Some(load) = load.filter(|load| load.is_finite() && *load >= 0.0) else {
         return Finding::unknown(name, "not understood", hint);
     };
-    let what = format!("{load} run or wait to run, on {cpus} CPUs");
+    let what = format!("{load} tasks run or wait to run, on {cpus} CPUs");
     let cpus = u32::try_from(cpus).map_or(f64::INFINITY, f64::from);
     if load <= cpus {
         return Finding::ok(name, what);
     }
-    let hint = "what is measured below is what other work leaves: look again when it is over";
+    let hint = "the measurements below include other work: run doctor again when it is over";
     Finding::warning(name, what, hint)
-        .detail("a flush or a message may wait for a processor for milliseconds, so predictions and measurements differ")
+        .detail("a flush or a message may wait milliseconds for a CPU, so predictions and measurements differ")
 }
 
 #[cfg(test)]

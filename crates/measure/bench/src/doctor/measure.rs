@@ -88,7 +88,7 @@ pub fn beside(
         let of = |value: Option<f64>| value.ok_or_else(|| predicted.why.clone());
         let measured = match launcher {
             Some(launcher) => measure(launcher, scratch, over).map_err(|error| error.to_string()),
-            None => Err("no bare program is there to be measured".to_owned()),
+            None => Err("there is no bare program to measure".to_owned()),
         };
         let (latency, throughput) = match measured {
             Ok((latency, throughput)) => (Ok(latency), Ok(throughput)),
@@ -121,7 +121,7 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared
         point.copied()
     };
     let figures = tuning.as_ref().map_err(Clone::clone).and_then(|tuning| {
-        let silent = "the leader does not know it yet: it needs some load";
+        let silent = "the leader has not measured it yet: put some load on the cluster";
         let point = expected(tuning).ok_or(silent)?;
         let measured = tuning.measured.ok_or(silent)?;
         Ok((point, measured))
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!((idle.predicted, idle.measured), (None, None));
         assert_eq!(
             idle.why,
-            "the leader does not know it yet: it needs some load"
+            "the leader has not measured it yet: put some load on the cluster"
         );
         let [gone, _] = of_leader(Plane::Udp, &Err("gone".to_owned()));
         assert_eq!(gone.why, "gone");

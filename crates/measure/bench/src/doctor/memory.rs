@@ -26,9 +26,9 @@ fn pages(system: &System) -> Finding {
         .and_then(|(_, rest)| rest.split_once(']'));
     match chosen.map(|(chosen, _)| chosen) {
         Some("always") => {
-            let what = "always: the kernel stops a process to put its memory into large pages";
+            let what = "always: the kernel pauses processes to build large pages";
             Finding::warning(name, what, hint)
-                .detail("seen as commands that take milliseconds now and then")
+                .detail("seen as occasional commands that take milliseconds")
         }
         Some(chosen @ ("madvise" | "never")) => Finding::ok(name, chosen),
         _ => Finding::unknown(name, "not understood", format!("cat /{PAGES}")),
@@ -57,10 +57,10 @@ fn swap(system: &System) -> Finding {
         swappiness.map_or_else(|_| "not known".to_owned(), |number| number.to_string());
     let found = match (total, used) {
         (0, _) => return Finding::ok(name, "none"),
-        (_, 0) => Finding::ok(name, format!("{} MiB, nothing in it", total >> 10)),
+        (_, 0) => Finding::ok(name, format!("{} MiB, unused", total >> 10)),
         _ => {
             let what = format!("{} of {} MiB are in use", used >> 10, total >> 10);
-            let hint = "a node that waits for its own memory is late: give it more, MemorySwapMax=0 in the unit, or swapoff -a";
+            let hint = "a node that swaps is slow: give it more memory, set MemorySwapMax=0 in the unit, or run swapoff -a";
             Finding::warning(name, what, hint)
         }
     };
@@ -71,9 +71,9 @@ fn promises(system: &System) -> Finding {
     let name = "overcommit";
     match system.number("proc/sys/vm/overcommit_memory") {
         Ok(2) => {
-            let what = "vm.overcommit_memory is 2: what is not backed is refused";
+            let what = "vm.overcommit_memory is 2: the kernel refuses memory that is not backed";
             Finding::warning(name, what, "sysctl -w vm.overcommit_memory=0")
-                .detail("a node reserves more than it uses, and ends when it is refused")
+                .detail("a node reserves more than it uses, and exits when it is refused")
         }
         Ok(mode) => Finding::ok(name, format!("vm.overcommit_memory is {mode}")),
         Err(Unread(why)) => {

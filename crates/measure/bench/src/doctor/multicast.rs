@@ -48,10 +48,10 @@ fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
 fn judge(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> Finding {
     let name = "multicast";
     let alone = match interface {
-        LOOPBACK => "loopback: this says nothing of other machines, --admin asks them",
-        _ => "heard by this machine itself: --admin asks the others",
+        LOOPBACK => "loopback only: use --admin to test other machines",
+        _ => "received by this machine itself: use --admin to test other machines",
     };
-    let hint = format!("ip link show {interface}; does a firewall drop {group}?");
+    let hint = format!("check ip link show {interface}, and that no firewall drops {group}");
     match heard {
         Ok(COUNT) => Finding::ok(
             name,
@@ -97,7 +97,7 @@ mod tests {
         assert!(
             judge(GROUP, "lo", &Ok(50))
                 .detail
-                .contains("says nothing of other machines")
+                .contains("use --admin to test other machines")
         );
     }
 

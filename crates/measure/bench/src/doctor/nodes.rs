@@ -33,7 +33,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         .map(|finding| match silent {
             0 => finding,
             silent => {
-                let detail = format!("{silent} of {} nodes do not say", cluster.nodes.len());
+                let detail = format!("{silent} of {} nodes do not report it", cluster.nodes.len());
                 let detail = [&*finding.detail, &*detail].join("; ");
                 finding.detail(detail.trim_start_matches("; "))
             }
@@ -54,7 +54,7 @@ fn versions(views: &[&NodeView]) -> Finding {
     }
     let own = env!("CARGO_PKG_VERSION");
     match all.len() {
-        0 => Finding::unknown(name, "no node says", "start a node"),
+        0 => Finding::unknown(name, "no node reports it", "start a node"),
         1 => {
             let (version, _) = all.first_key_value().expect("there is one");
             let found = Finding::ok(name, format!("all run {version}"));
@@ -132,25 +132,25 @@ fn settings(views: &[&NodeView]) -> Finding {
         return Finding::warning(
             name,
             what,
-            "start all nodes with the same; `quorate help start` says what each is for",
+            "start all nodes with the same settings; 'quorate help start' describes each",
         );
     }
     match (views.len(), telling.len()) {
-        (0, _) => Finding::unknown(name, "no node says", "start a node"),
+        (0, _) => Finding::unknown(name, "no node reports it", "start a node"),
         (_, 0) => Finding::unknown(
             name,
-            "no node says how it was started",
+            "no node reports its settings",
             "finish the upgrade of nodes",
         ),
-        (_, 1) => Finding::ok(name, "one node says how it was started"),
-        (_, count) => Finding::ok(name, format!("{count} nodes were started with the same")),
+        (_, 1) => Finding::ok(name, "one node reports its settings"),
+        (_, count) => Finding::ok(name, format!("{count} nodes have the same settings")),
     }
 }
 
 /// Whether logs have room to grow to the size above which they are not kept for others.
 fn room(views: &[&NodeView]) -> Finding {
     let name = "room of nodes";
-    let hint = "make room on those machines, or lower --log-max";
+    let hint = "free disk space on those machines, or lower --log-max";
     let mut trouble = Vec::new();
     let mut known = 0;
     for view in views {
@@ -166,7 +166,7 @@ fn room(views: &[&NodeView]) -> Finding {
                 trouble.push(format!("node {} is full in {}", view.node, span(seconds)));
             }
             _ if free < grows => trouble.push(format!(
-                "node {}: {} free, and its log may grow by {}",
+                "node {}: {} free, but its log may grow by {}",
                 view.node,
                 bytes(free),
                 bytes(grows)
@@ -179,8 +179,15 @@ fn room(views: &[&NodeView]) -> Finding {
         return Finding::warning(name, trouble.join("; "), hint);
     }
     match known {
-        0 => Finding::unknown(name, "no node says how much is free", "df, on each"),
-        _ => Finding::ok(name, format!("{known} nodes have room for their logs")),
+        0 => Finding::unknown(
+            name,
+            "no node reports its free space",
+            "run df on each machine",
+        ),
+        _ => Finding::ok(
+            name,
+            format!("{known} nodes have enough space for their logs"),
+        ),
     }
 }
 
@@ -194,12 +201,12 @@ fn health(views: &[&NodeView]) -> Finding {
     let mut troubled: Vec<String> = troubled.collect();
     if !troubled.is_empty() {
         troubled.truncate(NAMED_MAX);
-        let hint = "`quorate status` has the whole text, and docs/operate.md what to do";
+        let hint = "'quorate status' shows the full text; docs/operate.md tells you what to do";
         return Finding::failing(name, troubled.join("; "), hint);
     }
     match views.len() {
-        0 => Finding::unknown(name, "no node says", "start a node"),
-        count => Finding::ok(name, format!("{count} nodes report no trouble")),
+        0 => Finding::unknown(name, "no node reports it", "start a node"),
+        count => Finding::ok(name, format!("{count} nodes report no errors")),
     }
 }
 
@@ -252,7 +259,7 @@ pub(crate) mod tests {
         assert_eq!(versions, (State::Ok, "all run 0.9.1".to_owned()));
         assert_eq!(
             settings,
-            (State::Ok, "3 nodes were started with the same".to_owned())
+            (State::Ok, "3 nodes have the same settings".to_owned())
         );
     }
 
@@ -305,7 +312,7 @@ pub(crate) mod tests {
         assert_eq!(of(Some(7 * gib), None, max).0, State::Ok);
         let (state, what) = of(Some(5 * gib), None, max);
         assert_eq!(state, State::Warning);
-        assert_eq!(what, "node 7: 5 GiB free, and its log may grow by 7 GiB");
+        assert_eq!(what, "node 7: 5 GiB free, but its log may grow by 7 GiB");
         assert_eq!(of(Some(5 * gib), None, "much").0, State::Ok);
         let (state, what) = of(Some(99 * gib), Some(7200), max);
         assert_eq!((state, &*what), (State::Warning, "node 7 is full in 2 h"));
@@ -338,7 +345,7 @@ pub(crate) mod tests {
         let cluster = ClusterView::new(vec![Answer::Node(Box::new(view(1))), gone]);
         let found = examine(&cluster);
         assert!(
-            found[0].detail.ends_with("1 of 2 nodes do not say"),
+            found[0].detail.ends_with("1 of 2 nodes do not report it"),
             "{found:?}"
         );
         assert!(

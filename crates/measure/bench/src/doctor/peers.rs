@@ -94,15 +94,19 @@ fn judge(peer: &Dialled, alone: bool) -> Finding {
     let name = format!("peer {}", peer.address);
     match &peer.outcome {
         Outcome::Listens(us) => {
-            Finding::ok(&name, format!("dialled in {us:.0} µs")).about(&Plane::ALL)
+            Finding::ok(&name, format!("connected in {us:.0} µs")).about(&Plane::ALL)
         }
         Outcome::Refused => {
-            let hint = "start the node there; is this its --peer address?";
-            Finding::warning(&name, "the machine is there, and nobody listens", hint)
-                .about(&Plane::ALL)
+            let hint = "start the node there; check that this is its --peer address";
+            Finding::warning(
+                &name,
+                "the machine answers, but nothing listens on the port",
+                hint,
+            )
+            .about(&Plane::ALL)
         }
         Outcome::Unreachable(why) => {
-            let hint = "does a firewall drop the port? do both machines know a route?";
+            let hint = "check firewalls, and the routes of both machines";
             let found = Finding::failing(&name, "cannot be reached", hint).detail(why);
             match alone {
                 true => found.blocks(&Plane::ALL),

@@ -104,7 +104,7 @@ impl Ground {
             (None, None) if plane == Plane::Ethernet => (here, "the round trip between members"),
             (None, None) => (
                 here,
-                "loopback's round trip: the machines are taken for one",
+                "the round trip of loopback, as if all nodes were on this machine",
             ),
         };
         let flush = far(name::FLUSH_LEADER).filter(|_| figures.get(name::FLUSH).is_none());
@@ -286,12 +286,12 @@ mod tests {
             (None, None, None)
         );
         assert!(
-            nothing.why.contains("round_trip_tcp is not known"),
+            nothing.why.contains("round_trip_tcp is unknown"),
             "{nothing:?}"
         );
         let ethernet = predict(Plane::Ethernet, 3, Where::Here, &here());
         assert_eq!(ethernet.latency_us, None);
-        assert!(ethernet.why.contains("was not asked for"), "{ethernet:?}");
+        assert!(ethernet.why.contains("was not measured"), "{ethernet:?}");
     }
 
     /// [plane-1] Members probe each other: that is the round trip, whatever dialling takes.

@@ -104,7 +104,7 @@ pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<Str
                         admin,
                     }),
                     None => problems.push(format!(
-                        "the admin address of node {} is not known",
+                        "the admin address of node {} is unknown",
                         view.node
                     )),
                 }
@@ -227,7 +227,7 @@ fn post<T: DeserializeOwned>(
     response.json().map_err(|refusal| {
         let old = response.status == 404;
         let why = if old {
-            "it is too old to be asked"
+            "its version is too old for this test"
         } else {
             &refusal.message
         };
@@ -259,27 +259,32 @@ impl Reach {
                     group; several interfaces: --interface";
         let problems = self.problems.join("; ");
         let found = if !silent.is_empty() {
-            let what = format!("{} hears nothing of {}", some(&silent), self.group);
+            let what = format!("nothing received: {} for {}", some(&silent), self.group);
             let found = match wanted {
                 true => Finding::failing(name, what, hint),
                 false => Finding::warning(name, what, hint),
             };
             found.blocks(planes)
         } else if !lossy.is_empty() {
-            Finding::warning(name, format!("some is lost: {}", some(&lossy)), hint).about(planes)
+            Finding::warning(
+                name,
+                format!("some datagrams are lost: {}", some(&lossy)),
+                hint,
+            )
+            .about(planes)
         } else if untold > 0 || !self.problems.is_empty() {
-            let hint = "quorate status says who is missing";
-            Finding::unknown(name, "not everybody could be asked", hint).about(planes)
+            let hint = "'quorate status' shows which nodes are missing";
+            Finding::unknown(name, "not every member could be asked", hint).about(planes)
         } else if self.members.len() < 2 {
             Finding::unknown(
                 name,
-                "there is nobody else to be reached",
-                "ask a cluster of several nodes",
+                "there are no other members",
+                "give the address of a cluster with several nodes",
             )
             .about(planes)
         } else {
             let what = format!(
-                "{} members hear {} of each other",
+                "{} members receive {} from each other",
                 self.members.len(),
                 self.group
             );
@@ -332,10 +337,16 @@ mod tests {
         let silent = reach([[all, Some(0)], [all, all]]);
         assert_eq!(silent.judge(true).state, State::Failing);
         assert_eq!(silent.judge(false).state, State::Warning);
-        assert!(silent.judge(false).blocks && silent.judge(false).what.starts_with("1 → 2 hears"));
+        assert!(
+            silent.judge(false).blocks
+                && silent
+                    .judge(false)
+                    .what
+                    .starts_with("nothing received: 1 → 2")
+        );
         let lossy = reach([[all, Some(199)], [all, all]]).judge(true);
         assert_eq!((lossy.state, lossy.blocks), (State::Warning, false));
-        assert_eq!(lossy.what, "some is lost: 1 → 2: 199 of 200");
+        assert_eq!(lossy.what, "some datagrams are lost: 1 → 2: 199 of 200");
         let untold = reach([[all, None], [all, all]]).judge(true);
         assert_eq!((untold.state, untold.blocks), (State::Unknown, false));
     }

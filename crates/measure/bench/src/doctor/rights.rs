@@ -20,7 +20,7 @@ const FILES_WANTED: u64 = 1024;
 /// What the system says.
 #[derive(Clone, Debug)]
 pub struct Rights {
-    /// In force; `None` if the kernel does not tell.
+    /// In force; `None` if the kernel does not report it.
     pub capabilities: Option<CapabilitySet>,
     /// Whether a packet socket could be opened, or why not.
     pub packets: Result<(), String>,
@@ -61,17 +61,17 @@ impl Rights {
             self.plain(
                 CapabilitySet::NET_ADMIN,
                 "CAP_NET_ADMIN",
-                "buffers are bounded by net.core.rmem_max and wmem_max",
+                "buffers are limited by net.core.rmem_max and wmem_max",
             ),
             self.plain(
                 CapabilitySet::IPC_LOCK,
                 "CAP_IPC_LOCK",
-                "locked memory is bounded by the limit below",
+                "locked memory is limited by the limit below",
             ),
             self.plain(
                 CapabilitySet::BPF,
                 "CAP_BPF",
-                "nothing needs it yet: it is for a plane in the kernel",
+                "not needed yet: it is for a plane in the kernel",
             ),
             self.locked(),
             self.open_files(),
@@ -87,7 +87,7 @@ impl Rights {
                 Finding::ok(name, "packet sockets can be opened").about(&[Plane::Ethernet])
             }
             (Err(why), Some(true)) => {
-                Finding::warning(name, "held, but no packet socket can be opened", hint)
+                Finding::warning(name, "granted, but no packet socket can be opened", hint)
                     .detail(why)
                     .blocks(&[Plane::Ethernet])
             }
@@ -102,7 +102,7 @@ impl Rights {
         match self.has(capability) {
             Some(true) => Finding::ok(name, "held"),
             Some(false) => Finding::ok(name, "not held").detail(without),
-            None => Finding::unknown(name, "the kernel does not tell", "capsh --print"),
+            None => Finding::unknown(name, "the kernel does not report it", "capsh --print"),
         }
     }
 
@@ -117,7 +117,7 @@ impl Rights {
         }
         let hint = "LimitMEMLOCK=8M in the unit, or ulimit -l 8192";
         Finding::warning(name, what, hint)
-            .detail("io_uring works without registered buffers, and a write costs more")
+            .detail("io_uring works without registered buffers, but writes cost more")
     }
 
     fn open_files(&self) -> Finding {
@@ -132,7 +132,7 @@ impl Rights {
                 .detail(format!("one of three nodes starts with {FILES_LEAST}"))
                 .blocks(&Plane::ALL),
             FILES_LEAST..FILES_WANTED => {
-                Finding::warning(name, what, hint).detail("clients are turned away early")
+                Finding::warning(name, what, hint).detail("the node serves fewer clients")
             }
             _ => Finding::ok(name, what),
         }

@@ -82,14 +82,14 @@ pub fn judge(trips: &[Trip]) -> Finding {
     let apart: Vec<&Trip> = trips.iter().filter(|trip| !trip.connected).collect();
     let worse: Vec<&Trip> = trips.iter().filter(|trip| !trip.why.is_empty()).collect();
     if trips.is_empty() {
-        return Finding::unknown("members", "no member speaks of another", "start more nodes");
+        return Finding::unknown("members", "no member reports another", "start more nodes");
     }
     if !apart.is_empty() {
         let pairs = named(&apart, &|trip| format!("{} → {}", trip.from, trip.to));
         return Finding::warning(
             "members",
             format!("not connected: {pairs}"),
-            "start those nodes; does a firewall drop the port of --peer?",
+            "start those nodes, and check that no firewall drops the port of --peer",
         );
     }
     if !worse.is_empty() {
@@ -98,8 +98,8 @@ pub fn judge(trips: &[Trip]) -> Finding {
         });
         return Finding::warning(
             "members",
-            format!("a worse way than was wanted: {pairs}"),
-            "docs/operate/planes.md says what falls back, and when",
+            format!("slower plane than configured: {pairs}"),
+            "docs/operate/planes.md explains when planes fall back",
         );
     }
     let plane = usual(trips).map_or("tcp", Plane::name);

@@ -17,9 +17,9 @@ fn judge(available: &io::Result<String>, system: &System) -> Finding {
         Ok(shape) if !shape.contains("no registered") && !shape.contains("plain") => {
             return Finding::ok(name, shape);
         }
-        Ok(shape) => ("a ring, but not the best one", shape.clone()),
+        Ok(shape) => ("available, but not with all features", shape.clone()),
         Err(error) => (
-            "not available: threads write the log, at more CPU",
+            "not available: threads write the log, using more CPU",
             error.to_string(),
         ),
     };

@@ -35,7 +35,7 @@ pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
     let times = [time.duration, time.warmup].into_iter().flatten();
     if times.into_iter().any(|time| time > TIME_MAX) {
         let seconds = TIME_MAX.as_secs();
-        let what = format_args!("bare programs run for {seconds} s at most");
+        let what = format_args!("--duration must be at most {seconds} s for bare programs");
         return Err(Problem::usage(what));
     }
     Ok(())

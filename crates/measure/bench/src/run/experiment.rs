@@ -74,13 +74,13 @@ impl<'a> Experiment<'a> {
             .iter()
             .flat_map(|paper| paper.scenario.iter().map(move |scenario| (paper, scenario)));
         let Some((paper, scenario)) = all.find(|(_, scenario)| scenario.is_called(name)) else {
-            let what = format_args!("no experiment is called {name}");
+            let what = format_args!("there is no experiment {name}");
             return Err(Problem::usage(what).hint("quorate bench paper --list"));
         };
         let Some(run) = &scenario.run else {
             let what = format_args!("{name} waits for {}", scenario.waits_for);
             return Err(Problem::new(Why::Failed, "not_ready", what)
-                .hint("quorate bench paper --list tells which are ready"));
+                .hint("'quorate bench paper --list' shows which are ready"));
         };
         let own = Profile::named(&run.wan);
         if wish.wan.is_some() && own.is_none() {

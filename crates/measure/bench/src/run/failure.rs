@@ -69,7 +69,7 @@ pub(super) fn check(time: &Time) -> Result<(), Problem> {
         "--duration {:?}: too short to tell the rates before and after a kill",
         time.duration
     );
-    Err(Problem::usage(what).hint("at least 3s: half of it before the kill, and half of it after"))
+    Err(Problem::usage(what).hint("use at least 3s: half before the kill, half after it"))
 }
 
 /// One row for each victim, each repetition in a new cluster.

@@ -56,16 +56,16 @@ pub(super) fn check(
     class: Option<Class>,
 ) -> Result<(), Problem> {
     if is_series {
-        let what = "a fault is put into one load, not into a series";
+        let what = "--lan-fault needs a single load, not a series";
         return Err(Problem::usage(what).hint("add --outstanding or --rate"));
     }
     if voters < 3 {
-        let what = format!("with --nodes {voters} everything stops when a node is {fault}");
-        return Err(Problem::usage(what).hint("at least 3"));
+        let what = format!("with --nodes {voters}, the cluster stops when a node is {fault}");
+        return Err(Problem::usage(what).hint("use --nodes 3 or more"));
     }
     if matches!(fault, Fault::SlowDisk(_)) && class == Some(Class::Volatile) {
-        let what = "nobody waits for a flush in a volatile group";
-        return Err(Problem::usage(what).hint("a slow disk needs --durability durable"));
+        let what = "a slow disk has no effect on a volatile group";
+        return Err(Problem::usage(what).hint("use --durability durable"));
     }
     Ok(())
 }
@@ -119,7 +119,9 @@ fn repetition(
 ) -> Result<(Repetition, Story), Problem> {
     let leader = bench.leader()?;
     let Some(cluster) = &bench.cluster else {
-        return Err(Problem::usage("a fault needs nodes that are started here"));
+        return Err(Problem::usage(
+            "--lan-fault needs nodes that bench starts itself",
+        ));
     };
     let target = cluster
         .client_of(leader)
@@ -213,7 +215,7 @@ fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> 
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
     all.find(|node| *node != leader).ok_or_else(|| {
-        let what = "there is nobody beside the leader";
+        let what = "there is no other node beside the leader";
         Problem::new(Kind::Failed, "node_failed", what)
     })
 }

@@ -36,7 +36,7 @@ impl Info {
             let (address, answer) = (door.name(), ask(door).unwrap_or(Ok(None)));
             let answer = answer.map_err(|malformed| {
                 Problem::usage(format_args!("--connect {address}: {malformed}"))
-                    .hint("--connect takes client addresses, which nodes print as client=…; nodes with certificates want --tls")
+                    .hint("--connect takes client addresses (nodes print them as client=…); nodes with certificates need --tls")
             })?;
             if let Some(said) = answer {
                 check_service(service, address, said.speaks)?;
@@ -74,7 +74,9 @@ impl Info {
             (Some(given), Some(known)) if given != known => Err(Problem::usage(format_args!(
                 "--{flag} {given}: the cluster is {known}"
             ))
-            .hint(format!("leave --{flag} out: the cluster knows"))),
+            .hint(format!(
+                "leave out --{flag}: the cluster has its own setting"
+            ))),
             _ => Ok(()),
         }
     }
@@ -84,9 +86,9 @@ impl Info {
 fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), Problem> {
     let (what, other) = match (service, speaks) {
         (Service::Kv, Speaks::Resp) | (Service::Log, Speaks::Frames) => return Ok(()),
-        (Service::Kv, Speaks::Frames) => ("the log service answers there", Service::Log),
+        (Service::Kv, Speaks::Frames) => ("the log service answers at this address", Service::Log),
         (Service::Log, Speaks::Resp) => (
-            "a key-value service answers there, in the Redis protocol",
+            "a key-value service answers at this address, in the Redis protocol",
             Service::Kv,
         ),
     };
@@ -110,7 +112,7 @@ fn agreed(
         Some((address, other)) => Err(Problem::usage(format_args!(
             "--connect: {first} is {word}, {address} is {other}"
         ))
-        .hint("--connect takes the nodes of one cluster")),
+        .hint("give the nodes of a single cluster")),
     }
 }
 

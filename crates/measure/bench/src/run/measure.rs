@@ -345,9 +345,9 @@ pub(super) fn trouble(samples: &Samples) -> String {
 
 pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
     let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
-    let what = format_args!("the load could not be offered: {error}");
+    let what = format_args!("cannot generate the load: {error}");
     Problem::new(Kind::Unreachable, "unreachable", what).hint(
-        "is it running? --connect takes client addresses, and nodes with certificates want --tls",
+        "check that it is running; --connect takes client addresses, and nodes with certificates need --tls",
     )
 }
 

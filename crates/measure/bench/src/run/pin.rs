@@ -18,7 +18,7 @@ impl Pin {
         let mut others = sched_getaffinity(None).map_err(failed)?;
         let first = (0..CpuSet::MAX_CPU).find(|cpu| others.is_set(*cpu));
         let Some(first) = first.filter(|_| others.count() > 1) else {
-            return Err(Problem::usage("--pin needs two CPUs"));
+            return Err(Problem::usage("--pin needs at least two CPUs"));
         };
         others.unset(first);
         sched_setaffinity(None, &others).map_err(failed)?;

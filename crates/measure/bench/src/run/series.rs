@@ -99,7 +99,7 @@ impl Load {
     fn check_device(&self, device: Device) -> Result<(), Problem> {
         if device.needs_segment() && !matches!(self.network, Some(Emulated::Lan(_))) {
             let what = format_args!(
-                "--device {device} needs --lan: nodes elsewhere have no interface of their own with Ethernet"
+                "--device {device} needs --lan: without it nodes have no Ethernet interface of their own"
             );
             return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
         }

@@ -248,7 +248,7 @@ impl Cluster {
                 return Ok(leader);
             }
             if began.elapsed() > PATIENCE {
-                let what = "the nodes found no leader in time";
+                let what = "the nodes elected no leader in time";
                 return Err(Problem::new(Kind::Unreachable, "no_leader", what));
             }
             thread::sleep(PAUSE);
@@ -269,7 +269,7 @@ impl Cluster {
             if began.elapsed() > PATIENCE {
                 let what = format_args!("--device {device} is not used: {why}");
                 return Err(Problem::new(Kind::Failed, NO_DEVICE, what).hint(
-                    "quorate doctor tells what this machine gives; devices in the kernel need root",
+                    "'quorate doctor' shows what this machine supports; devices in the kernel need root",
                 ));
             }
             thread::sleep(PAUSE);

@@ -69,7 +69,8 @@ impl Wish {
     /// Whether there can be such nodes.
     pub fn check(&self) -> Result<(), Problem> {
         if self.nodes.auxiliary && self.nodes.count < 3 {
-            let what = "--auxiliary needs 3 nodes at least: the others are a quorum without it";
+            let what =
+                "--auxiliary needs at least 3 nodes: the others must form a quorum without it";
             return Err(Problem::usage(what));
         }
         let writes = self
@@ -78,7 +79,7 @@ impl Wish {
             .map(|rate| rate / self.load.write_bytes as u64);
         if writes == Some(0) {
             let what = "--rate is less than one write per second";
-            return Err(Problem::usage(what).hint("--write-size says how large a write is"));
+            return Err(Problem::usage(what).hint("see --write-size for the size of a write"));
         }
         Ok(())
     }

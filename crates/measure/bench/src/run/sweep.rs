@@ -251,7 +251,7 @@ impl<'a> Sweep<'a> {
         };
         let failed = |why: &str| {
             let what = format_args!("the load at {} failed: {why}", self.client);
-            Problem::new(Kind::Failed, "load_failed", what).hint("`quorate status` may say why")
+            Problem::new(Kind::Failed, "load_failed", what).hint("see 'quorate status'")
         };
         let samples = samples.map_err(|error| failed(&error.to_string()))?;
         match &samples.first_error {
@@ -285,7 +285,7 @@ impl SweepView {
     /// For people.
     pub fn summary(&self) -> String {
         let mut text = format!(
-            "best: {} with {}/s; the node chose {} by itself, with {}/s: {:.0} % of it\n",
+            "best: {} with {}/s; the node itself chose {}, with {}/s: {:.0} % of it\n",
             self.best.shown(),
             thousands(self.best_throughput),
             self.chosen.shown(),
@@ -317,7 +317,7 @@ fn until_something_is_done(
         if ms >= LONGEST_MS {
             let what = format_args!("no command was done within {ms} ms");
             return Err(Problem::new(Kind::Failed, "nothing_done", what)
-                .hint("`quorate status` may say why; a longer --point-ms rides out pauses"));
+                .hint("see 'quorate status'; a longer --point-ms tolerates pauses"));
         }
         ms = (ms * 4).min(LONGEST_MS);
     }

@@ -119,7 +119,7 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
         heard[..2],
         [
             "not a quorate frame",
-            "it closed the connection without an answer"
+            "the connection was closed without an answer"
         ]
     );
     server.join().unwrap();

@@ -197,12 +197,12 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     let other = waits_at(&address, 78, None).unwrap_err();
     assert_eq!(
         other,
-        "somebody else is there: another folder waits for an id here"
+        "another node listens there: another folder waits for an id here"
     );
     starting.is(NodeId(4));
     starting.belongs_to(CLUSTER);
     let late = waits_at(&address, 77, None).unwrap_err();
-    assert_eq!(late, "somebody else is there: node 4 is starting");
+    assert_eq!(late, "another node listens there: node 4 is starting");
     drop((starting, listeners));
     let gone = waits_at(&address, 77, None).unwrap_err();
     assert!(gone.contains("refused"), "{gone}");
@@ -218,5 +218,5 @@ fn a_node_that_runs_is_no_folder_that_waits() {
     };
     node.shared.lock().admit = Some(Err(refused));
     let running = waits_at(&node.peer, 77, None).unwrap_err();
-    assert!(running.contains("somebody else"), "{running}");
+    assert!(running.contains("another node listens there"), "{running}");
 }

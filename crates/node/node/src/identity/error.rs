@@ -92,11 +92,11 @@ impl IdentityError {
                                 process may open more files (ulimit -n)"
                 .into(),
             Self::InUse { .. } => "stop the other process, or use another --data folder".into(),
-            Self::Foreign { .. } => "use an empty folder, or one made by quorate".into(),
+            Self::Foreign { .. } => "use an empty folder, or one created by quorate".into(),
             Self::Missing { .. } => "start a new node with --node and --cluster".into(),
             Self::Exists { .. } => "start without --cluster, or use an empty folder".into(),
             Self::Damaged { .. } => {
-                "keep the folder as it is, and let the others go on without this node: an older copy \
+                "keep the folder, and let the other nodes continue without this one: an older copy \
                  of the file would use numbers again that were used already"
                     .into()
             }
@@ -135,18 +135,10 @@ impl fmt::Display for IdentityError {
                 )
             }
             Self::Missing { folder } => {
-                write!(
-                    f,
-                    "{}: there is no node in this folder yet",
-                    folder.display()
-                )
+                write!(f, "{}: this folder has no node yet", folder.display())
             }
             Self::Exists { folder } => {
-                write!(
-                    f,
-                    "{}: there is a node in this folder already",
-                    folder.display()
-                )
+                write!(f, "{}: this folder already has a node", folder.display())
             }
             Self::Damaged { file, reason } => write!(f, "{}: {reason}", file.display()),
             Self::Newer { file } => {

@@ -25,7 +25,7 @@ impl Login {
         match (&self.user, &self.who) {
             (Some(name), _) => format!("{name}, by its password,"),
             (None, Who::Client(name)) => format!("{name}, by its certificate,"),
-            (None, _) => "who has not proved to be a user".to_owned(),
+            (None, _) => "a client without a user".to_owned(),
         }
     }
 }

@@ -314,12 +314,12 @@ fn failed(what: &str, failure: Failure) -> Step {
         Failure::NoQuorum => "no leader was found in time",
         Failure::Stopping => "the node is stopping",
         Failure::Unavailable => "this node cannot serve byte streams at the moment",
-        Failure::Busy | Failure::Stale | Failure::Overtaken => "the node has too much to do",
+        Failure::Busy | Failure::Stale | Failure::Overtaken => "the node is overloaded",
         Failure::Unknown
         | Failure::TooBig
         | Failure::NoSession
         | Failure::ReplyForgotten
-        | Failure::SessionFull => "it may have been done, or may yet be",
+        | Failure::SessionFull => "the outcome is unknown",
     };
     Step::Broken(format!("cannot {what}: {why}"))
 }

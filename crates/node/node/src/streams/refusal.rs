@@ -45,17 +45,17 @@ impl Refusal {
         Self::of(
             Code::Unknown,
             "there is no such stream",
-            "`quorate stream ls` shows all",
+            "'quorate stream ls' lists the streams",
         )
     }
 
     pub(crate) fn forbidden(who: &str, needs: Role) -> Self {
         Self {
-            detail: format!("{who} may not do what a {needs} may").into(),
+            detail: format!("{who} lacks the role {needs}").into(),
             ..Self::of(
                 Code::Forbidden,
                 "",
-                "an admin says who may: `quorate user set NAME --role ROLE`",
+                "an admin can grant it: quorate user set NAME --role ROLE",
             )
         }
     }
@@ -64,22 +64,22 @@ impl Refusal {
         Self::of(
             Code::WrongPassword,
             "no user has this name and password",
-            "`quorate user list` shows who there is, and who has a password",
+            "'quorate user list' shows the users and who has a password",
         )
     }
 
     pub(crate) const fn replaced() -> Self {
         Self::of(
             Code::Unknown,
-            "the stream was removed meanwhile",
-            "what was sent of it is whole up to here",
+            "the stream was deleted",
+            "what was sent so far is complete",
         )
     }
 
     pub(crate) fn trimmed(start: u64) -> Self {
         Self {
             position: start,
-            detail: format!("the stream starts at position {start}: what is before is forgotten")
+            detail: format!("the stream starts at position {start}: earlier bytes were trimmed")
                 .into(),
             ..Self::of(Code::Trimmed, "", "read from there")
         }
@@ -113,7 +113,7 @@ impl From<NotChecked> for Refusal {
         match why {
             NotChecked::Never => Self::of(
                 Code::Unavailable,
-                "this node checks no passwords",
+                "this node does not accept passwords",
                 "ask another node, or use a certificate",
             ),
             NotChecked::Busy => Self::of(
@@ -128,11 +128,11 @@ impl From<NotChecked> for Refusal {
 impl From<Malformed> for Refusal {
     fn from(malformed: Malformed) -> Self {
         Self {
-            detail: format!("this is no frame of a client of byte streams: {malformed}").into(),
+            detail: format!("not a frame of the byte stream protocol: {malformed}").into(),
             ..Self::of(
                 Code::Malformed,
                 "",
-                "this port is for byte streams (--stream); commands go to another",
+                "this port is for byte streams (--stream); use the --client port for commands",
             )
         }
     }
@@ -169,12 +169,9 @@ impl From<Denied> for Refusal {
             Denied::Finished => (Code::Finished, "choose another name"),
             Denied::InUse => (
                 Code::InUse,
-                "wait until it is closed, or take it over, which ends the other writer for good",
+                "wait until it is closed, or take it over, which locks out the other writer permanently",
             ),
-            Denied::Fenced => (
-                Code::Fenced,
-                "nothing that this writer sends is appended any more",
-            ),
+            Denied::Fenced => (Code::Fenced, "this writer can no longer append"),
             Denied::TooManyStreams => (Code::TooManyStreams, "remove some"),
             Denied::TooManyPieces => (Code::TooManyPieces, "trim it, or choose another name"),
             // The owner names the piece and makes the command: a later try makes another.
@@ -192,13 +189,13 @@ impl From<Failure> for Refusal {
         let (code, detail, hint) = match failure {
             Failure::Busy | Failure::Stale | Failure::Overtaken => (
                 Code::Busy,
-                "the node has too much to do; nothing was done",
+                "the node is overloaded; nothing was done",
                 "try again in a moment",
             ),
             Failure::NoQuorum => (
                 Code::NoQuorum,
                 "no leader was found in time; nothing was done",
-                "`quorate status` shows which nodes are missing",
+                "'quorate status' shows which nodes are missing",
             ),
             Failure::Stopping => (
                 Code::Stopping,
@@ -216,8 +213,8 @@ impl From<Failure> for Refusal {
             | Failure::ReplyForgotten
             | Failure::SessionFull => (
                 Code::Uncertain,
-                "it may have been done, or may yet be",
-                "look at the stream before trying again",
+                "the outcome is unknown: it may have been done",
+                "check the stream before trying again",
             ),
         };
         Self::of(code, detail, hint)

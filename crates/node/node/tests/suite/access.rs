@@ -144,7 +144,7 @@ fn the_raw_port_is_for_writers() {
         let id = node.at_as(Door::StreamsRaw, who);
         node.settle();
         let why = node.resets.pop().expect("it is reset");
-        assert!(why.contains("may not do what a writer may"), "{why}");
+        assert!(why.contains("lacks the role writer"), "{why}");
         let _ = id;
     }
     node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));

@@ -237,7 +237,7 @@ fn what_goes_wrong_resets_the_connection() {
     let tag = node.played.swallow().expect("the open");
     node.played.say(Event::Failed(tag, Failure::Unknown));
     node.turn();
-    let expected = "cannot open a stream: it may have been done, or may yet be";
+    let expected = "cannot open a stream: the outcome is unknown";
     assert_eq!(node.resets, [expected]);
     // Nor closed.
     let mut node = Node::new();

@@ -109,20 +109,20 @@ impl fmt::Display for Denied {
             Self::Malformed => f.write_str("this version does not understand the request"),
             Self::Address => f.write_str("the address is empty or too long"),
             Self::UnknownNode(node) => write!(f, "there is no node {node}"),
-            Self::Taken(node) => write!(f, "another folder is node {node} already"),
+            Self::Taken(node) => write!(f, "another folder already has the id of node {node}"),
             Self::Removed(node) => write!(f, "this folder was node {node}, which was removed"),
-            Self::Full => f.write_str("no more ids can be given out: remove nodes that are gone"),
-            Self::UnderWay(plan) => write!(f, "plan {plan} is under way"),
+            Self::Full => f.write_str("no more ids are available: remove dead nodes"),
+            Self::UnderWay(plan) => write!(f, "plan {plan} is in progress"),
             Self::OtherEra(era) => {
                 write!(
                     f,
-                    "somebody else changed the members meanwhile: it is era {era} now"
+                    "the members were changed meanwhile: the era is now {era}"
                 )
             }
             Self::Impossible => f.write_str(
-                "no valid steps lead there: quorums would not meet, or weights overflow",
+                "no valid sequence of steps leads there: quorums would not overlap, or weights would overflow",
             ),
-            Self::NoSuchPlan => f.write_str("that plan is not under way"),
+            Self::NoSuchPlan => f.write_str("that plan is not in progress"),
             Self::Users(denied) => denied.fmt(f),
         }
     }

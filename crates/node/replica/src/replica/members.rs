@@ -436,12 +436,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Some(lag) => Err(Refused::new(
                 "not_caught_up",
                 format!("node {} is {lag} slots behind", member.node),
-                "wait until it is level; `quorate status` shows how far it is",
+                "wait until it is caught up; 'quorate status' shows how far it is",
             )),
             None => Err(Refused::new(
                 "not_caught_up",
                 format!("node {} is not connected", member.node),
-                "start it, and wait until it is level",
+                "start it, and wait until it is caught up",
             )),
         }
     }

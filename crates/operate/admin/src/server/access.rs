@@ -152,8 +152,8 @@ async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), F
         Failure::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
-            "the body is too large, or broke off",
-            "no request needs that much",
+            "the body is too large or incomplete",
+            "requests are much smaller",
         )
     })?;
     Ok((Request::from_parts(head, Body::from(bytes.clone())), bytes))
@@ -175,11 +175,11 @@ fn forbidden(asker: &Asker, needs: Role) -> Failure {
     let (code, what) = match role {
         Some(role) => (
             "forbidden",
-            format!("{name} is a {role}, and this takes the role {needs}"),
+            format!("{name} has the role {role}, but this needs {needs}"),
         ),
         None if asker.by == "nothing" => (
             "not_proved",
-            "nobody without a role may ask this, and nothing says who asks".to_owned(),
+            "this needs a role, and the request does not identify a user".to_owned(),
         ),
         None => ("no_role", format!("{name} has no role")),
     };

@@ -70,7 +70,7 @@ fn wanted(uri: &Uri) -> Result<Option<Slot>, Failure> {
         Failure::new(
             StatusCode::BAD_REQUEST,
             "bad_request",
-            "GET /backup knows at=SLOT only",
+            "GET /backup accepts only at=SLOT",
             "docs/operate.md shows it",
         )
     })

@@ -58,7 +58,7 @@ impl Failure {
         Self::new(
             StatusCode::FORBIDDEN,
             "foreign_page",
-            "a page of another site asked for this",
+            "the request came from a page of another site",
             "open the node's page by its address, not by a name, or use the quorate command",
         )
     }
@@ -99,7 +99,7 @@ impl Failure {
             SnapshotError::Unanswered(Unanswered::TimedOut) => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 STILL_TAKING,
-                "the snapshot is not whole yet; it goes on",
+                "the snapshot is not complete yet; it continues",
                 "ask again with the same \"at\"; GET /status shows snapshot_taking",
             ),
             SnapshotError::Unanswered(why) => Self::unanswered(why),
@@ -107,7 +107,7 @@ impl Failure {
                 StatusCode::CONFLICT,
                 "snapshot_failed",
                 &error.to_string(),
-                "the node's log lines and `quorate status` say more",
+                "see the log of the node and 'quorate status'",
             ),
         }
     }
@@ -124,8 +124,8 @@ impl Failure {
                 return Self::new(
                     StatusCode::GATEWAY_TIMEOUT,
                     UNKNOWN_OUTCOME,
-                    "the node did not answer in time: it may have been done, or may yet be",
-                    "look with `quorate member list`; asking again is harmless",
+                    "the node did not answer in time: the outcome is unknown",
+                    "check with 'quorate member list'; repeating the request is harmless",
                 );
             }
             GroupError::Unanswered(why) => return Self::unanswered(why),
@@ -144,9 +144,10 @@ impl Failure {
         let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
         match error {
             TransferError::Unanswered(why) => Self::unanswered(why),
-            TransferError::Refused(Refusal::NotLeader) => {
-                refused("not_leader", "ask the leader; `quorate status` names it")
-            }
+            TransferError::Refused(Refusal::NotLeader) => refused(
+                "not_leader",
+                "ask the leader; 'quorate status' shows which node that is",
+            ),
             TransferError::Refused(Refusal::NoTarget) => refused(
                 "no_target",
                 "`quorate status` lists the members that can lead",
@@ -155,7 +156,7 @@ impl Failure {
                 StatusCode::GATEWAY_TIMEOUT,
                 "timed_out",
                 &error.to_string(),
-                "look at the lag of the target, and try again",
+                "check the lag of the target and try again",
             ),
             TransferError::Refused(
                 Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange | Refusal::NotHeld,
@@ -182,7 +183,7 @@ impl From<JsonRejection> for Failure {
                 "unsupported_media_type",
                 "send the header Content-Type: application/json",
             ),
-            StatusCode::PAYLOAD_TOO_LARGE => ("too_large", "no request needs that much"),
+            StatusCode::PAYLOAD_TOO_LARGE => ("too_large", "requests are much smaller"),
             _ => ("bad_request", "docs/operate.md shows the body"),
         };
         Self::new(status, code, &rejection.body_text(), hint)

@@ -28,8 +28,11 @@ pub(super) fn join(
     // Who cannot be dialled now would be a member that nobody reaches.
     waits_at(&request.peer, nonce, trust).map_err(|why| {
         let node = charter.node;
-        let what = format!("node {node} cannot dial it at {}: {why}", request.peer);
-        let hint = "start it with a --peer address that the other nodes can dial";
+        let what = format!(
+            "node {node} cannot connect to it at {}: {why}",
+            request.peer
+        );
+        let hint = "start it with a --peer address that the other nodes can reach";
         Failure::new(StatusCode::CONFLICT, UNREACHABLE_PEER, &what, hint)
     })?;
     let ask = Ask::Join {
@@ -94,9 +97,9 @@ fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, 
         ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),
         ip if ip.is_loopback() && !via.is_loopback() => {
             let what = format!(
-                "node {own} listens for peers at {listens}, where only its own machine can dial it"
+                "node {own} listens for peers at {listens}, where only its own machine can reach it"
             );
-            let hint = "start it again with a --peer address that the other nodes can dial";
+            let hint = "restart it with a --peer address that the other nodes can reach";
             let status = StatusCode::CONFLICT;
             Err(Failure::new(status, LOOPBACK_PEER, &what, hint))
         }
@@ -151,7 +154,7 @@ mod tests {
         }
         let refused = reached("127.0.0.1:7451", "10.0.0.1").unwrap_err();
         let expected =
-            "node 1 listens for peers at 127.0.0.1:7451, where only its own machine can dial it";
+            "node 1 listens for peers at 127.0.0.1:7451, where only its own machine can reach it";
         assert!(format!("{refused:?}").contains(expected));
         assert!(format!("{refused:?}").contains(LOOPBACK_PEER));
     }

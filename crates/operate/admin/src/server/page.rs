@@ -127,7 +127,7 @@ async fn only_this_page(request: Request, next: Next) -> Response {
         false => Failure::new(
             StatusCode::FORBIDDEN,
             "foreign_page",
-            "somebody else than this page asked for this",
+            "the request did not come from this page",
             "open the page by the address that was printed",
         )
         .into_response(),

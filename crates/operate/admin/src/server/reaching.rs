@@ -63,7 +63,7 @@ impl Ears {
     /// Joins now, and counts from now on.
     fn listen(&self, wish: &Wish, time: Duration) -> Result<String, Failure> {
         let turn = self.listens.take();
-        let turn = turn.ok_or_else(|| busy("the node listens to a group already"))?;
+        let turn = turn.ok_or_else(|| busy("the node is already listening to a group"))?;
         let listener = Listener::join(wish.group, &wish.interface, wish.token);
         let mut listener = listener.map_err(failed)?;
         let interface = listener.interface().to_owned();
@@ -98,8 +98,8 @@ impl Ears {
             Failure::new(
                 StatusCode::CONFLICT,
                 "not_listening",
-                "nothing with this token is listened to",
-                "POST /doctor/multicast begins it; what was heard is told once",
+                "there is no listener with this token",
+                "POST /doctor/multicast begins it; its result can be fetched once",
             )
         })?;
         end.store(true, Ordering::Release);
@@ -110,7 +110,7 @@ impl Ears {
 
     fn send(&self, wish: &Wish, sender: u32, count: u32) -> Result<Sent, Failure> {
         let turn = self.sends.take();
-        let _turn = turn.ok_or_else(|| busy("the node sends to a group already"))?;
+        let _turn = turn.ok_or_else(|| busy("the node is already sending to a group"))?;
         let from = (wish.token, sender);
         let sent = reach::send(wish.group, &wish.interface, from, count, thread::sleep);
         Ok(Sent {
@@ -133,7 +133,7 @@ fn view(listener: &Listener) -> HeardView {
 }
 
 fn busy(why: &str) -> Failure {
-    let hint = "another `quorate doctor`? it is over in ten seconds at most";
+    let hint = "another 'quorate doctor' may be running; it takes at most ten seconds";
     Failure::new(StatusCode::CONFLICT, "busy", why, hint)
 }
 

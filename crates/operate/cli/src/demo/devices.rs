@@ -314,7 +314,7 @@ impl Play<'_> {
             }
             Act::Lead(node) => {
                 let Some(leader) = self.board.leader() else {
-                    return Err("nobody leads now".to_owned());
+                    return Err("no leader now".to_owned());
                 };
                 let demo = &*self.demo;
                 seen.while_failing(|| demo.hand_over(leader, node))?;
@@ -413,7 +413,7 @@ fn words(act: Act) -> (String, String) {
         ),
         Act::Restore(Part::Node, node) => (
             format!("starting node {node}"),
-            format!("started node {node} again"),
+            format!("restarted node {node}"),
         ),
         Act::Restore(Part::Device, node) => (
             format!("restoring the box of node {node}"),

@@ -42,10 +42,10 @@ impl fmt::Display for Drained {
             (true, Some(leader)) if leader == node => {
                 write!(
                     f,
-                    "node {node} leads: leadership would move; nothing was done"
+                    "dry run: node {node} leads, so leadership would move; nothing was changed"
                 )
             }
-            (true, _) => write!(f, "node {node} does not lead; nothing was done"),
+            (true, _) => write!(f, "dry run: node {node} does not lead; nothing was changed"),
             (false, Some(leader)) => write!(f, "node {leader} leads"),
             (false, None) => write!(f, "node {node} does not lead"),
         }
@@ -91,7 +91,7 @@ fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
     let listed = view.listed(node).ok_or_else(|| {
         let what = format!("there is no node {node}");
         Problem::new(Exit::Failed, "unknown_node", what)
-            .hint("`quorate member list` shows who there is")
+            .hint("'quorate member list' lists the nodes")
     })?;
     let mut others = view.nodes.iter().filter(|other| other.node != node);
     let above = others.any(|other| other.role == "voter" && other.priority < listed.priority);
@@ -106,7 +106,7 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
         "no_leader",
         "no leader with a quorum is known",
     )
-    .hint("`quorate status` shows who is missing");
+    .hint("'quorate status' shows which nodes are missing");
     loop {
         if let Ok(seen) = group.look() {
             match seen.leader() {
@@ -175,11 +175,11 @@ mod tests {
         assert_eq!(drained(Some(2), false).to_string(), "node 2 leads");
         assert_eq!(
             drained(Some(1), true).to_string(),
-            "node 1 leads: leadership would move; nothing was done"
+            "dry run: node 1 leads, so leadership would move; nothing was changed"
         );
         assert_eq!(
             drained(Some(2), true).to_string(),
-            "node 1 does not lead; nothing was done"
+            "dry run: node 1 does not lead; nothing was changed"
         );
     }
 }

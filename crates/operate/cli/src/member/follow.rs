@@ -189,7 +189,7 @@ impl Follower {
             show::weights(&view.weights())
         );
         Problem::new(Exit::Failed, "cancelled", what)
-            .hint("`quorate member list` shows the members as they are")
+            .hint("'quorate member list' shows the current members")
     }
 
     /// Somebody else's plan came since: whether this one was reached shows in what is left to do.
@@ -202,10 +202,9 @@ impl Follower {
             let era = group.glance()?.newest().era;
             return Ok(self.reached(era));
         }
-        let what =
-            "the plan has ended, and another one came after it; it is not known how it ended";
+        let what = "the change ended and another one followed; its outcome is unknown";
         Err(Problem::new(Exit::Failed, "unknown_outcome", what)
-            .hint("`quorate member list` shows the members as they are"))
+            .hint("'quorate member list' shows the current members"))
     }
 }
 
@@ -240,7 +239,7 @@ pub(super) fn settle(
             }
             if !told && !output.json {
                 output::progress(&format!(
-                    "do not switch off node {node} yet: waiting until enough of the others hold everything"
+                    "do not switch off node {node} yet: waiting until enough other nodes hold all data"
                 ));
                 told = true;
             }
@@ -271,7 +270,7 @@ impl Patience {
             }
             Err(silent) if self.heard.elapsed() > SILENCE => {
                 let problem = Problem::from(silent);
-                Err(problem.hint("the plan goes on without this command; run it again later"))
+                Err(problem.hint("the change continues without this command; run it again later to see the result"))
             }
             Err(_) => Ok(None),
         }

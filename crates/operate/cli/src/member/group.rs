@@ -218,7 +218,8 @@ fn view(place: &str) -> Result<MembersView, String> {
 
 fn no_leader() -> Problem {
     let what = "no leader with a quorum is known";
-    Problem::new(Exit::Unreachable, "no_leader", what).hint("`quorate status` shows who is missing")
+    Problem::new(Exit::Unreachable, "no_leader", what)
+        .hint("'quorate status' shows which nodes are missing")
 }
 
 /// Whether the same may be taken a moment later, or by another node.

@@ -30,7 +30,7 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
         let how = match (last.reached, last.settled) {
             (false, _) => "cancelled",
             (true, true) => "reached",
-            (true, false) => "reached; do not switch off yet who left",
+            (true, false) => "reached; do not switch off the removed node yet",
         };
         notes.push(format!("last plan {}: {how}", last.id));
     }
@@ -103,9 +103,9 @@ pub(super) fn era(view: &EraView) -> String {
 pub(super) fn underway(plan: Option<u64>) -> String {
     match plan {
         Some(plan) => {
-            format!("plan {plan} is under way; `quorate member list` shows how far it is")
+            format!("plan {plan} is in progress; 'quorate member list' shows how far it is")
         }
-        None => "this would be done; nothing was".to_owned(),
+        None => "dry run: this would be done; nothing was changed".to_owned(),
     }
 }
 
@@ -187,7 +187,7 @@ node  role         weight  priority  lag  state          peer
 plan 90: promote node 4; waits: node 4 is 5 slots behind
 step  change       weights
 1     node 4: + 1  1:1 2'1:1 4:1
-last plan 70: reached; do not switch off yet who left
+last plan 70: reached; do not switch off the removed node yet
 removed: 3";
         assert_eq!(list(&view, Some(1)), expected);
     }

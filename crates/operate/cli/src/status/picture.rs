@@ -134,7 +134,7 @@ impl Picture<'_> {
             row.cells[2] = view.applied.to_string();
         }
         row.cells[3] = match member.and_then(|member| member.lag) {
-            Some(0) => "level".to_owned(),
+            Some(0) => "caught up".to_owned(),
             Some(lag) => format!("{lag} behind"),
             None => String::new(),
         };
@@ -165,7 +165,7 @@ impl Picture<'_> {
         }
         let sent = self.rates.sent.get(&view.node);
         if let Some(rate) = sent.filter(|_| !view.removed) {
-            said.push(format!("is sent {}/s", bytes(*rate)));
+            said.push(format!("receives {}/s", bytes(*rate)));
         }
         said.push(format!(
             "log {} from {}",
@@ -223,7 +223,7 @@ impl Picture<'_> {
         if let [next, others @ ..] = left {
             let more = match others.len() {
                 0 => "the last step".to_owned(),
-                more => format!("{more} more behind it"),
+                more => format!("{more} more steps after it"),
             };
             lines.push(format!("{:INDENT$}next: {} ({more})", "", next.change));
         }

@@ -100,7 +100,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     if args.to.is_some_and(|to| position < to) {
         let what = format_args!("stream {name}: it ends at {position}, before --to {to}");
         return Err(Problem::new(Exit::Failed, "behind_end", what)
-            .hint("what there is was given out; --follow waits for more"));
+            .hint("all existing bytes were written; use --follow to wait for more"));
     }
     Ok(Some(Given {
         name,

@@ -119,8 +119,8 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     let began = Instant::now();
     let mut source = Source::open(&args.file)?;
     if args.resume && !source.is_file() {
-        return Err(Problem::usage("--resume: FILE has to be a file")
-            .hint("what came from a pipe cannot be had again"));
+        return Err(Problem::usage("--resume needs a FILE, not standard input")
+            .hint("a pipe cannot be read again from the start"));
     }
     let name = match &args.name {
         Some(name) => name.clone(),
@@ -244,7 +244,7 @@ impl Underway {
             let _ = io::stderr().write_all(CLEAR.as_bytes());
         }
         let problem = Problem::new(Exit::Interrupted, "interrupted", what);
-        output.problem(&problem.hint("--resume goes on with the same file"));
+        output.problem(&problem.hint("use --resume to continue with the same file"));
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) fn run(args: &RetainArgs, output: Output) -> Result<Exit, Problem> {
         keep_ms: kept.age_ms,
         start,
     };
-    output.result(&retained, || format!("{name}: keeps {}", keep::shown(kept)));
+    output.result(&retained, || {
+        format!("{name}: retention {}", keep::shown(kept))
+    });
     Ok(Exit::Done)
 }

@@ -29,6 +29,6 @@ fn human(view: &View) -> String {
         .writer
         .map_or(String::new(), |node| format!(", written at node {node}"));
     format!(
-        "{name}: {state}{writer}, positions {start} to {durable} ({size}), pieces {pieces}, keeps {keeps}, created {created}"
+        "{name}: {state}{writer}, positions {start} to {durable} ({size}), pieces {pieces}, retention {keeps}, created {created}"
     )
 }

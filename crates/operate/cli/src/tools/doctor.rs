@@ -153,12 +153,12 @@ fn not_made(to: &Path, error: &io::Error) -> Problem {
     let shown = to.display();
     match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            let what = format_args!("{shown} is there already, and nothing is written over");
+            let what = format_args!("{shown} already exists and is not overwritten");
             Problem::new(Exit::Failed, "exists", what)
-                .hint("name another --bundle FILE, or remove it")
+                .hint("give another --bundle FILE, or remove this one")
         }
-        _ => Problem::io(format_args!("make the bundle {shown}"), error)
-            .hint("is there such a folder, may it be written to, and has the disk room?"),
+        _ => Problem::io(format_args!("create the bundle {shown}"), error)
+            .hint("check that the folder exists and is writable, and that the disk has space"),
     }
 }
 
@@ -196,7 +196,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let system = System::real();
     let mut report = examine(&system, &wish);
     if let (Err(why), true) = (&cluster, args.asks_nodes()) {
-        let hint = "is a node running? give its address with --admin";
+        let hint = "check that a node is running, and give its address with --admin";
         report.add(Finding::failing("nodes", "no node answers", hint).detail(why));
     }
     if let Some(to) = &args.bundle {

@@ -106,7 +106,7 @@ fn node(cluster: &ClusterView, wanted: Option<u32>) -> Result<u32, Problem> {
     wanted.or(cluster.leader).ok_or_else(|| {
         let what = "no leader with a quorum is known";
         Problem::new(Exit::Unreachable, "no_leader", what)
-            .hint("name a node with --node; `quorate status` shows who is missing")
+            .hint("give a node with --node; 'quorate status' shows which nodes are missing")
     })
 }
 
@@ -115,7 +115,7 @@ fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
     views.find(|view| view.node == node).ok_or_else(|| {
         let what = format_args!("node {node} does not answer");
         Problem::new(Exit::Unreachable, "unreachable", what)
-            .hint("give its address with --admin; `quorate status` shows why")
+            .hint("give its address with --admin; 'quorate status' shows its state")
     })
 }
 
@@ -155,11 +155,11 @@ fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
         return Ok(());
     }
     let refused =
-        || Problem::new(Exit::Failed, "clients_connected", &what).hint("--yes sweeps all the same");
+        || Problem::new(Exit::Failed, "clients_connected", &what).hint("use --yes to sweep anyway");
     if !io::stdin().is_terminal() {
         return Err(refused());
     }
-    progress(&format!("{what}. Go on? [y/N]"));
+    progress(&format!("{what}. Continue? [y/N]"));
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
     let yes = read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes");
@@ -200,7 +200,7 @@ fn human(document: &Document) -> String {
 /// A row per batch, a column per window.
 fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     if points.is_empty() {
-        return "too little is known yet: put some load on the cluster\n".to_owned();
+        return "not enough measurements yet: put some load on the cluster\n".to_owned();
     }
     let (batches, windows) = axes(points);
     let mut head = vec!["batch \\ window".to_owned()];
@@ -250,6 +250,6 @@ mod tests {
             text,
             "batch \\ window  1   2\n1 KiB           10\n4 KiB               20\n"
         );
-        assert!(grid(&[], |_| String::new()).contains("too little is known"));
+        assert!(grid(&[], |_| String::new()).contains("not enough measurements"));
     }
 }

@@ -180,10 +180,10 @@ impl App {
         match self.sort {
             Sort::Node => {}
             Sort::Trouble => nodes.sort_by_key(|node| match state(node) {
-                "no answer" | "not heard" => 0,
+                "no answer" | "never seen" => 0,
                 "error" => 1,
                 "starting" => 2,
-                "not level" => 3,
+                "catching up" => 3,
                 _ => 4,
             }),
             // Of whom it is not known is the first to be looked at.

@@ -113,7 +113,7 @@ impl Cluster {
         match answer {
             Answer::Node(view) => match cleaned(&*view) {
                 Some(view) => heard.said = Some((at, Box::new(view))),
-                None => heard.trouble = Some("its status makes no sense".to_owned()),
+                None => heard.trouble = Some("its status cannot be understood".to_owned()),
             },
             Answer::Starting {
                 error, progress, ..

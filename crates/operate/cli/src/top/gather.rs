@@ -79,7 +79,7 @@ fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
                 let _ = tell.send(Heard::Answer(address, answer));
             });
         if let Err(error) = asking {
-            let error = format!("no thread to ask {}: {error}", place.address);
+            let error = format!("cannot start a thread for {}: {error}", place.address);
             let answer = Answer::Unreachable { node, error };
             let _ = heard.send(Heard::Answer(place.address, answer));
         }

@@ -123,8 +123,8 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     if standing.level != Level::Lost && now.leader.is_none() {
         all.push(Banner {
             is: Is::Wait,
-            title: "Nobody leads at the moment.".to_owned(),
-            what: "Writes wait. An election takes less than a second as a rule; if this stays, look at the network between the nodes.".to_owned(),
+            title: "There is no leader at the moment.".to_owned(),
+            what: "Writes wait. An election usually takes less than a second; if this persists, check the network between the nodes.".to_owned(),
         });
     }
     let fresh = || now.nodes.iter().filter_map(Node::fresh);
@@ -135,7 +135,7 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     {
         all.push(Banner {
             is: Is::Bad,
-            title: "Nodes of two clusters answer.".to_owned(),
+            title: "Nodes of two different clusters answer.".to_owned(),
             what: format!("One is {other}. Give addresses of one cluster with --admin."),
         });
     }
@@ -143,7 +143,7 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
         Some(Banner {
             is: Is::Bad,
             title: format!("Node {}: {}", view.node, view.error.as_ref()?),
-            what: "docs/operate.md says what to do for each error.".to_owned(),
+            what: "docs/operate.md tells you what to do about each error.".to_owned(),
         })
     }));
     all
@@ -163,10 +163,7 @@ fn silent(now: &Now<'_>) -> Banner {
     Banner {
         is,
         title: title.to_owned(),
-        what: format!(
-            "{age}They are asked again and again. {}",
-            reasons.join("; ")
-        ),
+        what: format!("{age}Retrying. {}", reasons.join("; ")),
     }
 }
 
@@ -190,29 +187,29 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
         Level::Unknown | Level::Spare => return None,
         Level::Lost => (
             Is::Bad,
-            format!("No quorum: votes of {has} are there, {need} are needed. Nothing is written."),
+            format!("Quorum lost: {has} of {need} needed votes available. Nothing is written."),
             format!(
-                "Start {others} again{why}. Nothing that was acknowledged is lost while their folders exist. Only if they are gone for good: quorate recover, docs/operate/lost-majority.md."
+                "Restart {others}{why}. No acknowledged write is lost as long as their folders exist. Only if they are permanently lost, use quorate recover: docs/operate/lost-majority.md."
             ),
         ),
         Level::Edge => (
             Is::Wait,
             format!(
-                "One failure away from standstill: {} of {} voters are there.",
+                "One failure away from quorum loss: {} of {} voters are up.",
                 alive.len(),
                 voters.len()
             ),
             format!(
-                "Start {others} again{why}, or replace it: quorate member replace. Until then stop nobody else."
+                "Restart {others}{why}, or replace it: quorate member replace. Stop no other node until then."
             ),
         ),
         Level::Small => (
             Is::Note,
             match voters.len() {
-                1 => "A cluster of one bears no failure.".to_owned(),
-                count => format!("These {count} voters bear no failure."),
+                1 => "A cluster of one tolerates no failure.".to_owned(),
+                count => format!("These {count} voters tolerate no failure."),
             },
-            "Add nodes: three voters bear one failure, five bear two.".to_owned(),
+            "Add nodes: three voters tolerate one failure, five tolerate two.".to_owned(),
         ),
     };
     Some(Banner { is, title, what })
@@ -223,7 +220,7 @@ pub(super) fn pill(now: &Now<'_>) -> (Is, &'static str) {
     if now.is_silent() {
         return match now.nodes.is_empty() && now.strangers.is_empty() {
             true => (Is::Wait, "connecting"),
-            false => (Is::Bad, "no answer: old"),
+            false => (Is::Bad, "no answer: stale"),
         };
     }
     match standing(now).level {
@@ -278,22 +275,22 @@ mod tests {
 
     #[test]
     fn two_of_three_are_one_failure_away() {
-        let title = "One failure away from standstill: 2 of 3 voters are there.";
+        let title = "One failure away from quorum loss: 2 of 3 voters are up.";
         let banner = check(without(&[3]), (Is::Wait, "no spare"), &[title]).swap_remove(0);
         assert_eq!(
             banner.what,
-            "Start node 3 again (no node answers at admin:3: refused), or replace it: quorate member replace. Until then stop nobody else."
+            "Restart node 3 (no node answers at admin:3: refused), or replace it: quorate member replace. Stop no other node until then."
         );
-        let nobody = "Nobody leads at the moment.";
+        let nobody = "There is no leader at the moment.";
         check(without(&[1]), (Is::Wait, "no leader"), &[title, nobody]);
     }
 
     #[test]
     fn one_of_three_writes_nothing() {
-        let title = "No quorum: votes of 1 are there, 2 are needed. Nothing is written.";
+        let title = "Quorum lost: 1 of 2 needed votes available. Nothing is written.";
         let banner = check(without(&[1, 3]), (Is::Bad, "no quorum"), &[title]).swap_remove(0);
         assert!(
-            banner.what.starts_with("Start nodes 1 and 3 again ("),
+            banner.what.starts_with("Restart nodes 1 and 3 ("),
             "{}",
             banner.what
         );
@@ -307,7 +304,7 @@ mod tests {
             view.quorum = "flexible:3,1".to_owned();
             without(&[2, 3])(view)
         };
-        let edge = "One failure away from standstill: 1 of 3 voters are there.";
+        let edge = "One failure away from quorum loss: 1 of 3 voters are up.";
         check(flexible, (Is::Wait, "no spare"), &[edge]);
         let heavy = |mut view: NodeView| {
             view.members[0].weight = 5;
@@ -316,7 +313,7 @@ mod tests {
         check(
             heavy,
             (Is::Good, "serves"),
-            &["These 3 voters bear no failure."],
+            &["These 3 voters tolerate no failure."],
         );
         assert_eq!(rule("flexible:x", 5), (3, 3));
     }
@@ -330,7 +327,7 @@ mod tests {
             }
             Some(view)
         };
-        let edge = "One failure away from standstill: 2 of 3 voters are there.";
+        let edge = "One failure away from quorum loss: 2 of 3 voters are up.";
         let error = "Node 3: it has forgotten votes";
         check(forgot, (Is::Wait, "no spare"), &[edge, error]);
     }
@@ -346,7 +343,7 @@ mod tests {
         check(
             other,
             (Is::Good, "serves"),
-            &["Nodes of two clusters answer."],
+            &["Nodes of two different clusters answer."],
         );
     }
 
@@ -357,7 +354,7 @@ mod tests {
         let cluster = cluster(at, Some);
         let later = at + Duration::from_secs(75);
         let now = cluster.read(later);
-        assert_eq!(pill(&now), (Is::Bad, "no answer: old"));
+        assert_eq!(pill(&now), (Is::Bad, "no answer: stale"));
         let all = banners(&now);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].title, "No node answers.");

@@ -90,11 +90,11 @@ struct SeenNode {
 pub(super) fn state(node: &Node<'_>) -> &'static str {
     match node.fresh() {
         None if node.is_starting => "starting",
-        None if node.view.is_none() && node.trouble.is_none() => "not heard",
+        None if node.view.is_none() && node.trouble.is_none() => "never seen",
         None => "no answer",
         Some(view) if view.removed => "removed",
         Some(view) if view.error.is_some() => "error",
-        Some(_) if node.progress.is_some() => "not level",
+        Some(_) if node.progress.is_some() => "catching up",
         Some(_) => "serves",
     }
 }
@@ -173,26 +173,26 @@ impl History {
         if was.leader != seen.leader {
             match seen.leader {
                 Some(leader) => tell(false, format!("node {leader} leads")),
-                None => tell(true, "nobody leads".to_owned()),
+                None => tell(true, "no leader".to_owned()),
             }
         }
         if was.level != seen.level {
             match seen.level {
-                Level::Lost => tell(true, "there is no quorum".to_owned()),
-                Level::Edge => tell(true, "one failure away from standstill".to_owned()),
-                Level::Spare => tell(false, "the cluster bears a failure".to_owned()),
+                Level::Lost => tell(true, "quorum lost".to_owned()),
+                Level::Edge => tell(true, "one failure away from quorum loss".to_owned()),
+                Level::Spare => tell(false, "the cluster tolerates a failure".to_owned()),
                 Level::Small | Level::Unknown => {}
             }
         }
         if was.plan != seen.plan {
             match &seen.plan {
                 Some((id, what)) => tell(false, format!("plan {id}: {what}")),
-                None => tell(false, "the plan has ended".to_owned()),
+                None => tell(false, "the plan ended".to_owned()),
             }
         }
         for (node, is) in &seen.nodes {
             let Some(was) = was.nodes.get(node) else {
-                tell(false, format!("node {node} is there: {}", is.state));
+                tell(false, format!("node {node} is new: {}", is.state));
                 continue;
             };
             if was.error != is.error
@@ -206,7 +206,10 @@ impl History {
             if let (Some(was), Some(is)) = (&was.version, &is.version)
                 && was != is
             {
-                tell(false, format!("node {node} has version {is}, had {was}"));
+                tell(
+                    false,
+                    format!("node {node} now runs version {is}, before {was}"),
+                );
             }
         }
         for node in was
@@ -214,7 +217,7 @@ impl History {
             .keys()
             .filter(|node| !seen.nodes.contains_key(node))
         {
-            tell(false, format!("node {node} belongs to the cluster no more"));
+            tell(false, format!("node {node} left the cluster"));
         }
         for (is_bad, what) in told {
             self.events.push_back(Event {
@@ -392,7 +395,7 @@ mod tests {
         for second in 2..8 {
             watched.look(second, cut);
         }
-        let expected = ["one failure away from standstill", "node 3: no answer"];
+        let expected = ["one failure away from quorum loss", "node 3: no answer"];
         assert_eq!(watched.events(), expected);
         watched.look(8, |mut view| {
             (view.leader, view.ballot.round) = (Some(2), 4);
@@ -404,11 +407,11 @@ mod tests {
             watched.events()[2..],
             [
                 "node 2 leads",
-                "the cluster bears a failure",
-                "node 1 has version 0.2.0, had 0.1.0",
-                "node 2 has version 0.2.0, had 0.1.0",
+                "the cluster tolerates a failure",
+                "node 1 now runs version 0.2.0, before 0.1.0",
+                "node 2 now runs version 0.2.0, before 0.1.0",
                 "node 3: serves",
-                "node 3 has version 0.2.0, had 0.1.0",
+                "node 3 now runs version 0.2.0, before 0.1.0",
             ]
         );
     }

@@ -222,7 +222,7 @@ fn footer(app: &App, canvas: Canvas) -> Line<'static> {
         "q quit".to_owned(),
         "? help".to_owned(),
         match app.paused_since() {
-            Some(_) => "p go on".to_owned(),
+            Some(_) => "p resume".to_owned(),
             None => "p pause".to_owned(),
         },
         format!("s order: {}", app.sort.name()),

@@ -226,7 +226,7 @@ fn a_cluster_that_dies_leaves_a_row_that_says_so() {
             );
             fs::read_to_string(&json).unwrap()
         };
-        assert!(err.contains("could not be offered"), "{err}");
+        assert!(err.contains("cannot generate the load"), "{err}");
         let document: Json = serde_json::from_str(&document).unwrap();
         let [row] = of_system(&document, "quorate")[..] else {
             panic!("{document}")

@@ -463,7 +463,7 @@ fn the_log_is_verified_offline_and_damage_exits_with_4() {
     assert_eq!(strange.status.code(), Some(1));
     let text = String::from_utf8(strange.stderr).unwrap();
     assert!(
-        text.contains("as --data") && !text.contains("new node"),
+        text.contains("the --data folder") && !text.contains("new node"),
         "{text}"
     );
 }

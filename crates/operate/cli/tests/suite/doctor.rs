@@ -99,7 +99,7 @@ fn this_machine_is_looked_at() {
     for part in [
         "finding",
         "planes; the model's bare commit of 3 nodes",
-        "what that rests on",
+        "the prediction is based on",
         "flush",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -104,8 +104,8 @@ fn three_commands_make_a_cluster_of_three() {
     for step in [
         "asking for an id",
         "got id 3",
-        "level",
-        "promoted: it votes",
+        "is caught up: requesting its vote",
+        "node 3 now votes",
     ] {
         wait_said(&three.spec, step);
     }
@@ -292,7 +292,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     let mut two = NodeProcess::spawn(joiner.clone()).unwrap();
     assert_eq!(wait_end(&mut two).code(), Some(1));
     let text = fs::read_to_string(&joiner.stderr).unwrap();
-    let reason = format!("node 1 cannot dial it at 127.0.0.1:{nobody}: Connection refused");
+    let reason = format!("node 1 cannot connect to it at 127.0.0.1:{nobody}: Connection refused");
     assert!(text.contains(&reason), "{text}");
     assert!(
         text.contains("hint: start it with a --peer address"),
@@ -309,7 +309,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
         refused.body
     );
     assert!(
-        refused.body.contains("somebody else is there"),
+        refused.body.contains("another node listens there"),
         "{}",
         refused.body
     );

@@ -276,6 +276,6 @@ fn a_manager_that_is_gone_keeps_no_node_from_running() {
     assert!(line.starts_with("ready node=1 "), "{line}");
     assert!(output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
-    let expected = "the service manager cannot be told anything: NOTIFY_SOCKET=";
+    let expected = "cannot notify the service manager: NOTIFY_SOCKET=";
     assert!(said.contains(expected), "{said}");
 }

@@ -210,8 +210,8 @@ impl World {
         self.started.push(Started {
             name: name.to_owned(),
             joins: joins.then_some(match flags.contains(&"learner") {
-                true => "is level: it learns",
-                false => "is promoted: it votes",
+                true => "is caught up: it learns",
+                false => "now votes",
             }),
             said_before: fs::read(&stderr).map_or(0, |said| said.len()),
         });

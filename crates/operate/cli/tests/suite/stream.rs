@@ -475,7 +475,7 @@ fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
     let table = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
     assert!(table.contains("7 B, 1d"), "{table}");
     let line = String::from_utf8(run(&["stat", "a"], nodes).stdout).unwrap();
-    assert!(line.contains("keeps 7 B, 1d"), "{line}");
+    assert!(line.contains("retention 7 B, 1d"), "{line}");
     assert_eq!(retain(&["--bytes", "all"]), (None, Some(86_400_000)));
     assert_eq!(retain(&["--age", "forever"]), (None, None));
     refused(&["retain", "b", "--age", "1d"], nodes, 1, "unknown_stream");

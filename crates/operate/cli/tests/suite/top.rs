@@ -212,7 +212,7 @@ fn a_cluster_is_watched_while_a_node_dies() {
 
     cluster.node(asked).kill().unwrap();
     top.sees(&["◐ no spare"]);
-    top.sees(&["One failure away from standstill: 2 of 3 voters are there."]);
+    top.sees(&["One failure away from quorum loss: 2 of 3 voters are up."]);
     top.sees(&["✕", &asked.to_string(), "stale, ", " old"]);
     top.press("4");
     top.sees(&["✕", &format!("ago node {asked}: no answer")]);
@@ -221,9 +221,9 @@ fn a_cluster_is_watched_while_a_node_dies() {
     top.press("3");
     top.sees(&["✕ cut"]);
     top.press("5");
-    top.sees(&["How the leader batches"]);
+    top.sees(&["Batching by the leader"]);
     top.press("?");
-    top.sees(&["q, Esc", "end"]);
+    top.sees(&["q, Esc", "quit"]);
 
     cluster.node(asked).restart().unwrap();
     top.press("1");
@@ -263,7 +263,7 @@ fn without_a_terminal_there_is_an_error_with_a_hint() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("standard output is none"), "{text}");
+    assert!(text.contains("standard output is not a terminal"), "{text}");
     assert!(text.contains("quorate status --watch"), "{text}");
     let (code, json) = quorate_json(&["top", "--json"]);
     assert_eq!((code, &json["error"]["code"]), (2, &"no_terminal".into()));

@@ -213,7 +213,7 @@ impl Trial<'_> {
                 Moment::Asked => said("asking for an id"),
                 Moment::Listed => listed(&|members| members.listed(self.new).is_some()),
                 Moment::CatchingUp => said("node started"),
-                Moment::Level => said("is level"),
+                Moment::Level => said("is caught up"),
                 Moment::Era(eras) => listed(&|members| members.era >= self.from + eras),
                 Moment::Removed => listed(&|members| members.removed.contains(&self.old)),
             };

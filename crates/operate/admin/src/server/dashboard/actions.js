@@ -21,11 +21,11 @@ async function ask(node, act) {
 }
 
 const wish = (now, members) => {
-  if (now.leader === null) throw new Refused({ message: "nobody leads at the moment", hint: "try again when somebody does" });
+  if (now.leader === null) throw new Refused({ message: "there is no leader at the moment", hint: "try again when there is one" });
   return ask(now.leader, { members });
 };
 
-const steps = answer => answer.result === "nothing_to_do" ? ["nothing: it is so already"] : (answer.steps ?? []).map(step => step.change);
+const steps = answer => answer.result === "nothing_to_do" ? ["nothing to do"] : (answer.steps ?? []).map(step => step.change);
 
 async function priority(node) {
   const { nodes } = await json(await fetch("/members"));
@@ -40,16 +40,16 @@ const field = (label, control) => make("label", {}, label, control);
 const ACTIONS = {
   lead: (node, now) => ({
     title: `Make node ${node} lead`, role: "operator", confirm: "Hand over",
-    what: `Node ${now().leader} hands its leadership to node ${node} as soon as that is level. There is no election; clients see latency, and no errors.`,
+    what: `Node ${now().leader} hands leadership to node ${node} as soon as that node is caught up. There is no election; clients see some latency but no errors.`,
     run: async () => `Node ${(await ask(now().leader, { transfer: { to: node } })).leader} leads.`,
   }),
   drain: (node, now) => ({
     title: `Drain node ${node}`, role: "operator", confirm: "Drain",
-    what: `Leadership moves off node ${node} and does not return by itself; then it can be stopped for maintenance. It goes on voting and serving until you stop it. While it is down there is one spare less.`,
+    what: `Leadership moves away from node ${node} and does not return by itself, so that you can stop the node for maintenance. It keeps voting and serving until you stop it. While it is down, the cluster tolerates one failure less.`,
     look: async () => {
       const was = await priority(node);
-      return [now().leader === node ? "leadership is handed to the most advanced of the others" : `node ${node} does not lead: nothing moves`,
-        was === null ? "its priority keeps leadership away already" : `its priority, ${was}, is set to 0; give it back afterwards: quorate member priority ${node} ${was}`];
+      return [now().leader === node ? "hand leadership to the most advanced follower" : `node ${node} does not lead: nothing moves`,
+        was === null ? "its priority already keeps leadership away" : `set its priority from ${was} to 0; restore it afterwards: quorate member priority ${node} ${was}`];
     },
     run: async () => {
       const was = await priority(node);
@@ -59,14 +59,14 @@ const ACTIONS = {
     },
   }),
   snapshot: (node, now) => ({
-    title: `Snapshot of node ${node}`, role: "operator", confirm: "Take it",
-    what: `Node ${node} writes its state to its disk, and then needs the log below that no more. It serves meanwhile. Others are not touched.`,
+    title: `Snapshot of node ${node}`, role: "operator", confirm: "Take snapshot",
+    what: `Node ${node} writes its state to its disk, and then no longer needs the log below it. It keeps serving meanwhile. Other nodes are not affected.`,
     run: async () => {
       const at = now().nodes.find(other => other.node === node)?.view?.applied ?? 0;
       for (;;) {
         try {
           const { slot, bytes: size } = await ask(node, { snapshot: { at } });
-          return `It has everything below slot ${count(slot)}, ${bytes(size)}.`;
+          return `Snapshot complete: everything below slot ${count(slot)}, ${bytes(size)}.`;
         } catch (error) {
           if (error.code !== "still_taking") throw error;
         }
@@ -75,7 +75,7 @@ const ACTIONS = {
   }),
   remove: (node, now) => ({
     title: `Remove node ${node}`, role: "admin", confirm: `Remove node ${node}`, isDanger: true,
-    what: `Node ${node} leaves for good: its vote first, then it. If it leads, it hands over before. Its id is never used again, and its folder cannot come back. These steps would be taken:`,
+    what: `Node ${node} leaves permanently: it loses its vote, then its id. If it leads, it hands over first. Its id is never reused, and its folder cannot return. The steps:`,
     look: async () => steps(await wish(now(), { remove: node, dry_run: true })),
     run: async () => planned(await wish(now(), { remove: node })),
   }),
@@ -83,8 +83,8 @@ const ACTIONS = {
     const peer = make("input", { id: "d-peer", required: "", placeholder: "10.0.0.4:7451", maxlength: "200" });
     const as = make("select", { id: "d-as" }, make("option", {}, "voter"), make("option", {}, "learner"), make("option", {}, "auxiliary"));
     return {
-      title: "Add a node", role: "admin", confirm: "Keep an id for it", fields: [field("Its peer address", peer), field("As", as)],
-      what: "An id is kept for a node that you then start there. It catches up without a vote, and gets its vote when it is level.",
+      title: "Add a node", role: "admin", confirm: "Reserve an id", fields: [field("Its peer address", peer), field("As", as)],
+      what: "Reserves an id for a node that you then start at this address. It catches up without a vote, and gets its vote when it is caught up.",
       run: async () => {
         const { node } = await wish(now(), { add: { peer: peer.value, as: as.value } });
         const here = now().nodes.find(other => other.node === now().here)?.admin ?? location.host;
@@ -94,26 +94,26 @@ const ACTIONS = {
   },
   backup: (_, now) => ({
     title: "Back up", role: "operator", confirm: "Download",
-    what: `Node ${now().here} writes what it has applied to a file, which your browser keeps: everything that clients stored, unencrypted. It serves meanwhile. Another node's backup is on that node's page. quorate restore makes a new cluster of it.`,
+    what: `Node ${now().here} writes what it has applied to a file, which your browser saves: everything that clients stored, unencrypted. It keeps serving meanwhile. For the backup of another node, open the page of that node. quorate restore creates a new cluster from it.`,
     run: async () => {
       const link = make("a", { href: "/backup", download: "quorate.backup" });
       document.body.append(link);
       link.click();
       link.remove();
-      return "The browser fetches it. quorate restore checks that it came whole.";
+      return "The download has started. quorate restore checks that it is complete.";
     },
   }),
   cancel: (_, now) => ({
     title: "Cancel the plan", role: "admin", confirm: "Cancel the plan", isDanger: true,
-    what: `What was done of it stays, the rest is not done: ${now().teller?.view?.plan?.what ?? "no plan"}.`,
+    what: `Completed steps remain, the rest is dropped: ${now().teller?.view?.plan?.what ?? "no plan"}.`,
     run: async () => planned(await wish(now(), { cancel: true })),
   }),
 };
 
 function planned(answer) {
   switch (answer.result) {
-    case "planned": return `Plan ${answer.plan} is under way; the members above show how far it is.`;
-    case "nothing_to_do": return "It is so already.";
+    case "planned": return `Plan ${answer.plan} is in progress; see the members above.`;
+    case "nothing_to_do": return "Nothing to do.";
     default: return "Done.";
   }
 }
@@ -124,7 +124,7 @@ export async function open(name, node, now) {
   const action = ACTIONS[name](node, now);
   const tell = (words, is) => { mark(result, "is", is); text(result, words); };
   text($("d-title"), action.title);
-  text($("d-what"), `${action.what} Where there are users, this takes the role ${action.role}.`);
+  text($("d-what"), `${action.what} If there are users, this needs the role ${action.role}.`);
   text(confirm, action.confirm);
   text($("d-cancel"), "Cancel");
   mark(confirm, "kind", action.isDanger ? "danger" : null);
@@ -138,7 +138,7 @@ export async function open(name, node, now) {
     event.preventDefault();
     if (confirm.disabled) return;
     confirm.disabled = true;
-    tell("It is being done …", null);
+    tell("In progress …", null);
     try {
       tell(await action.run(), "good");
       confirm.hidden = true;

@@ -90,5 +90,5 @@ export function show() {
   const { commands, latencyUs, p99Us } = samples.at(-1);
   text($("f-rate"), commands === null ? "–" : count(Math.round(commands)));
   text($("f-latency"), latencyUs === null ? "–" : micros(latencyUs));
-  text($("f-p99"), p99Us === null ? "" : `99 of 100 within ${micros(p99Us)}`);
+  text($("f-p99"), p99Us === null ? "" : `p99 ${micros(p99Us)}`);
 }

@@ -38,30 +38,30 @@ function banners(now, lost, sinceMs) {
   const all = [];
   if (lost !== null) {
     const age = sinceMs === null ? "" : ` Everything below is ${span(sinceMs / 1000)} old.`;
-    all.push({ key: "page", is: "bad", title: `This page hears nothing: ${lost || "the connection ended"}.`,
-      what: `${age} It tries again each second. If the node is down, open the page of another one.` });
+    all.push({ key: "page", is: "bad", title: `No connection to the node: ${lost || "the connection ended"}.`,
+      what: `${age} Retrying every second. If the node is down, open the page of another node.` });
   }
   if (!now) return all;
   const { level, gone, alive, voters, need, has } = standing(now);
   const reasons = gone.map(member => now.nodes.find(node => node.node === member.node)?.trouble).filter(Boolean).join("; ");
   const why = reasons ? ` (${reasons})` : "";
   const others = gone.length ? named(gone) : "the others";
-  if (level === "lost") all.push({ key: "quorum", is: "bad", title: `No quorum: votes of ${has} are there, ${need} are needed. Nothing is written.`,
-    what: `Start ${others} again${why}. Nothing that was acknowledged is lost while their folders exist. Only if they are gone for good: quorate recover, docs/operate/lost-majority.md.` });
-  else if (level === "edge") all.push({ key: "quorum", is: "wait", title: `One failure away from standstill: ${alive.length} of ${voters.length} voters are there.`,
-    what: `Start ${others} again${why}, or replace it: quorate member replace. Until then stop nobody else.` });
-  else if (level === "small") all.push({ key: "quorum", is: "note", title: voters.length === 1 ? "A cluster of one bears no failure." : `These ${voters.length} voters bear no failure.`,
-    what: "Add nodes: three voters bear one failure, five bear two." });
-  if (level !== "lost" && now.leader === null) all.push({ key: "leader", is: "wait", title: "Nobody leads at the moment.", what: "Writes wait. An election takes less than a second as a rule; if this stays, look at the network between the nodes." });
+  if (level === "lost") all.push({ key: "quorum", is: "bad", title: `Quorum lost: ${has} of ${need} needed votes available. Nothing is written.`,
+    what: `Restart ${others}${why}. No acknowledged write is lost as long as their folders exist. Only if they are permanently lost, use quorate recover: docs/operate/lost-majority.md.` });
+  else if (level === "edge") all.push({ key: "quorum", is: "wait", title: `One failure away from quorum loss: ${alive.length} of ${voters.length} voters are up.`,
+    what: `Restart ${others}${why}, or replace it: quorate member replace. Stop no other node until then.` });
+  else if (level === "small") all.push({ key: "quorum", is: "note", title: voters.length === 1 ? "A cluster of one tolerates no failure." : `These ${voters.length} voters tolerate no failure.`,
+    what: "Add nodes: three voters tolerate one failure, five tolerate two." });
+  if (level !== "lost" && now.leader === null) all.push({ key: "leader", is: "wait", title: "There is no leader at the moment.", what: "Writes wait. An election usually takes less than a second; if this persists, check the network between the nodes." });
   for (const node of now.nodes) {
     const error = !node.isStale && node.view.error;
-    if (error) all.push({ key: `error-${node.node}`, is: "bad", title: `Node ${node.node}: ${error}`, what: "docs/operate.md says what to do for each error." });
+    if (error) all.push({ key: `error-${node.node}`, is: "bad", title: `Node ${node.node}: ${error}`, what: "docs/operate.md tells you what to do about each error." });
   }
   return all;
 }
 
 function pill(now, lost) {
-  if (lost !== null) return ["bad", "no answer: old"];
+  if (lost !== null) return ["bad", "no answer: stale"];
   if (!now) return ["wait", "connecting"];
   const { level } = standing(now);
   if (level === "lost") return ["bad", "no quorum"];

@@ -11,7 +11,7 @@ function head(th, node, now) {
 
 function age(node) {
   if (!node.isStale || node.is_starting) return "";
-  return node.age_ms === null ? "never heard" : `stale, ${span(node.age_ms / 1000)} old`;
+  return node.age_ms === null ? "never seen" : `stale, ${span(node.age_ms / 1000)} old`;
 }
 
 function role(td, node, member) {
@@ -31,7 +31,7 @@ function plane(member) {
 
 const two = (td, [first, second]) => { text(td.children[0], first); text(td.children[1], second); };
 
-const ACTS = [["lead", "Make it lead"], ["drain", "Drain"], ["snapshot", "Snapshot"], ["remove", "Remove"]];
+const ACTS = [["lead", "Make leader"], ["drain", "Drain"], ["snapshot", "Snapshot"], ["remove", "Remove"]];
 
 export function show(now, act) {
   const table = $("t-members");
@@ -57,7 +57,7 @@ export function show(now, act) {
     head(tr.cells[0], node, now);
     role(tr.cells[1], node, member);
     const lag = now.leading?.view.members.find(member => member.node === node.node)?.lag ?? null;
-    two(tr.cells[2], [node.node === now.leader ? "–" : lag === null ? "not known" : lag === 0 ? "level" : lag === 1 ? "1 slot" : `${count(lag)} slots`, ""]);
+    two(tr.cells[2], [node.node === now.leader ? "–" : lag === null ? "unknown" : lag === 0 ? "caught up" : lag === 1 ? "1 slot" : `${count(lag)} slots`, ""]);
     two(tr.cells[3], node.node === now.teller?.node ? ["–", ""] : plane(member));
     const disk = view?.disk;
     two(tr.cells[4], [disk?.free_bytes == null ? "–" : bytes(disk.free_bytes), ""]);

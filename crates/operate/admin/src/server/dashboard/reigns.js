@@ -7,12 +7,12 @@ const LISTED = 12;
 export function show(now) {
   const teller = now.nodes.find(node => node.node === now.here && node.view) ?? now.nodes.find(node => node.view);
   if (!teller) return;
-  text($("reigns-of"), `as node ${teller.node} saw it since it started; 32 changes at most`);
+  text($("reigns-of"), `as seen by node ${teller.node} since it started; at most 32 changes`);
   const heardMs = now.atMs - teller.age_ms;
   const reigns = teller.view.reigns.map(reign => ({ ...reign, atMs: heardMs - reign.ago_ms }));
   strip(now, reigns);
   const listed = reigns.slice(-LISTED).reverse();
-  const words = reign => reign.leader === null ? "nobody leads" : `node ${reign.leader} leads, ballot ${ballot(reign.ballot)}`;
+  const words = reign => reign.leader === null ? "no leader" : `node ${reign.leader} leads, ballot ${ballot(reign.ballot)}`;
   // Rounding must not make another event of the same one.
   each($("reigns"), listed, reign => `${Math.round(reign.atMs / 2000)}-${reign.leader}-${ballot(reign.ballot)}`,
     () => make("li", {}, make("time"), make("span")),
@@ -36,5 +36,5 @@ function strip(now, reigns) {
   parts.push(draw("text", { x: 0, y: height - 4 }, `${span((now.atMs - reigns[0].atMs) / 1000)} ago`), draw("text", { x: width, y: height - 4, "text-anchor": "end" }, "now"));
   svg.replaceChildren(...parts);
   const last = reigns.at(-1);
-  attribute(svg, "aria-label", `${reigns.length} changes; ${last.leader === null ? "nobody leads now" : `node ${last.leader} leads since ${clock(last.atMs)}`}`);
+  attribute(svg, "aria-label", `${reigns.length} changes; ${last.leader === null ? "no leader now" : `node ${last.leader} leads since ${clock(last.atMs)}`}`);
 }

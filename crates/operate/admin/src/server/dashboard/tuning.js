@@ -9,16 +9,16 @@ export function show(now) {
   text($("tuning"), tuning ? `${bytes(tuning.chosen.batch_bytes)} × ${tuning.chosen.window}` : "not known");
   const measured = tuning?.measured ? ` Measured: ${count(Math.round(tuning.measured.throughput))} commands/s at ${micros(tuning.measured.latency_us)}.` : "";
   const limit = tuning?.bottleneck ? ` The limit is ${tuning.bottleneck}.` : "";
-  text($("reason"), tuning ? `${tuning.held ? "Held from outside. " : ""}${tuning.reason}${measured}${limit}` : "The leader has not said it.");
+  text($("reason"), tuning ? `${tuning.held ? "Held by an operator. " : ""}${tuning.reason}${measured}${limit}` : "Not reported by the leader.");
   const view = now.leading?.view;
-  const ring = view?.ring.length ? [{ text: `votes come by a ring: ${view.ring.join(" → ")}` }] : [];
+  const ring = view?.ring.length ? [{ text: `votes pass along a ring: ${view.ring.join(" → ")}` }] : [];
   lines($("choices"), [...ring, ...(view?.choices ?? []).map(choice => ({ text: choice }))]);
 }
 
 export function transfers(now) {
   const under = now.nodes.map(node => ({ node: node.node, progress: node.progress ?? (node.isStale ? null : node.view?.progress) })).filter(item => item.progress);
   each($("transfers"), under.length ? under : [{ node: 0 }], item => item.node,
-    item => item.progress ? make("li", {}, make("span"), make("progress", { max: 100, "aria-label": `Node ${item.node}` })) : make("li", {}, "Nothing: every node that answers is level."),
+    item => item.progress ? make("li", {}, make("span"), make("progress", { max: 100, "aria-label": `Node ${item.node}` })) : make("li", {}, "None: every node that answers is caught up."),
     (li, { node, progress }) => {
       if (!progress) return;
       const amount = progress.unit === "bytes" ? bytes : count;

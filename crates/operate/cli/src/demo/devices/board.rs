@@ -352,7 +352,7 @@ impl Board {
         let obstacle = match act {
             Act::Fail(part, node) => parts::obstacle(stage.works, part, node, true),
             Act::Restore(part, node) => parts::obstacle(stage.works, part, node, false),
-            Act::Lead(_) if leader.is_none() => Some("nobody leads now".to_owned()),
+            Act::Lead(_) if leader.is_none() => Some("no leader now".to_owned()),
             Act::Lead(node) => parts::obstacle(stage.works, Part::Node, node, true),
         };
         if let Some(why) = obstacle {

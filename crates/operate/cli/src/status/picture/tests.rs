@@ -190,10 +190,10 @@ cluster ab (durable, store lsm, era 4): node 1 leads
 
 ● 1  leader       ████████████████████████  10180               70 slots/s, log 768 MiB from 5000, snapshot 210 MiB at 9000, disk full in 57 min
         taking a snapshot at slot 10000: 64 MiB so far
-● 2  follower     ████████████████████████  10180        level  70 slots/s, is sent 70 MiB/s, log 768 MiB from 5000
-◐ 3  follower     ███████████▌░░░░░░░░░░░░   7500  2680 behind  0 slots/s, is sent 70 KiB/s, log 768 MiB from 5000
+● 2  follower     ████████████████████████  10180    caught up  70 slots/s, receives 70 MiB/s, log 768 MiB from 5000
+◐ 3  follower     ███████████▌░░░░░░░░░░░░   7500  2680 behind  0 slots/s, receives 70 KiB/s, log 768 MiB from 5000
         ████████████░░░░░░░░░░░░ receiving a snapshot: 80 MiB of 160 MiB, 50 %, 10 MiB/s, about 8 s left
-○ 4  auxiliary                                                  is sent 0 B/s, log 768 MiB from 5000
+○ 4  auxiliary                                                  receives 0 B/s, log 768 MiB from 5000
 ○ 5  removed                                                    log 768 MiB from 5000
         this node was removed from the cluster
 ◐ 6  starting
@@ -202,7 +202,7 @@ cluster ab (durable, store lsm, era 4): node 1 leads
         no node answers at h:9: refused
 
 plan 88: remove node 5
-        next: node 2: + 1 (2 more behind it)
+        next: node 2: + 1 (2 more steps after it)
         waits: node 2 is to lead on";
     assert_eq!(picture.draw(), expected);
 

@@ -90,16 +90,16 @@ pub(super) fn compare(
     let differs = |position: u64| {
         let what = format_args!("stream {name} differs from {source} at position {position}");
         Problem::new(Exit::Failed, "differs", what)
-            .hint("another file, or one that was changed: put it under another name")
+            .hint("this is another file, or it was changed: use another stream name")
     };
     if source.length.is_some_and(|length| length < range.end) {
         let length = source.length.unwrap_or_default();
         let what = format_args!(
-            "stream {name} has {} bytes, {source} only {length}",
+            "stream {name} has {} bytes, but {source} only {length}",
             range.end
         );
         return Err(Problem::new(Exit::Failed, "differs", what)
-            .hint("another file, or one that was changed: put it under another name"));
+            .hint("this is another file, or it was changed: use another stream name"));
     }
     let mut reader = StreamReader::new(nodes, name, Options::default())
         .from(range.start)

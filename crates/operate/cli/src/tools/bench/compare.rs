@@ -18,7 +18,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Problem> {
     let command = format!("cargo xtask compare {}", flags.join(" "));
     let command = command.trim_end();
     let Some(root) = source_tree(&root) else {
-        let what = "other systems are built from the source tree, and this program is not in its own any more";
+        let what =
+            "comparing with other systems needs the source tree, and this program is not inside it";
         return Err(Problem::new(Exit::Failed, "not_ready", what)
             .hint(format!("in a checkout of Quorate: {command}")));
     };

@@ -70,7 +70,7 @@ pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem
     }
     document.notes.push(format!("cut short: {problem}"));
     if let Err(also) = write_files(&document, files) {
-        progress(&format!("what was measured could not be written: {also}"));
+        progress(&format!("cannot write the results: {also}"));
     }
 }
 

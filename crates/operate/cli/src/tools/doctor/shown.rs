@@ -26,7 +26,7 @@ pub(super) fn human(report: &Report) -> String {
         if report.healthy {
             "a node can run here"
         } else {
-            "something is to be done"
+            "something needs fixing"
         }
     );
     text.push_str(&findings(&report.findings));
@@ -57,11 +57,14 @@ fn bundle(manifest: &Manifest) -> String {
         .filter_map(|file| file.redacted_lines)
         .sum();
     let mut text = format!(
-        "the bundle has {} files, for its owner alone; of {lines} lines parts were left out. Read it before you send it.\n",
+        "the bundle has {} files, readable only by its owner; parts of {lines} lines were redacted. Read it before you send it.\n",
         manifest.files.len() + 1
     );
     for missing in &manifest.missing {
-        text.push_str(&format!("not in it: {}: {}\n", missing.what, missing.why));
+        text.push_str(&format!(
+            "not included: {}: {}\n",
+            missing.what, missing.why
+        ));
     }
     text
 }
@@ -108,7 +111,7 @@ fn matrix(reach: &Reach) -> String {
         rows.push(cells);
     }
     let mut text = format!(
-        "datagrams to {} that members heard of each other:\n{}",
+        "multicast datagrams to {} received by each member:\n{}",
         reach.group,
         table(&rows)
     );
@@ -140,14 +143,14 @@ fn ways(trips: &[Trip]) -> String {
             trip.why.clone(),
         ]
     }));
-    format!("how members reach each other:\n{}", table(&rows))
+    format!("connections between members:\n{}", table(&rows))
 }
 
 fn planes(all: &[Verdict]) -> String {
     let head = [
         "plane",
         "here",
-        "nodes speak it",
+        "used by nodes",
         "commands/s",
         "latency",
         "class",
@@ -200,7 +203,7 @@ fn figures(all: &Figures) -> String {
             vec![figure.name.replace('_', " "), value, figure.source.clone()]
         })
         .collect();
-    format!("what that rests on:\n{}", table(&rows))
+    format!("the prediction is based on:\n{}", table(&rows))
 }
 
 /// A bar for each range of times, longest for the most.
@@ -338,7 +341,7 @@ mod tests {
         };
         assert_eq!(
             matrix(&reach),
-            "datagrams to 239.1.2.3:4 that members heard of each other:\n\
+            "multicast datagrams to 239.1.2.3:4 received by each member:\n\
              from \\ to  sent  1 (eth0)  2\n1          9     9         ?\n2          ?     0         ?\nnode 2: gone\n"
         );
     }
@@ -348,7 +351,7 @@ mod tests {
         let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("nobody knows"));
         let text = planes(&[verdict]);
         assert!(
-            text.contains("chain  works  yes             ?           ?"),
+            text.contains("chain  works  yes            ?           ?"),
             "{text}"
         );
         assert!(

@@ -56,7 +56,7 @@ fn heat(
     page: &mut String,
 ) {
     if points.is_empty() {
-        page.push_str("<p>Too little is known yet: put some load on the cluster.</p>");
+        page.push_str("<p>Not enough measurements yet: put some load on the cluster.</p>");
         return;
     }
     let (batches, windows) = axes(points);

@@ -25,7 +25,7 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
         .filter_map(|node| Some((node.view?, node.age?)))
         .find(|(view, _)| Some(view.node) == now.teller.map(|teller| teller.node));
     if let Some((view, age)) = teller.filter(|(view, _)| !view.reigns.is_empty()) {
-        let title = format!("Who led, as node {} saw it", view.node);
+        let title = format!("Leaders, as seen by node {}", view.node);
         lines.push(paint.heading(&title));
         let reigns: Vec<_> = view
             .reigns
@@ -43,16 +43,16 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
                     Is::Good,
                     format!("node {leader} leads, ballot {}", ballot(reign.ballot)),
                 ),
-                None => (Is::Bad, "nobody leads".to_owned()),
+                None => (Is::Bad, "no leader".to_owned()),
             };
             let words = format!("{} ago {words}", span(ago.as_secs()));
             lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
         }
         lines.push(plain(""));
     }
-    lines.push(paint.heading("Seen since this runs"));
+    lines.push(paint.heading("Events since start"));
     if history.events.is_empty() {
-        lines.push(Line::styled("nothing has happened", paint.dim()));
+        lines.push(Line::styled("none yet", paint.dim()));
     }
     for event in history.events.iter().rev() {
         let is = if event.is_bad { Is::Bad } else { Is::Note };

@@ -7,22 +7,22 @@ use super::{super::text::padded, Canvas, paint::plain, parts::paragraph};
 /// Each with what it does.
 const KEYS: [(&str, &str); 11] = [
     ("1 … 5", "overview, members, links, elections, tuning"),
-    ("Tab, ⇧Tab", "the next view, the one before"),
+    ("Tab, ⇧Tab", "next view, previous view"),
     (
         "↑ ↓ j k",
-        "select a node, or move lines; also PgUp, PgDn, Home, End",
+        "select a node, or scroll; also PgUp, PgDn, Home, End",
     ),
-    ("Enter", "everything of the node that is selected"),
-    ("s", "another order of the nodes"),
+    ("Enter", "show details of the selected node"),
+    ("s", "change the sort order"),
     (
         "p, space",
-        "stand still, and go on; it is looked on meanwhile",
+        "pause and resume the display; monitoring continues",
     ),
-    ("?", "this, and away with it"),
-    ("Ctrl-L", "draw everything anew"),
-    ("Ctrl-Z", "to the shell; fg comes back"),
-    ("q, Esc", "end"),
-    ("Ctrl-C", "end, with exit code 130"),
+    ("?", "show or hide this help"),
+    ("Ctrl-L", "redraw"),
+    ("Ctrl-Z", "suspend to the shell; fg returns"),
+    ("q, Esc", "quit"),
+    ("Ctrl-C", "quit with exit code 130"),
 ];
 
 pub(super) fn lines(canvas: Canvas) -> Vec<Line<'static>> {
@@ -32,11 +32,11 @@ pub(super) fn lines(canvas: Canvas) -> Vec<Line<'static>> {
         Line::from(vec![key, Span::raw(what)])
     }));
     lines.push(plain(""));
-    lines.push(canvas.paint.heading("Signs"));
-    let signs = "★ leads  ● serves  ◐ not level, starts, or not as wanted  ✕ does not answer, or says an error  ○ has nothing to do";
+    lines.push(canvas.paint.heading("Symbols"));
+    let signs = "★ leads  ● serves  ◐ catching up, starting, or not as configured  ✕ no answer, or an error  ○ idle";
     lines.extend(paragraph(signs, canvas.cells));
     lines.push(plain(""));
-    let words = "A node that has not answered for the time between two looks and 2.5 s is stale: what it said last is shown with its age. Behind is counted in slots, as the leader knows it. docs/operate/top.md says more.";
+    let words = "A node that has not answered for 2.5 s plus the refresh interval is stale: its last data is shown with its age. Behind is counted in slots, as known to the leader. See docs/operate/top.md.";
     lines.extend(paragraph(words, canvas.cells));
     lines
 }

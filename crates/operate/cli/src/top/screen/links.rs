@@ -56,7 +56,8 @@ fn cell(from: &Node<'_>, to: u32) -> Cell {
 
 pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let paint = canvas.paint;
-    let mut lines = vec![paint.heading("Round trips: from a row's node to a column's")];
+    let mut lines =
+        vec![paint.heading("Round trips from the node of the row to that of the column")];
     let rows: Vec<Vec<Cell>> = now
         .nodes
         .iter()
@@ -96,7 +97,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     }
     lines.push(plain(""));
     lines.extend(paragraph(
-        "● as wanted  ◐ not the way that was wanted  ✕ cut  – connected, not probed (--plane tcp)  ? not known",
+        "● as configured  ◐ by another plane  ✕ cut  – connected, not probed (--plane tcp)  ? unknown",
         canvas.cells,
     ));
     lines.extend(

@@ -41,7 +41,7 @@ const COLUMNS: [Column; 18] = [
     left("", 0, 1),
     right("node", 0),
     left("role", 0, 11),
-    left("state", 0, 16),
+    left("state", 0, 18),
     right("behind", 1),
     right("cmds/s", 2),
     right("applied", 3),
@@ -84,8 +84,8 @@ pub(super) fn table(
 fn judged(state: &str) -> Is {
     match state {
         "serves" => Is::Good,
-        "not level" | "starting" => Is::Wait,
-        "removed" | "not heard" => Is::Note,
+        "catching up" | "starting" => Is::Wait,
+        "removed" | "never seen" => Is::Note,
         _ => Is::Bad,
     }
 }
@@ -124,7 +124,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let behind = match now.lag(node.node) {
         _ if leads => String::new(),
         None => "?".to_owned(),
-        Some(0) => "level".to_owned(),
+        Some(0) => "none".to_owned(),
         Some(lag) => lag.to_string(),
     };
     let of = |text: &dyn Fn(&NodeView) -> String| view.map_or_else(String::new, text);
@@ -182,7 +182,7 @@ fn plane(member: &MemberView) -> String {
     }
 }
 
-/// The rows, and everything of the node that is selected.
+/// The rows, and show details of the selected node.
 pub(super) fn lines(
     app: &App,
     now: &Now<'_>,
@@ -282,7 +282,7 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
     }
     if let Some(rates) = history.rates.get(&node.node) {
         let sent = rates.sent_bytes.map_or_else(String::new, |sent| {
-            format!(", is sent {}/s", bytes(sent as u64))
+            format!(", receives {}/s", bytes(sent as u64))
         });
         say("does", format!("{} commands/s{sent}", rate(rates.commands)));
     }
@@ -322,8 +322,8 @@ fn believes(view: &NodeView) -> BallotAndLeader {
     BallotAndLeader {
         ballot: ballot(view.ballot),
         leader: match view.leader {
-            Some(leader) => format!("it says that node {leader} leads"),
-            None => "it knows of no leader".to_owned(),
+            Some(leader) => format!("follows leader {leader}"),
+            None => "knows no leader".to_owned(),
         },
     }
 }

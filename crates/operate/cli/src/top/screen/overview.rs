@@ -109,7 +109,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
                 )
             }
             _ => format!(
-                "not known now, was between {} and {}",
+                "unknown now, was between {} and {}",
                 shown(least),
                 shown(most)
             ),
@@ -159,7 +159,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
 fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let said = match now.tuning {
         Some(tuning) => format!("{}: {}", tuning.chosen.shown(), tuning.reason),
-        None => "the leader has not said it".to_owned(),
+        None => "not reported by the leader".to_owned(),
     };
     field("batches", &said, canvas.cells, canvas.paint)
 }

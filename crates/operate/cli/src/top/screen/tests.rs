@@ -140,7 +140,7 @@ fn a_healthy_cluster_is_seen_at_every_size() {
         &[
             "2",
             "follower",
-            "level",
+            "none",
             "12 k",
             "8900",
             "udp, 102 µs",
@@ -196,12 +196,12 @@ fn the_banner_says_what_to_do_one_failure_before_standstill() {
     for size in SIZES {
         let lines = screen.seen(size);
         assert_line(&lines[..1], &["◐ no spare"]);
-        assert_line(&lines[2..4], &["◐ One failure away from standstill"]);
+        assert_line(&lines[2..4], &["◐ One failure away from quorum loss"]);
     }
     let lines = screen.seen(USUAL);
     assert_line(
         &lines,
-        &["Start node 3 again (no node answers at admin:3: refused), or replace"],
+        &["Restart node 3 (no node answers at admin:3: refused), or replace"],
     );
     let mut screen = Screen::new(cut(&[2, 3]));
     for size in SIZES {
@@ -210,9 +210,9 @@ fn the_banner_says_what_to_do_one_failure_before_standstill() {
     let lines = screen.seen(USUAL);
     assert_line(
         &lines,
-        &["✕ No quorum: votes of 1 are there, 2 are needed. Nothing is written."],
+        &["✕ Quorum lost: 1 of 2 needed votes available. Nothing is written."],
     );
-    assert_line(&lines, &["Start nodes 2 and 3 again"]);
+    assert_line(&lines, &["Restart nodes 2 and 3"]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn what_is_old_has_its_age() {
     screen.at += 30 * SECOND;
     for size in SIZES {
         let lines = screen.seen(size);
-        assert_line(&lines[..1], &["✕ no answer: old"]);
+        assert_line(&lines[..1], &["✕ no answer: stale"]);
         assert_line(&lines, &["✕ No node answers."]);
         assert_line(&lines, &["Everything below is 30 s old."]);
         assert_line(
@@ -311,9 +311,9 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     assert_line(&lines, &["◐ node 2: a slow disk"]);
     assert_line(
         &lines,
-        &["◐ node 1: the certificate of the node ends in 5 days"],
+        &["◐ node 1: the certificate of the node expires in 5 days"],
     );
-    assert_line(&lines, &["not level, 50 %"]);
+    assert_line(&lines, &["catching up, 50 %"]);
     screen.wish(Wish::Move(1));
     screen.wish(Wish::Details);
     let lines = screen.seen((100, 50));
@@ -338,10 +338,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     );
     assert_line(
         &lines,
-        &[
-            "role",
-            "follower, ballot 0.3.1, era 0; it says that node 1 leads",
-        ],
+        &["role", "follower, ballot 0.3.1, era 0; follows leader 1"],
     );
     screen.wish(Wish::Show(View::Links));
     let lines = screen.seen(USUAL);
@@ -351,9 +348,9 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     assert_line(&lines, &["◐ 2 to 1: udp, no answer to probes"]);
     screen.wish(Wish::Show(View::Elections));
     let lines = screen.seen(USUAL);
-    assert_line(&lines, &["Who led, as node 1 saw it"]);
+    assert_line(&lines, &["Leaders, as seen by node 1"]);
     assert_line(&lines, &["● ", "60 s ago node 1 leads, ballot 0.3.1"]);
-    assert_line(&lines, &["✕ ", "61 s ago nobody leads"]);
+    assert_line(&lines, &["✕ ", "61 s ago no leader"]);
     assert_line(&lines, &["○ ", "0 s ago plan 88: remove node 3"]);
     screen.wish(Wish::Show(View::Tuning));
     let lines = screen.seen(USUAL);
@@ -367,7 +364,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     assert_line(&lines, &["datagrams, as all answer probes"]);
     assert_line(&lines, &["sync time", "1.25 ms ± 4 %"]);
     screen.wish(Wish::Help);
-    assert_line(&screen.seen(USUAL), &["q, Esc", "end"]);
+    assert_line(&screen.seen(USUAL), &["q, Esc", "quit"]);
 }
 
 #[test]

@@ -13,13 +13,13 @@ use super::{
 
 pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let (cells, paint) = (canvas.cells, canvas.paint);
-    let mut lines = vec![paint.heading("How the leader batches")];
+    let mut lines = vec![paint.heading("Batching by the leader")];
     match now.tuning {
-        None => lines.push(plain("The leader has not said it.")),
+        None => lines.push(plain("Not reported by the leader.")),
         Some(tuning) => {
             let mut say = |name: &str, what: &str| lines.extend(field(name, what, cells, paint));
             let held = if tuning.held {
-                ", held from outside"
+                ", held by an operator"
             } else {
                 ""
             };
@@ -47,16 +47,16 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let choices = leading.map_or(&[][..], |view| &view.choices);
     if !ring.is_empty() || !choices.is_empty() {
         lines.push(plain(""));
-        lines.push(paint.heading("What else it chose"));
+        lines.push(paint.heading("Other choices"));
         if !ring.is_empty() {
-            let ring = format!("votes come by a ring: {}", ring.join(" → "));
+            let ring = format!("votes pass along a ring: {}", ring.join(" → "));
             lines.extend(paragraph(&ring, cells));
         }
         lines.extend(choices.iter().flat_map(|choice| paragraph(choice, cells)));
     }
     if let Some(tuning) = now.tuning.filter(|tuning| !tuning.parameters.is_empty()) {
         lines.push(plain(""));
-        lines.push(paint.heading("What it has estimated"));
+        lines.push(paint.heading("Estimates"));
         let name = |name: &str| name.replace('_', " ");
         let names = tuning.parameters.iter();
         let widest = names.map(|parameter| parameter.name.chars().count()).max();
