@@ -275,7 +275,9 @@ fn authorities_are_exchanged_while_both_are_trusted() {
     fs::write(at("a/node-2/ca.crt"), "nonsense").unwrap();
     let error = two.reload().unwrap_err();
     assert!(
-        error.to_string().contains("ca.crt: it contains no certificate"),
+        error
+            .to_string()
+            .contains("ca.crt: it contains no certificate"),
         "{error}"
     );
     assert!(meets(&one, &two));
