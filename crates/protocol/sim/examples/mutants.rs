@@ -160,12 +160,16 @@ fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
 
 /// What the compiler has against its crate; `None` if nothing. A mutant that is not built proves nothing.
 fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
-    let package = Path::new(&mutant.file).iter().nth(1).unwrap_or_default();
+    let manifest = Path::new(&mutant.file)
+        .ancestors()
+        .map(|folder| folder.join("Cargo.toml"))
+        .find(|manifest| tree.join(manifest).exists())
+        .ok_or_else(|| io::Error::other(format!("{}: in no crate", mutant.file)))?;
     let output = Command::new("cargo")
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", target)
-        .args(["check", "--quiet", "--package"])
-        .arg(package)
+        .args(["check", "--quiet", "--manifest-path"])
+        .arg(manifest)
         .output()?;
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok((!output.status.success()).then_some(why))
