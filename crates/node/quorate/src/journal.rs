@@ -213,6 +213,19 @@ impl Journal {
                 Level::INFO,
                 "service available again: commands are applied".to_owned(),
             ),
+            Event::ClockOff(off) if off.is_off() => line(
+                Level::WARN,
+                format!(
+                    "clock: node {} is {} of the others; keys and locks end by what most clocks say; \
+                     check its time synchronisation",
+                    off.node,
+                    off.text()
+                ),
+            ),
+            Event::ClockOff(off) => line(
+                Level::INFO,
+                format!("clock: node {} agrees with the others again", off.node),
+            ),
             Event::ServiceBack { why } => line(Level::WARN, format!("service restarted: {why}")),
             Event::SnapshotTaken { at, bytes } => line(
                 Level::INFO,
@@ -397,6 +410,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. } => {
             ("service", 4)
         }
+        Event::ClockOff(_) => ("clock", 4),
         Event::Alarm(_) => ("alarm", 1),
     }
 }
@@ -415,7 +429,10 @@ mod tests {
     use quorate_core::{
         ballot::Era, effect::Alarm, explanation::Campaign, node_set::NodeSet, slot::Slot,
     };
-    use quorate_replica::status::{Activity, Progress};
+    use quorate_replica::{
+        Off,
+        status::{Activity, Progress},
+    };
 
     use super::*;
 
@@ -615,6 +632,14 @@ mod tests {
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },
             Event::ServiceWell,
+            Event::ClockOff(Off {
+                node: NodeId(3),
+                ms: -90_000,
+            }),
+            Event::ClockOff(Off {
+                node: NodeId(3),
+                ms: 0,
+            }),
             Event::ServiceBack { why },
             Event::Alarm(Alarm::ConflictingProposals {
                 ballot,

@@ -9,6 +9,7 @@ pub(crate) mod membership;
 pub mod sessions;
 
 use quorate_core::{
+    group_time::GroupTime,
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -45,8 +46,6 @@ pub(crate) struct Applying<S> {
     turn_bytes: usize,
     /// With that many bytes of completions waiting, nothing more is applied.
     completion_bytes: usize,
-    /// Most commands that the service may propose in one turn.
-    due_commands: usize,
     /// A snapshot was taken in, or the service made empty.
     reloaded: bool,
 }
@@ -58,7 +57,6 @@ impl<S: StateMachine> Applying<S> {
             history: History::default(),
             turn_bytes: limits.apply_bytes,
             completion_bytes: limits.completion_bytes,
-            due_commands: limits.due_commands,
             reloaded: false,
         }
     }
@@ -212,11 +210,20 @@ impl<S: StateMachine> Applying<S> {
         self.applier.tend()
     }
 
-    /// Asks the service for commands that are due at this wall time.
-    pub(crate) fn due(&mut self, wall_ms: u64, each: &mut dyn FnMut(&[u8])) {
-        self.applier
-            .service_mut()
-            .due(wall_ms, self.due_commands, each);
+    /// The group's time, behind what was applied.
+    pub(crate) fn time(&self) -> GroupTime {
+        self.applier.time()
+    }
+
+    /// [time-1] What a leader with this clock proposes time to be, if a deadline is due by it.
+    pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
+        let deadline = self.applier.service().next_deadline(clock_ms);
+        self.time().stamp(clock_ms, deadline)
+    }
+
+    /// Asks the service for its housekeeping.
+    pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
+        self.applier.service_mut().due(each);
     }
 
     /// Asks the service a question; `Unavailable` if its state may be older than what clients were told.

@@ -59,6 +59,7 @@ mod applying;
 pub mod backup;
 mod catching_up;
 pub mod clock;
+mod clocks;
 mod completions;
 mod contents;
 pub mod counters;
@@ -99,6 +100,7 @@ mod wake;
 
 pub use applying::sessions;
 pub use clock::Clock;
+pub use clocks::{CLOCK_BOUND_MS, Off};
 pub use completions::Ended;
 pub use devices::{DeviceStatus, Ladder, Lent};
 pub use front::{Front, Requests};

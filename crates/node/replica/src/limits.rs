@@ -47,8 +47,6 @@ pub struct Limits {
     pub serve_bytes: usize,
     /// Catch-up ranges and payload requests of peers waiting to be served.
     pub serve_requests: usize,
-    /// Commands that the service proposes because time passed, per turn.
-    pub due_commands: usize,
 }
 
 impl Default for Limits {
@@ -73,7 +71,6 @@ impl Default for Limits {
             apply_bytes: 4 * MIB,
             serve_bytes: MIB,
             serve_requests: 256,
-            due_commands: 128,
         }
     }
 }

@@ -25,8 +25,12 @@ use crate::{
     },
 };
 
-/// How often the leader asks its service for what is due.
+/// How often the leader looks whether a deadline is due, and asks its service for housekeeping.
 const DUE_MS: u64 = 10;
+/// [time-1] The leader says at most so often what time it is.
+const STAMP_MS: u64 = 50;
+/// What it said, and was not applied after this long, is lost.
+const STAMP_LOST_MS: u64 = 1000;
 
 /// Commands that are to be proposed: this node's own, and at the leader those of others.
 pub(crate) struct Proposing {
@@ -38,6 +42,8 @@ pub(crate) struct Proposing {
     command_bytes_max: usize,
     /// When the service is asked next for what is due.
     due_at: Time,
+    /// What this leader last said time is, and when.
+    stamped: Option<(u64, Time)>,
 }
 
 impl Proposing {
@@ -54,6 +60,7 @@ impl Proposing {
             forwarded_bytes_max,
             command_bytes_max,
             due_at: now,
+            stamped: None,
         }
     }
 
@@ -106,11 +113,28 @@ impl Proposing {
         due
     }
 
+    /// Whether a leader may say what time it is, the group's time being this.
+    pub(crate) fn may_stamp(&self, now: Time, group_ms: u64) -> bool {
+        self.stamped.is_none_or(|(ms, at)| {
+            let wait_ms = match ms <= group_ms {
+                true => STAMP_MS,
+                false => STAMP_LOST_MS,
+            };
+            now >= at.plus_ms(wait_ms)
+        })
+    }
+
+    /// It said so.
+    pub(crate) fn stamped(&mut self, now: Time, ms: u64) {
+        self.stamped = Some((ms, now));
+    }
+
     /// The leader in this ballot is known, or nobody leads. `newly`: this node has just begun to lead.
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {
             self.due_at = now;
+            self.stamped = None;
         }
         if leader.is_some() {
             self.origin.on_new_ballot();

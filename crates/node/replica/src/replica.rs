@@ -37,6 +37,7 @@ use crate::{
     backup::Held,
     catching_up::CatchingUp,
     clock::Clock,
+    clocks::Clocks,
     completions::Completions,
     contents::Contents,
     counters::Counters,
@@ -89,6 +90,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     reading: Reading,
     /// Without one there are no leases, and no reads with a bound.
     clock: Option<Clock>,
+    /// Wall clocks, and what the group's is.
+    clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: Steering,
@@ -138,6 +141,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// have a place among the commands run in `front` meanwhile; all else it hears of by
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
+        let wall_ms = self.look_at_clocks(now, wall_ms);
         self.catching_up.begin_turn();
         self.tuning.begin_turn(now);
         if let Some(routing) = &mut self.routing {
@@ -161,7 +165,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tick(now, plane);
         self.expire(now);
         self.apply(now, wall_ms, front);
-        self.take_due(now, wall_ms);
+        self.take_due(now, plane);
         self.steer(now, plane);
         self.propose(now, plane);
         self.offer_streams(now, wall_ms, plane);
@@ -420,18 +424,43 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [session-3] Time reaches the service as commands in the log, from the leader alone.
-    fn take_due(&mut self, now: Time, wall_ms: u64) {
+    /// [time-3] What time it is, as far as this node can tell: its clock, if that is not too far off, and
+    /// never before the group's time.
+    fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
+        self.clocks.turn(now, wall_ms);
+        let (leads, node) = (self.protocol.leads(), self.protocol.node());
+        let news = self
+            .clocks
+            .look(now, self.member, leads, node.configuration());
+        for off in news {
+            self.observing.tell(Event::ClockOff(off));
+        }
+        self.clocks.now_ms(now).max(self.applying.time().ms())
+    }
+
+    /// [session-3] Time reaches the service by the log, from the leader alone.
+    fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.protocol.leads() || !self.proposing.take_due(now) {
             return;
         }
         if self.ending.is_requested() || self.applying.condition().is_down() {
             return;
         }
+        let group_ms = self.applying.time().ms();
+        if self.proposing.may_stamp(now, group_ms)
+            && self.may_propose(0)
+            && let Some(clock_ms) = self.clocks.stamp_ms(now)
+            && let Some(ms) = self.applying.stamp(clock_ms)
+        {
+            self.proposing.stamped(now, ms);
+            let value = Value::Now { ms };
+            let payload = None;
+            self.propose_value(now, Offer { value, payload }, plane);
+        }
         let origin = self.proposing.origin();
         // Whatever clients may send: what a service once took it must be able to end.
         let max = largest_command(self.storing.log());
-        self.applying.due(wall_ms, &mut |command| {
+        self.applying.due(&mut |command| {
             if command.len() <= max {
                 origin.accept_due(now, command);
             }
@@ -690,6 +719,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Tells a front of everything that ended; says whether there was anything.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
+        let wall_ms = self.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {
             return true;
         }
@@ -706,6 +736,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// What clients ask of this node.
     pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
+        let wall_ms = self.look_at_clocks(now, wall_ms);
         Requester::new(self, now, wall_ms)
     }
 

@@ -163,10 +163,27 @@ pub trait StateMachine {
         let _ = each;
     }
 
-    /// Commands that this node should propose because time passed, such as deletions of expired
-    /// keys; asked for on the leader only. At most `limit`; each is passed to `each`.
-    fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
-        let _ = (wall_ms, limit, each);
+    /// The group's time ([time-1]) for all commands and queries from here on, Unix time in milliseconds:
+    /// what has a deadline up to it does not exist ([time-2]). Said before anything is applied or asked,
+    /// and again with every change, also when the service went back or took in an image.
+    ///
+    /// It is the replica's to keep; an image need not hold it.
+    fn set_time(&mut self, group_ms: u64) {
+        let _ = group_ms;
+    }
+
+    /// The earliest deadline above the group's time and up to `until_ms`, if there is one: then a leader
+    /// proposes that time has come. Asked for often, on the leader only.
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        let _ = until_ms;
+        None
+    }
+
+    /// Housekeeping that this node should propose, such as removing a few of the keys that exist no
+    /// longer; asked for on the leader only, and often. It must change no answer: it may come late, or
+    /// never.
+    fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
+        let _ = each;
     }
 
     /// Begins an image of the state as of the last commit; what is applied afterwards is not in it.

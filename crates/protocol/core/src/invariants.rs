@@ -8,6 +8,7 @@ use alloc::{format, string::String};
 use crate::{
     ballot::{Ballot, Era},
     configuration::Configuration,
+    group_time::GroupTime,
     message::{Phase1b, Phase2b},
     node_id::Member,
     quorum::{MemberSet, Phase, QuorumRule},
@@ -160,6 +161,14 @@ pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &
             "promise {}: slot {slot} was voted for in {cast}, and is left out",
             promise.ballot
         )
+    })
+}
+
+/// [time-1] A command *now is T* leaves a time that is neither before T nor before what it was.
+pub fn time_goes_on(before: GroupTime, said_ms: u64, after: GroupTime) -> Verdict {
+    hold(after.ms() >= before.ms() && after.ms() >= said_ms, || {
+        let (before, after) = (before.ms(), after.ms());
+        format!("time {after} after time {before} and \"now is {said_ms}\"")
     })
 }
 

@@ -101,6 +101,7 @@ pub mod extents;
 pub mod fence;
 pub mod fitness;
 pub mod flow;
+pub mod group_time;
 pub mod input;
 pub mod invariants;
 pub mod laying;

@@ -201,6 +201,9 @@ pub struct Heartbeat {
     /// Whether the receiver is an auxiliary in the configuration in force, and is none of those who
     /// hold that.
     pub auxiliary: bool,
+    /// What the leader takes the time to be, Unix time in milliseconds ([time-3]); 0 while it does not
+    /// know. The host fills it in; the core has no clock, and does not look.
+    pub clock_ms: u64,
 }
 
 /// How much of the log others hold: decided, bytes included, at the class of the group. What a policy
@@ -236,6 +239,8 @@ pub struct HeartbeatReply {
     pub lease: Lease,
     /// This node should not lead: it cannot write its log, or apply what is decided.
     pub unfit: bool,
+    /// The sender's wall clock, as [`Heartbeat::clock_ms`].
+    pub clock_ms: u64,
 }
 
 /// Everything that can be said.

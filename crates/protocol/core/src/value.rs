@@ -76,6 +76,11 @@ pub enum Value {
         /// Chosen by who asks.
         nonce: u64,
     },
+    /// The leader's clock ([time-1]).
+    Now {
+        /// Unix time in milliseconds.
+        ms: u64,
+    },
 }
 
 impl Value {
@@ -137,6 +142,7 @@ fn fingerprint(value: &Value) -> (u64, u64) {
             [7 | u64::from(era.0) << 32, kind, node, amount]
         }
         Value::AllocateNode { nonce } => [8, nonce, 0, 0],
+        Value::Now { ms } => [9, ms, 0, 0],
     };
     let mut state = 0x9e37_79b9_7f4a_7c15;
     for word in words {
@@ -183,6 +189,7 @@ impl fmt::Display for Value {
             Self::ExpireSession { session } => write!(f, "expire {session}"),
             Self::Reconfigure { era, change } => write!(f, "reconfigure era {era}: {change}"),
             Self::AllocateNode { nonce } => write!(f, "allocate node {nonce:x}"),
+            Self::Now { ms } => write!(f, "now {ms}"),
         }
     }
 }

@@ -86,6 +86,8 @@ properties! {
     Holders = "holders",
     /// The output of a stream is a prefix of its input, the same on every node, and never taken back.
     Streams = "streams",
+    /// The group's time never goes back, whoever leads.
+    Time = "time",
     /// In what a leader inherits nothing is new.
     Inheritance = "inheritance",
     /// After faults end, the group must get somewhere.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{
     ballot::Ballot,
+    group_time::GroupTime,
     input::ReadToken,
     node::Node,
     node_id::{Member, NodeId},
@@ -48,6 +49,8 @@ pub struct Site {
     /// Decided values, in slot order.
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
+    /// What they make of the group's time.
+    pub time: GroupTime,
     /// Bytes looked for.
     pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
@@ -90,6 +93,7 @@ impl Site {
             offering: Offering::default(),
             decided: Vec::new(),
             decided_to: Slot::FIRST,
+            time: GroupTime::START,
             fetches: Vec::new(),
             serves: Vec::new(),
             forgets: None,
@@ -136,6 +140,12 @@ impl Site {
         }
         self.decided_to = decided_to;
         self.decided = decided;
+        self.time = GroupTime::START;
+        for (_, value) in &self.decided {
+            if let Value::Now { ms } = value {
+                self.time.hear(*ms);
+            }
+        }
     }
 
     /// Decided values, in slot order.

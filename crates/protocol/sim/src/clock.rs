@@ -70,6 +70,11 @@ impl Clock {
         self.wall_offset_ms = drawn - skew;
     }
 
+    /// Somebody sets the wall clock wrong by this.
+    pub fn set_off(&mut self, ms: i64) {
+        self.wall_offset_ms = ms;
+    }
+
     /// The wall clock is right again.
     pub fn set_right(&mut self) {
         self.wall_offset_ms = 0;

@@ -184,8 +184,16 @@ impl StateMachine for Tap {
         self.service.take_notices(each);
     }
 
-    fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
-        self.service.due(wall_ms, limit, each);
+    fn set_time(&mut self, group_ms: u64) {
+        self.service.set_time(group_ms);
+    }
+
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        self.service.next_deadline(until_ms)
+    }
+
+    fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
+        self.service.due(each);
     }
 
     fn begin_image(&mut self) -> bool {
@@ -715,6 +723,5 @@ pub fn limits(settings: &Settings) -> Limits {
         apply_bytes: 2 << 10,
         serve_bytes: 2 << 10,
         serve_requests: 4,
-        due_commands: 2,
     }
 }

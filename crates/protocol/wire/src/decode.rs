@@ -336,6 +336,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     held_by_quorum: Slot(header.durable_to),
                     lease: lease(header),
                     auxiliary: header.flags & FLAG_AUXILIARY != 0,
+                    clock_ms: clock(header),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
                 kind::PRE_VOTE => Message::PreVote { ballot },
@@ -410,7 +411,16 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         read_round: header.number,
         lease: lease(header),
         unfit: header.flags & FLAG_UNFIT != 0,
+        clock_ms: clock(header),
     }
+}
+
+fn clock(header: &Header) -> u64 {
+    let (clock, _) = header
+        .value
+        .split_first_chunk()
+        .expect("a value has more than eight bytes");
+    u64::from_le_bytes(*clock)
 }
 
 const fn lease(header: &Header) -> Lease {

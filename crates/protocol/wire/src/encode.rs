@@ -489,8 +489,10 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             held_by_quorum,
             lease,
             auxiliary,
+            clock_ms,
         }) => {
             header.kind = kind::HEARTBEAT;
+            fill_clock(header, clock_ms);
             header.volatile_to = held_by_all.0;
             header.durable_to = held_by_quorum.0;
             header.ballot = ballot;
@@ -578,6 +580,12 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.number = reply.read_round;
     header.flags = if reply.unfit { FLAG_UNFIT } else { 0 };
     fill_lease(header, reply.lease);
+    fill_clock(header, reply.clock_ms);
+}
+
+/// [time-3] Where a heartbeat has no value.
+fn fill_clock(header: &mut Header, clock_ms: u64) {
+    header.value[..8].copy_from_slice(&clock_ms.to_le_bytes());
 }
 
 const fn fill_lease(header: &mut Header, lease: Lease) {

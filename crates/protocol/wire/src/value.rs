@@ -135,6 +135,11 @@ impl Columns {
                 wide: nonce,
                 ..plain
             },
+            Value::Now { ms } => Self {
+                kind: 9,
+                wide: ms,
+                ..plain
+            },
         }
     }
 
@@ -170,6 +175,7 @@ impl Columns {
                 change: self.read_change()?,
             },
             8 => Value::AllocateNode { nonce: self.wide },
+            9 => Value::Now { ms: self.wide },
             _ => return None,
         })
     }

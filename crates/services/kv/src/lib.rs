@@ -8,7 +8,8 @@
 //!
 //! Three rules hold everywhere:
 //! - apply code reads no clock: deadlines are absolute and the front computes them;
-//! - a key exists until the log deletes it ([`expiry`]), so two nodes never disagree;
+//! - a key exists until the group's time, which is in the log, reaches its deadline ([`store`]), so two
+//!   nodes never disagree; removing it then is housekeeping ([`expiry`]);
 //! - whatever limits a reply or a value is a constant or travels inside the command, so that it
 //!   is equal on every node.
 #![forbid(unsafe_code)]

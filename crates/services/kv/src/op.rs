@@ -58,11 +58,12 @@ pub enum Op {
     RenewLocks = 86,
     BreakLock = 87,
     Publish = 88,
+    Sweep = 89,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -106,6 +107,7 @@ impl Op {
         Self::RenewLocks,
         Self::BreakLock,
         Self::Publish,
+        Self::Sweep,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -220,7 +222,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 19, 63, 89, 255] {
+        for byte in [0, 19, 63, 90, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

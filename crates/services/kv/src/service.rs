@@ -9,7 +9,7 @@ use crate::{
         state::{Notice, Reading, Writing},
     },
     encode::{Decoder, Fault},
-    expiry::Proposals,
+    expiry::sweep,
     op::Op,
     resp::reply::Reply,
     store::{
@@ -22,7 +22,6 @@ use crate::{
 pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
-    proposals: Proposals,
     budget: Budget,
     /// Kept for its memory.
     prefetched: Vec<Position>,
@@ -42,7 +41,6 @@ impl Service {
         Self {
             store,
             applied_to: Slot::FIRST,
-            proposals: Proposals::default(),
             budget: Budget::default(),
             prefetched: Vec::new(),
             notices: Vec::new(),
@@ -101,7 +99,6 @@ impl StateMachine for Service {
             reply.truncate(start);
             Reply(reply).error(fault.text());
         }
-        self.proposals.applied(command);
     }
 
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
@@ -153,15 +150,25 @@ impl StateMachine for Service {
         self.notices.shrink_to(1024);
     }
 
-    fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
-        self.proposals.due(&*self.store, wall_ms, limit, each);
+    fn set_time(&mut self, group_ms: u64) {
+        self.store.set_time(group_ms);
+    }
+
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        self.store.next_deadline(until_ms)
+    }
+
+    fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
+        if let Some(command) = sweep(&*self.store) {
+            each(&command);
+        }
     }
 
     fn begin_image(&mut self) -> bool {
         self.store.end_image();
         self.head = None;
         // Nothing but the keys is replicated: the budget is of one batch, which a commit ends, and
-        // proposals, notices and what was brought near are this node's own.
+        // notices and what was brought near are this node's own. The replica keeps the group's time.
         if !self.uncommitted && self.loading.is_none() {
             self.head = self.store.begin_image();
         }
@@ -211,7 +218,6 @@ impl StateMachine for Service {
             items.end(at)?;
         }
         self.store.finish_load(at, meta)?;
-        self.proposals = Proposals::default();
         self.notices.clear();
         self.stands_at(at);
         Ok(())

@@ -132,6 +132,10 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
             out.push(7);
             put64(out, nonce);
         }
+        Value::Now { ms } => {
+            out.push(8);
+            put64(out, ms);
+        }
     }
 }
 
@@ -269,6 +273,7 @@ impl<'a> Reader<'a> {
                 change: self.change()?,
             },
             7 => Value::AllocateNode { nonce: self.u64()? },
+            8 => Value::Now { ms: self.u64()? },
             _ => return Err(Malformed("unknown kind of value")),
         })
     }
@@ -414,6 +419,9 @@ mod tests {
             },
             Value::ExpireSession { session: 5 },
             Value::AllocateNode { nonce: 0xdead_beef },
+            Value::Now {
+                ms: 1_700_000_000_000,
+            },
         ];
         for change in [
             Change::Increment(member),

@@ -10,6 +10,7 @@
 //! | registration of a session | 5 | origin | boot | number | 0 | 0 |
 //! | end of a session | 6 | 0 | 0 | session | 0 | 0 |
 //! | fresh node id | 8 | 0 | 0 | nonce | 0 | 0 |
+//! | now is T | 8 | 0 | 1 | T | 0 | 0 |
 //!
 //! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a room anyway, and is
 //! [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its bytes, and so is a descriptor's CRC; it
@@ -22,6 +23,9 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 use quorate_wire::checksum;
+
+/// Where a fresh node id has 0: what tells the time from it.
+const NOW: u32 = 1;
 
 /// Why a device does not carry a value; it goes over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +87,12 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
             counter: nonce,
             ..plain(8)
         },
+        // Programs of devices know eight kinds, and look into none of them.
+        Value::Now { ms } => Descriptor {
+            origin_boot: NOW,
+            counter: ms,
+            ..plain(8)
+        },
         Value::Content { .. } | Value::Reconfigure { .. } => return Err(NotCarried::Kind),
     };
     if bytes.is_empty() {
@@ -117,6 +127,7 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
         6 => Value::ExpireSession {
             session: named.counter,
         },
+        8 if named.origin_boot == NOW => Value::Now { ms: named.counter },
         8 => Value::AllocateNode {
             nonce: named.counter,
         },
@@ -166,6 +177,7 @@ mod tests {
             Value::ExpireSession { session: u64::MAX },
             Value::ExpireSession { session: 0 },
             Value::AllocateNode { nonce: 1 << 63 },
+            Value::Now { ms: u64::MAX },
         ];
         let mut all: Vec<_> = bare.map(|value| (value, Vec::new())).into();
         for bytes in [&b""[..], b"x", &[0; ROOM], &[0xff; ROOM - 1]] {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use quorate_core::{
+    group_time::GroupTime,
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
@@ -36,6 +37,8 @@ use crate::{
 const PREFETCHED: usize = 64;
 /// Where a persistent service keeps the digest of what was applied; no key of the sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
+/// Where it keeps the group's time; no key of the sessions.
+pub(crate) const TIME_KEY: &[u8] = b"time";
 
 /// Replies up to this are never dropped: their commands were larger.
 const SHORT_REPLY: usize = 64;
@@ -91,6 +94,9 @@ pub(crate) struct Applier<S> {
     membership: Membership,
     access: Access,
     streams: Table,
+    time: GroupTime,
+    /// The service was not told to keep it.
+    time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
@@ -123,6 +129,8 @@ impl<S: StateMachine> Applier<S> {
         let mut access = Access::default();
         access.restore(&mut meta)?;
         let streams = take_streams(&mut meta)?;
+        let time = take_time(&mut meta)?;
+        service.set_time(time.ms());
         Ok(Self {
             node,
             boot,
@@ -131,6 +139,8 @@ impl<S: StateMachine> Applier<S> {
             membership,
             access,
             streams,
+            time,
+            time_unsaved: false,
             digest: Digest::new(applied_to, digest),
             applied_to,
             committed_to: applied_to,
@@ -192,11 +202,14 @@ impl<S: StateMachine> Applier<S> {
         let membership = self.membership.restore(&mut meta);
         let access = membership.and_then(|()| self.access.restore(&mut meta));
         let streams = access.and_then(|()| take_streams(&mut meta));
-        let tables = streams.and_then(|streams| Ok((streams, Sessions::restore(meta)?)));
+        let time = take_time(&mut meta);
+        let tables = streams.and_then(|streams| Ok((streams, time?, Sessions::restore(meta)?)));
         match tables {
-            Ok(tables) => (self.streams, self.sessions) = tables,
+            Ok(tables) => (self.streams, self.time, self.sessions) = tables,
             Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
         }
+        self.time_unsaved = false;
+        self.service.set_time(self.time.ms());
         self.applied_to = at;
         self.committed_to = at;
         self.condition.set(Health::Well);
@@ -215,9 +228,21 @@ impl<S: StateMachine> Applier<S> {
             .into_iter()
             .chain([self.membership.entry()])
             .chain(self.access.entry())
+            .chain(self.time_entry())
             .chain(self.streams.rows())
             .chain(self.sessions.canonical())
             .collect()
+    }
+
+    /// Without deadlines there is no time, and nothing to keep.
+    fn time_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let kept = (TIME_KEY.to_vec(), self.time.ms().to_le_bytes().to_vec());
+        (self.time != GroupTime::START).then_some(kept)
+    }
+
+    /// The group's time ([time-1]).
+    pub(crate) fn time(&self) -> GroupTime {
+        self.time
     }
 
     /// Every slot below is applied.
@@ -348,6 +373,7 @@ impl<S: StateMachine> Applier<S> {
                 self.apply_content(stream, offset, range, payload, to);
             }
             Value::CloseStream(stream) => self.streams.close(stream),
+            Value::Now { ms } => self.apply_time(ms),
             Value::NoOp | Value::AllocateNode { .. } => {}
         }
         if !done {
@@ -396,6 +422,14 @@ impl<S: StateMachine> Applier<S> {
             length: range.len(),
             bytes: payload.cloned(),
         });
+    }
+
+    /// [time-1] Whatever leader's clock it was.
+    fn apply_time(&mut self, ms: u64) {
+        if self.time.hear(ms) {
+            self.time_unsaved = true;
+            self.service.set_time(self.time.ms());
+        }
     }
 
     fn apply_registration(
@@ -628,6 +662,13 @@ impl<S: StateMachine> Applier<S> {
         }
         self.changes.extend(self.membership.take_change());
         self.changes.extend(self.access.take_change());
+        if std::mem::take(&mut self.time_unsaved) {
+            let kept = self.time_entry();
+            self.changes.extend(kept.map(|(key, value)| MetaChange {
+                key,
+                value: Some(value),
+            }));
+        }
         let rows = self.streams.take_rows();
         self.changes
             .extend(rows.map(|(key, value)| MetaChange { key, value }));
@@ -643,6 +684,18 @@ fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     Table::restore(rows).map_err(|_| Unreadable {
         key: b"streams".to_vec(),
     })
+}
+
+/// The group's time, out of the service's metadata. One that an earlier version kept has none: no deadline passed so far
+/// but by deletion.
+fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
+    match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
+        Some((key, value)) => match <[u8; 8]>::try_from(value) {
+            Ok(ms) => Ok(GroupTime::kept(u64::from_le_bytes(ms))),
+            Err(_) => Err(Unreadable { key }),
+        },
+        None => Ok(GroupTime::START),
+    }
 }
 
 /// The digest of what the service has applied, out of its metadata.

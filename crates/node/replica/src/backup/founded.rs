@@ -22,7 +22,11 @@ use super::{
     file::{Bad, Header, Reader},
 };
 use crate::{
-    applying::{access, applier::DIGEST_KEY, membership::Membership},
+    applying::{
+        access,
+        applier::{DIGEST_KEY, TIME_KEY},
+        membership::Membership,
+    },
     group::Group,
     snapshots::{
         Manifest, Note,
@@ -169,6 +173,8 @@ pub fn founded<R: Read, E: From<Bad>>(
                 Item::Service(_) => item.encode(&mut bytes),
                 // Who could do nothing with the old group can do nothing with its data here.
                 Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
+                // [time-1] What had ended has ended here, too.
+                Item::Meta(key, _) if key == TIME_KEY => item.encode(&mut bytes),
                 Item::Meta(..) | Item::Header(_) => {}
             }
             Ok(())

@@ -10,7 +10,10 @@ use quorate_core::{
     slot::Slot,
 };
 
-use crate::status::{Activity, Progress};
+use crate::{
+    clocks::Off,
+    status::{Activity, Progress},
+};
 
 /// Events that nobody has asked for yet; the newest have to wait for their turn.
 const EVENTS_MAX: usize = 256;
@@ -113,6 +116,8 @@ pub enum Event {
         /// What.
         why: String,
     },
+    /// [time-3] A wall clock is off by more than a second, or is right again.
+    ClockOff(Off),
     /// A snapshot of this node's state is whole.
     SnapshotTaken {
         /// It is the state behind all slots below.

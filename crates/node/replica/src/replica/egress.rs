@@ -100,7 +100,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn send_message(&mut self, now: Time, to: NodeSet, message: Message, plane: &mut dyn Plane) {
+    fn send_message(
+        &mut self,
+        now: Time,
+        to: NodeSet,
+        mut message: Message,
+        plane: &mut dyn Plane,
+    ) {
+        match &mut message {
+            Message::Heartbeat(beat) => beat.clock_ms = self.clocks.group_ms(now),
+            Message::HeartbeatReply(reply) => reply.clock_ms = self.clocks.own_ms(now),
+            _ => {}
+        }
         let (content, lane) = match &message {
             // [stream-3] Bytes of streams are on their way from the owner.
             Message::Phase2a(proposal) if matches!(proposal.value, Value::Content { .. }) => {

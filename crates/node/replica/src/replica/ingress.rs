@@ -34,7 +34,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn on_frame(
         &mut self,
         now: Time,
-        _wall_ms: u64,
+        wall_ms: u64,
         received: Received<'_>,
         plane: &mut dyn Plane,
     ) {
@@ -42,6 +42,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.counters.frames_overload += 1;
             return;
         }
+        self.clocks.turn(now, wall_ms);
         self.drain_inbox(now, plane);
         self.take_frame(now, received, plane);
     }
@@ -159,6 +160,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some(held) = self.admit(now, &message, brought) else {
             return;
         };
+        let clock = match &message {
+            Message::Heartbeat(beat) => Some(beat.clock_ms),
+            Message::HeartbeatReply(reply) => {
+                self.clocks.on_answer(now, from.node, reply.clock_ms);
+                None
+            }
+            _ => None,
+        };
         self.step(
             now,
             Input::Message {
@@ -168,6 +177,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             },
             plane,
         );
+        // One that leads no longer may be who was replaced because of its clock.
+        if let Some(clock_ms) = clock
+            && self.protocol.node().leader() == Some(from.node)
+        {
+            self.clocks.on_leader(now, from.node, clock_ms);
+        }
     }
 
     /// [stream-4] Where the part of a run of content ends that nobody needs, if another follows.

@@ -65,6 +65,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// The group's time ([time-1]), Unix time in milliseconds; 0 before a deadline was ever due.
+    pub fn group_ms(&self) -> u64 {
+        self.applying.time().ms()
+    }
+
     /// This node's device, if it was lent one.
     pub fn device(&self) -> Option<&DeviceStatus> {
         self.devices.status()
@@ -124,9 +129,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{missing} bytes of byte streams are missing here, and fetched from other nodes"
             )
         });
+        let clocks = self
+            .clocks
+            .off()
+            .map(|off| format!("clock: node {} is {} of the others", off.node, off.text()));
         self.observing
             .notice(now)
             .into_iter()
+            .chain(clocks)
             .chain(strain)
             .chain(short)
             .chain(missing)

@@ -21,6 +21,7 @@ use super::Replica;
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
+    clocks::Clocks,
     completions::Completions,
     contents::{Contents, positions, runs::Runs},
     counters::Counters,
@@ -191,6 +192,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 options.clock_drift_ppm,
             ),
             clock: None,
+            clocks: Clocks::default(),
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
             steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),

@@ -1038,7 +1038,7 @@ impl StateMachine for Clockwork {
         self.book.query(query, wall_ms, reply);
     }
 
-    fn due(&mut self, _wall_ms: u64, _limit: usize, each: &mut dyn FnMut(&[u8])) {
+    fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         each(format!("tick{}", self.book.pages.len()).as_bytes());
     }
 }

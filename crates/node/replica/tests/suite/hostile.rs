@@ -169,6 +169,7 @@ fn impossible_frames_change_nothing() {
         },
         Value::ExpireSession { session: u64::MAX },
         Value::AllocateNode { nonce: 0 },
+        Value::Now { ms: 0 },
     ];
     let ranges = [
         (0, 0),

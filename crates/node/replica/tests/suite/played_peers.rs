@@ -155,6 +155,7 @@ impl Stage {
             read_round: 0,
             lease: Lease::default(),
             unfit: false,
+            clock_ms: 0,
         };
         self.tell(from, Message::HeartbeatReply(reply));
     }
@@ -322,6 +323,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             held_by_quorum: Slot(0),
             lease: Lease::default(),
             auxiliary: false,
+            clock_ms: 0,
         })
     };
     let question = |heard: &Heard| {
@@ -698,6 +700,7 @@ fn beat(lease: Lease) -> Message {
         held_by_quorum: Slot(0),
         lease,
         auxiliary: false,
+        clock_ms: 0,
     })
 }
 

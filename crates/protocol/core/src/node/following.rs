@@ -133,6 +133,7 @@ impl Node {
             read_round: beat.read_round,
             lease,
             unfit: self.fitness != Fitness::Fit,
+            clock_ms: 0,
         };
         effects.send(from, Message::HeartbeatReply(reply));
     }

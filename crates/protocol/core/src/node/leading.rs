@@ -47,6 +47,7 @@ impl Node {
                 lease,
                 held_by_quorum: if auxiliary { kept } else { quorum },
                 auxiliary,
+                clock_ms: 0,
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
@@ -146,6 +147,7 @@ impl Node {
                 lease: Lease::default(),
                 held_by_quorum,
                 auxiliary,
+                clock_ms: 0,
             };
             effects.send(member.node, Message::Heartbeat(beat));
             if let Some(message) = self.ring_said() {

@@ -123,6 +123,7 @@ mod tests {
                 us: 50_000,
             },
             auxiliary: false,
+            clock_ms: 0,
         };
         hear(1_000, 1, Message::Heartbeat(beat));
         let proposal = Message::Phase2a(Phase2a {

@@ -488,6 +488,7 @@ impl Run {
                 number,
             },
             6 if !again.is_empty() => self.dice.pick(&again),
+            7 if let Some(ms) = self.stamp(site, number) => Value::Now { ms },
             _ => Value::Batch(BatchName {
                 origin,
                 boot: 1,
@@ -498,6 +499,13 @@ impl Run {
         };
         let slots = if value.may_span() { slots } else { 1 };
         Some(Event::Propose { site, value, slots })
+    }
+
+    /// [time-1] What a leader says time is, by a clock that is off from the others by more than passes between two
+    /// values, and as if something was due by it.
+    fn stamp(&self, site: usize, number: u64) -> Option<u64> {
+        let clock_ms = 10 * number + 100 * site as u64;
+        self.world.sites[site].time.stamp(clock_ms, Some(clock_ms))
     }
 
     fn change(&mut self) -> Option<Event> {

@@ -51,6 +51,18 @@ impl World {
         self.observer.judge(Property::Promise, verdict)
     }
 
+    /// [time-1] What a decided value says of the time.
+    fn hear_time(&mut self, at: usize, value: Value) -> Result<(), Violation> {
+        let Value::Now { ms } = value else {
+            return Ok(());
+        };
+        let time = &mut self.sites[at].time;
+        let before = *time;
+        time.hear(ms);
+        let verdict = invariants::time_goes_on(before, ms, *time);
+        self.observer.judge(Property::Time, verdict)
+    }
+
     fn carry_out(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
         match effect {
             Effect::Send { to, message } => to
@@ -71,6 +83,7 @@ impl World {
                 site.forget_fetches(range.to);
                 let verdict = invariants::bytes_are_held(range.from, &value, held);
                 self.observer.decided(range, value)?;
+                self.hear_time(at, value)?;
                 self.observer.judge(Property::Bytes, verdict)
             }
             Effect::Fetch { value, range, .. } => {

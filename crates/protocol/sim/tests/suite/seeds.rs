@@ -64,7 +64,7 @@ fn check_half(odd: bool) {
     // answer is rare in drawn runs: a test of the replica makes it so (`tests/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
     assert!(
-        all.stream_bytes_placed > 3 << 20
+        all.stream_bytes_placed > 2 << 20
             && all.stream_pieces > 200
             && all.stream_bytes > 3 << 20
             && all.stream_bytes_read > 10 << 20,

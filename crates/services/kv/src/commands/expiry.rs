@@ -1,10 +1,11 @@
-//! Deadlines of keys: EXPIRE and TTL with their relatives, and the leader's deletions.
+//! Deadlines of keys: EXPIRE and TTL with their relatives, and what removes keys that ended.
 
 use crate::{
     command::{NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::state::{Reading, Writing},
     encode::{Decoder, Encoder, Fault},
+    expiry::BITE_MAX,
     key::Key,
     op::{Deadline, Op},
     resp::{integer::parse_integer, reply::Reply},
@@ -18,6 +19,7 @@ pub const FAMILY: Family = Family {
         Operation::write(Op::Expire, expire),
         Operation::write(Op::Persist, persist),
         Operation::write(Op::Expired, expired),
+        Operation::write(Op::Sweep, sweep),
     ],
 };
 
@@ -307,25 +309,33 @@ pub(super) fn ttl(
     Ok(())
 }
 
-/// Encodes the leader's deletion of a key whose deadline passed.
-pub fn encode_expired(key: &[u8], deadline: u64, out: &mut Encoder<'_>) {
-    out.byte(Op::Expired as u8).word(deadline).bytes(key);
+/// Encodes the removal of so many keys that ended.
+pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
+    out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Reads what is behind the operation of [`encode_expired`].
-pub fn decode_expired<'a>(from: &mut Decoder<'a>) -> Result<(u64, Key<'a>), Fault> {
-    let (deadline, key) = (from.word()?, from.key()?);
+/// Removes keys that ended; nobody sees a difference.
+pub(super) fn sweep(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let most = from.count()?;
     from.end()?;
-    Ok((deadline, key))
+    let most = usize::try_from(most).unwrap_or(BITE_MAX).min(BITE_MAX);
+    reply.count(state.store.sweep(most));
+    Ok(())
 }
 
-/// Deletes a key if its deadline is still this one: a key that was set again lives.
+/// Deletes a key if its deadline is still this one: a key that was set again lives. Logs of versions before the group
+/// had a time have it.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (deadline, key) = decode_expired(from)?;
+    let (deadline, key) = (from.word()?, from.key()?);
+    from.end()?;
     let same = state
         .store
         .get(key)

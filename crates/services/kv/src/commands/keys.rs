@@ -227,8 +227,11 @@ pub(super) fn random_key(
     from.end()?;
     let mut found: Option<Vec<u8>> = None;
     for start in [Position::of(&seed.to_le_bytes()), Position::START] {
-        if found.is_none() {
-            state.store.scan(start, &mut |key, _| {
+        if found.is_none() && !state.store.is_empty() {
+            state.store.scan(start, &mut |key, entry| {
+                if !entry.exists_at(state.store.time()) {
+                    return ControlFlow::Continue(());
+                }
                 found = Some(key.to_vec());
                 ControlFlow::Break(())
             });
@@ -254,8 +257,8 @@ pub(super) fn keys(
     let mut page = Page::default();
     let start = reply.0.len();
     let mut large = false;
-    state.store.scan(Position::START, &mut |key, _| {
-        if glob::matches(pattern, key) {
+    state.store.scan(Position::START, &mut |key, entry| {
+        if entry.exists_at(state.store.time()) && glob::matches(pattern, key) {
             page.add(key);
         }
         large = too_large(&mut Reply(&mut page.items), 0);
@@ -383,8 +386,10 @@ pub(super) fn scan(
                 next = Some(position);
                 return ControlFlow::Break(());
             }
+            // One that ended counts, too: a page takes bounded time.
             (looked_at, last) = (looked_at + 1, position);
-            if Wanted::includes(wanted, &entry.value) && glob::matches(pattern, key) {
+            let exists = entry.exists_at(state.store.time());
+            if exists && Wanted::includes(wanted, &entry.value) && glob::matches(pattern, key) {
                 page.add(key);
             }
             ControlFlow::Continue(())

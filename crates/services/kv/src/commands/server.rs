@@ -76,7 +76,8 @@ pub(super) fn keyspace(
 ) -> Result<(), Fault> {
     from.end()?;
     let mut expires = 0;
-    state.store.overdue(u64::MAX, &mut |_, _| {
+    let above = state.store.time().saturating_add(1);
+    state.store.deadlines(above, u64::MAX, &mut |_, _| {
         expires += 1;
         if expires < DEADLINES_MAX {
             ControlFlow::Continue(())

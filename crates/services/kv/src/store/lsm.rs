@@ -46,7 +46,7 @@ mod writer;
 
 use std::{
     borrow::Cow,
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
     collections::VecDeque,
     fmt, iter, mem,
     ops::{ControlFlow, Range},
@@ -77,7 +77,8 @@ pub use self::{
     writer::Delays,
 };
 use super::{
-    Entry, Metadata, Position, Store, Version, Visit, image::records, merge::Merge, table::Record,
+    Entry, Metadata, Overdue, Position, Store, Version, Visit, dead::Dead, image::records,
+    merge::Merge, table::Record,
 };
 use crate::key::Key;
 
@@ -184,9 +185,14 @@ pub struct LsmStore {
     dirty: bool,
     /// There is something to purge.
     cleared: bool,
-    /// No key has an earlier deadline. Deadlines that were removed lie before it until they are
-    /// compacted away; looking for overdue keys must not walk over them each time.
-    earliest: Cell<u64>,
+    /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines that were removed
+    /// lie before it until they are compacted away; looking for overdue keys must not walk over them each time.
+    earliest: RefCell<(u64, Box<[u8]>)>,
+    /// No key has a deadline above the group's time and below this one, for the same reason.
+    next: Cell<u64>,
+    /// The group's time.
+    time: u64,
+    dead: Dead,
 }
 
 impl fmt::Debug for LsmStore {
@@ -270,7 +276,10 @@ impl LsmStore {
             syncing: false,
             dirty: false,
             cleared: false,
-            earliest: Cell::new(0),
+            earliest: RefCell::default(),
+            next: Cell::new(0),
+            time: 0,
+            dead: Dead::default(),
         };
         Ok((store, note))
     }
@@ -359,17 +368,38 @@ impl LsmStore {
         }
     }
 
+    /// Of deadlines nothing is known any more.
+    fn begin_deadlines(&mut self) {
+        self.earliest.replace((0, Box::default()));
+        self.next.set(0);
+        self.dead = Dead::default();
+    }
+
     fn move_deadline(&mut self, key: &[u8], old: Option<u64>, new: Option<u64>) {
         if old == new {
             return;
         }
+        self.dead.moved(old, new);
         if let Some(old) = old {
             self.active.set_deadline(key, old, false);
         }
         if let Some(new) = new {
-            self.earliest.set(self.earliest.get().min(new));
+            let earliest = self.earliest.get_mut();
+            if (new, key) < (earliest.0, &*earliest.1) {
+                *earliest = (new, key.into());
+            }
+            self.next.set(self.next.get().min(new));
             self.active.set_deadline(key, new, true);
         }
+    }
+
+    fn remove_stored(&mut self, key: Key<'_>, deadline: Option<u64>) {
+        let key = key.bytes();
+        self.dirty = true;
+        self.state.keys = self.state.keys.saturating_sub(1);
+        self.move_deadline(key, deadline, None);
+        let position = Position::of(key);
+        self.active.put(position, key, b"", Version::ABSENT, None);
     }
 
     /// Gives all that is committed to the tree and waits for it, unless the disk is in the way.
@@ -457,7 +487,19 @@ impl LsmStore {
 }
 
 impl Store for LsmStore {
-    fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
+    fn set_time(&mut self, group_ms: u64) {
+        if group_ms < self.time {
+            // The service went back.
+            self.begin_deadlines();
+        }
+        self.time = group_ms;
+    }
+
+    fn time(&self) -> u64 {
+        self.time
+    }
+
+    fn stored(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let key = key.bytes();
         let position = Position::of(key);
         match self.above(position, key) {
@@ -476,17 +518,15 @@ impl Store for LsmStore {
         self.active.put(position, key, value, version, deadline);
     }
 
-    fn remove(&mut self, key: Key<'_>) -> bool {
-        let key = key.bytes();
-        let position = Position::of(key);
-        let Some(old) = self.deadline_of(position, key) else {
-            return false;
-        };
-        self.dirty = true;
-        self.state.keys -= 1;
-        self.move_deadline(key, old, None);
-        self.active.put(position, key, b"", Version::ABSENT, None);
-        true
+    fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
+        let deadline = self.deadline_of(Position::of(key.bytes()), key.bytes())?;
+        self.remove_stored(key, deadline);
+        Some(deadline)
+    }
+
+    fn forget(&mut self, key: Key<'_>, deadline: u64) {
+        // Without looking for it: it is among the deadlines.
+        self.remove_stored(key, Some(deadline));
     }
 
     fn clear(&mut self) {
@@ -496,11 +536,20 @@ impl Store for LsmStore {
         self.newest_generation += 1;
         self.state.generation = self.newest_generation;
         self.state.keys = 0;
-        self.earliest.set(0);
+        self.begin_deadlines();
     }
 
     fn len(&self) -> u64 {
-        self.state.keys
+        let to = self.time.saturating_add(1);
+        if let Some(from) = self.dead.uncounted(to) {
+            let mut keys = 0;
+            self.deadlines(from, self.time, &mut |_, _| {
+                keys += 1;
+                ControlFlow::Continue(())
+            });
+            self.dead.counted(to, keys);
+        }
+        self.state.keys.saturating_sub(self.dead.keys())
     }
 
     fn prefetch(&self, keys: &[Position]) {
@@ -533,15 +582,20 @@ impl Store for LsmStore {
         }
     }
 
-    fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>) {
-        let (from, to) = (self.earliest.get(), wall_ms.saturating_add(1));
-        if from >= to {
+    fn deadlines(&self, from: u64, to: u64, visit: &mut Overdue<'_>) {
+        let (earliest, to) = (self.earliest.borrow().clone(), to.saturating_add(1));
+        // Only then is it known that there are none before what is found.
+        let from_earliest = from <= earliest.0;
+        let from = match from_earliest {
+            true => earliest,
+            false => (from, Box::default()),
+        };
+        if from.0 >= to {
             return;
         }
-        let bound = |deadline| (deadline, Box::default());
         let mut merge = Merge::new();
         for layer in self.layers() {
-            let deadlines = layer.deadlines.range(bound(from)..bound(to));
+            let deadlines = layer.deadlines.range(from.clone()..(to, Box::default()));
             merge.add(
                 deadlines.map(|((deadline, key), present)| {
                     ((*deadline, Cow::Borrowed(&**key)), *present)
@@ -549,7 +603,7 @@ impl Store for LsmStore {
             );
         }
         let generation = self.state.generation;
-        let range = deadline_key(generation, from, b"")..deadline_key(generation, to, b"");
+        let range = deadline_key(generation, from.0, &from.1)..deadline_key(generation, to, b"");
         let tree = self.tree.iter();
         let keys = tree.flat_map(move |tree| tree.keys(range.clone()));
         merge.add(keys.map_while(|key| {
@@ -562,12 +616,29 @@ impl Store for LsmStore {
             if !present {
                 continue;
             }
-            found.get_or_insert(deadline);
+            found.get_or_insert_with(|| (deadline, Box::from(&*key)));
             if visit(deadline, &key).is_break() {
                 break;
             }
         }
-        self.earliest.set(found.unwrap_or(to));
+        if from_earliest {
+            let found = found.unwrap_or_else(|| (to, Box::default()));
+            self.earliest.replace(found);
+        }
+    }
+
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        let from = self.time.checked_add(1)?.max(self.next.get());
+        if from > until_ms {
+            return None;
+        }
+        let mut found = None;
+        self.deadlines(from, until_ms, &mut |deadline, _| {
+            found = Some(deadline);
+            ControlFlow::Break(())
+        });
+        self.next.set(found.unwrap_or(until_ms.saturating_add(1)));
+        found
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {

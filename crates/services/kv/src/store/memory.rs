@@ -2,14 +2,15 @@
 
 mod image;
 
-use std::{collections::BTreeSet, mem, ops::ControlFlow};
+use std::{collections::BTreeSet, mem};
 
 use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::image::Image;
 use super::{
-    Entry, Metadata, Position, Store, Version, Visit,
+    Entry, Metadata, Overdue, Position, Store, Version, Visit,
+    dead::Dead,
     table::{Record, Table},
 };
 use crate::key::Key;
@@ -19,6 +20,9 @@ use crate::key::Key;
 pub struct MemoryStore {
     table: Table,
     deadlines: BTreeSet<(u64, Box<[u8]>)>,
+    /// The group's time.
+    time: u64,
+    dead: Dead,
     /// The one that is going on.
     image: Option<Box<Image>>,
 }
@@ -33,6 +37,7 @@ impl MemoryStore {
         if old == new {
             return;
         }
+        self.dead.moved(old, new);
         if let Some(old) = old {
             self.deadlines.remove(&(old, key.into()));
         }
@@ -53,7 +58,19 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
+    fn set_time(&mut self, group_ms: u64) {
+        if group_ms < self.time {
+            // The service went back.
+            self.dead = Dead::default();
+        }
+        self.time = group_ms;
+    }
+
+    fn time(&self) -> u64 {
+        self.time
+    }
+
+    fn stored(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let key = key.bytes();
         self.table.get(Position::of(key), key).map(Record::entry)
     }
@@ -68,29 +85,34 @@ impl Store for MemoryStore {
         self.set_deadline(key, old, deadline);
     }
 
-    fn remove(&mut self, key: Key<'_>) -> bool {
+    fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
         let key = key.bytes();
         let position = Position::of(key);
         if self.image.is_some() {
             self.keep_for_image(position, key);
         }
-        let Some(record) = self.table.remove(position, key) else {
-            return false;
-        };
-        self.set_deadline(key, record.deadline(), None);
-        true
+        let deadline = self.table.remove(position, key)?.deadline();
+        self.set_deadline(key, deadline, None);
+        Some(deadline)
     }
 
     fn clear(&mut self) {
         let table = mem::take(&mut self.table);
         self.deadlines = BTreeSet::new();
+        self.dead = Dead::default();
         if let Some(image) = &mut self.image {
             image.keep_all(table);
         }
     }
 
     fn len(&self) -> u64 {
-        self.table.len()
+        let to = self.time.saturating_add(1);
+        if let Some(from) = self.dead.uncounted(to) {
+            let range = (from, Box::default())..(to, Box::default());
+            self.dead
+                .counted(to, self.deadlines.range(range).count() as u64);
+        }
+        self.table.len() - self.dead.keys()
     }
 
     fn prefetch(&self, keys: &[Position]) {
@@ -105,16 +127,22 @@ impl Store for MemoryStore {
         }
     }
 
-    fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>) {
+    fn deadlines(&self, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let due = self
             .deadlines
-            .iter()
-            .take_while(|(deadline, _)| *deadline <= wall_ms);
+            .range((from, Box::default())..)
+            .take_while(|(deadline, _)| *deadline <= to);
         for (deadline, key) in due {
             if visit(*deadline, key).is_break() {
                 return;
             }
         }
+    }
+
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        let above = (self.time.checked_add(1)?, Box::default());
+        let (deadline, _) = self.deadlines.range(above..).next()?;
+        Some(*deadline).filter(|deadline| *deadline <= until_ms)
     }
 
     fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {}
@@ -133,7 +161,7 @@ impl Store for MemoryStore {
 
     fn begin_image(&mut self) -> Option<u64> {
         self.image = Some(Box::new(Image::of(&self.table)));
-        Some(self.len())
+        Some(self.table.len())
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged {
@@ -152,7 +180,10 @@ impl Store for MemoryStore {
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        *self = Self::default();
+        *self = Self {
+            time: self.time,
+            ..Self::default()
+        };
         Ok(())
     }
 

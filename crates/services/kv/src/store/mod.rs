@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::key::Key;
 
+mod dead;
 pub mod image;
 pub mod lsm;
 pub mod memory;
@@ -113,9 +114,24 @@ pub struct Entry<'a> {
     pub value: Bytes<'a>,
     /// Who changed it last.
     pub version: Version,
-    /// When the leader will propose its deletion.
+    /// From when on it does not exist.
     pub deadline: Option<u64>,
 }
+
+impl Entry<'_> {
+    /// [time-2] Whether the key exists at this time of the group.
+    pub fn exists_at(&self, group_ms: u64) -> bool {
+        exists_at(self.deadline, group_ms)
+    }
+}
+
+/// [time-2] Whether what has this deadline exists at this time of the group.
+fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
+    deadline.is_none_or(|deadline| deadline > group_ms)
+}
+
+/// What is done with a deadline and its key.
+pub type Overdue<'v> = dyn FnMut(u64, &[u8]) -> ControlFlow<()> + 'v;
 
 /// What a scan does with one key.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
@@ -125,11 +141,28 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Keys in the order of their positions. Called from one thread.
 ///
+/// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), and is
+/// stored until [`Store::sweep`] or a new value takes its place. [`Store::get`], [`Store::contains`],
+/// [`Store::remove`] and [`Store::len`] speak of keys that exist; [`Store::scan`], images and
+/// [`digest`] of all that are stored.
+///
 /// A store on a disk that fails says so: [`Store::health`] whether it can go on, and
 /// [`Store::has_failed`] that what it said and did since its last commit is worthless.
 pub trait Store: Send {
+    /// The group's time from here on.
+    fn set_time(&mut self, group_ms: u64);
+
+    /// The group's time.
+    fn time(&self) -> u64;
+
+    /// What `key` has, whether it exists or is only stored.
+    fn stored(&self, key: Key<'_>) -> Option<Entry<'_>>;
+
     /// What `key` has.
-    fn get(&self, key: Key<'_>) -> Option<Entry<'_>>;
+    fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
+        let group_ms = self.time();
+        self.stored(key).filter(|entry| entry.exists_at(group_ms))
+    }
 
     /// Whether `key` is there.
     fn contains(&self, key: Key<'_>) -> bool {
@@ -139,13 +172,47 @@ pub trait Store: Send {
     /// Sets all that `key` has.
     fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>);
 
+    /// Removes what is stored of `key`; gives the deadline that it had, if anything was stored.
+    fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
+
     /// Removes `key`; says whether it was there.
-    fn remove(&mut self, key: Key<'_>) -> bool;
+    fn remove(&mut self, key: Key<'_>) -> bool {
+        let group_ms = self.time();
+        self.take(key)
+            .is_some_and(|deadline| exists_at(deadline, group_ms))
+    }
+
+    /// The same for a key that is known to be stored with this deadline.
+    fn forget(&mut self, key: Key<'_>, deadline: u64) {
+        let had = self.take(key);
+        debug_assert!(had.is_none_or(|had| had == Some(deadline)));
+    }
+
+    /// Removes up to `most` keys that do not exist, those first that ended first; says how many. Which ones
+    /// depends on nothing but the keys that are stored and the group's time.
+    fn sweep(&mut self, most: usize) -> usize {
+        let mut dead: Vec<(u64, Box<[u8]>)> = Vec::new();
+        if most > 0 {
+            self.deadlines(0, self.time(), &mut |deadline, key| {
+                dead.push((deadline, key.into()));
+                match dead.len() < most {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+        }
+        for (deadline, key) in &dead {
+            if let Ok(key) = Key::new(key) {
+                self.forget(key, *deadline);
+            }
+        }
+        dead.len()
+    }
 
     /// Removes all keys.
     fn clear(&mut self);
 
-    /// Number of keys.
+    /// Number of keys. Takes its time when many of them ended since the last call.
     fn len(&self) -> u64;
 
     /// Whether there are no keys.
@@ -159,11 +226,15 @@ pub trait Store: Send {
         let _ = keys;
     }
 
-    /// Visits all keys from `from` on, in order.
+    /// Visits all stored keys from `from` on, in order; some of them may exist no longer.
     fn scan(&self, from: Position, visit: &mut Visit<'_>);
 
-    /// Visits deadlines up to `wall_ms`, earliest first.
-    fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>);
+    /// Visits the deadlines of stored keys from one up to another, both included, earliest first.
+    fn deadlines(&self, from: u64, to: u64, visit: &mut Overdue<'_>);
+
+    /// The earliest deadline above the group's time and up to `until_ms`; as
+    /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
+    fn next_deadline(&self, until_ms: u64) -> Option<u64>;
 
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
@@ -225,7 +296,7 @@ pub trait Store: Send {
     fn start_sync(&mut self) {}
 }
 
-/// A fingerprint of all keys, values, versions and deadlines: equal stores, equal digests,
+/// A fingerprint of all stored keys, values, versions and deadlines: equal stores, equal digests,
 /// whichever kind they are. Reads everything.
 pub fn digest(store: &dyn Store) -> u128 {
     let mut hasher = Xxh3::new();

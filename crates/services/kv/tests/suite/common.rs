@@ -512,16 +512,32 @@ impl Node {
         String::from_utf8_lossy(&bytes).replace("\r\n", "|")
     }
 
-    /// Proposes what is due, as a leader does.
-    pub(crate) fn expire(&mut self) -> usize {
+    /// [time-1] The group's time comes up to the clock, if a deadline is due; says whether it did.
+    pub(crate) fn pass(&mut self) -> bool {
+        let World {
+            service, wall_ms, ..
+        } = &mut self.world;
+        let due = service.next_deadline(*wall_ms).is_some();
+        if due {
+            service.set_time(*wall_ms);
+        }
+        due
+    }
+
+    /// Proposes the housekeeping that is due, as a leader does; says how many keys that removed.
+    pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
         self.world
             .service
-            .due(self.world.wall_ms, 100, &mut |c| commands.push(c.to_vec()));
-        commands.iter().for_each(|command| {
-            self.world.apply(command);
+            .due(&mut |command| commands.push(command.to_vec()));
+        let removed = commands.iter().map(|command| {
+            let reply = String::from_utf8(self.world.apply(command)).unwrap();
+            let count = reply
+                .strip_prefix(':')
+                .and_then(|rest| rest.strip_suffix("\r\n"));
+            count.unwrap().parse::<usize>().unwrap()
         });
-        commands.len()
+        removed.sum()
     }
 }
 

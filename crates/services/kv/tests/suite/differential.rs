@@ -4,6 +4,7 @@ use std::path::Path;
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
+    op::Op,
     service::Service,
     store::{
         lsm::{Limits, LsmStore},
@@ -37,9 +38,20 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
                 return slots;
             }
         }
+        if random.below(4) == 0 {
+            batch.push(vec![
+                Op::Sweep as u8,
+                u8::try_from(random.below(4)).unwrap(),
+            ]);
+        }
         slots.push(batch);
     }
     slots
+}
+
+/// [time-1] The group's time when a slot of such a log is applied: behind the clock of who wrote it, here and there.
+pub(crate) fn time_of(slot: u64) -> u64 {
+    1_000_000 + slot / 7 * 7 * 250
 }
 
 impl Node {
@@ -109,6 +121,7 @@ impl Side {
 
     fn apply(&mut self, slot: u64, batch: &[Vec<u8>]) {
         assert_eq!(slot, self.applied_to, "each slot once");
+        self.service.set_time(time_of(slot));
         for (index, command) in batch.iter().enumerate() {
             let id = CommandId {
                 slot: Slot(slot),

@@ -18,7 +18,7 @@ use quorate_replica::service::{
 
 use crate::{
     common::{Random, copy},
-    differential::log,
+    differential::{log, time_of},
     failing::until,
 };
 
@@ -54,6 +54,7 @@ fn run(service: &mut Service, slots: &[Vec<Vec<u8>>], from: usize, to: usize) ->
     let mut replies = Vec::new();
     for (at, batch) in slots.iter().enumerate().take(to).skip(from) {
         let slot = at as u64 + 1;
+        service.set_time(time_of(slot));
         for (index, command) in batch.iter().enumerate() {
             let id = CommandId {
                 slot: Slot(slot),

@@ -116,7 +116,7 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
             seen += 1;
             std::ops::ControlFlow::Continue(())
         });
-        store.overdue(u64::MAX - 1, &mut |_, _| panic!("no deadline is left"));
+        store.deadlines(0, u64::MAX - 1, &mut |_, _| panic!("no deadline is left"));
         assert_eq!((seen, store.len()), (1, 1));
         store.commit(Slot(slot), &[]);
         slot += 1;
@@ -171,6 +171,16 @@ fn the_layers_are_one() {
                         model.clear();
                     }
                     1..12 => assert_eq!(store.remove(key_of(&key)), model.remove(key_of(&key))),
+                    12 => {
+                        // It goes back with the service, too.
+                        let time = store.time().saturating_sub(20) + random.next() % 30;
+                        store.set_time(time);
+                        model.set_time(time);
+                    }
+                    13 | 14 => {
+                        let most = random.below(5);
+                        assert_eq!(store.sweep(most), model.sweep(most));
+                    }
                     _ => {
                         store.put(key_of(&key), &value, version, deadline);
                         model.put(key_of(&key), &value, version, deadline);
@@ -182,10 +192,12 @@ fn the_layers_are_one() {
             store.commit(Slot(slot), &[]);
             assert_eq!(digest(&store), digest(&model), "{held_bytes} at {slot}");
             let wall_ms = random.next() % 60;
+            assert_eq!(store.next_deadline(wall_ms), model.next_deadline(wall_ms));
             assert_eq!(overdue(&store, wall_ms), overdue(&model, wall_ms));
             if random.below(100) == 0 {
                 drop(store);
                 (store, _) = LsmStore::open_with(&path, limits).unwrap();
+                store.set_time(model.time());
                 assert_eq!(store.recovered().0, Slot(slot));
             }
         }
@@ -195,7 +207,7 @@ fn the_layers_are_one() {
 
 fn overdue(store: &dyn Store, wall_ms: u64) -> Vec<(u64, Vec<u8>)> {
     let mut found = Vec::new();
-    store.overdue(wall_ms, &mut |deadline, key| {
+    store.deadlines(0, wall_ms, &mut |deadline, key| {
         found.push((deadline, key.to_vec()));
         std::ops::ControlFlow::Continue(())
     });

@@ -98,7 +98,7 @@ impl Random {
     }
 
     fn value(&mut self, bytes: &[u8]) -> Value {
-        match self.below(8) {
+        match self.below(9) {
             0 => Value::NoOp,
             1 => Value::Content {
                 stream: self.stream(),
@@ -118,6 +118,7 @@ impl Random {
                 change: self.change(),
             },
             6 => Value::AllocateNode { nonce: self.wide() },
+            7 => Value::Now { ms: self.wide() },
             _ => self.batch(bytes),
         }
     }
@@ -376,6 +377,7 @@ impl Random {
                 held_by_quorum: self.slot(),
                 lease: self.lease(),
                 auxiliary: self.below(2) == 0,
+                clock_ms: self.wide(),
             }),
             16 => Message::HeartbeatReply(HeartbeatReply {
                 ballot,
@@ -388,6 +390,7 @@ impl Random {
                 read_round: self.wide(),
                 lease: self.lease(),
                 unfit: self.below(2) == 0,
+                clock_ms: self.wide(),
             }),
             17 => Message::PreVote { ballot },
             18 => Message::PreVoteReply {

@@ -42,7 +42,7 @@ impl LsmStore {
         self.wanted = self.wanted.min(self.sent.applied_to);
         self.active = Changes::of_load(self.sent, generation);
         (self.cleared, self.dirty) = (false, true);
-        self.earliest.set(0);
+        self.begin_deadlines();
         self.loading = Some(Load {
             generation,
             keys: 0,

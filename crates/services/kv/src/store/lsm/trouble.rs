@@ -128,7 +128,7 @@ impl LsmStore {
         (self.frozen, self.settled) = (None, None);
         (self.dirty, self.cleared) = (false, false);
         self.misread = OnceCell::new();
-        self.earliest.set(0);
+        self.begin_deadlines();
         self.condition = Condition::Well;
         self.back = Some(note);
     }

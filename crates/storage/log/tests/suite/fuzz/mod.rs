@@ -50,6 +50,7 @@ fn values() -> Vec<Value> {
             change,
         },
         Value::AllocateNode { nonce: 6 },
+        Value::Now { ms: 7 },
     ]
 }
 

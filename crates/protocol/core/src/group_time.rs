@@ -1,0 +1,68 @@
+//! The group's time ([time-1]): what the commands *now is T* of a log make of it. There is no clock in here.
+
+/// The largest T of all applied commands *now is T*, as Unix time in milliseconds. It only grows, whoever leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupTime(u64);
+
+impl GroupTime {
+    /// Before the first command.
+    pub const START: Self = Self(0);
+
+    /// The time that a snapshot or a commit kept.
+    pub const fn kept(ms: u64) -> Self {
+        Self(ms)
+    }
+
+    /// Unix time in milliseconds.
+    pub const fn ms(self) -> u64 {
+        self.0
+    }
+
+    /// A command *now is T* is applied. Says whether the time changed: a T that is not above it, of an
+    /// earlier leader or of one whose clock is behind, changes nothing.
+    pub fn hear(&mut self, ms: u64) -> bool {
+        let before = self.0;
+        self.0 = self.0.max(ms);
+        self.0 > before
+    }
+
+    /// The T that a leader proposes whose clock shows `clock_ms`, and which has applied a key with this
+    /// earliest `deadline` above the group's time: none before that deadline.
+    pub fn stamp(self, clock_ms: u64, deadline: Option<u64>) -> Option<u64> {
+        let due = deadline.is_some_and(|deadline| deadline <= clock_ms);
+        (due && clock_ms > self.0).then_some(clock_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [time-1] Leaders with clocks of their own follow each other, and values of earlier ones are decided late.
+    #[test]
+    fn time_never_goes_back() {
+        let mut time = GroupTime::START;
+        for (ms, after, changes) in [
+            (100, 100, true),
+            (90, 100, false),
+            (100, 100, false),
+            (101, 101, true),
+            (0, 101, false),
+        ] {
+            assert_eq!(time.hear(ms), changes, "{ms}");
+            assert_eq!(time.ms(), after, "{ms}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_proposed_while_no_deadline_is_due() {
+        let time = GroupTime::kept(100);
+        assert_eq!(time.stamp(200, None), None);
+        assert_eq!(time.stamp(200, Some(201)), None);
+        assert_eq!(time.stamp(200, Some(200)), Some(200));
+        assert_eq!(time.stamp(200, Some(101)), Some(200));
+        // The clock was set back: time waits for it.
+        assert_eq!(time.stamp(100, Some(50)), None);
+        assert_eq!(time.stamp(99, Some(50)), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! How many of the stored keys exist no longer ([time-2]): counted when somebody asks, each once.
+
+use std::cell::Cell;
+
+/// Keys whose deadline has passed and that were not removed yet.
+#[derive(Debug, Default)]
+pub(super) struct Dead {
+    /// Deadlines below are counted.
+    counted_to: Cell<u64>,
+    keys: Cell<u64>,
+}
+
+impl Dead {
+    /// Which deadlines are still to be counted, if those below `to` are asked for.
+    pub(super) fn uncounted(&self, to: u64) -> Option<u64> {
+        let from = self.counted_to.get();
+        (from < to).then_some(from)
+    }
+
+    /// There are this many more, and deadlines below `to` are counted.
+    pub(super) fn counted(&self, to: u64, keys: u64) {
+        self.counted_to.set(to);
+        self.keys.set(self.keys.get() + keys);
+    }
+
+    /// Of deadlines that are counted.
+    pub(super) fn keys(&self) -> u64 {
+        self.keys.get()
+    }
+
+    /// A key has another deadline.
+    pub(super) fn moved(&mut self, old: Option<u64>, new: Option<u64>) {
+        let counted_to = self.counted_to.get();
+        let is_counted = |deadline: Option<u64>| deadline.is_some_and(|at| at < counted_to);
+        let keys = self.keys.get() + u64::from(is_counted(new));
+        self.keys
+            .set(keys.saturating_sub(u64::from(is_counted(old))));
+    }
+}
