@@ -96,6 +96,7 @@ pub mod stream_front;
 mod streaming;
 pub mod testing;
 mod tuning;
+mod turns;
 mod wake;
 
 pub use applying::sessions;

@@ -63,6 +63,7 @@ use crate::{
     storing::Storing,
     streaming::Streaming,
     tuning::Tuning,
+    turns::Turns,
     wake::earliest,
 };
 
@@ -97,6 +98,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     steering: Steering,
     ending: Ending,
     fit: Fit,
+    turns: Turns,
     observing: Observing,
     tuning: Tuning,
     /// Phase 2 elsewhere, if this node has a device.
@@ -142,6 +144,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.look_at_clocks(now, wall_ms);
+        self.begin_turn(now);
         self.catching_up.begin_turn();
         self.tuning.begin_turn(now);
         if let Some(routing) = &mut self.routing {
@@ -182,6 +185,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.advance_stop(now);
     }
 
+    /// [live-5] The core hears of a turn that is late before anything that was said meanwhile.
+    pub(super) fn begin_turn(&mut self, now: Time) {
+        if let Some(us) = self.turns.begin(now)
+            && !self.is_silent()
+        {
+            self.protocol.later(Input::Late { us });
+        }
+    }
+
     /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read shows whether it has
     /// applied everything that it may have gone by before.
     fn look_at_access(&mut self, now: Time) {
@@ -220,8 +232,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let changed = origin.set_batching(setting.batch_bytes, setting.window) || refitted;
         // There may be room now for what waits.
         if changed && waiting > 0 {
+            self.turns.end(now, Some(now));
             return Some(now);
         }
+        self.turns.end(now, wake_by);
         wake_by
     }
 

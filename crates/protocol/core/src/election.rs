@@ -33,6 +33,8 @@ pub struct Election {
     round_seen: (Era, u32),
     min_us: u64,
     max_us: u64,
+    /// [live-5] How much longer a leader may be silent.
+    borne_us: u64,
     dice: u64,
 }
 
@@ -53,6 +55,7 @@ impl Election {
             round_seen: (Era(0), 0),
             min_us: min_ms * 1000,
             max_us: max_ms * 1000,
+            borne_us: 0,
             dice: seed,
         }
     }
@@ -74,7 +77,23 @@ impl Election {
 
     /// The longest silence that a healthy leader leaves.
     pub fn patience_us(&self) -> u64 {
+        self.max_us + self.borne_us
+    }
+
+    /// [live-5] Nodes are late: silence is borne for so much longer than the time-outs say.
+    pub fn bear(&mut self, us: u64) {
+        self.borne_us = us;
+    }
+
+    /// The longest time-out, however late nodes are.
+    pub fn timeout_us(&self) -> u64 {
         self.max_us
+    }
+
+    /// [live-5] This node itself stood still for so long until now: the leader may have spoken.
+    pub fn excuse(&mut self, now: Time, us: u64) {
+        self.heard = self.heard.map(|at| at.plus_us(us).min(now));
+        self.deadline = self.deadline.plus_us(us);
     }
 
     /// A leader spoke. Returns whether it is a new one.
@@ -124,7 +143,8 @@ impl Election {
 
     /// [live-1] Whether a leader spoke within the shortest time-out.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
-        self.heard.is_some_and(|at| now.since_us(at) < self.min_us)
+        self.heard
+            .is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
 
     /// Draws the next time-out; longer after failed attempts ([live-3]).
@@ -135,7 +155,10 @@ impl Election {
             self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
             wait += mix(self.dice) % (spread + 1);
         }
-        self.deadline = now.plus_us(wait << self.attempts.min(BACK_OFF_MAX));
+        wait <<= self.attempts.min(BACK_OFF_MAX);
+        // Without a leader there is no silence to bear.
+        wait += self.leader.map_or(0, |_| self.borne_us);
+        self.deadline = now.plus_us(wait);
     }
 
     /// This node may not try before then.

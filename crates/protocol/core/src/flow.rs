@@ -45,6 +45,8 @@ pub struct Peer {
     pub level: bool,
     /// It should not lead, as it said last.
     pub unfit: bool,
+    /// How late its turns were lately, as it said last.
+    pub late_us: u32,
 }
 
 /// All other nodes, in order of their ids.
@@ -127,6 +129,7 @@ impl Peers {
                 kept_to: Slot(0),
                 level: false,
                 unfit: false,
+                late_us: 0,
             };
             self.list.insert(at, peer);
         }
@@ -138,6 +141,7 @@ impl Peers {
             peer.kept_to = Slot(0);
             peer.level = false;
             peer.unfit = false;
+            peer.late_us = 0;
         }
         peer.member = member;
         peer.connected = true;
@@ -149,6 +153,19 @@ impl Peers {
         if let Some(peer) = self.find(node) {
             peer.connected = false;
         }
+    }
+
+    /// [live-5] This node stood still for so long until now: what they said may lie there unread.
+    pub fn excuse(&mut self, now: Time, us: u64) {
+        for peer in &mut self.list {
+            peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
+        }
+    }
+
+    /// How late the turns of those were that can be talked to, at worst.
+    pub fn late_us(&self) -> u64 {
+        let connected = self.list.iter().filter(|peer| peer.connected);
+        connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)
     }
 
     /// A new ballot of this node: nothing of it was sent or voted for.

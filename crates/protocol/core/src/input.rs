@@ -93,6 +93,11 @@ pub enum Input {
         /// To whom.
         to: Option<NodeId>,
     },
+    /// This node's turn, the one that begins now, was late by this, in microseconds ([live-5]).
+    Late {
+        /// Microseconds.
+        us: u64,
+    },
     /// Time passed; due at the latest when `Effect::WakeAt` said.
     Tick,
 }

@@ -114,6 +114,7 @@ pub mod node;
 pub mod node_id;
 pub mod node_set;
 pub mod offload;
+pub mod pauses;
 pub mod quorum;
 pub mod reads;
 pub mod reconfigure;

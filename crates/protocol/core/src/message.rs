@@ -204,6 +204,8 @@ pub struct Heartbeat {
     /// What the leader takes the time to be, Unix time in milliseconds ([time-3]); 0 while it does not
     /// know. The host fills it in; the core has no clock, and does not look.
     pub clock_ms: u64,
+    /// How late the leader's turns were lately at worst, in microseconds ([live-5]).
+    pub late_us: u32,
 }
 
 /// How much of the log others hold: decided, bytes included, at the class of the group. What a policy
@@ -241,6 +243,8 @@ pub struct HeartbeatReply {
     pub unfit: bool,
     /// The sender's wall clock, as [`Heartbeat::clock_ms`].
     pub clock_ms: u64,
+    /// As [`Heartbeat::late_us`], of the sender.
+    pub late_us: u32,
 }
 
 /// Everything that can be said.

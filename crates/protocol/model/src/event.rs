@@ -52,6 +52,13 @@ pub enum Event {
         /// The time.
         at: Time,
     },
+    /// A node's turn is late by this, in microseconds ([live-5]).
+    Late {
+        /// Where.
+        site: usize,
+        /// Microseconds.
+        us: u64,
+    },
     /// A value is offered.
     Propose {
         /// Where.

@@ -197,6 +197,7 @@ impl World {
                 };
                 self.observer.judge(Property::Liveness, verdict)
             }
+            Event::Late { site, us } => self.step(site, Input::Late { us }),
             Event::Propose { site, value, slots } => self.propose(site, value, slots),
             Event::Read { site, token } => {
                 let known = self.observer.known_to();

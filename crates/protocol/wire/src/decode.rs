@@ -337,6 +337,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     lease: lease(header),
                     auxiliary: header.flags & FLAG_AUXILIARY != 0,
                     clock_ms: clock(header),
+                    late_us: late(header),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
                 kind::PRE_VOTE => Message::PreVote { ballot },
@@ -412,6 +413,7 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         lease: lease(header),
         unfit: header.flags & FLAG_UNFIT != 0,
         clock_ms: clock(header),
+        late_us: late(header),
     }
 }
 
@@ -421,6 +423,11 @@ fn clock(header: &Header) -> u64 {
         .split_first_chunk()
         .expect("a value has more than eight bytes");
     u64::from_le_bytes(*clock)
+}
+
+fn late(header: &Header) -> u32 {
+    let late = header.value[8..].first_chunk();
+    u32::from_le_bytes(*late.expect("a value has more than twelve bytes"))
 }
 
 const fn lease(header: &Header) -> Lease {

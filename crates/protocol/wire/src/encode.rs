@@ -490,9 +490,10 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             lease,
             auxiliary,
             clock_ms,
+            late_us,
         }) => {
             header.kind = kind::HEARTBEAT;
-            fill_clock(header, clock_ms);
+            fill_clock(header, clock_ms, late_us);
             header.volatile_to = held_by_all.0;
             header.durable_to = held_by_quorum.0;
             header.ballot = ballot;
@@ -580,12 +581,13 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.number = reply.read_round;
     header.flags = if reply.unfit { FLAG_UNFIT } else { 0 };
     fill_lease(header, reply.lease);
-    fill_clock(header, reply.clock_ms);
+    fill_clock(header, reply.clock_ms, reply.late_us);
 }
 
-/// [time-3] Where a heartbeat has no value.
-fn fill_clock(header: &mut Header, clock_ms: u64) {
+/// [time-3], [live-5]: where a heartbeat has no value.
+fn fill_clock(header: &mut Header, clock_ms: u64, late_us: u32) {
     header.value[..8].copy_from_slice(&clock_ms.to_le_bytes());
+    header.value[8..12].copy_from_slice(&late_us.to_le_bytes());
 }
 
 const fn fill_lease(header: &mut Header, lease: Lease) {

@@ -43,6 +43,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         self.clocks.turn(now, wall_ms);
+        self.begin_turn(now);
         self.drain_inbox(now, plane);
         self.take_frame(now, received, plane);
     }

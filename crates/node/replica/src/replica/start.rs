@@ -44,6 +44,7 @@ use crate::{
     storing::Storing,
     streaming::{Streaming, keeping::Keeping, offering::Offering, owning::Owning},
     tuning::Tuning,
+    turns::Turns,
 };
 
 /// Owners that fill what a node has room for, if each does as it may.
@@ -198,6 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
             ending: Ending::new(timeout_ms),
             fit: Fit::new(),
+            turns: Turns::default(),
             observing: Observing::new(now, pursuit, election_ms),
             tuning: Tuning::new(tuning, possible, class),
             routing: (options.votes == Votes::Auto).then(|| Routing::new(now)),

@@ -156,6 +156,7 @@ impl Stage {
             lease: Lease::default(),
             unfit: false,
             clock_ms: 0,
+            late_us: 0,
         };
         self.tell(from, Message::HeartbeatReply(reply));
     }
@@ -324,6 +325,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             lease: Lease::default(),
             auxiliary: false,
             clock_ms: 0,
+            late_us: 0,
         })
     };
     let question = |heard: &Heard| {
@@ -701,6 +703,7 @@ fn beat(lease: Lease) -> Message {
         lease,
         auxiliary: false,
         clock_ms: 0,
+        late_us: 0,
     })
 }
 

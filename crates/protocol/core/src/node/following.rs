@@ -109,6 +109,8 @@ impl Node {
         }
         let mut lease = Lease::default();
         if beat.ballot >= self.acceptor.promised() {
+            self.pauses.on_leader(beat.late_us);
+            self.bear_pauses(now);
             self.follow_leader(now, beat.ballot, effects);
             lease = self.lease_asked(now, from, &beat);
             self.note_role(&beat);
@@ -134,6 +136,7 @@ impl Node {
             lease,
             unfit: self.fitness != Fitness::Fit,
             clock_ms: 0,
+            late_us: self.pauses.worst_us(now),
         };
         effects.send(from, Message::HeartbeatReply(reply));
     }

@@ -23,6 +23,8 @@ impl Node {
         if self.engaging.is_due(now, self.options.heartbeat_ms) {
             self.look_at_answers(now, effects);
         }
+        self.bear_pauses(now);
+        let late_us = self.pauses.worst_us(now);
         let Some(leading) = &self.leading else { return };
         self.timers.heartbeat_sent(now, self.options.heartbeat_ms);
         let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
@@ -48,6 +50,7 @@ impl Node {
                 held_by_quorum: if auxiliary { kept } else { quorum },
                 auxiliary,
                 clock_ms: 0,
+                late_us,
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
@@ -93,6 +96,7 @@ impl Node {
         peer.kept_to = peer.kept_to.max(reply.kept_to);
         peer.level = reply.held_to >= self.laying.level_at();
         peer.unfit = reply.unfit;
+        peer.late_us = reply.late_us;
         // A follower that learned of a decision from the leader before this one does not vote for
         // it again: this leader learns it too.
         self.catchup.note(reply.decided_to, from.node);
@@ -118,7 +122,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_connected(&mut self, member: Member, effects: &mut Effects) {
+    pub(super) fn on_connected(&mut self, now: Time, member: Member, effects: &mut Effects) {
         if member.node == self.options.member.node {
             return;
         }
@@ -148,6 +152,7 @@ impl Node {
                 held_by_quorum,
                 auxiliary,
                 clock_ms: 0,
+                late_us: self.pauses.worst_us(now),
             };
             effects.send(member.node, Message::Heartbeat(beat));
             if let Some(message) = self.ring_said() {

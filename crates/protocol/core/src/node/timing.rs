@@ -39,6 +39,25 @@ impl Node {
         }
     }
 
+    /// [live-5] Nobody is blamed for what this node did not read while it stood still.
+    pub(super) fn on_late(&mut self, now: Time, us: u64) {
+        self.pauses.note(now, us);
+        self.election.excuse(now, us);
+        self.peers.excuse(now, us);
+        self.bear_pauses(now);
+    }
+
+    /// [live-5] Silence is borne for as long as nodes are late: whoever leads asks all, the others their leader.
+    pub(super) fn bear_pauses(&mut self, now: Time) {
+        let others_us = match &self.leading {
+            Some(_) => self.peers.late_us(),
+            None => self.pauses.leader_us(),
+        };
+        let timeout_us = self.election.timeout_us();
+        let us = self.pauses.patience_us(now, others_us, timeout_us);
+        self.election.bear(us);
+    }
+
     /// Whether this node is a phase-1 quorum by itself.
     fn leads_alone(&self) -> bool {
         let configuration = self.learner.eras().current();

@@ -439,6 +439,10 @@ impl Run {
     }
 
     fn tick(&mut self, site: usize) -> Option<Event> {
+        if self.dice.percent(2) {
+            let us = self.dice.pick(&[10_000, 150_000, 400_000, 5_000_000]);
+            return Some(Event::Late { site, us });
+        }
         let now = self.world.now;
         let at = match self.dice.below(3) {
             0 => Time(now.0 + 1),

@@ -7,6 +7,7 @@ mod clocks;
 mod devices;
 mod disks;
 mod packets;
+mod pauses;
 mod rings;
 mod scenarios;
 mod seeds;

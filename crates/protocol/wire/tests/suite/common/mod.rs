@@ -378,6 +378,7 @@ impl Random {
                 lease: self.lease(),
                 auxiliary: self.below(2) == 0,
                 clock_ms: self.wide(),
+                late_us: self.wide() as u32,
             }),
             16 => Message::HeartbeatReply(HeartbeatReply {
                 ballot,
@@ -391,6 +392,7 @@ impl Random {
                 lease: self.lease(),
                 unfit: self.below(2) == 0,
                 clock_ms: self.wide(),
+                late_us: self.wide() as u32,
             }),
             17 => Message::PreVote { ballot },
             18 => Message::PreVoteReply {

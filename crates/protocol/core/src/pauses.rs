@@ -1,0 +1,118 @@
+//! How late the turns of nodes are, and how much longer silence is borne because of it ([live-5]).
+//!
+//! Liveness only ([model-5]): nothing here can write a promise or a vote.
+
+use crate::time::Time;
+
+/// A turn that is later than this is a stop, which no patience should bridge.
+const STOP_US: u64 = 1_000_000;
+/// Silence is borne for this long at most, unless the configured time-outs are longer.
+const PATIENCE_MAX_US: u64 = 1_000_000;
+/// The worst of this long counts, and of as long before it.
+const SPAN_US: u64 = 60_000_000;
+
+/// How late this node's turns were, and what the leader told of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pauses {
+    /// When the present span began.
+    since: Time,
+    /// The worst of it, and of the one before.
+    worst_us: u64,
+    before_us: u64,
+    /// What the leader told, last.
+    leader_us: u64,
+}
+
+impl Pauses {
+    /// A turn of this node was late by this.
+    pub fn note(&mut self, now: Time, us: u64) {
+        self.look(now);
+        if us <= STOP_US {
+            self.worst_us = self.worst_us.max(us);
+        }
+    }
+
+    /// The leader told of its own.
+    pub fn on_leader(&mut self, us: u32) {
+        self.leader_us = us.into();
+    }
+
+    /// What it told.
+    pub fn leader_us(&self) -> u64 {
+        self.leader_us
+    }
+
+    /// The worst of the last one to two minutes, as heartbeats tell it.
+    pub fn worst_us(&mut self, now: Time) -> u32 {
+        self.look(now);
+        #[expect(clippy::cast_possible_truncation, reason = "at most STOP_US")]
+        let worst_us = self.worst_us.max(self.before_us) as u32;
+        worst_us
+    }
+
+    /// How much longer than a time-out of `timeout_us` silence is borne, if another node is as late as this: a message
+    /// may be late twice, where it is sent and where it is read.
+    pub fn patience_us(&mut self, now: Time, other_us: u64, timeout_us: u64) -> u64 {
+        let worst_us = other_us.max(self.worst_us(now).into());
+        let most_us = PATIENCE_MAX_US.saturating_sub(timeout_us);
+        worst_us.saturating_mul(2).min(most_us)
+    }
+
+    fn look(&mut self, now: Time) {
+        if now >= self.since.plus_us(2 * SPAN_US) {
+            (self.before_us, self.worst_us) = (0, 0);
+        } else if now >= self.since.plus_us(SPAN_US) {
+            (self.before_us, self.worst_us) = (self.worst_us, 0);
+        } else {
+            return;
+        }
+        self.since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1000;
+
+    fn at_s(s: u64) -> Time {
+        Time(0).plus_ms(s * 1000)
+    }
+
+    #[test]
+    fn the_worst_counts_for_a_minute_or_two() {
+        let mut pauses = Pauses::default();
+        pauses.note(at_s(1), 30 * MS);
+        pauses.note(at_s(2), 80 * MS);
+        pauses.note(at_s(3), 50 * MS);
+        assert_eq!(pauses.worst_us(at_s(59)), 80_000);
+        pauses.note(at_s(61), 10 * MS);
+        assert_eq!(pauses.worst_us(at_s(119)), 80_000);
+        assert_eq!(pauses.worst_us(at_s(121)), 10_000);
+        assert_eq!(pauses.worst_us(at_s(300)), 0);
+    }
+
+    #[test]
+    fn a_stop_is_no_pause() {
+        let mut pauses = Pauses::default();
+        pauses.note(at_s(1), STOP_US + 1);
+        assert_eq!(pauses.worst_us(at_s(1)), 0);
+        pauses.note(at_s(1), STOP_US);
+        assert_eq!(u64::from(pauses.worst_us(at_s(1))), STOP_US);
+    }
+
+    /// Whatever a peer says it was late by.
+    #[test]
+    fn patience_ends() {
+        let mut pauses = Pauses::default();
+        assert_eq!(pauses.patience_us(at_s(1), 0, 200 * MS), 0);
+        assert_eq!(pauses.patience_us(at_s(1), 90 * MS, 200 * MS), 180 * MS);
+        pauses.note(at_s(1), 100 * MS);
+        assert_eq!(pauses.patience_us(at_s(1), 90 * MS, 200 * MS), 200 * MS);
+        for told in [500 * MS, u64::from(u32::MAX), u64::MAX] {
+            assert_eq!(pauses.patience_us(at_s(1), told, 200 * MS), 800 * MS);
+            assert_eq!(pauses.patience_us(at_s(1), told, 2_000 * MS), 0);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Nodes that are not scheduled for a while are not dead ([live-5]): nobody is elected because of it, and who is dead is
+//! replaced as fast as ever.
+
+use quorate_core::{ballot::Ballot, record::Class};
+use quorate_sim::{check::Violation, dice::Dice, world::World};
+
+type Outcome = Result<(), Violation>;
+
+const NODES: usize = 3;
+
+fn ballot(world: &World, node: usize) -> Ballot {
+    let running = world.nodes[node].running.as_ref().expect("it runs");
+    running.replica().node().ballot()
+}
+
+/// Turns of all nodes are late at random for so long.
+fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Outcome {
+    let end = world.now.plus_us(for_us);
+    while world.now < end {
+        world.run_for(dice.between(20_000, 600_000))?;
+        let node = dice.index(NODES);
+        let stalls = dice.chance(1, 2);
+        match stalls {
+            true => world.stall_now(node),
+            false => world.pause_now(node),
+        }
+        // Another one may be late, too, before the first goes on.
+        let also = (node + 1) % NODES;
+        let both = dice.chance(1, 4);
+        if both {
+            world.pause_now(also);
+        }
+        world.run_for(dice.between(1_000, most_us))?;
+        world.resume_now(node);
+        if both {
+            world.resume_now(also);
+        }
+    }
+    Ok(())
+}
+
+/// How long the group is without its leader, from now on.
+fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
+    let began = world.now;
+    loop {
+        world.run_for(1_000)?;
+        if world.leader().is_some_and(|leader| leader != gone) {
+            return Ok(world.now.since_us(began));
+        }
+        assert!(world.now < began.plus_ms(5_000), "nobody leads");
+    }
+}
+
+#[test]
+fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outcome {
+    for seed in 0..12 {
+        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let mut dice = Dice::new(seed);
+        world.wait_for_leader()?;
+        // Nobody knows yet how late nodes are here.
+        be_late(&mut world, &mut dice, 20_000_000, 400_000)?;
+        let leader = world.wait_for_leader()?;
+        let before = ballot(&world, leader);
+        be_late(&mut world, &mut dice, 100_000_000, 400_000)?;
+        let leads = world.wait_for_leader()?;
+        assert_eq!(
+            (leads, ballot(&world, leads)),
+            (leader, before),
+            "seed {seed}: another leader after turns that were late"
+        );
+        world.kill_now(leader);
+        let took_us = without_leader_us(&mut world, leader)?;
+        assert!(took_us <= 100_000, "seed {seed}: {took_us} us");
+        world.start_now(leader);
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// A leader that stands still for good is replaced by a time-out that is not longer because it happened before.
+#[test]
+fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Outcome {
+    for seed in 0..8 {
+        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        for _ in 0..4 {
+            let leader = world.wait_for_leader()?;
+            world.run_for(500_000)?;
+            world.pause_now(leader);
+            let took_us = without_leader_us(&mut world, leader)?;
+            assert!(took_us <= 500_000, "seed {seed}: {took_us} us");
+            world.run_for(3_000_000)?;
+            world.resume_now(leader);
+            world.run_for(1_000_000)?;
+        }
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// [live-5] What a follower did not read while it stood still the leader may have said.
+#[test]
+fn who_stood_still_blames_nobody() -> Outcome {
+    for seed in 0..8 {
+        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let leader = world.wait_for_leader()?;
+        world.run_for(500_000)?;
+        let before = ballot(&world, leader);
+        for pause_us in [250_000, 900_000, 4_000_000] {
+            for node in (0..NODES).filter(|node| *node != leader) {
+                world.pause_now(node);
+                world.run_for(pause_us)?;
+                world.resume_now(node);
+                world.run_for(400_000)?;
+            }
+        }
+        assert_eq!(world.wait_for_leader()?, leader, "seed {seed}");
+        assert_eq!(ballot(&world, leader), before, "seed {seed}");
+    }
+    Ok(())
+}
