@@ -305,6 +305,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// The first slot that may need bytes in memory: what is below is applied, or comes from the log if it is ever
+    /// applied. An auxiliary that has forgotten what is before applies nothing, and a service in trouble nothing now.
+    fn needed_from(&self) -> Slot {
+        let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
+        match applies {
+            true => self.applying.applied_to(),
+            false => self
+                .applying
+                .applied_to()
+                .max(self.protocol.node().decided_to()),
+        }
+    }
+
     fn has_work(&self) -> bool {
         let decided_to = self.executable_to();
         self.protocol.has_input()
@@ -394,7 +407,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let durable = node.configuration().class() == Class::Durable;
         let logged = durable.then(|| node.durable_to());
         self.applying.commit(logged, front);
-        self.contents.release_below(self.applying.applied_to());
+        self.contents.release_below(self.needed_from());
         self.release_reads();
     }
 

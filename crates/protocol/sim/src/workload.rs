@@ -75,6 +75,8 @@ enum Waiting {
     Key { key: String, act: Act, called: u64 },
     /// A word that says nothing.
     Word,
+    /// The word that makes a connection what this client needs: attached to its session, or READONLY.
+    Ready,
     /// EXEC of a swap.
     Exec {
         key: String,
@@ -129,7 +131,8 @@ pub struct Client {
     /// Its connections are READONLY: it looks at its own key alone.
     stale: bool,
     session: Option<String>,
-    attached: bool,
+    /// Its connection is what it needs, or will be by the time the node reads what is sent now.
+    ready: bool,
     sequence: i64,
     audits: VecDeque<String>,
     /// The only node that it talks to.
@@ -161,7 +164,7 @@ impl Client {
             own_generation: 0,
             own_value: None,
             session: None,
-            attached: false,
+            ready: false,
             sequence: 1,
             audits: VecDeque::new(),
             home: None,
@@ -314,15 +317,16 @@ impl Client {
                 ))
             }
             (Waiting::Session, Reply::Simple(id)) => {
-                (self.session, self.attached) = (Some(id), true);
+                (self.session, self.ready) = (Some(id), true);
                 Ok(())
             }
             (Waiting::Session, Reply::Bulk(Some(id))) => {
                 self.session = Some(String::from_utf8_lossy(&id).into_owned());
-                self.attached = true;
+                self.ready = true;
                 Ok(())
             }
-            (Waiting::Sequence(sequence), Reply::Integer(number)) => {
+            // Without a session nothing that has a number is executed.
+            (Waiting::Sequence(sequence), Reply::Integer(number)) if self.ready => {
                 if sequence == self.sequence {
                     self.sequence += 1;
                 }
@@ -342,7 +346,7 @@ impl Client {
                 }
                 books.exactly_once.ended(&key, value.unwrap_or(0))
             }
-            (Waiting::Word, Reply::Simple(_)) | (Waiting::PairSet, _) => Ok(()),
+            (Waiting::Word | Waiting::Ready, Reply::Simple(_)) | (Waiting::PairSet, _) => Ok(()),
             (waiting, reply) => Err(self.surprised(&format!("{waiting:?}"), &reply)),
         }
     }
@@ -356,6 +360,17 @@ impl Client {
                 Ok(())
             }
             "BUSY" | "NOQUORUM" | "EXECABORT" => {
+                books.refused += 1;
+                // It asks again before it sends more.
+                self.ready &= !matches!(waiting, Waiting::Ready);
+                Ok(())
+            }
+            // It was sent right behind the word that would have attached the connection, and that was refused.
+            "NOSESSION"
+                if matches!(waiting, Waiting::Sequence(_))
+                    && !self.ready
+                    && text.contains(": this connection has no session;") =>
+            {
                 books.refused += 1;
                 Ok(())
             }
@@ -389,6 +404,7 @@ impl Client {
             }
             Waiting::OwnSet(_) => self.forsake_own_key(),
             Waiting::Word
+            | Waiting::Ready
             | Waiting::Look { .. }
             | Waiting::OwnGet
             | Waiting::PairSet
@@ -405,7 +421,7 @@ impl Client {
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
         (self.patience_at, self.asks_at) = (None, None);
-        self.attached = false;
+        self.ready = false;
         self.seen = None;
         if self.stale {
             // The next node may not have heard of what this one was told.
@@ -454,5 +470,54 @@ fn answer_of(act: Act, reply: &Reply) -> Option<Answer> {
         (Act::Get, Reply::Bulk(value)) => Some(Answer::Value(number(value.as_deref()))),
         (Act::Increment, Reply::Integer(number)) => Some(Answer::Number(*number)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: &[u8] =
+        b"-NOQUORUM not executed: this node does not know yet who may do what\r\n";
+    const UNATTACHED: &[u8] =
+        b"-NOSESSION not executed now: this connection has no session; register one\r\n";
+    const EXPIRED: &[u8] =
+        b"-NOSESSION not executed now: the session is unknown or has expired\r\n";
+
+    /// A client with a session that asks on a new connection: to be attached first, then for one number or two.
+    fn reconnected(seed: u64) -> (Client, Books) {
+        let mut books = Books::default();
+        let mut client = Client::new(0, Kind::Session, Dice::new(seed));
+        client.session = Some("5.0".into());
+        let asked = client.ask(&mut books);
+        assert!(asked.starts_with(b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n"));
+        (client, books)
+    }
+
+    #[test]
+    fn a_client_that_was_not_attached_asks_again() {
+        let (mut client, mut books) = reconnected(1);
+        client.heard(REFUSED, &mut books).unwrap();
+        while client.is_waiting() {
+            client.heard(UNATTACHED, &mut books).unwrap();
+        }
+        let asked = client.ask(&mut books);
+        assert!(asked.starts_with(b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n"));
+        client.heard(b"+OK\r\n:1\r\n", &mut books).unwrap();
+    }
+
+    #[test]
+    fn only_who_was_not_attached_may_hear_that_it_has_no_session() {
+        for (attached, heard) in [
+            (&b"+OK\r\n"[..], UNATTACHED),
+            (b"+OK\r\n", EXPIRED),
+            (REFUSED, EXPIRED),
+            (REFUSED, b":1\r\n"),
+        ] {
+            let (mut client, mut books) = reconnected(1);
+            client.heard(attached, &mut books).unwrap();
+            let broken = client.heard(heard, &mut books).unwrap_err();
+            assert_eq!(broken.property, "client", "{broken}");
+        }
     }
 }

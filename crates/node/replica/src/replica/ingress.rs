@@ -250,7 +250,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
         let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
-        if near && range.from >= self.applying.applied_to() {
+        if near && range.from >= self.needed_from() {
             self.contents.pin(&value, range);
         }
         if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
@@ -268,7 +268,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
-    /// must never keep out the very slots that would let them go. The first slot that is not applied
+    /// must never keep out the very slots that would let them go. The first slot that needs bytes
     /// always has room, also when what was voted for before a restart fills all of it: nothing else
     /// makes room again.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
@@ -277,7 +277,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Message::Phase2a(proposal) => node.run().voted_to(proposal.ballot),
             _ => Slot::FIRST,
         };
-        if slot <= self.applying.applied_to() {
+        if slot <= self.needed_from() {
             true
         } else if slot <= next.max(node.decided_to()) {
             self.contents.has_room(more)

@@ -150,7 +150,7 @@ impl Node {
         self.laying
             .proposed(now, proposal.range, message.decided_to);
         if self.waiting.is_empty() {
-            self.vote(now, source, message, held, effects);
+            self.vote(now, source, message, (held, held), effects);
         } else {
             self.wait(now, source, message, held, effects);
         }
@@ -292,7 +292,7 @@ impl Node {
             let held = !proposal.value.has_bytes();
             let message = self.phase2a(&proposal, false);
             if self.waiting.is_empty() {
-                self.vote(now, ballot.node, message, held, effects);
+                self.vote(now, ballot.node, message, (held, held), effects);
             } else {
                 self.wait(now, ballot.node, message, held, effects);
             }

@@ -114,6 +114,9 @@ impl Node {
             );
             return;
         }
+        // Bytes stay here that came for a slot within the window. What is decided with this may bring a farther one
+        // within it, whose bytes may go at any time.
+        let stays = held && self.is_near(&m);
         self.follow_leader(now, m.ballot, effects);
         self.spared.announce(m.decided_to);
         self.follow(m.ballot, m.decided_to, effects);
@@ -125,18 +128,19 @@ impl Node {
             self.waiting.clear();
         }
         if !self.waiting.is_empty() {
-            return self.wait(now, from, m, held, effects);
+            return self.wait(now, from, m, stays, effects);
         }
-        self.vote(now, from, m, held, effects);
+        self.vote(now, from, m, (held, stays), effects);
     }
 
-    /// [p2-1] Votes, if promise, order, room and bytes allow it.
+    /// [p2-1] Votes, if promise, order, room and bytes allow it: bytes that are `held` now, and if they are
+    /// to be voted for later, that stay.
     pub(super) fn vote(
         &mut self,
         now: Time,
         from: NodeId,
         m: Phase2a,
-        held: bool,
+        (held, stays): (bool, bool),
         effects: &mut Effects,
     ) {
         if self.lease_refuses(now, m.ballot) {
@@ -154,7 +158,7 @@ impl Node {
                 // [gap-1] Queued, not voted for. What a leader had no room for itself is in its tally.
                 effects.slow.gaps += 1;
                 if m.ballot.node != self.options.member.node && self.is_near(&m) {
-                    self.wait(now, from, m, held, effects);
+                    self.wait(now, from, m, stays, effects);
                 }
                 return;
             }
@@ -275,7 +279,7 @@ impl Node {
             let in_turn = |m: &Phase2a| run.step(m, decided_to) != Step::Gap;
             match self.waiting.next(now, in_turn) {
                 Some(m) if m.ballot >= self.acceptor.promised() && !self.pending.failed() => {
-                    self.vote(now, m.ballot.node, m, true, effects);
+                    self.vote(now, m.ballot.node, m, (true, true), effects);
                 }
                 Some(_) => {}
                 None if self.waiting.give_up_below(now, self.announced()) => {}
@@ -338,5 +342,94 @@ impl Node {
             Statement::Promise(promise) => self.take_promise(own, promise, effects),
             Statement::Vote(vote) => self.on_phase2b(own, vote, effects),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        ballot::{Ballot, Era},
+        class::Class,
+        configuration::Configuration,
+        effect::Effects,
+        input::Input,
+        node::{Options, Recovered},
+        node_id::Member,
+        slot::SlotRange,
+        value::{BatchName, Value},
+    };
+
+    const WINDOW: u64 = 4;
+
+    /// A proposal of node 2, whose batch is named after its slot.
+    fn proposal(slot: u64, decided_to: u64) -> Message {
+        let ballot = Ballot {
+            era: Era(0),
+            round: 1,
+            node: NodeId(2),
+        };
+        Message::Phase2a(Phase2a {
+            ballot,
+            range: SlotRange::one(Slot(slot)),
+            value: Value::Batch(BatchName {
+                counter: slot,
+                ..BatchName::default()
+            }),
+            prefix: 0,
+            decided_to: Slot(decided_to),
+            own_volatile_to: Slot(0),
+            own_durable_to: Slot(0),
+            with_bytes: true,
+        })
+    }
+
+    /// The slots that a node looks for bytes for, which voted in slot 1 and hears of a proposal behind a gap, bytes
+    /// and all, and that slot 1 is decided.
+    fn looked_for(slot: u64) -> Vec<u64> {
+        let members = [1, 2, 3].map(Member::first);
+        let options = Options {
+            member: members[0],
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+            inflight_max: 4,
+            window_slots: WINDOW,
+            leases: None,
+            silent_us: 0,
+            thrifty: false,
+            route: crate::laying::Route::Star,
+            seed: 1,
+        };
+        let founding = Configuration::simple(members, Class::Durable).unwrap();
+        let mut node = Node::new(options, Recovered::founded(founding));
+        let mut effects = Effects::default();
+        let mut found = Vec::new();
+        for message in [proposal(1, 1), proposal(slot, 2)] {
+            let input = Input::Message {
+                from: members[1],
+                message,
+                held: true,
+            };
+            node.step(Time(1_000), input, &mut effects);
+            for effect in effects.drain() {
+                if let Effect::Fetch { range, .. } = effect {
+                    found.push(range.from.0);
+                }
+            }
+        }
+        assert_eq!(node.decided_to(), Slot(2));
+        found
+    }
+
+    /// [gap-1], [value-3] Nobody keeps the bytes of a slot beyond the window. When the proposal itself says what was
+    /// decided, and so brings its slot within it, they have to be asked for: by the time it has its turn they may be gone.
+    #[test]
+    fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
+        assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");
+        assert_eq!(looked_for(1 + WINDOW), [1 + WINDOW]);
+        assert_eq!(looked_for(2 + WINDOW), [0; 0], "still beyond: not queued");
     }
 }

@@ -80,10 +80,10 @@ impl Client {
             self.waiting.push_back(Waiting::Session);
             return;
         };
-        if !self.attached {
+        if !self.ready {
             request(&[b"QUORATE", b"SESSION", session.as_bytes()], out);
-            self.waiting.push_back(Waiting::Word);
-            self.attached = true;
+            self.waiting.push_back(Waiting::Ready);
+            self.ready = true;
         }
         if self.dice.chance(1, 4) && self.sequence > 1 {
             request(
@@ -138,10 +138,10 @@ impl Client {
     }
 
     fn ask_own(&mut self, books: &mut Books, out: &mut Vec<u8>) {
-        if self.stale && !self.attached {
+        if self.stale && !self.ready {
             request(&[b"READONLY"], out);
-            self.waiting.push_back(Waiting::Word);
-            self.attached = true;
+            self.waiting.push_back(Waiting::Ready);
+            self.ready = true;
         }
         let key = self.own_key();
         for _ in 0..self.dice.between(1, 4) {

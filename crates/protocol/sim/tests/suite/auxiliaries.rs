@@ -130,6 +130,37 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
     Ok(())
 }
 
+/// [aux-2] An auxiliary that has forgotten what is before executes nothing. The bytes that it voted for leave its memory
+/// when their slots are decided: a leader that has nobody else would come to a stop when they fill it.
+#[test]
+fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
+    let mut world = World::elected(Settings {
+        terms: Terms {
+            auxiliaries: [id(AUXILIARY)].into(),
+            rule: QuorumRule::Majority,
+        },
+        tiny_queues: true,
+        ..Settings::calm(11, 3, Class::Durable)
+    })?;
+    let leader = world.wait_for_leader()?;
+    let other = 1 - leader;
+    set(&mut world, leader, 0..20)?;
+    world.run_for(500_000)?;
+    world.kill_now(other);
+    let value = "v".repeat(100);
+    for number in 0..200 {
+        let words = format!("SET k{number} {value}");
+        assert_eq!(world.ask(leader, &words)?, ok(), "after {number} writes");
+    }
+    let running = world.nodes[AUXILIARY].running.as_ref().expect("runs");
+    assert!(running.replica().node().is_hollow());
+    let most = quorate_sim::node::limits(&world.settings).payload_bytes as u64;
+    assert!(payload_to(&world, leader, AUXILIARY) > 2 * most);
+    world.start_now(other);
+    world.run_until("it is retired", |world| engaged(world) == Some(false))?;
+    world.settle()
+}
+
 /// Of five, two are auxiliaries; two full replicas fail, one after the other.
 #[test]
 fn two_auxiliaries_of_five() -> Outcome {

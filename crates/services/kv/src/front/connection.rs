@@ -170,11 +170,19 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // What says nothing about data, and of the cluster no more than everybody may look at.
+            // What says nothing about data, and of the cluster no more than everybody may look at. MULTI is among
+            // them: if it were refused and the answer known by the next command, that would run outside of it.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
-                    Handler::Local(Local::Ping | Local::Client | Local::Info)
+                    Handler::Local(
+                        Local::Ping
+                            | Local::Client
+                            | Local::Info
+                            | Local::Multi
+                            | Local::Discard
+                            | Local::Unwatch
+                    )
                 )
             }
             (Some(_), Standing::Nothing) => false,
@@ -184,6 +192,11 @@ impl Connection {
             let text = self.login.refusal(standing, spec.name);
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
+                Handler::Local(Local::Watch) => {
+                    // EXEC may be asked for when it is permitted again, and would go by nothing.
+                    self.watching.failed(self.watching.epoch());
+                    self.refuse(&text, shared);
+                }
                 _ => self.refuse(&text, shared),
             }
         } else if let Some(multi) = &mut self.multi {

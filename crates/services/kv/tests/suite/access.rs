@@ -63,6 +63,18 @@ impl Guarded {
         Self { node, desk }
     }
 
+    /// Nobody knows yet who may do what, and requests wait for that no longer.
+    fn impatient() -> Self {
+        let mut guarded = Self::unknown();
+        let client = guarded.connect(Who::Nobody);
+        assert_eq!(guarded.say(client, "GET k"), "", "it waits");
+        guarded.node.world.wall_ms += 5_000;
+        guarded.turn();
+        let heard = guarded.node.take(client);
+        assert!(heard.starts_with("-NOQUORUM "), "{heard}");
+        guarded
+    }
+
     /// `ann` is an admin and `reader`, `writer`, `operator` are what they are called; each has its name as its password.
     fn new() -> Self {
         let mut guarded = Self::unknown();
@@ -420,6 +432,55 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.node.world.users = Some(Users::NONE);
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
+}
+
+/// [access-4] What opens a transaction is refused while nobody knows who may do what, and what follows is not: by then it
+/// is known. It does not run without its guard.
+#[test]
+fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
+    let mut guarded = Guarded::impatient();
+    let client = guarded.connect(Who::Nobody);
+    let heard = guarded.say(client, "WATCH k");
+    assert!(heard.starts_with("-NOQUORUM "), "{heard}");
+    guarded.node.world.users = Some(Users::NONE);
+    assert_eq!(guarded.say(client, "GET k"), "$-1|");
+    assert_eq!(guarded.say(client, "MULTI"), "+OK|");
+    assert_eq!(guarded.say(client, "SET k v"), "+QUEUED|");
+    assert_eq!(
+        guarded.say(client, "EXEC"),
+        "-EXECABORT Transaction discarded because WATCH failed.|"
+    );
+    // That is over with it.
+    assert_eq!(guarded.say(client, "WATCH k"), "+OK|");
+    assert_eq!(guarded.say(client, "MULTI"), "+OK|");
+    assert_eq!(guarded.say(client, "SET k v"), "+QUEUED|");
+    assert_eq!(guarded.say(client, "EXEC"), "*1|+OK|");
+}
+
+/// [access-4] The commands of a transaction run together or not at all, whenever it becomes known who may do what.
+#[test]
+fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
+    let words = ["MULTI", "SET k v", "SET l v", "EXEC"];
+    for known_before in 0..=words.len() {
+        let mut guarded = Guarded::impatient();
+        let client = guarded.connect(Who::Nobody);
+        let mut heard = String::new();
+        for (at, word) in words.iter().enumerate() {
+            if at == known_before {
+                guarded.node.world.users = Some(Users::NONE);
+            }
+            heard = guarded.say(client, word);
+        }
+        guarded.node.world.users = Some(Users::NONE);
+        let found = guarded.say(client, "MGET k l");
+        if known_before <= 1 {
+            assert_eq!(heard, "*2|+OK|+OK|", "{known_before}");
+            assert_eq!(found, "*2|$1|v|$1|v|", "{known_before}");
+        } else {
+            assert!(heard.starts_with("-EXECABORT "), "{known_before}: {heard}");
+            assert_eq!(found, "*2|$-1|$-1|", "{known_before}");
+        }
+    }
 }
 
 /// [access-2] A subscription is a request that goes on: who may read no more is told no more.
