@@ -9,8 +9,8 @@ use std::{
 };
 
 use fjall::{
-    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _,
-    Slice, Snapshot,
+    AbstractTree as _, CompressionType, Database, Keyspace, KeyspaceCreateOptions,
+    KvSeparationOptions, PersistMode, Readable as _, Slice, Snapshot,
 };
 
 use super::{
@@ -29,6 +29,11 @@ const WAITING_TABLES_MAX: usize = 1;
 const RUNS_MAX: usize = 20;
 /// The library's own least number of files.
 const FILES_MIN: usize = 10;
+/// Values of this size and more lie apart from their keys.
+const APART_BYTES: u32 = 512;
+/// A file of values is written again when this part of it is dead, and it is among the older ones: this part of them.
+const DEAD_PART: f32 = 0.5;
+const OLD_PART: f32 = 0.5;
 /// In every folder that is a whole tree.
 const MARKER: &str = "version";
 
@@ -282,6 +287,16 @@ impl Past {
     }
 }
 
+/// How a new tree is kept; one that is there stays as it was made. Values lie in files of their own: compaction moves
+/// keys, and a value only when half of its file is dead ([decision 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
+fn options() -> KeyspaceCreateOptions {
+    let values = KvSeparationOptions::default()
+        .separation_threshold(APART_BYTES)
+        .staleness_threshold(DEAD_PART)
+        .age_cutoff(OLD_PART);
+    KeyspaceCreateOptions::default().with_kv_separation(Some(values))
+}
+
 /// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
 /// journal's item are the same, and a process killed between them leaves zeros in one: that is
 /// damage like any other, not a reason to fail at each start.
@@ -291,8 +306,11 @@ fn recover(path: &Path, files_max: usize) -> Result<(Database, Keyspace), Failur
         let files_max = files_max.max(FILES_MIN);
         let database = Database::builder(path)
             .max_cached_files(Some(files_max))
+            // With more, one only writes tables, and spins while another compacts.
+            .worker_threads(1)
+            .journal_compression(CompressionType::None)
             .open()?;
-        let keyspace = database.keyspace("kv", KeyspaceCreateOptions::default)?;
+        let keyspace = database.keyspace("kv", options)?;
         Ok::<_, fjall::Error>((database, keyspace))
     }));
     let stopped = |_| Failure::damaged("its recovery stopped at a failed assertion");
