@@ -78,8 +78,8 @@ const HELP: &str = "cargo xtask NAME
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
   package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
-                   packages and a container image of the binary, by default a release
-                   build, in target/packages; --check reads them back
+                   packages, a container image and debug symbols of the binary, by default
+                   of profile symbols, in target/packages; --check reads them back
   package check    the same of the debug build, thrown away
   page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
                    Chromium: layout, live figures, every button; pictures in target/page

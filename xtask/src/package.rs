@@ -1,12 +1,16 @@
-//! Packages of the binary: `quorate-package` makes them, of a release build or of a binary that is named.
+//! Packages of the binary: `quorate-package` makes them, of a release build with debug information or of a binary that is named.
 
 use std::path::Path;
 
-use crate::shell::{self, Failed, cargo, has, release, target};
+use crate::shell::{self, Failed, cargo, has, target};
+
+/// That of a release, with debug information, which goes into an archive beside the packages.
+const PROFILE: &str = "symbols";
 
 /// Words that choose what is made, and flags: `--to DIR`, `--binary PATH`, `--check`, `--fast`.
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
-    let binary = release("quorate").display().to_string();
+    let binary = target().join(PROFILE).join("quorate");
+    let binary = binary.display().to_string();
     let to = target().join("packages").display().to_string();
     let mut words = vec![
         "run",
@@ -23,7 +27,8 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     if !rest.contains(&"--binary") {
         cargo(&[
             "build",
-            "--release",
+            "--profile",
+            PROFILE,
             "--bin",
             "quorate",
             "--bin",

@@ -11,6 +11,7 @@ mod image;
 mod program;
 mod redhat;
 mod release;
+mod symbols;
 mod tree;
 
 use std::{
@@ -86,7 +87,7 @@ fn wanted(words: &[String]) -> Result<Wanted, Failed> {
 }
 
 fn run(wanted: &Wanted) -> Result<(), Failed> {
-    let program = Program::read(&wanted.binary)?.with_tools()?;
+    let program = Program::read(&wanted.binary)?.with_tools()?.split()?;
     let release = Release::of(&root())?;
     fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
     for kind in &wanted.kinds {
@@ -103,6 +104,14 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
             }
             println!("  the same bytes when it is made again");
         }
+    }
+    match symbols::make(&program, &release, wanted.level)? {
+        Some((name, bytes)) => {
+            let file = wanted.to.join(name);
+            fs::write(&file, &bytes).map_err(Failed::at(&file))?;
+            println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
+        }
+        None => println!("no debug information: the programs were built without"),
     }
     Ok(())
 }

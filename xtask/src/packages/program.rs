@@ -11,7 +11,10 @@ use object::{
     read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
 };
 
-use crate::failed::Failed;
+use crate::{
+    failed::Failed,
+    symbols::{self, Symbols},
+};
 
 /// The binary.
 pub(crate) struct Program {
@@ -19,6 +22,8 @@ pub(crate) struct Program {
     pub(crate) bytes: Vec<u8>,
     /// The program beside it that measures: `quorate-tools`.
     pub(crate) tools: Vec<u8>,
+    /// The debug information of both, if it was taken out of them.
+    pub(crate) symbols: Vec<Symbols>,
     pub(crate) machine: Machine,
     /// What starts it.
     pub(crate) loader: String,
@@ -65,6 +70,7 @@ impl Program {
         Ok(Self {
             path: path.to_owned(),
             tools: Vec::new(),
+            symbols: Vec::new(),
             machine,
             loader,
             needs,
@@ -76,6 +82,17 @@ impl Program {
     pub(crate) fn with_tools(mut self) -> Result<Self, Failed> {
         let path = self.path.with_file_name("quorate-tools");
         self.tools = fs::read(&path).map_err(Failed::at(&path))?;
+        Ok(self)
+    }
+
+    /// Takes the debug information out of both.
+    pub(crate) fn split(mut self) -> Result<Self, Failed> {
+        let path = self.path.clone();
+        for bytes in [&mut self.bytes, &mut self.tools] {
+            let (program, symbols) = symbols::split(&path, std::mem::take(bytes))?;
+            *bytes = program;
+            self.symbols.extend(symbols);
+        }
         Ok(self)
     }
 

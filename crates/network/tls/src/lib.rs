@@ -18,4 +18,4 @@ mod verify;
 
 pub use files::{BadFiles, ClientFiles, Files};
 pub use rustls::{ClientConfig, ServerConfig};
-pub use trust::{ClientTrust, Expiry, Protection, Trust, expiries, provider};
+pub use trust::{ClientTrust, Expiry, Protection, Trust, Validity, provider, validities};

@@ -23,15 +23,24 @@ use crate::{
     verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in, who},
 };
 
-/// When a certificate ends.
+/// When a certificate is valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// From this second on.
+    pub begins_unix_s: i64,
+    /// Until this second, which is the last one.
+    pub ends_unix_s: i64,
+}
+
+/// When a certificate begins and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// What it is: `node`, `peers authority`, and so on.
     pub what: &'static str,
     /// The file that has it.
     pub file: String,
-    /// Not valid from then on, in seconds since 1970.
-    pub unix_s: i64,
+    /// When it is valid.
+    pub valid: Validity,
 }
 
 /// What keeps strangers from a node.
@@ -125,7 +134,7 @@ impl Trust {
         &self.own
     }
 
-    /// When what is in force ends, each certificate for itself.
+    /// When what is in force begins and ends, each certificate for itself.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.in_force().expiries.clone()
     }
@@ -242,7 +251,8 @@ impl InForce {
                 Ok(Expiry {
                     what,
                     file: path.display().to_string(),
-                    unix_s: ends(certificate).map_err(|error| BadFiles::contents(path, error))?,
+                    valid: validity(certificate)
+                        .map_err(|error| BadFiles::contents(path, error))?,
                 })
             })
         });
@@ -310,17 +320,20 @@ impl InForce {
     }
 }
 
-/// When each certificate of a file ends, in seconds since 1970.
-pub fn expiries(path: &Path) -> Result<Vec<i64>, BadFiles> {
+/// When each certificate of a file is valid.
+pub fn validities(path: &Path) -> Result<Vec<Validity>, BadFiles> {
     let all = files::certificates(path)?;
-    let ends = all
+    let all = all
         .iter()
-        .map(|certificate| ends(certificate).map_err(|error| BadFiles::contents(path, error)));
-    ends.collect()
+        .map(|certificate| validity(certificate).map_err(|error| BadFiles::contents(path, error)));
+    all.collect()
 }
 
-/// When a certificate of our own files ends, in seconds since 1970.
-fn ends(certificate: &CertificateDer<'_>) -> Result<i64, String> {
+fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
     let (_, parsed) = parse_x509_certificate(certificate).map_err(|error| error.to_string())?;
-    Ok(parsed.validity().not_after.timestamp())
+    let valid = parsed.validity();
+    Ok(Validity {
+        begins_unix_s: valid.not_before.timestamp(),
+        ends_unix_s: valid.not_after.timestamp(),
+    })
 }

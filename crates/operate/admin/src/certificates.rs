@@ -1,20 +1,48 @@
-//! When the certificates of a node end.
+//! When the certificates of a node begin and end, and what is said of that.
 
+use quorate_tls::{Validity, names::NodeName};
 use serde::{Deserialize, Serialize};
+
+use crate::units;
 
 /// Less than this is said to people.
 pub const SOON_DAYS: i64 = 30;
 const DAY_S: i64 = 24 * 3600;
+/// What ends the name of an authority.
+const AUTHORITY: &str = "authority";
+
+/// How a certificate stands, the worst last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nobody has to hear of it.
+    #[default]
+    Valid,
+    /// It has less than [`SOON_DAYS`] left.
+    ExpiresSoon,
+    /// An authority that has expired, beside one that has not.
+    Superseded,
+    /// It begins later.
+    NotYetValid,
+    /// It has ended.
+    Expired,
+}
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateView {
     /// `node`, `server`, `nodes' authority` or `clients' authority`.
     pub what: String,
+    /// The first second in which it is valid, since 1970.
+    #[serde(default)]
+    pub begins_unix_s: i64,
     /// The last second in which it is valid, since 1970.
     pub ends_unix_s: i64,
     /// Whole days until then; negative afterwards.
     pub days_left: i64,
+    /// How it stands.
+    #[serde(default)]
+    pub state: State,
 }
 
 /// Whole days from one second to another, since 1970.
@@ -22,29 +50,126 @@ pub const fn days_left(ends_unix_s: i64, now_unix_s: i64) -> i64 {
     (ends_unix_s - now_unix_s).div_euclid(DAY_S)
 }
 
+/// When something happens, in UTC.
+pub fn utc(unix_s: i64) -> String {
+    let at = u64::try_from(unix_s).unwrap_or_default();
+    let (hour, minute, second) = (at / 3600 % 24, at / 60 % 60, at % 60);
+    format!("{} {hour:02}:{minute:02}:{second:02} UTC", units::date(at))
+}
+
 impl CertificateView {
     /// As it looks at this second.
-    pub fn at(what: &str, ends_unix_s: i64, now_unix_s: i64) -> Self {
+    pub fn at(what: &str, valid: Validity, now_unix_s: i64) -> Self {
+        let days_left = days_left(valid.ends_unix_s, now_unix_s);
+        let state = match () {
+            () if days_left < 0 => State::Expired,
+            () if valid.begins_unix_s > now_unix_s => State::NotYetValid,
+            () if days_left < SOON_DAYS => State::ExpiresSoon,
+            () => State::Valid,
+        };
         Self {
             what: what.to_owned(),
-            ends_unix_s,
-            days_left: days_left(ends_unix_s, now_unix_s),
+            begins_unix_s: valid.begins_unix_s,
+            ends_unix_s: valid.ends_unix_s,
+            days_left,
+            state,
         }
     }
 
-    /// What people should hear of it, if anything.
+    /// All that a node or a client has, as they look at this second: of several authorities, the valid one is enough.
+    pub fn all<'a>(
+        certificates: impl IntoIterator<Item = (&'a str, Validity)>,
+        now_unix_s: i64,
+    ) -> Vec<Self> {
+        let certificates = certificates.into_iter();
+        let mut all: Vec<_> = certificates
+            .map(|(what, valid)| Self::at(what, valid, now_unix_s))
+            .collect();
+        let serves = |view: &Self| view.state <= State::ExpiresSoon;
+        let served: Vec<String> = all
+            .iter()
+            .filter(|view| view.is_authority() && serves(view))
+            .map(|view| view.what.clone())
+            .collect();
+        for view in &mut all {
+            if view.state == State::Expired && served.contains(&view.what) {
+                view.state = State::Superseded;
+            }
+        }
+        all
+    }
+
+    fn is_authority(&self) -> bool {
+        self.what.ends_with(AUTHORITY)
+    }
+
+    /// What people should hear of it while it works.
     pub fn warning(&self) -> Option<String> {
         let Self {
             what, days_left, ..
         } = self;
-        match days_left {
-            days if *days < 0 => Some(format!(
-                "the certificate of the {what} has expired: connections with it are refused; create a new one with 'quorate cert'"
+        match self.state {
+            State::ExpiresSoon => Some(format!(
+                "the certificate of the {what} expires in {days_left} days; create a new one with 'quorate cert': the node reloads it while running"
             )),
-            days if *days < SOON_DAYS => Some(format!(
-                "the certificate of the {what} expires in {days} days; create a new one with 'quorate cert': the node reloads it while running"
+            State::Superseded => Some(format!(
+                "the previous certificate of the {what} expired on {}: renew what it still signs with 'quorate cert node' and 'quorate cert client'",
+                utc(self.ends_unix_s)
             )),
-            _ => None,
+            State::Valid | State::NotYetValid | State::Expired => None,
+        }
+    }
+
+    /// Why it does not work, what that breaks, and what to do, if it does not. `own`: the node that has it.
+    pub fn error(&self, own: &NodeName) -> Option<String> {
+        let what = &self.what;
+        let (since, breaks) = (self.since()?, self.breaks());
+        let clock = match self.state {
+            State::NotYetValid => "check the clock of this machine, or ",
+            _ => "",
+        };
+        let (command, put) = self.remedy(own);
+        Some(format!(
+            "the certificate of the {what} {since}: {breaks}; {clock}create a new one with '{command}' and {put}"
+        ))
+    }
+
+    /// Since or until when it does not work; `None` if it works.
+    pub fn since(&self) -> Option<String> {
+        match self.state {
+            State::Expired => Some(format!("expired on {}", utc(self.ends_unix_s))),
+            State::NotYetValid => {
+                let begins = utc(self.begins_unix_s);
+                Some(format!("is not valid until {begins}"))
+            }
+            State::Valid | State::ExpiresSoon | State::Superseded => None,
+        }
+    }
+
+    /// What does not work without it.
+    pub fn breaks(&self) -> &'static str {
+        match &*self.what {
+            "node" => "running connections continue, but other nodes refuse new ones",
+            "server" => "running connections continue, but clients and operators refuse new ones",
+            // Nodes look at the dates of what an authority has signed, and not at its own.
+            _ => {
+                "running connections continue, but redis-cli, curl and others that check an authority's dates refuse new ones"
+            }
+        }
+    }
+
+    /// The command that creates a new one, and what to do with what it creates.
+    pub fn remedy(&self, own: &NodeName) -> (String, &'static str) {
+        let NodeName { cluster, node } = own;
+        match self.is_authority() {
+            true => (
+                format!("quorate cert init --cluster {cluster} --renew"),
+                "copy ca.crt and clients-ca.crt to all nodes, which reload them while running",
+            ),
+            false => (
+                format!("quorate cert node {node} --renew --host HOST"),
+                "copy its folder to the node, which reloads it while running",
+            ),
         }
     }
 }
@@ -53,24 +178,95 @@ impl CertificateView {
 mod tests {
     use super::*;
 
+    const NOW: i64 = 1_767_225_600;
+
+    fn lasts(from_days: i64, to_days: i64) -> Validity {
+        Validity {
+            begins_unix_s: NOW + from_days * DAY_S,
+            ends_unix_s: NOW + to_days * DAY_S + 5,
+        }
+    }
+
+    fn own() -> NodeName {
+        NodeName {
+            cluster: "orders".to_owned(),
+            node: 2,
+        }
+    }
+
     #[test]
     fn an_end_is_said_thirty_days_before() {
-        let at = |days: i64| CertificateView::at("node", days * DAY_S + 5, 0);
-        assert_eq!(at(30).warning(), None);
-        assert!(
-            at(29)
-                .warning()
-                .is_some_and(|text| text.contains("in 29 days"))
+        let at = |days: i64| CertificateView::at("node", lasts(-1, days), NOW);
+        assert_eq!((at(30).warning(), at(30).state), (None, State::Valid));
+        for days in [29, 0] {
+            let warning = at(days).warning().unwrap();
+            assert!(warning.contains(&format!("in {days} days")), "{warning}");
+            assert_eq!(at(days).error(&own()), None);
+        }
+        let last = Validity {
+            ends_unix_s: NOW,
+            ..lasts(-1, 0)
+        };
+        assert_eq!(
+            CertificateView::at("node", last, NOW).state,
+            State::ExpiresSoon
         );
-        assert!(
-            at(0)
-                .warning()
-                .is_some_and(|text| text.contains("in 0 days"))
+        assert_eq!(
+            CertificateView::at("node", last, NOW + 1).state,
+            State::Expired
         );
-        assert!(
-            at(-1)
-                .warning()
-                .is_some_and(|text| text.contains("has expired"))
+    }
+
+    #[test]
+    fn what_does_not_work_is_an_error_that_says_what_to_do() {
+        let error = |what: &str, from, to| {
+            let view = CertificateView::at(what, lasts(from, to), NOW);
+            assert_eq!(view.warning(), None);
+            view.error(&own()).unwrap()
+        };
+        assert_eq!(
+            error("node", -400, -1),
+            "the certificate of the node expired on 2025-12-31 00:00:05 UTC: running connections continue, but other \
+             nodes refuse new ones; create a new one with 'quorate cert node 2 --renew --host HOST' and copy its \
+             folder to the node, which reloads it while running"
         );
+        assert_eq!(
+            error("server", 1, 400),
+            "the certificate of the server is not valid until 2026-01-02 00:00:00 UTC: running connections continue, \
+             but clients and operators refuse new ones; check the clock of this machine, or create a new one with \
+             'quorate cert node 2 --renew --host HOST' and copy its folder to the node, which reloads it while running"
+        );
+        let authority = error("clients' authority", -400, -1);
+        assert!(authority.contains("'quorate cert init --cluster orders --renew'"));
+    }
+
+    /// After an authority was exchanged, the old one may expire.
+    #[test]
+    fn an_expired_authority_beside_a_valid_one_is_a_warning() {
+        let states = |of: &[(&'static str, i64)]| {
+            let all = of.iter().map(|(what, days)| (*what, lasts(-400, *days)));
+            let all = CertificateView::all(all, NOW);
+            all.into_iter().map(|view| view.state).collect::<Vec<_>>()
+        };
+        let (nodes, clients) = ("nodes' authority", "clients' authority");
+        assert_eq!(
+            states(&[(nodes, -3), (nodes, 300), (clients, -3), ("node", -3)]),
+            [
+                State::Superseded,
+                State::Valid,
+                State::Expired,
+                State::Expired
+            ]
+        );
+        assert_eq!(states(&[("node", -3), ("node", 300)])[0], State::Expired);
+        let all = CertificateView::all([(nodes, lasts(-9, -3)), (nodes, lasts(-9, 300))], NOW);
+        assert!(all[0].warning().is_some() && all[0].error(&own()).is_none());
+    }
+
+    #[test]
+    fn older_nodes_say_less() {
+        let text = r#"{"what": "node", "ends_unix_s": 5, "days_left": 40}"#;
+        let view: CertificateView = serde_json::from_str(text).unwrap();
+        assert_eq!((view.begins_unix_s, view.state), (0, State::Valid));
     }
 }

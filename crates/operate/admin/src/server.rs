@@ -260,6 +260,15 @@ impl Admin {
             .iter()
             .filter_map(CertificateView::warning);
         view.notices.extend(warnings);
+        if let Some(trust) = self.protection.trust() {
+            let certificates = view.certificates.iter();
+            let errors: Vec<_> = certificates
+                .filter_map(|certificate| certificate.error(trust.own()))
+                .collect();
+            let mut errors = errors.into_iter();
+            view.error = view.error.take().or_else(|| errors.next());
+            view.notices.extend(errors);
+        }
         view
     }
 
@@ -267,10 +276,9 @@ impl Admin {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
         let expiries = self.protection.trust().map(Trust::expiries);
-        let expiries = expiries.unwrap_or_default().into_iter();
-        expiries
-            .map(|expiry| CertificateView::at(expiry.what, expiry.unix_s, now))
-            .collect()
+        let expiries = expiries.unwrap_or_default();
+        let certificates = expiries.iter().map(|expiry| (expiry.what, expiry.valid));
+        CertificateView::all(certificates, now)
     }
 
     fn certificate_metrics(&self) -> String {

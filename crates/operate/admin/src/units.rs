@@ -32,6 +32,29 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
+/// Year, month and day (of the proleptic Gregorian calendar, in UTC).
+pub fn date(unix_time: u64) -> String {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut days = unix_time / 86_400;
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", days + 1)
+}
+
 /// Exactly: whole KiB where there are any.
 pub fn exact_bytes(count: usize) -> String {
     if count >= 1024 && count.is_multiple_of(1024) {
@@ -105,5 +128,13 @@ mod tests {
         assert_eq!(rates, ["0", "999", "1.2 k", "12 k", "1.2 M", "50 M"]);
         let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(micros);
         assert_eq!(times, ["12 µs", "1.2 ms", "45 ms", "2.5 s"]);
+    }
+
+    #[test]
+    fn dates_are_right() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(951_782_400), "2000-02-29");
+        assert_eq!(date(1_767_225_599), "2025-12-31");
+        assert_eq!(date(1_767_225_600), "2026-01-01");
     }
 }

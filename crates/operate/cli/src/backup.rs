@@ -10,8 +10,12 @@ use std::{
 };
 
 use clap::Args;
-use quorate_admin::{client, units::bytes as size};
-use quorate_replica::backup::{Bad, Checked, Header, check};
+use quorate_admin::{
+    client,
+    progress::{HowFar, Progress},
+    units::bytes as size,
+};
+use quorate_replica::backup::{Bad, Checked, check};
 use serde::Serialize;
 
 use crate::{
@@ -137,12 +141,13 @@ fn take<W: Write>(admin: &str, to: W) -> Result<(Checked, W), Problem> {
         to,
         failed: None,
     };
-    let mut percents = Percents::new("backup");
+    let mut how_far = Progress::start();
     let checked = check(
         BufReader::with_capacity(PIECE, &mut copied),
         &mut |_, _| Ok(()),
-        &mut |header, bytes| percents.tell(header, bytes),
+        &mut |header, bytes| how_far.tell(|| HowFar::bytes("backup", bytes, header.bytes)),
     );
+    drop(how_far);
     let Copied { mut to, failed, .. } = copied;
     if let Some(error) = failed {
         return Err(Problem::io("write the backup", &error));
@@ -179,29 +184,6 @@ fn broke(admin: &str, bad: &Bad) -> Problem {
     };
     Problem::new(Exit::Unreachable, "interrupted", what)
         .hint("try again; see also the log of the node")
-}
-
-/// Says each tenth that is done.
-pub(crate) struct Percents {
-    what: &'static str,
-    told: u64,
-}
-
-impl Percents {
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, told: 0 }
-    }
-
-    pub(crate) fn tell(&mut self, header: &Header, done: u64) {
-        let all = header.bytes.max(1);
-        let percent = u128::from(done.min(all)) * 100 / u128::from(all);
-        let percent = u64::try_from(percent).unwrap_or(100);
-        if percent / 10 > self.told {
-            self.told = percent / 10;
-            let (done, all) = (size(done), size(all));
-            progress(&format!("{}: {percent} %, {done} of {all}", self.what));
-        }
-    }
 }
 
 /// What is read is written down as well.

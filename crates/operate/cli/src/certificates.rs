@@ -1,5 +1,5 @@
 //! Reads the files with certificates again when they have changed, so that they are exchanged while the node runs; and
-//! says in time that one ends.
+//! says in time that one ends, and that one has ended.
 
 use std::{
     io,
@@ -7,41 +7,108 @@ use std::{
 };
 
 use quorate::Trust;
-use quorate_admin::certificates::{SOON_DAYS, days_left};
+use quorate_admin::certificates::{CertificateView, State, utc};
+use quorate_tls::names::NodeName;
+use tracing::Level;
 
 use crate::watched;
 
-/// How often it is said that one ends soon.
-const WARN_EVERY_S: i64 = 24 * 3600;
+/// How often it is said that one does not work, or not for long.
+const EVERY_S: i64 = 24 * 3600;
 
 /// From now on, in a thread of its own.
 pub(crate) fn follow(trust: Trust) -> io::Result<()> {
-    let mut warned_s = unix_s();
-    warn(&trust, warned_s);
+    let mut told = Told::default();
+    told.look(&trust, unix_s(), false);
     watched::follow("certificates", "certificates", move || {
-        let now_s = unix_s();
         let changed = trust.reload()?;
         if changed {
             tracing::info!("certificates reloaded: new connections use them");
         }
-        if changed || now_s - warned_s >= WARN_EVERY_S {
-            warn(&trust, now_s);
-            warned_s = now_s;
-        }
+        told.look(&trust, unix_s(), changed);
         Ok::<_, quorate_tls::BadFiles>(())
     })
 }
 
-fn warn(trust: &Trust, now_s: i64) {
-    for expiry in trust.expiries() {
-        let days = days_left(expiry.unix_s, now_s);
-        if days < SOON_DAYS {
-            tracing::warn!(
-                what = expiry.what,
-                file = expiry.file,
-                days,
-                "a certificate expires soon; nobody can connect once it has expired"
-            );
+/// What was said last, and when.
+#[derive(Debug, Default)]
+struct Told {
+    states: Vec<State>,
+    at_s: i64,
+}
+
+impl Told {
+    /// Says how all stand if that is new, or was said a day ago.
+    fn look(&mut self, trust: &Trust, now_s: i64, changed: bool) {
+        let expiries = trust.expiries();
+        let certificates = expiries.iter().map(|expiry| (expiry.what, expiry.valid));
+        let views = CertificateView::all(certificates, now_s);
+        let states = views.iter().map(|view| view.state).collect();
+        if !self.is_due(states, now_s, changed) {
+            return;
+        }
+        for (expiry, view) in expiries.iter().zip(&views) {
+            if let Some(line) = Line::of(view, trust.own()) {
+                line.log(view, &expiry.file);
+            }
+        }
+    }
+
+    fn is_due(&mut self, states: Vec<State>, now_s: i64, changed: bool) -> bool {
+        let due = changed || states != self.states || now_s - self.at_s >= EVERY_S;
+        if due {
+            (self.states, self.at_s) = (states, now_s);
+        }
+        due
+    }
+}
+
+/// A line of the log.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    level: Level,
+    text: String,
+}
+
+impl Line {
+    /// What there is to say of a certificate, if anything.
+    fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
+        let breaks = view.breaks();
+        let (command, put) = view.remedy(own);
+        let create = format!("create a new one with '{command}' and {put}");
+        let (level, text) = match view.state {
+            State::Valid => return None,
+            State::ExpiresSoon => (
+                Level::WARN,
+                "a certificate expires soon; nobody can connect once it has expired".to_owned(),
+            ),
+            State::Superseded => (
+                Level::WARN,
+                "the previous certificate of an authority has expired; renew what it still signs"
+                    .to_owned(),
+            ),
+            State::NotYetValid => (
+                Level::ERROR,
+                format!(
+                    "a certificate is not valid yet: {breaks}; check the clock of this machine, or {create}"
+                ),
+            ),
+            State::Expired => (
+                Level::ERROR,
+                format!("a certificate has expired: {breaks}; {create}"),
+            ),
+        };
+        Some(Self { level, text })
+    }
+
+    fn log(&self, view: &CertificateView, file: &str) {
+        let (what, text) = (&*view.what, &*self.text);
+        let (begins, ends) = (utc(view.begins_unix_s), utc(view.ends_unix_s));
+        match view.state {
+            State::NotYetValid => tracing::error!(what, file, begins, "{text}"),
+            State::Expired => tracing::error!(what, file, since = ends, "{text}"),
+            State::Superseded => tracing::warn!(what, file, since = ends, "{text}"),
+            _ => tracing::warn!(what, file, days = view.days_left, "{text}"),
         }
     }
 }
@@ -49,4 +116,70 @@ fn warn(trust: &Trust, now_s: i64) {
 fn unix_s() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_tls::Validity;
+
+    use super::*;
+
+    const DAY_S: i64 = 24 * 3600;
+
+    fn line(what: &str, begins: i64, ends: i64) -> Option<Line> {
+        let valid = Validity {
+            begins_unix_s: begins * DAY_S,
+            ends_unix_s: ends * DAY_S,
+        };
+        let own = NodeName {
+            cluster: "orders".to_owned(),
+            node: 1,
+        };
+        Line::of(&CertificateView::at(what, valid, 100 * DAY_S), &own)
+    }
+
+    /// The table of docs/operate.md has them.
+    #[test]
+    fn each_line_has_a_row_in_the_book() {
+        let book = include_str!("../../../../docs/operate.md");
+        assert_eq!(line("node", 0, 300), None);
+        let lines = [
+            line("node", 0, 110),
+            line("node", 0, 99),
+            line("nodes' authority", 0, 99),
+            line("server", 101, 300),
+        ];
+        for line in lines.map(Option::unwrap) {
+            let head = line.text.split([':', ';']).next().unwrap();
+            let row = format!("| {} | {head}", line.level.as_str().to_lowercase());
+            assert!(book.contains(&row), "docs/operate.md lacks {row:?}");
+        }
+    }
+
+    #[test]
+    fn an_expired_one_is_an_error_that_says_what_to_do() {
+        let expired = line("node", 0, 99).unwrap();
+        assert_eq!(expired.level, Level::ERROR);
+        assert_eq!(
+            expired.text,
+            "a certificate has expired: running connections continue, but other nodes refuse new ones; create a new \
+             one with 'quorate cert node 1 --renew --host HOST' and copy its folder to the node, which reloads it \
+             while running"
+        );
+        assert_eq!(line("node", 0, 100).unwrap().level, Level::WARN);
+    }
+
+    /// Once a day, and at once when one expires or files change.
+    #[test]
+    fn it_is_said_when_it_happens_and_once_a_day() {
+        let mut told = Told::default();
+        let mut is_due = |state, now_s, changed| told.is_due(vec![state], now_s, changed);
+        assert!(is_due(State::ExpiresSoon, 1_000_000, false));
+        assert!(!is_due(State::ExpiresSoon, 1_000_001, false));
+        assert!(is_due(State::Expired, 1_000_002, false));
+        assert!(!is_due(State::Expired, 1_000_003, false));
+        assert!(is_due(State::Expired, 1_000_004, true));
+        assert!(!is_due(State::Expired, 1_086_403, false));
+        assert!(is_due(State::Expired, 1_086_404, false));
+    }
 }

@@ -4,7 +4,7 @@
 //! ([join-2]), and a vote that it has is not given twice.
 
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _},
     thread,
     time::Duration,
@@ -15,6 +15,7 @@ use quorate_admin::{
     client::{self, Refusal, Response},
     joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER},
     members::MembersRequest,
+    progress::{HowFar, Progress},
 };
 use quorate_core::quorum::QuorumRule;
 use quorate_net::{Handle, Unanswered};
@@ -215,6 +216,8 @@ pub(crate) fn follow(
         role,
         admins,
         told: String::new(),
+        // The log of the node goes to the same place.
+        how_far: Progress::lines(),
         unled: 0,
     };
     thread.spawn(move || {
@@ -235,6 +238,7 @@ struct Promotion {
     /// Whom the operator named.
     admins: Vec<String>,
     told: String,
+    how_far: Progress,
     /// Looks in a row in which there was no leader.
     unled: u32,
 }
@@ -250,11 +254,7 @@ impl Promotion {
         }
         if let Some(pursuit) = &status.progress {
             let view = quorate_admin::view::ProgressView::of_node(pursuit);
-            // Each tenth is a line.
-            if self.told != step(view.percent) {
-                self.told = step(view.percent);
-                progress(&format!("catching up: {view}"));
-            }
+            self.waits(format_args!("catching up: {view}"));
             return false;
         }
         let Some(leader) = status.leader else {
@@ -282,11 +282,16 @@ impl Promotion {
                 ));
                 return true;
             }
-            Err(why) if learns => self.tell(&format!("waiting to catch up: {why}")),
+            Err(why) if learns => self.waits(format_args!("waiting to catch up: {why}")),
             Ok(()) => self.tell(&format!("node {node} is caught up: requesting its vote")),
-            Err(why) => self.tell(&format!("waiting for a vote: {why}")),
+            Err(why) => self.waits(format_args!("waiting for a vote: {why}")),
         }
         false
+    }
+
+    /// What changes from one look to the next.
+    fn waits(&mut self, what: fmt::Arguments<'_>) {
+        self.how_far.tell(|| HowFar::text(what));
     }
 
     fn tell(&mut self, line: &str) {
@@ -295,10 +300,6 @@ impl Promotion {
             line.clone_into(&mut self.told);
         }
     }
-}
-
-fn step(percent: u64) -> String {
-    format!("{}", percent / 10)
 }
 
 /// "Everywhere" is no place to go to: then it is the host of the same node's peer address.

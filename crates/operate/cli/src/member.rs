@@ -60,8 +60,8 @@ pub(crate) enum MemberCommand {
     Priority(PriorityArgs),
     /// Replace a member with a node that has joined; the old one leaves permanently
     ///
-    /// The new node gets the weight of the old one, which may be dead. The output says when the old node may be
-    /// switched off.
+    /// The new node gets the weight of the old one, which may be dead. It is a learner ('quorate start --as learner'),
+    /// or a voter of the same weight. The output says when the old node may be switched off.
     Replace(ReplaceArgs),
     /// Change the peer address of a node
     ///

@@ -9,6 +9,7 @@ use std::{
 
 use quorate_admin::error::error_json;
 use quorate_admin::problem::{self, Kind};
+pub use quorate_admin::progress::line as progress;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
@@ -186,6 +187,7 @@ pub fn print(line: &str) {
 
 /// The same for who prints on and on: `false` if nobody reads it any more.
 pub fn is_read(line: &str) -> bool {
+    quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
@@ -206,11 +208,6 @@ pub fn reader_goes_within(wait: Duration) -> bool {
             Err(_) => return false,
         }
     }
-}
-
-/// A line on standard error.
-pub fn progress(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Columns padded to their widest cell.

@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use quorate::{Class, Slot, StateMachine, Status};
+use quorate_admin::progress::{HowFar, Progress};
 use quorate_core::{node_set::NodeSet, time::Time};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -396,16 +397,17 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
     }
 
     fn until_applied(&mut self, to: Slot) -> Result<(), Problem> {
-        let mut told = Instant::now();
+        let mut how_far = Progress::start();
         loop {
             let status = self.turn()?;
             if status.applied_to >= to {
                 return Ok(());
             }
-            if told.elapsed() > Duration::from_secs(1) {
-                told = Instant::now();
-                progress(&format!("replaying: slot {} of {to}", status.applied_to));
-            }
+            let slots = (status.applied_to.0, to.0);
+            how_far.tell(|| {
+                let (at, to) = slots;
+                HowFar::share("replaying: ", slots, format_args!("slot {at} of {to}"))
+            });
         }
     }
 

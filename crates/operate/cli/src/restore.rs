@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::Args;
+use quorate_admin::progress::{HowFar, Progress};
 use quorate_kv::store::image::Items;
 use quorate_node::{
     LockedFolder,
@@ -17,7 +18,7 @@ use quorate_replica::backup::{Bad, Checked, NewGroup, check};
 use serde::Serialize;
 
 use crate::{
-    backup::{Percents, Report},
+    backup::Report,
     config::{Store, address_argument},
     output::{Exit, Output, Problem, progress},
     start::DEFAULT_PEER,
@@ -132,12 +133,13 @@ fn human(restored: &Restored, args: &RestoreArgs) -> String {
 /// All of the file is looked at before anything is written.
 fn checked(file: &File, path: &Path) -> Result<Checked, Problem> {
     let mut keys = Keys::default();
-    let mut percents = Percents::new("checking");
+    let mut how_far = Progress::start();
     let checked = check(
         BufReader::with_capacity(PIECE, file),
         &mut |header, item| keys.take(&header.store, item),
-        &mut |header, bytes| percents.tell(header, bytes),
+        &mut |header, bytes| how_far.tell(|| HowFar::bytes("checking", bytes, header.bytes)),
     );
+    drop(how_far);
     let checked = checked.map_err(|bad| unusable(path, &bad))?;
     keys.end(&checked).map_err(|what| {
         let at = checked.summary.bytes;

@@ -49,6 +49,7 @@ pub fn on_first_then_end(
 pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
+        quorate_admin::progress::clear();
         clean_up();
         process::exit(Exit::Interrupted as i32);
     })

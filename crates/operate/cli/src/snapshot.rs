@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use quorate_admin::{
     client,
+    progress::{HowFar, Progress},
     units::bytes,
     view::{NodeView, STARTING, STILL_TAKING, SnapshotRequest, SnapshotView},
 };
 
 use crate::{
     config::address_argument,
-    output::{Exit, Output, Problem, progress},
+    output::{Exit, Output, Problem},
     status::DEFAULT_ADMIN,
 };
 
@@ -55,6 +56,7 @@ pub(crate) fn until_taken<T>(
 ) -> Result<Result<T, Refused>, Problem> {
     let mut last = None;
     let mut moved = Instant::now();
+    let mut how_far = Progress::start();
     loop {
         match ask()? {
             Err((_, refusal)) if refusal.code == STILL_TAKING => {}
@@ -68,7 +70,7 @@ pub(crate) fn until_taken<T>(
             return Err(Problem::new(Exit::Unreachable, "timed_out", what)
                 .hint("'quorate status' shows what it is doing"));
         }
-        progress(&waiting(taking));
+        how_far.tell(|| HowFar::text(waiting(taking)));
     }
 }
 

@@ -4,6 +4,8 @@ mod picture;
 mod rates;
 mod watch;
 
+use std::io::{self, IsTerminal as _};
+
 use clap::Args;
 use quorate_admin::{
     look::look,
@@ -37,13 +39,13 @@ pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
         let cluster = look(&args.admin)?;
-        output.result(&cluster, || human(&cluster));
+        output.result(&cluster, || human(&cluster, io::stdout().is_terminal()));
         return Ok(Exit::Done);
     }
     watch::watch(&args.admin, output)
 }
 
-fn human(cluster: &ClusterView) -> String {
+fn human(cluster: &ClusterView, colours: bool) -> String {
     let mut head = HEAD.map(str::to_owned).to_vec();
     let with_planes = has_planes(cluster);
     if with_planes {
@@ -68,10 +70,16 @@ fn human(cluster: &ClusterView) -> String {
                     .iter()
                     .filter(|_| Some(view.node) == cluster.leader);
                 let device = view.device.as_ref().map(ToString::to_string);
+                if let Some(error) = &view.error {
+                    let (red, plain) = match colours {
+                        true => ("\x1b[31m", "\x1b[0m"),
+                        false => ("", ""),
+                    };
+                    notes.push_str(&format!("{red}node {name}: {error}{plain}\n"));
+                }
                 for note in view
-                    .error
+                    .notices
                     .iter()
-                    .chain(&view.notices)
                     .chain(&progress)
                     .chain(choices)
                     .chain(&device)
@@ -372,7 +380,10 @@ node 3 is starting: reading the log: 1 GiB of 2 GiB, 50 %
 no node answers at h:9: refused
 node 5: this node was removed from the cluster
 ";
-        assert_eq!(human(&cluster), expected);
+        assert_eq!(human(&cluster, false), expected);
+        let error = "node 5: this node was removed from the cluster";
+        let painted = expected.replace(error, &format!("\x1b[31m{error}\x1b[0m"));
+        assert_eq!(human(&cluster, true), painted);
     }
 
     /// Exit 3, and every address with its reason.

@@ -13,8 +13,8 @@ mod trim;
 use std::fmt;
 
 use clap::{Args, Subcommand};
+use quorate_admin::units::date;
 use quorate_client::stream::{Code, Error, Info, Keep, Options, Streams};
-use quorate_testbed::machine::date;
 use serde::Serialize;
 
 use crate::{

@@ -31,9 +31,4 @@ pub mod usage;
 pub mod wait;
 pub mod writers;
 
-use std::io::Write as _;
-
-/// A line on standard error; nobody has to read it.
-pub fn progress(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
+pub use quorate_admin::progress::line as progress;

@@ -35,29 +35,6 @@ fn cpu_model(info: &str) -> String {
     model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Year, month and day (of the proleptic Gregorian calendar, in UTC).
-pub fn date(unix_time: u64) -> String {
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut days = unix_time / 86_400;
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    format!("{year}-{month:02}-{:02}", days + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,13 +46,5 @@ mod tests {
             "Some CPU @ 2 GHz"
         );
         assert_eq!(cpu_model(""), "unknown");
-    }
-
-    #[test]
-    fn dates_are_right() {
-        assert_eq!(date(0), "1970-01-01");
-        assert_eq!(date(951_782_400), "2000-02-29");
-        assert_eq!(date(1_767_225_599), "2025-12-31");
-        assert_eq!(date(1_767_225_600), "2026-01-01");
     }
 }

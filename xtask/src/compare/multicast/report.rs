@@ -2,7 +2,8 @@
 
 use std::{fmt::Write as _, fs};
 
-use quorate_testbed::{machine::date, segment::Lan};
+use quorate_admin::units::date;
+use quorate_testbed::segment::Lan;
 use serde_json::{Value, json};
 
 use super::{

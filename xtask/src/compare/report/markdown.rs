@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use quorate_testbed::machine::date;
+use quorate_admin::units::date;
 
 use super::{
     super::{

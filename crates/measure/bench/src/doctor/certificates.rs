@@ -1,6 +1,7 @@
 //! Certificates: those of a folder, with their keys, and those that running nodes show. Nothing of a key is kept.
 
 use std::{
+    cmp::Reverse,
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
@@ -8,15 +9,17 @@ use std::{
 };
 
 use quorate_admin::{
-    certificates::{SOON_DAYS, days_left},
+    certificates::{CertificateView, State},
     view::{Answer, ClusterView},
 };
-use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, expiries};
+use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, validities};
 use serde::Serialize;
 
 use crate::doctor::finding::Finding;
 
 const HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
+const NOT_YET_HINT: &str = "check the clock of this machine, or create a new one with 'quorate cert': the node reloads \
+                            it while running";
 /// Whoever has an account on this machine may read it.
 const OTHERS_READ: u32 = 0o004;
 
@@ -53,16 +56,17 @@ pub fn of_folder(folder: &Path) -> Examined {
     let now = now_s();
     let mut examined = Examined::default();
     for file in certificates {
-        let found = match expiries(&folder.join(file)) {
-            Ok(ends) => {
-                let days = ends.iter().map(|end| days_left(*end, now)).min();
-                let days = days.unwrap_or(i64::MIN);
+        let found = match validities(&folder.join(file)) {
+            Ok(all) => {
+                let what = shown_as(file);
+                let views = CertificateView::all(all.iter().map(|valid| (what, *valid)), now);
+                let worst = worst(&views).expect("a file that can be used has one");
                 examined.certificates.push(Certificate {
                     of: "folder".to_owned(),
                     what: (*file).to_owned(),
-                    days_left: days,
+                    days_left: worst.days_left,
                 });
-                judge(&format!("certificate {file}"), "it", days)
+                judge(&format!("certificate {file}"), "it", worst)
             }
             Err(bad) => {
                 let hint = bad.hint();
@@ -84,13 +88,10 @@ pub fn of_nodes(cluster: &ClusterView) -> Examined {
     let mut examined = Examined::default();
     for view in cluster.nodes.iter().filter_map(Answer::view) {
         let of = format!("node {}", view.node);
-        let soonest = view.certificates.iter().min_by_key(|one| one.ends_unix_s);
-        if let Some(soonest) = soonest {
+        if let Some(worst) = worst(&view.certificates) {
             let name = format!("certificates of {of}");
-            let which = format!("that of the {}", soonest.what);
-            examined
-                .findings
-                .push(judge(&name, &which, soonest.days_left));
+            let which = format!("that of the {}", worst.what);
+            examined.findings.push(judge(&name, &which, worst));
         }
         examined
             .certificates
@@ -103,14 +104,42 @@ pub fn of_nodes(cluster: &ClusterView) -> Examined {
     examined
 }
 
-fn judge(name: &str, which: &str, days: i64) -> Finding {
-    match days {
-        ..0 => Finding::failing(
+/// What a node says that a file has.
+fn shown_as(file: &str) -> &str {
+    match file {
+        "node.crt" => "node",
+        "server.crt" => "server",
+        "ca.crt" => "nodes' authority",
+        "clients-ca.crt" => "clients' authority",
+        other => other,
+    }
+}
+
+/// The one that somebody has to look after first.
+fn worst(all: &[CertificateView]) -> Option<&CertificateView> {
+    all.iter()
+        .min_by_key(|one| (Reverse(one.state), one.ends_unix_s))
+}
+
+fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
+    let days = view.days_left;
+    if let Some(since) = view.since() {
+        let what = format!("{which} {since}: running connections continue, new ones are refused");
+        let hint = match view.state {
+            State::NotYetValid => NOT_YET_HINT,
+            _ => HINT,
+        };
+        return Finding::failing(name, what, hint);
+    }
+    match view.state {
+        State::ExpiresSoon => {
+            Finding::warning(name, format!("{which} expires in {days} days"), HINT)
+        }
+        State::Superseded => Finding::warning(
             name,
-            format!("{which} has expired: connections with it are refused"),
-            HINT,
+            format!("{which} has expired, beside a valid one"),
+            "renew what the previous authority still signs, with 'quorate cert'",
         ),
-        0..SOON_DAYS => Finding::warning(name, format!("{which} expires in {days} days"), HINT),
         _ => Finding::ok(name, format!("{which} expires in {days} days")),
     }
 }
@@ -167,8 +196,7 @@ fn now_s() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use quorate_admin::certificates::CertificateView;
-    use quorate_tls::authority;
+    use quorate_tls::{Validity, authority};
 
     use super::*;
     use crate::doctor::{finding::State, nodes::tests::view};
@@ -257,16 +285,25 @@ mod tests {
 
     #[test]
     fn the_end_of_a_certificate_is_told_in_time() {
-        let state = |days| judge("a", "it", days).state;
+        let day = 24 * 3600;
+        let lasts = |from: i64, to: i64| Validity {
+            begins_unix_s: from * day,
+            ends_unix_s: to * day,
+        };
+        let of = |valid| judge("a", "it", &CertificateView::at("server", valid, 0));
+        let state = |days| of(lasts(-1, days)).state;
         assert_eq!(state(-1), State::Failing);
+        let expired = of(lasts(-9, -1)).what;
+        assert!(expired.starts_with("it expired on"), "{expired}");
+        let early = of(lasts(1, 9));
+        assert!(early.state == State::Failing && early.hint.contains("clock"));
         assert_eq!(
             (state(0), state(29), state(30)),
             (State::Warning, State::Warning, State::Ok)
         );
         let mut shown = view(2);
-        let day = 24 * 3600;
         shown.certificates = [90, 5]
-            .map(|days| CertificateView::at("server", days * day, 0))
+            .map(|days| CertificateView::at("server", lasts(-1, days), 0))
             .to_vec();
         let cluster = ClusterView::new(vec![
             Answer::Node(Box::new(view(1))),

@@ -1,12 +1,13 @@
 //! One row: the same load again and again, with a look at all counters before and after.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use quorate_admin::progress::{HowFar, Progress};
 use quorate_testbed::progress;
 
 use crate::{
@@ -299,9 +300,9 @@ pub(super) fn cut_short(
     Some(row)
 }
 
-/// Says on a terminal how it goes, until then.
+/// Says on a terminal how it goes, until then; elsewhere the line of the repetition suffices.
 pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, head: &str) {
-    let terminal = io::stderr().is_terminal();
+    let mut told = Progress::start();
     let mut before = running.completed();
     while !running.is_finished() {
         let left = until.saturating_duration_since(Instant::now());
@@ -310,12 +311,10 @@ pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, hea
         }
         thread::sleep(left.min(PROGRESS));
         let completed = running.completed();
-        if terminal && left > PROGRESS {
+        if told.is_drawn() && left > PROGRESS {
             #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
             let rate = (completed - before) as f64 / PROGRESS.as_secs_f64();
-            let mut out = io::stderr().lock();
-            let _ = write!(out, "\r{head}: {rate:.0}/s\x1b[K\r");
-            let _ = out.flush();
+            told.tell(|| HowFar::text(format_args!("{head}: {rate:.0}/s")));
         }
         before = completed;
     }

@@ -27,6 +27,13 @@ use crate::{
     steering::{LOOK_MS, goal_text, shown},
 };
 
+/// What helps where a voter cannot take the place of another node.
+const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
+                          'quorate member demote' on it and repeat the command";
+/// The same where the quorum rule needs the weight of the node that leaves.
+const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
+                                  'quorate member quorum' and repeat the command";
+
 /// A plan that is not one yet, as no slot has it.
 struct Wanted {
     plan: Plan,
@@ -260,7 +267,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let membership = self.applying.membership();
         let (era, current) = (membership.eras().era(), membership.eras().current());
-        let changes = self.way(now, current, &plan).map_err(no_way)?;
+        let by_voter = match *ask {
+            Ask::Replace { new, .. } => current.member_of(new).is_some(),
+            _ => false,
+        };
+        let changes = self
+            .way(now, current, &plan)
+            .map_err(|why| match by_voter {
+                // The weight of the old node would be lost to the quorum rule; a learner takes it over.
+                true => Refused {
+                    hint: AS_LEARNER_OR_RULE,
+                    ..no_way(why)
+                },
+                false => no_way(why),
+            })?;
         self.check_alive(now, current, &changes)?;
         let steps = shown(current, &changes, &plan.leaving);
         if dry_run {
@@ -363,11 +383,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 let plan = self.group().plan();
                 let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
-                if weight(old) > 0 && weight(new) > 0 && !begun {
+                // A voter of the same weight keeps it, and only the old node leaves: nothing else moves.
+                let (has, takes) = (weight(new), weight(old));
+                if has > 0 && takes > 0 && has != takes && !begun {
                     return Err(Refused::new(
                         "already_votes",
-                        format!("node {new} votes already: it cannot take the place of node {old}"),
-                        "remove the old node alone, or name a learner",
+                        format!(
+                            "node {new} votes with weight {has}, and node {old} with weight {takes}: \
+                             a node can be replaced by a learner or by a voter of the same weight"
+                        ),
+                        AS_LEARNER,
                     ));
                 }
                 let member = self.met(new)?;

@@ -322,6 +322,71 @@ fn a_plan_goes_on_when_leaders_die() {
     }
 }
 
+/// A node that joined as a voter takes the place of one with the same weight: that one leaves, alone.
+#[test]
+fn a_voter_of_the_same_weight_takes_a_place() {
+    let mut cluster = cluster(3, Class::Durable, 37);
+    let new = join(&mut cluster, 7);
+    carry_out(&mut cluster, &Ask::Promote(new)).unwrap();
+    let leader = led(&mut cluster);
+    let old = NodeId(1 + leader.0 % 3);
+    cluster.crash(old);
+    let others = (1..=4).filter(|node| *node != old.0);
+    let left: Vec<u32> = others.collect();
+    let ask = Ask::Replace { old, new };
+    // Of different weights something else would move.
+    carry_out(&mut cluster, &Ask::Weight(new, 2)).unwrap();
+    let refused = carry_out(&mut cluster, &ask).unwrap_err();
+    assert_eq!(refused.code, "already_votes");
+    let weights_are = "node 4 votes with weight 2, and node";
+    assert!(refused.message.starts_with(weights_are), "{refused:?}");
+    assert!(
+        refused
+            .hint
+            .starts_with("start the new node with `--as learner`")
+    );
+    carry_out(&mut cluster, &Ask::Weight(new, 1)).unwrap();
+
+    carry_out(&mut cluster, &ask).unwrap();
+    let leader = led(&mut cluster);
+    assert_eq!(weights(&cluster, leader), equal_weights(&left));
+    assert!(
+        cluster
+            .replica(leader)
+            .members(cluster.now())
+            .removed
+            .contains(&old)
+    );
+    // Again: it is done.
+    assert_eq!(cluster.ask_group(leader, ask), Ok(Answer::Already));
+    assert_same(&mut cluster, &left);
+}
+
+/// Where the quorum rule needs the weight of the old node, only a learner can take its place.
+#[test]
+fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
+    let mut cluster = cluster(3, Class::Durable, 41);
+    let new = join(&mut cluster, 7);
+    carry_out(&mut cluster, &Ask::Promote(new)).unwrap();
+    let rule = QuorumRule::Flexible {
+        phase1: 4,
+        phase2: 1,
+    };
+    carry_out(&mut cluster, &Ask::Quorum(rule)).unwrap();
+    let leader = led(&mut cluster);
+    let old = NodeId(1 + leader.0 % 3);
+    let ask = Ask::Replace { old, new };
+    let refused = carry_out(&mut cluster, &ask).unwrap_err();
+    assert_eq!(refused.code, "impossible");
+    assert!(
+        refused
+            .hint
+            .starts_with("start the new node with `--as learner`")
+    );
+    carry_out(&mut cluster, &Ask::Quorum(QuorumRule::Majority)).unwrap();
+    carry_out(&mut cluster, &ask).unwrap();
+}
+
 /// Two operators at once: one wins, the other is told.
 #[test]
 fn of_two_operators_one_wins() {

@@ -13,16 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_admin::units::bytes as size;
+use quorate_admin::{
+    progress::{HowFar, Progress},
+    units::bytes as size,
+};
 use quorate_client::stream::{Error, How, Options, StreamReader, StreamWriter, Watch};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
 use super::{Demo, DemoArgs, Kept, PAUSE, ending};
-use crate::{
-    output::{Problem, progress},
-    stream::problem,
-};
+use crate::{output::Problem, stream::problem};
 
 /// The stream.
 const NAME: &str = "demo";
@@ -32,10 +32,6 @@ const FILE_BYTES: u64 = 64 << 20;
 const PIECE: usize = 256 << 10;
 /// Most bytes that are sent and not known to be durable: so near to the middle the leader dies.
 const BUFFER: usize = 8 << 20;
-/// Between two lines that draw the progress.
-const DRAWN: Duration = Duration::from_millis(250);
-/// The longest bar, in characters.
-const BAR: u64 = 40;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -255,7 +251,7 @@ fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option
     }
 }
 
-/// Draws the progress as long as it lives.
+/// Tells the progress as long as it lives.
 struct Drawing {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -266,15 +262,10 @@ impl Drawing {
         let stop = Arc::new(AtomicBool::new(false));
         let (watch, stopped) = (watch.clone(), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            let mut next = Instant::now() + DRAWN;
+            let mut told = Progress::start();
             while !stopped.load(Ordering::SeqCst) {
                 thread::sleep(PAUSE);
-                if Instant::now() >= next {
-                    next += DRAWN;
-                    let seconds = started.elapsed().as_secs_f64();
-                    let line = bar(watch.progress().durable, length);
-                    progress(&format!("{seconds:5.1} s  {line}"));
-                }
+                told.tell(|| how_far(started.elapsed(), watch.progress().durable, length));
             }
         });
         Self {
@@ -293,10 +284,14 @@ impl Drop for Drawing {
     }
 }
 
-fn bar(durable: u64, length: u64) -> String {
-    let full = u128::from(durable) * u128::from(BAR) / u128::from(length.max(1));
-    let full = usize::try_from(full.min(u128::from(BAR))).unwrap_or(0);
-    format!("{:>8} durable  {}", size(durable), "█".repeat(full))
+fn how_far(after: Duration, durable: u64, length: u64) -> HowFar {
+    let seconds = after.as_secs_f64();
+    let durable_bytes = format_args!("{} durable", size(durable));
+    HowFar::share(
+        format_args!("{seconds:5.1} s  "),
+        (durable, length),
+        durable_bytes,
+    )
 }
 
 #[cfg(test)]
@@ -304,12 +299,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_is_as_long_as_what_is_durable() {
-        assert_eq!(
-            bar(32 << 20, 64 << 20),
-            format!("  32 MiB durable  {}", "█".repeat(20))
-        );
-        assert_eq!(bar(0, 0), "     0 B durable  ");
-        assert_eq!(bar(9, 3), format!("     9 B durable  {}", "█".repeat(40)));
+    fn the_share_is_that_of_durable_bytes() {
+        let shown = how_far(Duration::from_millis(2500), 32 << 20, 64 << 20);
+        let expected = HowFar::share("  2.5 s  ", (32 << 20, 64 << 20), "32 MiB durable");
+        assert_eq!(shown, expected);
     }
 }

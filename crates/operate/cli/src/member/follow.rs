@@ -8,6 +8,7 @@ use std::{
 use quorate_admin::{
     look::Silent,
     members::{Asked, MembersRequest, MembersView, StepView, WeightView},
+    progress::{HowFar, Progress},
 };
 use serde::Serialize;
 
@@ -82,8 +83,8 @@ pub(super) struct Follower {
     /// The era in which it was made.
     from: u64,
     eras: Vec<EraView>,
-    /// What it waited for when somebody was told last.
-    waits: Option<String>,
+    /// What it waits for.
+    waits: Option<Progress>,
     output: Output,
 }
 
@@ -142,11 +143,12 @@ impl Follower {
         }
         let plan = view.plan.as_ref().filter(|plan| plan.id == self.plan);
         let waits = plan.and_then(|plan| plan.waits.clone());
-        if waits != self.waits {
-            if let Some(waits) = &waits {
-                output::progress(&format!("waiting: {waits}"));
+        match waits {
+            None => self.waits = None,
+            Some(waits) => {
+                let told = self.waits.get_or_insert_with(Progress::start);
+                told.tell(|| HowFar::text(format_args!("waiting: {waits}")));
             }
-            self.waits = waits;
         }
     }
 

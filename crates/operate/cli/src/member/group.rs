@@ -242,7 +242,8 @@ fn is_passing(code: &str) -> bool {
 
 /// A node's refusal with its own code.
 pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
-    const CODES: [&str; 28] = [
+    const CODES: [&str; 29] = [
+        "already_votes",
         "bad_address",
         "bad_answer",
         "bad_request",

@@ -139,8 +139,10 @@ impl Picture<'_> {
             None => String::new(),
         };
         row.rest = self.flows(view);
+        let error = view.error.iter();
         row.notes
-            .extend(view.error.iter().chain(&view.notices).cloned());
+            .extend(error.map(|error| self.paint(Colour::Bad, error)));
+        row.notes.extend(view.notices.iter().cloned());
         row.notes.extend(
             view.progress
                 .as_ref()

@@ -1,33 +1,32 @@
-//! How far a writer is, on standard error: a line that is redrawn on a terminal, else one now and then.
+//! How far a writer is, on standard error.
 
 use std::{
     collections::VecDeque,
-    io::{self, IsTerminal as _, Write as _},
+    io,
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use quorate_admin::units::bytes;
+use quorate_admin::{
+    progress::{HowFar, Progress as Told},
+    units::bytes,
+};
 use quorate_client::stream::Watch;
 
-/// Between two drawings on a terminal, and anywhere else.
-const EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(200);
 /// The rate is that of so much time.
 const SPAN: Duration = Duration::from_secs(3);
-/// Of a bar.
-const WIDTH: usize = 24;
-/// Clears the line of a terminal.
-pub(super) const CLEAR: &str = "\r\x1b[K";
 
-/// Draws until it is dropped.
+/// Tells it until it is dropped.
 #[derive(Debug)]
 pub(super) struct Progress {
     end: Option<Sender<()>>,
-    drawing: Option<JoinHandle<()>>,
+    telling: Option<JoinHandle<()>>,
 }
 
-/// What is drawn.
+/// What is told.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     /// Where the first byte of this writer is.
@@ -42,13 +41,12 @@ struct Sample {
 impl Progress {
     /// `end`: behind the last byte that will be written, if that is known.
     pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Self> {
-        let terminal = io::stderr().is_terminal();
         let (sender, ended) = channel::<()>();
-        let every = EVERY[usize::from(!terminal)];
-        let draw = move || {
+        let tell = move || {
             let first = watch.progress().durable;
             let mut seen = VecDeque::from([(Instant::now(), first)]);
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            let mut told = Told::start();
+            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 let now = watch.progress();
                 let sample = Sample {
                     first,
@@ -57,18 +55,15 @@ impl Progress {
                     end,
                     bytes_per_second: rate(&mut seen, now.durable),
                 };
-                show(&sample, terminal);
-            }
-            if terminal {
-                let _ = io::stderr().write_all(CLEAR.as_bytes());
+                told.tell(|| sample.how_far());
             }
         };
-        let drawing = thread::Builder::new()
+        let telling = thread::Builder::new()
             .name("progress".to_owned())
-            .spawn(draw)?;
+            .spawn(tell)?;
         Ok(Self {
             end: Some(sender),
-            drawing: Some(drawing),
+            telling: Some(telling),
         })
     }
 }
@@ -76,9 +71,9 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.end.take());
-        if let Some(drawing) = self.drawing.take() {
+        if let Some(telling) = self.telling.take() {
             // It has nothing to say that matters.
-            let _ = drawing.join();
+            let _ = telling.join();
         }
     }
 }
@@ -98,35 +93,15 @@ pub(super) fn per_second(count: u64, time: Duration) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
-fn show(sample: &Sample, terminal: bool) {
-    let text = match terminal {
-        true => format!("{CLEAR}{}", sample.line(true)),
-        false => format!("{}\n", sample.line(false)),
-    };
-    let mut out = io::stderr().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
 impl Sample {
-    fn line(&self, terminal: bool) -> String {
-        let mut line = String::new();
-        if let Some(end) = self.end {
-            let all = (end - self.first).max(1);
-            let done = (self.durable - self.first).min(all);
-            let part = |of: u64| {
-                let part = u128::from(done) * u128::from(of) / u128::from(all);
-                usize::try_from(part).expect("at most `of`")
-            };
-            if terminal {
-                let full = part(WIDTH as u64);
-                line.push_str(&format!("[{:-<WIDTH$}] ", "#".repeat(full)));
-            }
-            line.push_str(&format!("{} %, ", part(100)));
-        }
+    fn how_far(&self) -> HowFar {
         let rate = bytes(self.bytes_per_second);
         let lag = bytes(self.written - self.durable);
-        line.push_str(&format!("{rate}/s, durable {}, lag {lag}", self.durable));
-        line
+        let rest = format!("{rate}/s, durable {}, lag {lag}", self.durable);
+        match self.end {
+            Some(end) => HowFar::share("", (self.durable - self.first, end - self.first), rest),
+            None => HowFar::text(rest),
+        }
     }
 }
 
@@ -135,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_needs_a_length_and_a_terminal() {
+    fn a_share_needs_an_end() {
         let mut sample = Sample {
             first: 1000,
             durable: 3000,
@@ -144,16 +119,10 @@ mod tests {
             bytes_per_second: 2 << 20,
         };
         let rest = "2 MiB/s, durable 3000, lag 512 B";
-        assert_eq!(
-            sample.line(true),
-            format!("[############------------] 50 %, {rest}")
-        );
-        assert_eq!(sample.line(false), format!("50 %, {rest}"));
+        let half = HowFar::share("", (2000, 4000), rest);
+        assert_eq!(sample.how_far(), half);
         sample.end = None;
-        assert_eq!(sample.line(true), rest);
-        // What was a file of 5000 bytes may be longer when it is read.
-        (sample.end, sample.durable) = (Some(2000), 3000);
-        assert!(sample.line(false).starts_with("100 %"));
+        assert_eq!(sample.how_far(), HowFar::text(rest));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
     Place,
     keep::{self, Bound, parse_age, parse_bytes},
     problem,
-    progress::{CLEAR, Progress, per_second},
+    progress::{Progress, per_second},
 };
 use crate::values::{Number, Unit};
 use crate::{
@@ -240,9 +240,6 @@ impl Underway {
                 format!("interrupted; stream {name} is durable to position {position}")
             }
         };
-        if io::IsTerminal::is_terminal(&io::stderr()) {
-            let _ = io::stderr().write_all(CLEAR.as_bytes());
-        }
         let problem = Problem::new(Exit::Interrupted, "interrupted", what);
         output.problem(&problem.hint("use --resume to continue with the same file"));
     }

@@ -89,6 +89,8 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
         (&again["result"], &again["era"]),
         (&json!("nothing_to_do"), &json!(1))
     );
+    let uneven = format!("replace {leader} {follower}");
+    refused(other, &uneven, 1, "already_votes");
     done(other, &format!("weight {follower} 1"));
 
     let demoted = done(other, &format!("demote {follower}"));

@@ -676,6 +676,45 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     });
 }
 
+/// Expired, it is an error in status and log, which says what to do; the new one is good at once.
+#[test]
+fn an_expired_certificate_is_an_error_until_it_is_renewed() {
+    let folder = TempDir::new().unwrap();
+    for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
+        fs::copy(certs().join(file), folder.path().join(file)).unwrap();
+    }
+    let cluster = Cluster::start(3, &["--store", "memory"]);
+    let mut client = cluster.client();
+    client.run(&[b"SET", b"x", b"1"]).unwrap();
+    let renew = |days| {
+        let hosts = ["127.0.0.1".to_owned()];
+        // What clients are shown stays as it is: this process has to see the node.
+        let made = authority::node(folder.path(), 1, &hosts, days, true).unwrap();
+        for file in ["node.key", "node.crt"] {
+            put(&made.join(file), &cluster.folder(1));
+        }
+    };
+    let error = || cluster.nodes.view(1).map(|view| view.error);
+    // It ends with the second in which it is made.
+    renew(0);
+    let error_is = wait_for("the error", || error()?);
+    let begin = "the certificate of the node expired on ";
+    assert!(error_is.starts_with(begin), "{error_is}");
+    let command = "'quorate cert node 1 --renew --host HOST'";
+    assert!(error_is.contains(command), "{error_is}");
+    wait_for("its line", || {
+        let log = fs::read_to_string(&cluster.node(1).spec.stderr).ok()?;
+        let mut lines = log.lines();
+        let line = lines.find(|line| line.contains("a certificate has expired: "))?;
+        assert!(line.contains("ERROR") && line.contains("since="), "{line}");
+        Some(())
+    });
+    // Running connections continue.
+    client.run(&[b"SET", b"x", b"2"]).unwrap();
+    renew(90);
+    wait_for("no error", || error()?.is_none().then_some(()));
+}
+
 #[test]
 fn a_node_with_the_certificate_of_another_does_not_start() {
     let folder = TempDir::new().unwrap();

@@ -276,7 +276,10 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
         );
         let certificates = view.certificates.iter();
         let ends: Vec<_> = certificates
-            .map(|certificate| format!("{} {} days", certificate.what, certificate.days_left))
+            .map(|certificate| match certificate.since() {
+                Some(since) => format!("{} {since}", certificate.what),
+                None => format!("{} {} days", certificate.what, certificate.days_left),
+            })
             .collect();
         say("certificates", ends.join(", "));
     }

@@ -215,19 +215,8 @@ fn of_view(view: &NodeView) -> Vec<(Is, String)> {
         let what = format!("taking a snapshot at slot {}: {so_far} so far", taking.slot);
         said.push((Is::Note, what));
     }
-    let warnings = view.certificates.iter().filter_map(|certificate| {
-        let is = if certificate.days_left < 0 {
-            Is::Bad
-        } else {
-            Is::Wait
-        };
-        Some((is, certificate.warning()?))
-    });
-    let warnings: Vec<_> = warnings.collect();
-    let is_new = |notice: &&String| !warnings.iter().any(|(_, warning)| warning == *notice);
-    let notices = view.notices.iter().filter(is_new);
+    let notices = view.notices.iter();
     said.extend(notices.map(|notice| (Is::Wait, notice.clone())));
-    said.extend(warnings);
     said.extend(view.device.iter().map(|device| {
         let is = if device.used { Is::Note } else { Is::Wait };
         (is, device.to_string())

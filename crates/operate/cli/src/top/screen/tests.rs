@@ -6,6 +6,7 @@ use quorate_admin::{
     certificates::CertificateView,
     view::{Answer, NodeView, PlanView, ProgressView, StreamsView},
 };
+use quorate_tls::Validity;
 use ratatui::{Terminal, backend::TestBackend, style::Color};
 
 use super::{
@@ -274,7 +275,16 @@ fn every_view_has_its_own_and_one_node_has_everything() {
             bytes: 3 << 20,
             missing_bytes: 1 << 20,
         };
-        view.certificates = vec![CertificateView::at("node", 5 * 86_400, 0)];
+        let lasts = |days: i64| Validity {
+            begins_unix_s: 0,
+            ends_unix_s: days * 86_400,
+        };
+        // The node says itself what is wrong with them.
+        view.certificates = vec![
+            CertificateView::at("node", lasts(8), 3 * 86_400),
+            CertificateView::at("server", lasts(2), 3 * 86_400),
+        ];
+        view.notices = view.certificates[0].warning().into_iter().collect();
         if view.node == 2 {
             view.members[2].connected = false;
             let plane = view.members[0].plane.as_mut().unwrap();
@@ -332,6 +342,10 @@ fn every_view_has_its_own_and_one_node_has_everything() {
         ],
     );
     assert_line(&lines, &["streams", "4, 1 open, 3 MiB, lacks 1 MiB"]);
+    assert_line(
+        &lines,
+        &["node 5 days, server expired on 1970-01-03 00:00:00 UTC"],
+    );
     assert_line(
         &lines,
         &["addresses", "peer peer:2, client client:2, admin admin:2"],

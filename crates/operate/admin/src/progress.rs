@@ -1,0 +1,332 @@
+//! Lines on standard error, and how far a command is: one line that is redrawn on a terminal; elsewhere, such as in a log,
+//! a line now and then.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use crate::units;
+
+/// Between two drawings on a terminal.
+const REDRAWN: Duration = Duration::from_millis(200);
+/// Between two lines elsewhere.
+const EVERY: Duration = Duration::from_secs(5);
+/// What ends sooner leaves no line elsewhere.
+const QUIET: Duration = Duration::from_secs(1);
+/// Characters of a bar.
+const WIDTH: u64 = 24;
+/// Clears the line of a terminal.
+const CLEAR: &str = "\r\x1b[K";
+/// What is drawn between these is cut at the edge of a terminal: a line that wraps could not be redrawn.
+const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
+
+/// Whether a line is drawn on the terminal that somebody has to clear. It is written under the lock of standard error.
+static DRAWN: AtomicBool = AtomicBool::new(false);
+
+/// A line on standard error; nobody has to read it.
+pub fn line(text: &str) {
+    let mut out = io::stderr().lock();
+    let _ = clear_in(&mut out).and_then(|()| writeln!(out, "{text}"));
+}
+
+/// Clears what is drawn, for text that others write to the terminal.
+pub fn clear() {
+    if DRAWN.load(Ordering::SeqCst) {
+        let _ = clear_in(&mut io::stderr().lock());
+    }
+}
+
+fn clear_in(out: &mut io::StderrLock<'_>) -> io::Result<()> {
+    match DRAWN.swap(false, Ordering::SeqCst) {
+        true => out.write_all(CLEAR.as_bytes()),
+        false => Ok(()),
+    }
+}
+
+/// How far something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HowFar {
+    /// `backup: `
+    before: String,
+    /// Done, and all of it.
+    share: Option<(u64, u64)>,
+    /// `256 KiB of 1.3 MiB`
+    after: String,
+}
+
+impl HowFar {
+    /// Of something whose end is unknown, or is in the text.
+    pub fn text(text: impl fmt::Display) -> Self {
+        Self {
+            before: String::new(),
+            share: None,
+            after: text.to_string(),
+        }
+    }
+
+    /// So much of all is done.
+    pub fn share(
+        before: impl fmt::Display,
+        (done, all): (u64, u64),
+        after: impl fmt::Display,
+    ) -> Self {
+        Self {
+            before: before.to_string(),
+            share: Some((done, all)),
+            after: after.to_string(),
+        }
+    }
+
+    /// So many bytes of all are done.
+    pub fn bytes(what: &str, done: u64, all: u64) -> Self {
+        let done = done.min(all);
+        let sizes = format!("{} of {}", units::bytes(done), units::bytes(all));
+        Self::share(format_args!("{what}: "), (done, all), sizes)
+    }
+
+    fn shown(&self, terminal: bool) -> String {
+        let Self {
+            before,
+            share,
+            after,
+        } = self;
+        let Some((done, all)) = *share else {
+            return format!("{before}{after}");
+        };
+        let all = all.max(1);
+        let part = |of: u64| u128::from(done.min(all)) * u128::from(of) / u128::from(all);
+        let bar = match terminal {
+            true => {
+                let full = usize::try_from(part(WIDTH)).unwrap_or_default();
+                let width = WIDTH as usize;
+                format!("[{:-<width$}] ", "#".repeat(full))
+            }
+            false => String::new(),
+        };
+        format!("{before}{bar}{} %, {after}", part(100))
+    }
+}
+
+/// When to tell, and what is written then. The time is an argument.
+#[derive(Debug)]
+struct Pace {
+    terminal: bool,
+    began: Instant,
+    told: Option<Instant>,
+    last: Option<HowFar>,
+}
+
+impl Pace {
+    fn new(terminal: bool, began: Instant) -> Self {
+        Self {
+            terminal,
+            began,
+            told: None,
+            last: None,
+        }
+    }
+
+    /// What is to be written now, if anything.
+    fn tell(&mut self, now: Instant, report: impl FnOnce() -> HowFar) -> Option<String> {
+        let (first, every) = match self.terminal {
+            true => (REDRAWN, REDRAWN),
+            false => (QUIET, EVERY),
+        };
+        let due = self.told.map_or(self.began + first, |told| told + every);
+        if now < due {
+            return None;
+        }
+        let report = report();
+        // A log has it already; on a terminal another line may have taken its place.
+        if !self.terminal && self.last.as_ref() == Some(&report) {
+            return None;
+        }
+        self.told = Some(now);
+        let shown = report.shown(self.terminal);
+        self.last = Some(report);
+        let [cut, wrap] = CUT;
+        Some(match self.terminal {
+            true => format!("{CLEAR}{cut}{shown}{wrap}"),
+            false => format!("{shown}\n"),
+        })
+    }
+}
+
+/// Tells on standard error how far something is, until it is dropped.
+#[derive(Debug)]
+pub struct Progress(Pace);
+
+impl Progress {
+    /// Of something that begins now.
+    pub fn start() -> Self {
+        Self(Pace::new(io::stderr().is_terminal(), Instant::now()))
+    }
+
+    /// The same by lines alone: where others write to the terminal as well, as the log of a node does.
+    pub fn lines() -> Self {
+        Self(Pace::new(false, Instant::now()))
+    }
+
+    /// Whether it is redrawn.
+    pub fn is_drawn(&self) -> bool {
+        self.0.terminal
+    }
+
+    /// Tells it if it is time to; may be called as often as there is news.
+    pub fn tell(&mut self, report: impl FnOnce() -> HowFar) {
+        let Some(text) = self.0.tell(Instant::now(), report) else {
+            return;
+        };
+        let mut out = io::stderr().lock();
+        // A line must not be appended to what another one has drawn.
+        let _ = clear_in(&mut out)
+            .and_then(|()| out.write_all(text.as_bytes()))
+            .and_then(|()| out.flush());
+        DRAWN.store(self.0.terminal, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.0.terminal {
+            clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a terminal of so many columns shows after these bytes: its lines, the last one without its end.
+    fn screen(columns: usize, written: &str) -> Vec<String> {
+        let (mut rows, mut column, mut wraps) = (vec![String::new()], 0, true);
+        let mut rest = written;
+        while let Some(char) = rest.chars().next() {
+            let row = rows.last_mut().unwrap();
+            if let Some(after) = rest.strip_prefix("\x1b[K") {
+                let kept = row.chars().take(column).collect();
+                (*row, rest) = (kept, after);
+                continue;
+            }
+            if let Some(after) = rest.strip_prefix(CUT[0]) {
+                (wraps, rest) = (false, after);
+                continue;
+            }
+            if let Some(after) = rest.strip_prefix(CUT[1]) {
+                (wraps, rest) = (true, after);
+                continue;
+            }
+            match char {
+                '\r' => column = 0,
+                '\n' => {
+                    rows.push(String::new());
+                    column = 0;
+                }
+                _ if column == columns && wraps => {
+                    rows.push(char.to_string());
+                    column = 1;
+                }
+                _ => {
+                    let at = column.min(columns - 1);
+                    let mut chars: Vec<char> = row.chars().collect();
+                    chars.resize(chars.len().max(at + 1), ' ');
+                    chars[at] = char;
+                    *row = chars.into_iter().collect();
+                    column = at + 1;
+                }
+            }
+            rest = &rest[char.len_utf8()..];
+        }
+        assert!(wraps, "a terminal is left as it was");
+        rows
+    }
+
+    /// All that is written while somebody tells of another share every so often.
+    fn written(terminal: bool, step: Duration, steps: u64) -> Vec<(Duration, String)> {
+        let began = Instant::now();
+        let mut pace = Pace::new(terminal, began);
+        let mut written = Vec::new();
+        for at in 0..=steps {
+            let after = step * u32::try_from(at).unwrap();
+            let report = || HowFar::bytes("backup", at << 10, steps << 10);
+            written.extend(pace.tell(began + after, report).map(|text| (after, text)));
+        }
+        written
+    }
+
+    #[test]
+    fn a_log_gets_a_line_every_five_seconds() {
+        let lines = written(false, Duration::from_millis(10), 1200);
+        let expected = [
+            (1, "backup: 8 %, 100 KiB of 1.1 MiB\n"),
+            (6, "backup: 50 %, 600 KiB of 1.1 MiB\n"),
+            (11, "backup: 91 %, 1 MiB of 1.1 MiB\n"),
+        ];
+        let expected = expected.map(|(at, text)| (Duration::from_secs(at), text.to_owned()));
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_log_gets_nothing_of_what_ends_at_once() {
+        assert_eq!(written(false, Duration::from_millis(1), 999), []);
+    }
+
+    #[test]
+    fn a_terminal_has_one_line_that_is_redrawn() {
+        let drawn = written(true, Duration::from_millis(10), 100);
+        let times: Vec<u128> = drawn.iter().map(|(at, _)| at.as_millis()).collect();
+        assert_eq!(times, [200, 400, 600, 800, 1000]);
+        let all: String = drawn.iter().map(|(_, text)| &**text).collect();
+        let last = "backup: [########################] 100 %, 100 KiB of 100 KiB";
+        assert_eq!(screen(80, &all), [last]);
+        let half: String = drawn[..2].iter().map(|(_, text)| &**text).collect();
+        let shown = "backup: [#########---------------] 40 %, 40 KiB of 100 KiB";
+        assert_eq!(screen(80, &half), [shown]);
+        assert_eq!(screen(80, &format!("{half}{CLEAR}done\n")), ["done", ""]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_and_not_wrapped() {
+        let drawn = written(true, Duration::from_millis(100), 10);
+        let all: String = drawn.iter().map(|(_, text)| &**text).collect();
+        let rows = screen(20, &all);
+        assert_eq!(rows.len(), 1);
+        assert!(rows[0].starts_with("backup: [##########"), "{rows:?}");
+    }
+
+    #[test]
+    fn what_did_not_change_is_drawn_again_but_not_logged_again() {
+        for (terminal, times) in [(true, 100), (false, 1)] {
+            let began = Instant::now();
+            let mut pace = Pace::new(terminal, began);
+            let mut count = 0;
+            for second in 1..=100 {
+                let now = began + Duration::from_secs(second);
+                count += usize::from(pace.tell(now, || HowFar::text("waiting")).is_some());
+            }
+            assert_eq!(count, times);
+        }
+    }
+
+    #[test]
+    fn a_share_has_bounds_and_a_text_needs_none() {
+        let empty = HowFar::bytes("checking", 0, 0);
+        assert_eq!(empty.shown(false), "checking: 0 %, 0 B of 0 B");
+        // What was a file of 5000 bytes may be longer when it is read.
+        let more = HowFar::share("", (7000, 5000), "2 MiB/s");
+        assert_eq!(more.shown(false), "100 %, 2 MiB/s");
+        assert_eq!(
+            more.shown(true),
+            "[########################] 100 %, 2 MiB/s"
+        );
+        let most = HowFar::share("", (u64::MAX / 2, u64::MAX), "so far");
+        assert_eq!(most.shown(false), "49 %, so far");
+        for terminal in [true, false] {
+            assert_eq!(HowFar::text("9 slots").shown(terminal), "9 slots");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Debug information: taken out of the programs that are packaged, and kept in an archive beside the packages.
+
+use std::path::Path;
+
+use flate2::Compression;
+use object::{Object as _, build::elf::Builder, elf::SHF_ALLOC, read::elf::ElfFile64};
+
+use crate::{
+    archive::{gzip, tar},
+    failed::Failed,
+    program::Program,
+    release::Release,
+    tree::Tree,
+};
+
+/// Sections that only debuggers and backtraces read begin like this.
+const DEBUG: &[u8] = b".debug_";
+
+/// A program with its debug information, as the linker made it.
+pub(crate) struct Symbols {
+    /// Of the program, in hexadecimal: it keeps that without them.
+    build_id: String,
+    bytes: Vec<u8>,
+}
+
+impl Symbols {
+    /// Where debuggers and the backtraces of the program itself look for it.
+    pub(crate) fn place(&self) -> String {
+        let (folder, file) = self.build_id.split_at(2);
+        format!("usr/lib/debug/.build-id/{folder}/{file}.debug")
+    }
+}
+
+/// The program without debug information, and what was taken out. Nothing is taken out of a program without a build ID: nobody
+/// would find it again.
+pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symbols>), Failed> {
+    let file =
+        ElfFile64::<object::Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;
+    let build_id = file.build_id().map_err(Failed::at(path))?;
+    let Some(build_id) = build_id.filter(|id| id.len() > 1) else {
+        return Ok((bytes, None));
+    };
+    let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut builder = Builder::read(bytes.as_slice()).map_err(Failed::at(path))?;
+    let mut found = false;
+    for section in &mut builder.sections {
+        let is_loaded = section.sh_flags & u64::from(SHF_ALLOC) != 0;
+        if section.name.starts_with(DEBUG) && !is_loaded {
+            (section.delete, found) = (true, true);
+        }
+    }
+    if !found {
+        return Ok((bytes, None));
+    }
+    let mut program = Vec::new();
+    builder.write(&mut program).map_err(Failed::at(path))?;
+    Ok((program, Some(Symbols { build_id, bytes })))
+}
+
+/// The archive of them all: its name, and what is in it. `None` if the programs were built without.
+pub(crate) fn make(
+    program: &Program,
+    release: &Release,
+    level: Compression,
+) -> Result<Option<(String, Vec<u8>)>, Failed> {
+    if program.symbols.is_empty() {
+        return Ok(None);
+    }
+    let mut tree = Tree::default();
+    for symbols in &program.symbols {
+        tree.file(&symbols.place(), symbols.bytes.clone());
+    }
+    let name = format!(
+        "quorate-{}-{}.debug.tar.gz",
+        release.version, program.machine.debian
+    );
+    Ok(Some((name, gzip(&tar(&tree, "", release.time)?, level)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+    use object::ObjectSection as _;
+
+    use super::*;
+
+    fn debug_sections(bytes: &[u8]) -> usize {
+        let file = ElfFile64::<object::Endianness>::parse(bytes).unwrap();
+        let sections = file.sections();
+        let names = sections.filter_map(|section| Some(section.name_bytes().ok()?.to_vec()));
+        names
+            .filter(|name| name.starts_with(b".debug_info"))
+            .count()
+    }
+
+    /// This program has at least the debug information of the standard library.
+    #[test]
+    fn a_program_runs_without_its_debug_information_which_is_found_by_its_build_id() {
+        let own = env::current_exe().unwrap();
+        let bytes = fs::read(&own).unwrap();
+        let file = ElfFile64::<object::Endianness>::parse(bytes.as_slice()).unwrap();
+        if debug_sections(&bytes) == 0 || file.build_id().unwrap().is_none() {
+            eprintln!("skipped: this test was linked without debug information or a build ID");
+            return;
+        }
+        let (program, symbols) = split(&own, bytes.clone()).unwrap();
+        let symbols = symbols.unwrap();
+        assert_eq!(debug_sections(&program), 0);
+        assert!(program.len() < bytes.len());
+        assert_eq!(symbols.bytes, bytes);
+        let without = ElfFile64::<object::Endianness>::parse(program.as_slice()).unwrap();
+        assert_eq!(without.build_id().unwrap(), file.build_id().unwrap());
+        let id = symbols.build_id.as_str();
+        assert_eq!(
+            symbols.place(),
+            format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..])
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::write(&path, &program).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let output = Command::new(&path).arg("--list").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        // There is nothing left to take out.
+        let (again, nothing) = split(&path, program.clone()).unwrap();
+        assert!(again == program && nothing.is_none());
+    }
+}
