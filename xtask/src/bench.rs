@@ -9,6 +9,7 @@ mod pipeline;
 mod recycled;
 mod replace;
 mod snapshots;
+mod sustained;
 mod writes;
 
 use std::{
@@ -22,7 +23,7 @@ use serde::Serialize;
 
 use crate::shell::{Failed, read, root};
 
-const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]] [--quick] [--json]";
+const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
 /// How a part is measured, and how it is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +60,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         "recycled" if !wish.json => recycled::run(wish),
         "replace" if !wish.json => replace::run(wish),
         "snapshots" if !wish.json => snapshots::run(wish, chosen),
+        "sustained" if !wish.json => sustained::run(wish),
         "core" => core::run(wish),
         "device" if !wish.json => devices::run(wish),
         "log" => log::run(wish),

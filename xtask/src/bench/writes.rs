@@ -1,6 +1,7 @@
 //! SETs of one node: as many as it takes, or so many per second.
 
 use std::{
+    collections::VecDeque,
     io::{Read as _, Write as _},
     net::TcpStream,
     ops::Range,
@@ -119,6 +120,35 @@ fn closed(address: &str, rate: f64, key: &mut dyn FnMut() -> Option<u64>) -> Res
         open -= answered;
         done += answered;
     }
+}
+
+/// Any of so many keys, `outstanding` at a time, until told to stop; tells of each reply how long it took.
+pub(super) fn steadily(
+    address: &str,
+    keys: u64,
+    outstanding: usize,
+    seed: u64,
+    stop: &AtomicBool,
+    on_reply: &mut dyn FnMut(Duration),
+) -> Result<(), Failed> {
+    let mut replies = Replies::of(connect(address)?);
+    let mut dice = Dice::new(seed);
+    let mut sent: VecDeque<Instant> = VecDeque::new();
+    let mut out = Vec::new();
+    while !stop.load(Ordering::Relaxed) || !sent.is_empty() {
+        out.clear();
+        while !stop.load(Ordering::Relaxed) && sent.len() < outstanding {
+            request(dice.below(keys), &mut out);
+            sent.push_back(Instant::now());
+        }
+        replies.stream.write_all(&out)?;
+        let answered = replies.read()?;
+        let now = Instant::now();
+        for at in sent.drain(..(answered as usize).min(sent.len())) {
+            on_reply(now - at);
+        }
+    }
+    Ok(())
 }
 
 /// What a load at fixed moments met.
