@@ -2,13 +2,14 @@
 
 mod check;
 mod failover;
+mod pressure;
 mod replace;
 mod round;
 mod snapshots;
 mod stale;
 mod streams;
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quorate_testbed::{
     interrupt,
@@ -20,7 +21,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -43,6 +44,7 @@ struct Wish {
 enum Part {
     Short,
     Failover,
+    Pressure,
     Snapshots,
     Replace,
     Streams,
@@ -55,6 +57,9 @@ enum Part {
 /// Rounds of [`Part::Streams`], if nobody says how many.
 const STREAM_ROUNDS: u64 = 100;
 
+/// How long [`Part::Pressure`] lasts, once nodes know how late they are.
+const PRESSURE: Duration = Duration::from_secs(60);
+
 /// Runs the task.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
@@ -62,7 +67,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         shell::build_programs()?;
         if matches!(
             wish.part,
-            None | Some(Part::Short | Part::Planes | Part::Devices)
+            None | Some(Part::Short | Part::Pressure | Part::Planes | Part::Devices)
         ) {
             Checker::build()?;
         }
@@ -93,6 +98,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             failover::run()
         }
         Some(Part::Failover) => failover::run(),
+        Some(Part::Pressure) => pressure::run(PRESSURE, Checker::find().as_ref()),
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
         Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),
@@ -117,6 +123,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     let (part, words) = match words {
         ["short"] => (Some(Part::Short), &[][..]),
         ["failover"] => (Some(Part::Failover), &[][..]),
+        ["pressure"] => (Some(Part::Pressure), &[][..]),
         ["snapshots"] => (Some(Part::Snapshots), &[][..]),
         ["replace"] => (Some(Part::Replace), &[][..]),
         ["streams", rest @ ..] => (Some(Part::Streams), rest),
@@ -254,6 +261,7 @@ mod tests {
         let part = |name| parse(&[name]).unwrap().part;
         assert_eq!(part("failover"), Some(Part::Failover));
         assert_eq!(part("snapshots"), Some(Part::Snapshots));
+        assert_eq!(part("pressure"), Some(Part::Pressure));
         assert_eq!(part("replace"), Some(Part::Replace));
         let streams = |words: &[&str]| {
             let wish = parse(words).unwrap();

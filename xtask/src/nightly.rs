@@ -13,6 +13,7 @@ const STEPS: &[Step] = &[
     &["xtask", "cluster", "planes"],
     &["xtask", "cluster", "devices"],
     &["xtask", "cluster", "streams"],
+    &["xtask", "cluster", "pressure"],
     &["xtask", "page"],
     &["xtask", "model", "--deep"],
     &["xtask", "hunt", "20000"],

@@ -18,7 +18,7 @@ use crate::{
         As, Command, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
         goal_of,
-        planner::{self, NoWay, Sight},
+        planner::{self, NoWay, Sight, losses_survived},
         with,
     },
     plane::Plane,
@@ -33,6 +33,10 @@ const AS_LEARNER: &str = "start the new node with `--as learner`; if it already 
 /// The same where the quorum rule needs the weight of the node that leaves.
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
+
+/// The same where the group would be smaller by a vote that it needs.
+const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
+                               use 'quorate member remove'";
 
 /// A plan that is not one yet, as no slot has it.
 struct Wanted {
@@ -282,6 +286,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 false => no_way(why),
             })?;
         self.check_alive(now, current, &changes)?;
+        if by_voter {
+            check_bears(current, &changes, &plan.leaving)?;
+        }
         let steps = shown(current, &changes, &plan.leaving);
         if dry_run {
             self.steering
@@ -771,4 +778,32 @@ fn no_way(why: NoWay) -> Refused {
         NoWay::Invalid => "quorums would not meet, or weights overflow, on every way there",
     };
     Refused::new("impossible", message, "choose other weights")
+}
+
+/// Where a voter takes a place, the group has a vote less: it must bear as many losses as before.
+fn check_bears(
+    current: &Configuration,
+    changes: &[Change],
+    leaving: &[NodeId],
+) -> Result<(), Refused> {
+    let removals = leaving.iter().map(|node| Change::Remove(*node));
+    let mut after = current.clone();
+    for change in changes.iter().copied().chain(removals) {
+        if let Ok(next) = after.changed(change) {
+            after = next;
+        }
+    }
+    let bears = |at: &Configuration| losses_survived(at, &|_| true).unwrap_or(0);
+    let (before, after) = (bears(current), bears(&after));
+    if after < before {
+        return Err(Refused::new(
+            "already_votes",
+            format!(
+                "the new node votes already: without the old one the group would survive the loss of {after} \
+                 voters, and it survives {before} now"
+            ),
+            NAME_A_NEW_NODE,
+        ));
+    }
+    Ok(())
 }

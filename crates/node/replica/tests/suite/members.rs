@@ -362,6 +362,22 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_same(&mut cluster, &left);
 }
 
+/// In a group of three a voter takes no place: two would be left, and neither may be lost.
+#[test]
+fn a_voter_takes_no_place_where_the_group_would_bear_less() {
+    let mut cluster = cluster(3, Class::Durable, 43);
+    let leader = led(&mut cluster);
+    let (old, new) = (NodeId(1 + leader.0 % 3), NodeId(1 + (leader.0 + 1) % 3));
+    let ask = Ask::Replace { old, new };
+    let refused = carry_out(&mut cluster, &ask).unwrap_err();
+    assert_eq!(refused.code, "already_votes");
+    assert!(
+        refused.message.contains("the loss of 0 voters") && refused.hint.contains("member remove"),
+        "{refused:?}"
+    );
+    assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
+}
+
 /// Where the quorum rule needs the weight of the old node, only a learner can take its place.
 #[test]
 fn a_voter_takes_no_place_that_the_quorum_rule_needs() {

@@ -1,0 +1,150 @@
+//! Nodes that get too little of the processors and of the disk: nobody is elected because of that, and nothing is lost.
+
+use std::{
+    fs::File,
+    io::{self, Seek as _, Write as _},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{nodes::Nodes, trial::load::Load};
+
+use super::{
+    check::{Checker, Verdict},
+    round::{final_reads, nothing_lost},
+};
+use crate::{
+    nodes::{self, wait_for},
+    shell::Failed,
+};
+
+/// Until nodes know how late they are here.
+const LEARN: Duration = Duration::from_secs(15);
+/// Threads that compute, for each processor.
+const PER_CPU: usize = 2;
+/// What a thread writes before it waits for the disk, and before it begins again.
+const BITE: usize = 8 << 20;
+const FILE: usize = 256 << 20;
+/// A leader is killed beside all that: what a user may wait.
+const RECOVERY_MAX: Duration = Duration::from_secs(3);
+
+/// A cluster beside hogs for so long.
+pub(super) fn run(time: Duration, checker: Option<&Checker>) -> Result<(), Failed> {
+    let mut nodes = nodes::serving(3, &[])?;
+    let load = Load::start(nodes.client_addresses(), 1)?;
+    let shared = Arc::clone(&load.shared);
+    let hogs = Hogs::start(nodes.folder(), nodes.ids().len())?;
+    let acted = act(&mut nodes, &load, time);
+    hogs.end();
+    let mut seen = load.finish()?;
+    let (elections, recovery) = acted?;
+    if let Some(what) = seen.strange.take() {
+        return Err(Failed(format!("a client got {what}")));
+    }
+    nodes.wait_until_all_serve()?;
+    seen.operations.extend(final_reads(&seen, &shared)?);
+    nothing_lost(&seen, &shared)?;
+    nodes.wait_until_equal()?;
+    if let Some(checker) = checker {
+        let (verdict, text) = checker.judge(&seen.operations, nodes.folder())?;
+        if verdict != Verdict::Linearizable {
+            return Err(Failed(format!("pressure: {verdict:?}: {text}")));
+        }
+    }
+    println!(
+        "- beside {PER_CPU} busy threads for each processor and 3 that fill the disk: {} operations, {elections} changes of \
+         leader in {} s; the leader killed then: writes again after {} ms",
+        seen.operations.len(),
+        time.as_secs(),
+        recovery.as_millis()
+    );
+    if elections > 0 || recovery > RECOVERY_MAX {
+        return Err(Failed(format!(
+            "pressure: {elections} changes of leader although nobody died, and {} ms without a leader; wanted 0, at most {} ms",
+            recovery.as_millis(),
+            RECOVERY_MAX.as_millis()
+        )));
+    }
+    Ok(())
+}
+
+/// How many leaders there were too many, and how long the group was without one that died.
+fn act(nodes: &mut Nodes, load: &Load, time: Duration) -> Result<(u64, Duration), Failed> {
+    thread::sleep(LEARN);
+    let before = round(nodes)?;
+    thread::sleep(time);
+    let elections = round(nodes)? - before;
+    let leader = nodes.agreed_leader()?;
+    let (begin, known) = (Instant::now(), load.known());
+    nodes.kill(&[leader])?;
+    // Clients of the others go on.
+    wait_for("writes without the old leader", || {
+        (load.known() > known + 20).then_some(())
+    })?;
+    let recovery = begin.elapsed();
+    nodes.restart(&[leader])?;
+    Ok((elections, recovery))
+}
+
+/// The round of the ballot that the leader has: it grows with each election.
+fn round(nodes: &Nodes) -> Result<u64, Failed> {
+    let leader = nodes.agreed_leader()?;
+    let view = wait_for("the leader's status", || nodes.view(leader))?;
+    Ok(view.ballot.round)
+}
+
+/// What takes the processors and the disk.
+struct Hogs {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Hogs {
+    fn start(folder: &Path, disks: usize) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..PER_CPU * cpus {
+            let stop = Arc::clone(&stop);
+            threads.push(thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }));
+        }
+        for number in 0..disks {
+            let file = File::create(folder.join(format!("hog-{number}")))?;
+            let stop = Arc::clone(&stop);
+            threads.push(thread::spawn(move || fill(file, &stop)));
+        }
+        Ok(Self { stop, threads })
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes through the page cache and waits for the disk, over and over.
+fn fill(mut file: File, stop: &AtomicBool) {
+    let bite = vec![0xa5; BITE];
+    let mut at = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let went = file.write_all(&bite).and_then(|()| file.sync_data());
+        at += BITE;
+        if at >= FILE || went.is_err() {
+            at = 0;
+            if file.rewind().is_err() {
+                return;
+            }
+        }
+    }
+}
