@@ -4,7 +4,7 @@ use quorate_replica::front::Requests;
 
 use super::{connection::printable, shared::Shared, subcommands};
 use crate::{
-    command::{Local, NOT_AN_INTEGER, SYNTAX, Spec},
+    command::{Doc, Local, NOT_AN_INTEGER, SYNTAX, Spec},
     commands::FAMILIES,
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
@@ -34,7 +34,26 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
                 }
             }
         }
-        (b"docs", _) => r.map(0),
+        (b"docs", 2) => {
+            r.map(all().count());
+            all().for_each(|spec| document(spec, r));
+        }
+        (b"docs", _) => {
+            // As in Redis, a name that is not known is left out. Each is told once, so that the reply
+            // is bounded.
+            let mut known: Vec<&Spec> = Vec::new();
+            for spec in arguments
+                .from(2)
+                .iter()
+                .filter_map(|name| shared.lookup(name))
+            {
+                if !known.iter().any(|told| told.name == spec.name) {
+                    known.push(spec);
+                }
+            }
+            r.map(known.len());
+            known.into_iter().for_each(|spec| document(spec, r));
+        }
         (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
         _ => subcommands::help(Local::Command, r),
     }
@@ -52,6 +71,26 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
         .for_each(|place| r.integer(place.into()));
     // Categories, tips, key specifications, subcommands.
     (0..4).for_each(|_| r.array(0));
+}
+
+fn document(spec: &Spec, r: &mut Reply<'_>) {
+    let Doc {
+        group,
+        since,
+        complexity,
+        summary,
+    } = spec.doc;
+    r.bulk(spec.name.as_bytes());
+    r.map(4);
+    for (name, value) in [
+        ("summary", summary),
+        ("since", since),
+        ("group", group),
+        ("complexity", complexity),
+    ] {
+        r.bulk(name.as_bytes());
+        r.bulk(value.as_bytes());
+    }
 }
 
 fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {

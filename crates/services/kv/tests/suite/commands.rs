@@ -285,7 +285,12 @@ fn server() {
         FUNCTION LOAD x => -ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.|
         COMMAND COUNT => :78|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
-        COMMAND DOCS get => *0|
+        COMMAND DOCS nonsense => *0|
+        COMMAND DOCS nonsense GET get => *2|$3|get|*8|$7|summary|$34|Returns the string value of a key.|$5|since|$5|1.0.0|$5|group|$6|string|$10|complexity|$4|O(1)|
+        CLIENT NO-EVICT on => +OK|
+        CLIENT NO-TOUCH OFF => +OK|
+        CLIENT NO-EVICT maybe => -ERR syntax error|
+        CLIENT NO-TOUCH => -ERR wrong number of arguments for 'client|no-touch' command|
         COMMAND GETKEYS MSET a 1 b 2 => *2|$1|a|$1|b|
         COMMAND GETKEYS PING => -ERR The command has no key arguments|
         TIME => *2|$4|1000|$1|0|
@@ -310,6 +315,30 @@ fn server() {
         QUIT => +OK|
         ",
     );
+}
+
+/// Clients build their help from it: redis-cli asks for all of it when it starts.
+#[test]
+fn every_command_is_documented() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "HELLO 3");
+    let listed = node.say(client, "COMMAND LIST");
+    let names: Vec<&str> = listed
+        .split('|')
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
+        .collect();
+    let docs = node.say(client, "COMMAND DOCS");
+    assert!(docs.starts_with(&format!("%{}|", names.len())), "{docs}");
+    for name in names {
+        let of_one = node.say(client, &format!("COMMAND DOCS {name}"));
+        let entry = of_one.strip_prefix("%1|").expect("one entry");
+        assert!(docs.contains(entry), "{name}: {entry}");
+        for field in ["summary", "since", "group", "complexity"] {
+            let (_, value) = entry.split_once(&format!("|{field}|$")).unwrap();
+            assert!(!value.starts_with('0'), "{name} has no {field}");
+        }
+    }
 }
 
 #[test]
