@@ -116,6 +116,8 @@ pub enum Local {
     Quorate,
     Script,
     Function,
+    Object,
+    Memory,
     Subscribe,
     Unsubscribe,
 }

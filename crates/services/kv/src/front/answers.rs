@@ -101,7 +101,8 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
         r.error("ERR Invalid command specified, or invalid number of arguments");
         return;
     };
-    let keys = spec.key_places(command.len());
+    let count = command.len();
+    let keys = spec.key_places(count).filter(|place| *place < count);
     if spec.keys.0 == 0 {
         r.error("ERR The command has no key arguments");
         return;

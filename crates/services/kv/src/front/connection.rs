@@ -609,6 +609,8 @@ impl Connection {
                 | Local::Hello
                 | Local::Auth
                 | Local::Quorate
+                | Local::Object
+                | Local::Memory
                 | Local::Subscribe
                 | Local::Unsubscribe
         )

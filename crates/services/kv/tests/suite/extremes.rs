@@ -151,6 +151,10 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
         Op::Get | Op::Strlen | Op::Type | Op::GetDel | Op::Persist => {
             out.bytes(&key(random));
         }
+        Op::Inspect => {
+            out.byte(random.below(6).to_le_bytes()[0])
+                .bytes(&key(random));
+        }
         Op::Mget | Op::Exists | Op::Versions | Op::Del => list(random, out, key),
         Op::GetRange => {
             out.bytes(&key(random))
