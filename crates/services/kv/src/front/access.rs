@@ -131,6 +131,9 @@ pub(super) fn needs(
                 b"whoami" | b"help" | b"cat" => Role::Reader,
                 _ => Role::Admin,
             }),
+            Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
+                Some(Role::Operator)
+            }
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
                 b"session" => Role::Writer,
                 b"seq" => {

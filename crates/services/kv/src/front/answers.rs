@@ -112,7 +112,12 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
 }
 
 /// The few settings that clients ask for.
-pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
+pub(super) fn config(
+    arguments: &Arguments<'_>,
+    shared: &mut Shared,
+    requests: &dyn Requests,
+    r: &mut Reply<'_>,
+) {
     let sub = arguments.at(1).to_ascii_lowercase();
     let bytes_max = requests.command_bytes_max().to_string();
     let settings = [
@@ -145,7 +150,11 @@ pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut
                 r.bulk(value.as_bytes());
             }
         }
-        (b"resetstat", 2) => r.ok(),
+        (b"resetstat", 2) => {
+            shared.tally.reset();
+            (shared.processed, shared.roster.came) = (0, 0);
+            r.ok();
+        }
         (b"set", _) => config_set(&settings, &arguments.from(2), r),
         _ => subcommands::help(Local::Config, r),
     }

@@ -20,6 +20,7 @@ use super::{
     refusals::{FULL, too_big},
     roster::Seat,
     shared::{Shared, fresh},
+    tally::{Stamp, Tally},
     transaction::{Multi, Watching},
 };
 use crate::{
@@ -213,6 +214,7 @@ impl Connection {
         if self.login.standing(requests) == Standing::Nothing {
             shared.forbidden += 1;
             let text = self.login.refusal(Standing::Nothing, "subscribe");
+            self.order.stamp = Stamp::NOBODY;
             self.refuse(&text, shared);
             self.end();
         }
@@ -322,8 +324,8 @@ impl Connection {
     }
 
     /// A write was executed.
-    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
-        self.order.written(number, reply);
+    pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
+        self.order.written(number, reply, tally);
     }
 
     /// A session was registered: it is this connection's.
@@ -332,7 +334,7 @@ impl Connection {
         shared
             .fresh_reply()
             .bulk(format!("{}.{}", session.slot, session.index).as_bytes());
-        self.order.written(number, &shared.reply);
+        self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
     /// A write, or a read in order, was not executed, or not known to be.
@@ -395,7 +397,8 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let Some(spec) = shared.lookup(arguments.at(0)) else {
+        self.order.stamp = Stamp::NOBODY;
+        let Some((number, spec)) = shared.find(arguments.at(0)) else {
             if is_of_http(arguments.at(0)) {
                 return self.end_foreign(HTTP, shared, requests);
             }
@@ -412,6 +415,7 @@ impl Connection {
             return;
         };
         if let Err(refusal) = spec.check(arguments) {
+            shared.tally.rejects(number);
             let text = refusal.text(spec.name);
             if let Handler::Local(Local::Exec) = spec.handler {
                 self.abort_exec(&text, shared);
@@ -422,6 +426,7 @@ impl Connection {
         }
         self.command = spec.name;
         if !self.may_ask(spec.name) {
+            shared.tally.rejects(number);
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
                  allowed in this context",
@@ -431,8 +436,10 @@ impl Connection {
             return;
         }
         if !self.permitted(spec, arguments, shared, requests) {
+            shared.tally.rejects(number);
             return;
         }
+        self.order.stamp = shared.tally.calls(number);
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
             Handler::Script(by) => {
@@ -547,6 +554,12 @@ impl Connection {
         self.answer(shared);
     }
 
+    /// A request that is too large to be looked at.
+    pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
+        self.order.stamp = Stamp::NOBODY;
+        self.refuse(text, shared);
+    }
+
     /// Another protocol, before anything of it is taken for a request. A web page can make a browser
     /// send requests of HTTP to this port, with commands in their bodies.
     pub(super) fn end_foreign(
@@ -574,6 +587,7 @@ impl Connection {
 
     /// An error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
+        self.order.stamp = Stamp::NOBODY;
         shared.fresh_reply().error(text);
         self.answer(shared);
         self.ending = true;
@@ -585,7 +599,8 @@ impl Connection {
     }
 
     /// The reply in the scratch buffer is the next request's.
-    fn answer(&mut self, shared: &Shared) {
+    fn answer(&mut self, shared: &mut Shared) {
+        shared.tally.answers(self.order.stamp, &shared.reply);
         self.order.push_answer(&shared.reply, self.version);
     }
 

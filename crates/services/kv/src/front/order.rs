@@ -15,6 +15,7 @@ use super::{
     channels::Subscriptions,
     refusals::{FULL, failure_text},
     shared::{Shared, Target, fresh},
+    tally::{Stamp, Tally},
     transaction::Watching,
 };
 use crate::{
@@ -53,6 +54,7 @@ enum State {
 #[derive(Debug)]
 struct Place {
     state: State,
+    stamp: Stamp,
     version: Version,
     bytes: usize,
     returning: bool,
@@ -71,6 +73,8 @@ struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
+    /// Of the request that is being taken.
+    pub(super) stamp: Stamp,
     places: VecDeque<Place>,
     /// Number of the first place.
     first: u64,
@@ -184,6 +188,7 @@ impl Order {
         self.returning += usize::from(returning);
         self.places.push_back(Place {
             state,
+            stamp: self.stamp,
             version,
             bytes,
             returning,
@@ -222,17 +227,19 @@ impl Order {
             Err(failure) => {
                 shared.tags.take(tag);
                 shared.fresh_reply().error(failure_text(failure));
+                shared.tally.answers(self.stamp, &shared.reply);
                 self.push_answer(&shared.reply, version);
             }
         }
     }
 
     /// Gives a request its reply, and sends what no longer waits for it.
-    fn finish(&mut self, number: u64, neutral: &[u8]) {
+    fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
             return;
         };
+        tally.finishes(place.stamp, neutral);
         let (bytes, returning, version) = (place.bytes, place.returning, place.version);
         if !at_front {
             let mut rendered = Vec::with_capacity(neutral.len());
@@ -292,7 +299,7 @@ impl Order {
             self.kept_bytes -= bytes;
         }
         shared.fresh_reply().error(failure_text(failure));
-        self.finish(number, &shared.reply);
+        self.finish(number, &shared.reply, &mut shared.tally);
     }
 
     /// A read in order runs, in the state between the writes around it.
@@ -314,9 +321,9 @@ impl Order {
     }
 
     /// A write was executed.
-    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
+    pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
-        self.finish(number, reply);
+        self.finish(number, reply, tally);
     }
 
     /// A write, or a read in order, was not executed, or not known to be.
@@ -535,7 +542,7 @@ impl Order {
                     shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
-                    self.finish(number, &shared.reply);
+                    self.finish(number, &shared.reply, &mut shared.tally);
                     return;
                 };
                 let mut command = Vec::with_capacity(write.command.len() + 64);
@@ -625,7 +632,7 @@ impl Order {
             watch(own.watching, epoch, &query, refused.is_some(), r.0);
         }
         shared.reply = reply;
-        self.finish(number, &shared.reply);
+        self.finish(number, &shared.reply, &mut shared.tally);
         shared.reuse(query);
         true
     }

@@ -132,7 +132,7 @@ impl Connection {
             }
             Local::Command => answers::command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
-            Local::Config => answers::config(arguments, requests, r),
+            Local::Config => answers::config(arguments, shared, requests, r),
             Local::ReadOnly | Local::ReadWrite => {
                 self.fresh = match local {
                     Local::ReadOnly => Freshness::Stale,
