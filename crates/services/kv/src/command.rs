@@ -116,6 +116,9 @@ pub enum Local {
     Quorate,
     Script,
     Function,
+    Slowlog,
+    Object,
+    Memory,
     Subscribe,
     Unsubscribe,
 }
@@ -143,6 +146,36 @@ pub enum Handler {
 /// Where the keys are among the arguments, as COMMAND INFO tells it: first, last, step.
 pub type Keys = (i8, i8, i8);
 
+/// What COMMAND DOCS tells of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Doc {
+    /// One of Redis' groups of commands.
+    pub group: &'static str,
+    /// The version of Redis, or of Valkey, that had it first.
+    pub since: &'static str,
+    /// The time it takes.
+    pub complexity: &'static str,
+    /// What it does, in a sentence or two.
+    pub summary: &'static str,
+}
+
+impl Doc {
+    /// Group, first version, complexity, summary.
+    pub const fn new(
+        group: &'static str,
+        since: &'static str,
+        complexity: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Self {
+            group,
+            since,
+            complexity,
+            summary,
+        }
+    }
+}
+
 /// One command of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
@@ -156,6 +189,8 @@ pub struct Spec {
     pub keys: Keys,
     /// Who deals with it.
     pub handler: Handler,
+    /// As COMMAND DOCS tells it.
+    pub doc: Doc,
 }
 
 impl Spec {
@@ -166,6 +201,7 @@ impl Spec {
         flags: &'static [&'static str],
         keys: Keys,
         encode: Encode,
+        doc: Doc,
     ) -> Self {
         Self {
             name,
@@ -173,11 +209,12 @@ impl Spec {
             flags,
             keys,
             handler: Handler::Data(encode),
+            doc,
         }
     }
 
     /// A command that the connection answers.
-    pub const fn local(name: &'static str, arity: i8, local: Local) -> Self {
+    pub const fn local(name: &'static str, arity: i8, local: Local, doc: Doc) -> Self {
         let flags: &[&str] = &["loading", "stale", "fast"];
         Self {
             name,
@@ -185,6 +222,7 @@ impl Spec {
             flags,
             keys: (0, 0, 0),
             handler: Handler::Local(local),
+            doc,
         }
     }
 

@@ -33,6 +33,7 @@ pub enum Op {
     LockHolder = 16,
     ErrorIfPresent = 17,
     Keyspace = 18,
+    Inspect = 19,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -63,7 +64,7 @@ pub enum Op {
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -82,6 +83,7 @@ impl Op {
         Self::LockHolder,
         Self::ErrorIfPresent,
         Self::Keyspace,
+        Self::Inspect,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -222,7 +224,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 19, 63, 90, 255] {
+        for byte in [0, 20, 63, 90, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

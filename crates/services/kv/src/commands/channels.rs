@@ -2,7 +2,7 @@
 //! hears of it at the same place, and tells those who subscribed there ([`crate::front`]).
 
 use crate::{
-    command::{Local, Refusal, Request, Spec},
+    command::{Doc, Local, Refusal, Request, Spec},
     commands::family::{Family, Operation},
     commands::state::Writing,
     encode::{Decoder, Encoder, Fault},
@@ -23,9 +23,35 @@ const COMMANDS: &[Spec] = &[
         &["pubsub", "loading", "stale", "fast"],
         (0, 0, 0),
         encode_publish,
+        Doc::new(
+            "pubsub",
+            "2.0.0",
+            "O(N), where N is the number of clients of the node that subscribed to the channel",
+            "Posts a message to a channel.",
+        ),
     ),
-    Spec::local("subscribe", -2, Local::Subscribe),
-    Spec::local("unsubscribe", -1, Local::Unsubscribe),
+    Spec::local(
+        "subscribe",
+        -2,
+        Local::Subscribe,
+        Doc::new(
+            "pubsub",
+            "2.0.0",
+            "O(N), where N is the number of channels",
+            "Listens for messages published to channels.",
+        ),
+    ),
+    Spec::local(
+        "unsubscribe",
+        -1,
+        Local::Unsubscribe,
+        Doc::new(
+            "pubsub",
+            "2.0.0",
+            "O(N), where N is the number of channels",
+            "Stops listening to messages posted to channels.",
+        ),
+    ),
 ];
 
 fn encode_publish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

@@ -4,7 +4,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    command::{READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::state::{Reading, Writing, string},
     encode::{Decoder, Encoder, Fault, Malformed},
@@ -22,9 +22,45 @@ pub const FAMILY: Family = Family {
 };
 
 const COMMANDS: &[Spec] = &[
-    Spec::data("delex", -2, WRITES, (1, 1, 1), encode_delex),
-    Spec::data("delifeq", 3, WRITES, (1, 1, 1), encode_delifeq),
-    Spec::data("digest", 2, READS, (1, 1, 1), encode_digest),
+    Spec::data(
+        "delex",
+        -2,
+        WRITES,
+        (1, 1, 1),
+        encode_delex,
+        Doc::new(
+            "string",
+            "8.4.0",
+            "O(1), or O(N) with a digest, where N is the length of the value",
+            "Deletes a key if its value or the digest of its value meets a condition.",
+        ),
+    ),
+    Spec::data(
+        "delifeq",
+        3,
+        WRITES,
+        (1, 1, 1),
+        encode_delifeq,
+        Doc::new(
+            "string",
+            "9.0.0",
+            "O(N), where N is the length of the value",
+            "Deletes a key if its value equals the given one.",
+        ),
+    ),
+    Spec::data(
+        "digest",
+        2,
+        READS,
+        (1, 1, 1),
+        encode_digest,
+        Doc::new(
+            "string",
+            "8.4.0",
+            "O(N), where N is the length of the value",
+            "Returns the XXH3 digest of a string value.",
+        ),
+    ),
 ];
 
 /// What a value must be for something to happen.

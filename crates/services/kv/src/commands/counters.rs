@@ -1,7 +1,7 @@
 //! Counters: INCR and its relatives, on integers and on decimal fractions.
 
 use crate::{
-    command::{NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
+    command::{Doc, NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::state::{Writing, string},
     encode::{Decoder, Encoder, Fault},
@@ -19,11 +19,71 @@ pub const FAMILY: Family = Family {
 };
 
 const COMMANDS: &[Spec] = &[
-    Spec::data("incr", 2, WRITES, (1, 1, 1), encode_incr),
-    Spec::data("decr", 2, WRITES, (1, 1, 1), encode_decr),
-    Spec::data("incrby", 3, WRITES, (1, 1, 1), encode_incrby),
-    Spec::data("decrby", 3, WRITES, (1, 1, 1), encode_decrby),
-    Spec::data("incrbyfloat", 3, WRITES, (1, 1, 1), encode_incrbyfloat),
+    Spec::data(
+        "incr",
+        2,
+        WRITES,
+        (1, 1, 1),
+        encode_incr,
+        Doc::new(
+            "string",
+            "1.0.0",
+            "O(1)",
+            "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
+        ),
+    ),
+    Spec::data(
+        "decr",
+        2,
+        WRITES,
+        (1, 1, 1),
+        encode_decr,
+        Doc::new(
+            "string",
+            "1.0.0",
+            "O(1)",
+            "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
+        ),
+    ),
+    Spec::data(
+        "incrby",
+        3,
+        WRITES,
+        (1, 1, 1),
+        encode_incrby,
+        Doc::new(
+            "string",
+            "1.0.0",
+            "O(1)",
+            "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
+        ),
+    ),
+    Spec::data(
+        "decrby",
+        3,
+        WRITES,
+        (1, 1, 1),
+        encode_decrby,
+        Doc::new(
+            "string",
+            "1.0.0",
+            "O(1)",
+            "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
+        ),
+    ),
+    Spec::data(
+        "incrbyfloat",
+        3,
+        WRITES,
+        (1, 1, 1),
+        encode_incrbyfloat,
+        Doc::new(
+            "string",
+            "2.6.0",
+            "O(1)",
+            "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
+        ),
+    ),
 ];
 
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";

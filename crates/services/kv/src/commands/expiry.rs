@@ -1,7 +1,7 @@
 //! Deadlines of keys: EXPIRE and TTL with their relatives, and what removes keys that ended.
 
 use crate::{
-    command::{NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
+    command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::state::{Reading, Writing},
     encode::{Decoder, Encoder, Fault},
@@ -24,15 +24,123 @@ pub const FAMILY: Family = Family {
 };
 
 const COMMANDS: &[Spec] = &[
-    Spec::data("expire", -3, WRITES, (1, 1, 1), encode_expire),
-    Spec::data("pexpire", -3, WRITES, (1, 1, 1), encode_pexpire),
-    Spec::data("expireat", -3, WRITES, (1, 1, 1), encode_expireat),
-    Spec::data("pexpireat", -3, WRITES, (1, 1, 1), encode_pexpireat),
-    Spec::data("ttl", 2, READS, (1, 1, 1), encode_ttl),
-    Spec::data("pttl", 2, READS, (1, 1, 1), encode_pttl),
-    Spec::data("expiretime", 2, READS, (1, 1, 1), encode_expiretime),
-    Spec::data("pexpiretime", 2, READS, (1, 1, 1), encode_pexpiretime),
-    Spec::data("persist", 2, WRITES, (1, 1, 1), encode_persist),
+    Spec::data(
+        "expire",
+        -3,
+        WRITES,
+        (1, 1, 1),
+        encode_expire,
+        Doc::new(
+            "generic",
+            "1.0.0",
+            "O(1)",
+            "Sets the expiration time of a key in seconds.",
+        ),
+    ),
+    Spec::data(
+        "pexpire",
+        -3,
+        WRITES,
+        (1, 1, 1),
+        encode_pexpire,
+        Doc::new(
+            "generic",
+            "2.6.0",
+            "O(1)",
+            "Sets the expiration time of a key in milliseconds.",
+        ),
+    ),
+    Spec::data(
+        "expireat",
+        -3,
+        WRITES,
+        (1, 1, 1),
+        encode_expireat,
+        Doc::new(
+            "generic",
+            "1.2.0",
+            "O(1)",
+            "Sets the expiration time of a key to a Unix timestamp.",
+        ),
+    ),
+    Spec::data(
+        "pexpireat",
+        -3,
+        WRITES,
+        (1, 1, 1),
+        encode_pexpireat,
+        Doc::new(
+            "generic",
+            "2.6.0",
+            "O(1)",
+            "Sets the expiration time of a key to a Unix milliseconds timestamp.",
+        ),
+    ),
+    Spec::data(
+        "ttl",
+        2,
+        READS,
+        (1, 1, 1),
+        encode_ttl,
+        Doc::new(
+            "generic",
+            "1.0.0",
+            "O(1)",
+            "Returns the expiration time in seconds of a key.",
+        ),
+    ),
+    Spec::data(
+        "pttl",
+        2,
+        READS,
+        (1, 1, 1),
+        encode_pttl,
+        Doc::new(
+            "generic",
+            "2.6.0",
+            "O(1)",
+            "Returns the expiration time in milliseconds of a key.",
+        ),
+    ),
+    Spec::data(
+        "expiretime",
+        2,
+        READS,
+        (1, 1, 1),
+        encode_expiretime,
+        Doc::new(
+            "generic",
+            "7.0.0",
+            "O(1)",
+            "Returns the expiration time of a key as a Unix timestamp.",
+        ),
+    ),
+    Spec::data(
+        "pexpiretime",
+        2,
+        READS,
+        (1, 1, 1),
+        encode_pexpiretime,
+        Doc::new(
+            "generic",
+            "7.0.0",
+            "O(1)",
+            "Returns the expiration time of a key as a Unix milliseconds timestamp.",
+        ),
+    ),
+    Spec::data(
+        "persist",
+        2,
+        WRITES,
+        (1, 1, 1),
+        encode_persist,
+        Doc::new(
+            "generic",
+            "2.2.0",
+            "O(1)",
+            "Removes the expiration time of a key.",
+        ),
+    ),
 ];
 
 /// How a time is written.

@@ -6,7 +6,7 @@
 //! on strings refuse.
 
 use crate::{
-    command::{READS, Refusal, Request, Spec},
+    command::{Doc, READS, Refusal, Request, Spec},
     commands::family::{Family, Operation},
     commands::{
         channels, expiry,
@@ -36,8 +36,32 @@ pub const FAMILY: Family = Family {
 };
 
 const COMMANDS: &[Spec] = &[
-    Spec::data("hexists", 3, READS, (1, 1, 1), encode_hexists),
-    Spec::data("hget", 3, READS, (1, 1, 1), encode_hget),
+    Spec::data(
+        "hexists",
+        3,
+        READS,
+        (1, 1, 1),
+        encode_hexists,
+        Doc::new(
+            "hash",
+            "2.0.0",
+            "O(1)",
+            "Determines whether a field exists in a hash.",
+        ),
+    ),
+    Spec::data(
+        "hget",
+        3,
+        READS,
+        (1, 1, 1),
+        encode_hget,
+        Doc::new(
+            "hash",
+            "2.0.0",
+            "O(1)",
+            "Returns the value of a field in a hash.",
+        ),
+    ),
 ];
 
 /// What a key has, as the scripts of Redisson see it.

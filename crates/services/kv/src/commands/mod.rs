@@ -17,6 +17,7 @@ pub mod counters;
 pub mod exec;
 pub mod expiry;
 pub mod family;
+pub mod inspect;
 pub mod keys;
 mod lock;
 pub mod locks;
@@ -29,7 +30,7 @@ pub mod transactions;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 10] = [
+pub const FAMILIES: [&Family; 11] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -38,6 +39,7 @@ pub const FAMILIES: [&Family; 10] = [
     &counters::FAMILY,
     &expiry::FAMILY,
     &keys::FAMILY,
+    &inspect::FAMILY,
     &server::FAMILY,
     &transactions::FAMILY,
 ];

@@ -1,7 +1,7 @@
 //! EVAL, EVALSHA and SCRIPT, for the scripts that are known ([`crate::scripts`]).
 
 use crate::{
-    command::{Handler, Local, ScriptBy, Spec},
+    command::{Doc, Handler, Local, ScriptBy, Spec},
     commands::family::Family,
 };
 
@@ -15,13 +15,53 @@ const COMMANDS: &[Spec] = &[
     Spec {
         flags: &["noscript", "movablekeys"],
         handler: Handler::Script(ScriptBy::Text),
-        ..Spec::local("eval", -3, Local::Script)
+        ..Spec::local(
+            "eval",
+            -3,
+            Local::Script,
+            Doc::new(
+                "scripting",
+                "2.6.0",
+                "O(1)",
+                "Executes one of the scripts of lock libraries.",
+            ),
+        )
     },
     Spec {
         flags: &["noscript", "movablekeys"],
         handler: Handler::Script(ScriptBy::Hash),
-        ..Spec::local("evalsha", -3, Local::Script)
+        ..Spec::local(
+            "evalsha",
+            -3,
+            Local::Script,
+            Doc::new(
+                "scripting",
+                "2.6.0",
+                "O(1)",
+                "Executes one of the scripts of lock libraries by SHA1 digest.",
+            ),
+        )
     },
-    Spec::local("script", -2, Local::Script),
-    Spec::local("function", -2, Local::Function),
+    Spec::local(
+        "script",
+        -2,
+        Local::Script,
+        Doc::new(
+            "scripting",
+            "2.6.0",
+            "Depends on subcommand.",
+            "A container for Lua scripts management commands.",
+        ),
+    ),
+    Spec::local(
+        "function",
+        -2,
+        Local::Function,
+        Doc::new(
+            "scripting",
+            "7.0.0",
+            "Depends on subcommand.",
+            "A container for function commands.",
+        ),
+    ),
 ];

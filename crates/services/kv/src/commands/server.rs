@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    command::{Local, Spec},
+    command::{Doc, Local, Spec},
     commands::family::{Family, Operation},
     commands::state::Reading,
     encode::{Decoder, Encoder, Fault},
@@ -23,23 +23,179 @@ pub const FAMILY: Family = Family {
 };
 
 const COMMANDS: &[Spec] = &[
-    Spec::local("ping", -1, Local::Ping),
-    Spec::local("echo", 2, Local::Echo),
-    Spec::local("hello", -1, Local::Hello),
-    Spec::local("select", 2, Local::Select),
-    Spec::local("quit", -1, Local::Quit),
-    Spec::local("reset", 1, Local::Reset),
-    Spec::local("auth", -2, Local::Auth),
-    Spec::local("acl", -2, Local::Acl),
-    Spec::local("client", -2, Local::Client),
-    Spec::local("command", -1, Local::Command),
-    Spec::local("info", -1, Local::Info),
-    Spec::local("config", -2, Local::Config),
-    Spec::local("readonly", 1, Local::ReadOnly),
-    Spec::local("readwrite", 1, Local::ReadWrite),
-    Spec::local("wait", 3, Local::Wait),
-    Spec::local("time", 1, Local::Time),
-    Spec::local("quorate", -2, Local::Quorate),
+    Spec::local(
+        "ping",
+        -1,
+        Local::Ping,
+        Doc::new(
+            "connection",
+            "1.0.0",
+            "O(1)",
+            "Returns the server's liveliness response.",
+        ),
+    ),
+    Spec::local(
+        "echo",
+        2,
+        Local::Echo,
+        Doc::new("connection", "1.0.0", "O(1)", "Returns the given string."),
+    ),
+    Spec::local(
+        "hello",
+        -1,
+        Local::Hello,
+        Doc::new("connection", "6.0.0", "O(1)", "Handshakes with the server."),
+    ),
+    Spec::local(
+        "select",
+        2,
+        Local::Select,
+        Doc::new(
+            "connection",
+            "1.0.0",
+            "O(1)",
+            "Changes the selected database.",
+        ),
+    ),
+    Spec::local(
+        "quit",
+        -1,
+        Local::Quit,
+        Doc::new("connection", "1.0.0", "O(1)", "Closes the connection."),
+    ),
+    Spec::local(
+        "reset",
+        1,
+        Local::Reset,
+        Doc::new("connection", "6.2.0", "O(1)", "Resets the connection."),
+    ),
+    Spec::local(
+        "auth",
+        -2,
+        Local::Auth,
+        Doc::new(
+            "connection",
+            "1.0.0",
+            "O(1)",
+            "Authenticates the connection.",
+        ),
+    ),
+    Spec::local(
+        "acl",
+        -2,
+        Local::Acl,
+        Doc::new(
+            "server",
+            "6.0.0",
+            "Depends on subcommand.",
+            "A container for Access List Control commands.",
+        ),
+    ),
+    Spec::local(
+        "client",
+        -2,
+        Local::Client,
+        Doc::new(
+            "connection",
+            "2.4.0",
+            "Depends on subcommand.",
+            "A container for client connection commands.",
+        ),
+    ),
+    Spec::local(
+        "command",
+        -1,
+        Local::Command,
+        Doc::new(
+            "server",
+            "2.8.13",
+            "O(N), where N is the number of commands",
+            "Returns detailed information about all commands.",
+        ),
+    ),
+    Spec::local(
+        "info",
+        -1,
+        Local::Info,
+        Doc::new(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Returns information and statistics about the server.",
+        ),
+    ),
+    Spec::local(
+        "config",
+        -2,
+        Local::Config,
+        Doc::new(
+            "server",
+            "2.0.0",
+            "Depends on subcommand.",
+            "A container for server configuration commands.",
+        ),
+    ),
+    Spec::local(
+        "readonly",
+        1,
+        Local::ReadOnly,
+        Doc::new(
+            "cluster",
+            "3.0.0",
+            "O(1)",
+            "Lets reads on this connection return older data of this node.",
+        ),
+    ),
+    Spec::local(
+        "readwrite",
+        1,
+        Local::ReadWrite,
+        Doc::new(
+            "cluster",
+            "3.0.0",
+            "O(1)",
+            "Makes reads on this connection linearizable again.",
+        ),
+    ),
+    Spec::local(
+        "wait",
+        3,
+        Local::Wait,
+        Doc::new(
+            "generic",
+            "3.0.0",
+            "O(1)",
+            "Returns the number of other nodes in a majority: every write is acknowledged by one.",
+        ),
+    ),
+    Spec::local(
+        "slowlog",
+        -2,
+        Local::Slowlog,
+        Doc::new(
+            "server",
+            "2.2.12",
+            "Depends on subcommand.",
+            "A container for slow log commands.",
+        ),
+    ),
+    Spec::local(
+        "time",
+        1,
+        Local::Time,
+        Doc::new("server", "2.6.0", "O(1)", "Returns the server time."),
+    ),
+    Spec::local(
+        "quorate",
+        -2,
+        Local::Quorate,
+        Doc::new(
+            "server",
+            "7.2.0",
+            "Depends on subcommand.",
+            "A container for commands of Quorate: sessions, freshness of reads, status.",
+        ),
+    ),
 ];
 
 /// A reply that the front knows already, to be given in its place within a transaction.

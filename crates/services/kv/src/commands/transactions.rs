@@ -1,7 +1,7 @@
 //! Transactions: EXEC is one replicated command, which brings the versions that WATCH saw.
 
 use crate::{
-    command::{Local, Spec},
+    command::{Doc, Local, Spec},
     commands::family::{Family, Operation},
     commands::state::Reading,
     encode::{Decoder, Encoder, Fault, Malformed},
@@ -17,14 +17,59 @@ pub const FAMILY: Family = Family {
 };
 
 const COMMANDS: &[Spec] = &[
-    Spec::local("multi", 1, Local::Multi),
-    Spec::local("exec", 1, Local::Exec),
-    Spec::local("discard", 1, Local::Discard),
+    Spec::local(
+        "multi",
+        1,
+        Local::Multi,
+        Doc::new("transactions", "1.2.0", "O(1)", "Starts a transaction."),
+    ),
+    Spec::local(
+        "exec",
+        1,
+        Local::Exec,
+        Doc::new(
+            "transactions",
+            "1.2.0",
+            "Depends on commands in the transaction",
+            "Executes all commands in a transaction.",
+        ),
+    ),
+    Spec::local(
+        "discard",
+        1,
+        Local::Discard,
+        Doc::new(
+            "transactions",
+            "2.0.0",
+            "O(N), where N is the number of queued commands",
+            "Discards a transaction.",
+        ),
+    ),
     Spec {
         keys: (1, -1, 1),
-        ..Spec::local("watch", -2, Local::Watch)
+        ..Spec::local(
+            "watch",
+            -2,
+            Local::Watch,
+            Doc::new(
+                "transactions",
+                "2.2.0",
+                "O(1) for every key",
+                "Monitors changes to keys to determine the execution of a transaction.",
+            ),
+        )
     },
-    Spec::local("unwatch", 1, Local::Unwatch),
+    Spec::local(
+        "unwatch",
+        1,
+        Local::Unwatch,
+        Doc::new(
+            "transactions",
+            "2.2.0",
+            "O(1)",
+            "Forgets about watched keys of a transaction.",
+        ),
+    ),
 ];
 
 /// What WATCH saw of a key.

@@ -2,9 +2,9 @@
 
 use quorate_replica::front::Requests;
 
-use super::{connection::printable, shared::Shared, subcommands};
+use super::{connection::printable, shared::Shared, slow, subcommands};
 use crate::{
-    command::{Local, NOT_AN_INTEGER, SYNTAX, Spec},
+    command::{Doc, Local, NOT_AN_INTEGER, SYNTAX, Spec},
     commands::FAMILIES,
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
@@ -34,7 +34,26 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
                 }
             }
         }
-        (b"docs", _) => r.map(0),
+        (b"docs", 2) => {
+            r.map(all().count());
+            all().for_each(|spec| document(spec, r));
+        }
+        (b"docs", _) => {
+            // As in Redis, a name that is not known is left out. Each is told once, so that the reply
+            // is bounded.
+            let mut known: Vec<&Spec> = Vec::new();
+            for spec in arguments
+                .from(2)
+                .iter()
+                .filter_map(|name| shared.lookup(name))
+            {
+                if !known.iter().any(|told| told.name == spec.name) {
+                    known.push(spec);
+                }
+            }
+            r.map(known.len());
+            known.into_iter().for_each(|spec| document(spec, r));
+        }
         (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
         _ => subcommands::help(Local::Command, r),
     }
@@ -54,6 +73,26 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     (0..4).for_each(|_| r.array(0));
 }
 
+fn document(spec: &Spec, r: &mut Reply<'_>) {
+    let Doc {
+        group,
+        since,
+        complexity,
+        summary,
+    } = spec.doc;
+    r.bulk(spec.name.as_bytes());
+    r.map(4);
+    for (name, value) in [
+        ("summary", summary),
+        ("since", since),
+        ("group", group),
+        ("complexity", complexity),
+    ] {
+        r.bulk(name.as_bytes());
+        r.bulk(value.as_bytes());
+    }
+}
+
 fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let Some(spec) = shared
         .lookup(command.at(0))
@@ -62,7 +101,8 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
         r.error("ERR Invalid command specified, or invalid number of arguments");
         return;
     };
-    let keys = spec.key_places(command.len());
+    let count = command.len();
+    let keys = spec.key_places(count).filter(|place| *place < count);
     if spec.keys.0 == 0 {
         r.error("ERR The command has no key arguments");
         return;
@@ -72,9 +112,16 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
 }
 
 /// The few settings that clients ask for.
-pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
+pub(super) fn config(
+    arguments: &Arguments<'_>,
+    shared: &mut Shared,
+    requests: &dyn Requests,
+    r: &mut Reply<'_>,
+) {
     let sub = arguments.at(1).to_ascii_lowercase();
     let bytes_max = requests.command_bytes_max().to_string();
+    let slower_than_us = (slow::SLOW_MS * 1000).to_string();
+    let entries_max = slow::ENTRIES_MAX.to_string();
     let settings = [
         ("appendonly", "yes"),
         ("databases", "1"),
@@ -83,6 +130,8 @@ pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut
         ("notify-keyspace-events", ""),
         ("proto-max-bulk-len", &*bytes_max),
         ("save", ""),
+        ("slowlog-log-slower-than", &*slower_than_us),
+        ("slowlog-max-len", &*entries_max),
         ("timeout", "0"),
     ];
     match (&*sub, arguments.len()) {
@@ -105,7 +154,11 @@ pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut
                 r.bulk(value.as_bytes());
             }
         }
-        (b"resetstat", 2) => r.ok(),
+        (b"resetstat", 2) => {
+            shared.tally.reset();
+            (shared.processed, shared.roster.came) = (0, 0);
+            r.ok();
+        }
         (b"set", _) => config_set(&settings, &arguments.from(2), r),
         _ => subcommands::help(Local::Config, r),
     }

@@ -32,7 +32,11 @@ pub(super) fn client(
             Err(text) => r.error(text),
         },
         b"setinfo" => set_info(seat, arguments, shared, r),
-        b"no-evict" | b"no-touch" => r.ok(),
+        // Nothing is evicted here, and no key has a time of its last use.
+        b"no-evict" | b"no-touch" => match &*arguments.at(2).to_ascii_lowercase() {
+            b"on" | b"off" => r.ok(),
+            _ => r.error(SYNTAX),
+        },
         b"info" => {
             let guest = shared.roster.guest(seat);
             r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));

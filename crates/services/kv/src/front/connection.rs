@@ -20,6 +20,8 @@ use super::{
     refusals::{FULL, too_big},
     roster::Seat,
     shared::{Shared, fresh},
+    slow::Note,
+    tally::{Stamp, Tally},
     transaction::{Multi, Watching},
 };
 use crate::{
@@ -78,7 +80,7 @@ impl Connection {
             seat,
             command: "NULL",
             parser: Parser::default(),
-            order: Order::default(),
+            order: Order::new(seat),
             version: Version::default(),
             multi: None,
             watching: Watching::default(),
@@ -213,6 +215,7 @@ impl Connection {
         if self.login.standing(requests) == Standing::Nothing {
             shared.forbidden += 1;
             let text = self.login.refusal(Standing::Nothing, "subscribe");
+            self.order.stamp = Stamp::NOBODY;
             self.refuse(&text, shared);
             self.end();
         }
@@ -322,8 +325,8 @@ impl Connection {
     }
 
     /// A write was executed.
-    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
-        self.order.written(number, reply);
+    pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
+        self.order.written(number, reply, tally);
     }
 
     /// A session was registered: it is this connection's.
@@ -332,7 +335,7 @@ impl Connection {
         shared
             .fresh_reply()
             .bulk(format!("{}.{}", session.slot, session.index).as_bytes());
-        self.order.written(number, &shared.reply);
+        self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
     /// A write, or a read in order, was not executed, or not known to be.
@@ -395,7 +398,8 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let Some(spec) = shared.lookup(arguments.at(0)) else {
+        self.order.stamp = Stamp::NOBODY;
+        let Some((number, spec)) = shared.find(arguments.at(0)) else {
             if is_of_http(arguments.at(0)) {
                 return self.end_foreign(HTTP, shared, requests);
             }
@@ -412,6 +416,7 @@ impl Connection {
             return;
         };
         if let Err(refusal) = spec.check(arguments) {
+            shared.tally.rejects(number);
             let text = refusal.text(spec.name);
             if let Handler::Local(Local::Exec) = spec.handler {
                 self.abort_exec(&text, shared);
@@ -422,6 +427,7 @@ impl Connection {
         }
         self.command = spec.name;
         if !self.may_ask(spec.name) {
+            shared.tally.rejects(number);
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
                  allowed in this context",
@@ -431,7 +437,15 @@ impl Connection {
             return;
         }
         if !self.permitted(spec, arguments, shared, requests) {
+            shared.tally.rejects(number);
             return;
+        }
+        self.order.stamp = shared.tally.calls(number);
+        let secret = matches!(spec.handler, Handler::Local(Local::Auth | Local::Hello));
+        if shared.tally.slow.keeps(shared.tally.now_ms) && !secret {
+            self.order.note = Some(Note::of(arguments));
+        } else if self.order.note.is_some() {
+            self.order.note = None;
         }
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
@@ -547,6 +561,12 @@ impl Connection {
         self.answer(shared);
     }
 
+    /// A request that is too large to be looked at.
+    pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
+        self.order.stamp = Stamp::NOBODY;
+        self.refuse(text, shared);
+    }
+
     /// Another protocol, before anything of it is taken for a request. A web page can make a browser
     /// send requests of HTTP to this port, with commands in their bodies.
     pub(super) fn end_foreign(
@@ -574,6 +594,7 @@ impl Connection {
 
     /// An error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
+        self.order.stamp = Stamp::NOBODY;
         shared.fresh_reply().error(text);
         self.answer(shared);
         self.ending = true;
@@ -585,7 +606,8 @@ impl Connection {
     }
 
     /// The reply in the scratch buffer is the next request's.
-    fn answer(&mut self, shared: &Shared) {
+    fn answer(&mut self, shared: &mut Shared) {
+        shared.tally.answers(self.order.stamp, &shared.reply);
         self.order.push_answer(&shared.reply, self.version);
     }
 
@@ -609,6 +631,9 @@ impl Connection {
                 | Local::Hello
                 | Local::Auth
                 | Local::Quorate
+                | Local::Object
+                | Local::Slowlog
+                | Local::Memory
                 | Local::Subscribe
                 | Local::Unsubscribe
         )

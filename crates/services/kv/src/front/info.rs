@@ -17,12 +17,13 @@ use crate::{
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 /// The sections, in the order of printing.
-const SECTIONS: [&str; 6] = [
+const SECTIONS: [&str; 7] = [
     "server",
     "clients",
     "memory",
     "stats",
     "replication",
+    "commandstats",
     "keyspace",
 ];
 
@@ -34,15 +35,15 @@ pub(super) fn info(
 ) {
     let wanted = |section: &str| {
         let names = || arguments.from(1).iter();
+        let by_default = section != "commandstats";
         let all = |name: &[u8]| {
-            ["all", "default", "everything"]
-                .iter()
-                .any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
+            let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+            is(b"all") || is(b"everything") || (by_default && is(b"default"))
         };
         let quorate =
             section == "replication" && names().any(|name| name.eq_ignore_ascii_case(b"quorate"));
         quorate
-            || arguments.len() == 1
+            || (by_default && arguments.len() == 1)
             || names().any(|name| all(name) || name.eq_ignore_ascii_case(section.as_bytes()))
     };
     let status = requests.status();
@@ -57,6 +58,7 @@ pub(super) fn info(
             "memory" => memory(&mut text, shared),
             "stats" => stats(&mut text, shared),
             "replication" => replication(&mut text, &status),
+            "commandstats" => shared.tally.tell(&mut text),
             _ => keyspace(&mut text, requests),
         };
         written.expect("a string takes all text");

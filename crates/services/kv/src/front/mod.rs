@@ -20,7 +20,9 @@ mod refusals;
 mod roster;
 mod settings;
 mod shared;
+mod slow;
 mod subcommands;
+mod tally;
 mod transaction;
 
 use self::{
@@ -94,10 +96,12 @@ impl Front for RespFront {
         let Some(client) = self.connections.get_mut(&connection) else {
             return bytes.len();
         };
+        self.shared.tally.turn(requests.wall_ms());
         let used = receive(client, bytes, &mut self.shared, requests);
         client.recount(&mut self.shared);
         client.sign(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
+        self.shared.sign_slow();
         used
     }
 
@@ -122,9 +126,10 @@ impl Front for RespFront {
         let Some(client) = self.connections.get_mut(&owner.connection) else {
             return;
         };
+        self.shared.tally.turn(requests.wall_ms());
         match (completion, owner.target) {
             (Completion::Written(_, reply), Target::Place(number)) => {
-                client.written(number, reply);
+                client.written(number, reply, &mut self.shared.tally);
             }
             (Completion::Registered(_, session), Target::Place(number)) => {
                 client.registered(number, session, &mut self.shared);
@@ -148,6 +153,7 @@ impl Front for RespFront {
         client.advance(&mut self.shared, requests);
         client.recount(&mut self.shared);
         client.mark(&mut self.shared);
+        self.shared.sign_slow();
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
@@ -160,6 +166,7 @@ impl Front for RespFront {
         };
         if let Some(client) = self.connections.get_mut(&connection) {
             client.read_now(number, &mut self.shared, state);
+            self.shared.sign_slow();
         }
     }
 
@@ -293,7 +300,7 @@ fn receive(
             Ok(Parsed::Nothing { used: more }) => used += more,
             Ok(Parsed::TooBig { used: more }) => {
                 used += more;
-                client.refuse(&refusals::too_big(bytes_max), shared);
+                client.refuse_unread(&refusals::too_big(bytes_max), shared);
             }
             Ok(Parsed::Request {
                 arguments,

@@ -6,7 +6,10 @@
 //! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
 //! for before the read arrived: what another client completed in between might be missing.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
 
 use quorate_replica::front::{ConnectionId, Failure, Requests, State as Moment, Tag};
 
@@ -14,7 +17,10 @@ use super::{
     asked::{Freshness, How, Query, Read, Write},
     channels::Subscriptions,
     refusals::{FULL, failure_text},
+    roster::Seat,
     shared::{Shared, Target, fresh},
+    slow::Note,
+    tally::{Stamp, Tally},
     transaction::Watching,
 };
 use crate::{
@@ -53,6 +59,7 @@ enum State {
 #[derive(Debug)]
 struct Place {
     state: State,
+    stamp: Stamp,
     version: Version,
     bytes: usize,
     returning: bool,
@@ -71,6 +78,13 @@ struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
+    /// Of the request that is being taken.
+    pub(super) stamp: Stamp,
+    /// What it says, while that is kept.
+    pub(super) note: Option<Note>,
+    /// What those said that are not answered, by their places.
+    notes: BTreeMap<u64, Note>,
+    seat: Seat,
     places: VecDeque<Place>,
     /// Number of the first place.
     first: u64,
@@ -100,6 +114,13 @@ pub(super) struct Order {
 }
 
 impl Order {
+    pub(super) fn new(seat: Seat) -> Self {
+        Self {
+            seat,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
@@ -182,8 +203,12 @@ impl Order {
     fn push(&mut self, state: State, version: Version, bytes: usize, returning: bool) {
         self.open_bytes += bytes;
         self.returning += usize::from(returning);
+        if self.note.is_some() && !matches!(state, State::Done(_)) {
+            self.keep_note();
+        }
         self.places.push_back(Place {
             state,
+            stamp: self.stamp,
             version,
             bytes,
             returning,
@@ -222,17 +247,20 @@ impl Order {
             Err(failure) => {
                 shared.tags.take(tag);
                 shared.fresh_reply().error(failure_text(failure));
+                shared.tally.answers(self.stamp, &shared.reply);
                 self.push_answer(&shared.reply, version);
             }
         }
     }
 
     /// Gives a request its reply, and sends what no longer waits for it.
-    fn finish(&mut self, number: u64, neutral: &[u8]) {
+    fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
             return;
         };
+        let stamp = place.stamp;
+        let slow_ms = tally.finishes(stamp, neutral);
         let (bytes, returning, version) = (place.bytes, place.returning, place.version);
         if !at_front {
             let mut rendered = Vec::with_capacity(neutral.len());
@@ -249,6 +277,31 @@ impl Order {
             render(neutral, version, &mut self.output);
             self.pop();
             self.flush();
+        }
+        if slow_ms.is_some() || !self.notes.is_empty() {
+            self.take_note(number, stamp, slow_ms, tally);
+        }
+    }
+
+    /// The request that is being taken gets the next place.
+    #[cold]
+    fn keep_note(&mut self) {
+        if let Some(note) = self.note.take() {
+            self.kept_bytes += note.held_bytes();
+            self.notes.insert(self.end(), note);
+        }
+    }
+
+    /// It was answered, and perhaps slowly.
+    #[cold]
+    fn take_note(&mut self, number: u64, stamp: Stamp, slow_ms: Option<u64>, tally: &mut Tally) {
+        let note = self.notes.remove(&number);
+        if let Some(note) = &note {
+            self.kept_bytes -= note.held_bytes();
+        }
+        if let Some(slow_ms) = slow_ms {
+            let note = note.unwrap_or_else(|| Note::nothing(Tally::name(stamp)));
+            tally.slow.add(self.seat, note, slow_ms, tally.now_ms);
         }
     }
 
@@ -292,7 +345,7 @@ impl Order {
             self.kept_bytes -= bytes;
         }
         shared.fresh_reply().error(failure_text(failure));
-        self.finish(number, &shared.reply);
+        self.finish(number, &shared.reply, &mut shared.tally);
     }
 
     /// A read in order runs, in the state between the writes around it.
@@ -314,9 +367,9 @@ impl Order {
     }
 
     /// A write was executed.
-    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
+    pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
-        self.finish(number, reply);
+        self.finish(number, reply, tally);
     }
 
     /// A write, or a read in order, was not executed, or not known to be.
@@ -535,7 +588,7 @@ impl Order {
                     shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
-                    self.finish(number, &shared.reply);
+                    self.finish(number, &shared.reply, &mut shared.tally);
                     return;
                 };
                 let mut command = Vec::with_capacity(write.command.len() + 64);
@@ -625,7 +678,7 @@ impl Order {
             watch(own.watching, epoch, &query, refused.is_some(), r.0);
         }
         shared.reply = reply;
-        self.finish(number, &shared.reply);
+        self.finish(number, &shared.reply, &mut shared.tally);
         shared.reuse(query);
         true
     }

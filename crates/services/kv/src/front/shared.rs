@@ -10,10 +10,14 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{channels::Channels, roster::Roster, settings::Settings};
+use super::{
+    channels::Channels,
+    roster::Roster,
+    settings::Settings,
+    tally::{self, Tally},
+};
 use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
-    commands::FAMILIES,
     encode::Encoder,
     resp::{reply::Reply, request::Arguments},
     scripts::{self, Scripts},
@@ -39,7 +43,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
-    table: FxHashMap<&'static [u8], &'static Spec>,
+    table: FxHashMap<&'static [u8], (u16, &'static Spec)>,
     /// The command being encoded; its memory is reused.
     pub(super) command: Vec<u8>,
     /// The neutral reply being made; its memory is reused.
@@ -55,6 +59,7 @@ pub(super) struct Shared {
     pub(super) held_bytes: usize,
     /// Complaints about clients of another protocol.
     pub(super) strangers: Seldom,
+    pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     /// Passwords that are being checked.
@@ -72,10 +77,12 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(settings: Settings) -> Self {
-        let specs = FAMILIES.iter().flat_map(|family| family.commands);
+        let specs = (0..).zip(tally::commands());
         Self {
             tags: Tags::default(),
-            table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),
+            table: specs
+                .map(|(number, spec)| (spec.name.as_bytes(), (number, spec)))
+                .collect(),
             command: Vec::new(),
             reply: Vec::new(),
             spare: Vec::new(),
@@ -85,6 +92,7 @@ impl Shared {
             processed: 0,
             held_bytes: 0,
             strangers: Seldom::default(),
+            tally: Tally::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
             desk: Desk::default(),
@@ -94,6 +102,11 @@ impl Shared {
             patience: Patience::default(),
             users_version: 0,
         }
+    }
+
+    /// Writes down who asked for what was slow.
+    pub(super) fn sign_slow(&mut self) {
+        self.tally.slow.sign(&mut self.roster);
     }
 
     /// Whether the users have changed since this was last asked.
@@ -130,6 +143,11 @@ impl Shared {
 
     /// The command of this name, in any case.
     pub(super) fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
+        self.find(name).map(|(_, spec)| spec)
+    }
+
+    /// The same, with its number in the table.
+    pub(super) fn find(&self, name: &[u8]) -> Option<(u16, &'static Spec)> {
         let mut lower = [0; 16];
         let lower = lower.get_mut(..name.len())?;
         lower.copy_from_slice(name);

@@ -53,6 +53,21 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
             &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)],
         ),
         Local::Function => ("function", &[("flush", -2), ("help", 2), ("list", -2)]),
+        Local::Memory => ("memory", &[("help", 2), ("usage", -3)]),
+        Local::Object => (
+            "object",
+            &[
+                ("encoding", 3),
+                ("freq", 3),
+                ("help", 2),
+                ("idletime", 3),
+                ("refcount", 3),
+            ],
+        ),
+        Local::Slowlog => (
+            "slowlog",
+            &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)],
+        ),
         Local::Script => (
             "script",
             &[

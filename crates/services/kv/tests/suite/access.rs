@@ -146,6 +146,10 @@ impl Guarded {
 fn each_role_may_do_what_it_may_and_no_more() {
     let mut guarded = Guarded::new();
     let reads = [
+        "OBJECT ENCODING k",
+        "MEMORY USAGE k",
+        "INFO commandstats",
+        "SLOWLOG HELP",
         "GET k",
         "MGET k",
         "SCAN 0",
@@ -162,8 +166,15 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "GETDEL k",
         "QUORATE SESSION",
     ];
-    let operator = ["FLUSHALL", "FLUSHDB"];
-    let admin = ["ACL LIST", "ACL USERS", "ACL GETUSER ann"];
+    let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT"];
+    let admin = [
+        "ACL LIST",
+        "ACL USERS",
+        "ACL GETUSER ann",
+        "SLOWLOG GET",
+        "SLOWLOG LEN",
+        "SLOWLOG RESET",
+    ];
     let rights = [
         ("reader", Role::Reader),
         ("writer", Role::Writer),

@@ -260,6 +260,7 @@ fn server() {
         COMMAND FOO => -ERR unknown subcommand 'FOO'. Try COMMAND HELP.|
         CONFIG HELP => *5|+CONFIG <subcommand> [<arg> ...]; docs/commands.md says more. Subcommands are:|+GET|+HELP|+RESETSTAT|+SET|
         CONFIG GET save => *2|$4|save|$0||
+        CONFIG GET slowlog-* => *4|$23|slowlog-log-slower-than|$5|10000|$15|slowlog-max-len|$3|128|
         CONFIG GET append* save => *4|$10|appendonly|$3|yes|$4|save|$0||
         CONFIG SET save x => -ERR CONFIG SET failed (possibly related to argument 'save') - it is '' here and cannot be changed by clients|
         CONFIG SET save '' => +OK|
@@ -283,9 +284,14 @@ fn server() {
         FUNCTION FLUSH now => -ERR FUNCTION FLUSH only supports SYNC|ASYNC option|
         FUNCTION FLUSH SYNC ASYNC => -ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.|
         FUNCTION LOAD x => -ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.|
-        COMMAND COUNT => :78|
+        COMMAND COUNT => :81|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
-        COMMAND DOCS get => *0|
+        COMMAND DOCS nonsense => *0|
+        COMMAND DOCS nonsense GET get => *2|$3|get|*8|$7|summary|$34|Returns the string value of a key.|$5|since|$5|1.0.0|$5|group|$6|string|$10|complexity|$4|O(1)|
+        CLIENT NO-EVICT on => +OK|
+        CLIENT NO-TOUCH OFF => +OK|
+        CLIENT NO-EVICT maybe => -ERR syntax error|
+        CLIENT NO-TOUCH => -ERR wrong number of arguments for 'client|no-touch' command|
         COMMAND GETKEYS MSET a 1 b 2 => *2|$1|a|$1|b|
         COMMAND GETKEYS PING => -ERR The command has no key arguments|
         TIME => *2|$4|1000|$1|0|
@@ -308,6 +314,86 @@ fn server() {
         QUORATE => -ERR wrong number of arguments for 'quorate' command|
         QUORATE NOW => -ERR unknown subcommand or wrong number of arguments; try QUORATE HELP|
         QUIT => +OK|
+        ",
+    );
+}
+
+/// Clients build their help from it: redis-cli asks for all of it when it starts.
+#[test]
+fn every_command_is_documented() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "HELLO 3");
+    let listed = node.say(client, "COMMAND LIST");
+    let names: Vec<&str> = listed
+        .split('|')
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
+        .collect();
+    let docs = node.say(client, "COMMAND DOCS");
+    assert!(docs.starts_with(&format!("%{}|", names.len())), "{docs}");
+    for name in names {
+        let of_one = node.say(client, &format!("COMMAND DOCS {name}"));
+        let entry = of_one.strip_prefix("%1|").expect("one entry");
+        assert!(docs.contains(entry), "{name}: {entry}");
+        for field in ["summary", "since", "group", "complexity"] {
+            let (_, value) = entry.split_once(&format!("|{field}|$")).unwrap();
+            assert!(!value.starts_with('0'), "{name} has no {field}");
+        }
+    }
+}
+
+#[test]
+fn keys_tell_how_they_are_stored() {
+    check(
+        "
+        OBJECT ENCODING none => $-1|
+        OBJECT FREQ none => $-1|
+        OBJECT IDLETIME none => $-1|
+        OBJECT REFCOUNT none => $-1|
+        MEMORY USAGE none => $-1|
+        SET n 9223372036854775807 => +OK|
+        OBJECT ENCODING n => $3|int|
+        SET n -9223372036854775808 => +OK|
+        object encoding n => $3|int|
+        SET n 9223372036854775808 => +OK|
+        OBJECT ENCODING n => $6|embstr|
+        SET n 01 => +OK|
+        OBJECT ENCODING n => $6|embstr|
+        SET n -0 => +OK|
+        OBJECT ENCODING n => $6|embstr|
+        SET n '' => +OK|
+        OBJECT ENCODING n => $6|embstr|
+        MEMORY USAGE n => :97|
+        SET n 12345678901234567890123456789012345678901234 => +OK|
+        OBJECT ENCODING n => $6|embstr|
+        APPEND n 5 => :45|
+        OBJECT ENCODING n => $3|raw|
+        MEMORY USAGE n => :142|
+        MEMORY USAGE n SAMPLES 0 => :142|
+        MEMORY USAGE n samples 5 => :142|
+        MEMORY USAGE n SAMPLES -1 => -ERR syntax error|
+        MEMORY USAGE n SAMPLES x => -ERR value is not an integer or out of range|
+        MEMORY USAGE n SAMPLES => -ERR syntax error|
+        MEMORY USAGE n PLEASE 5 => -ERR syntax error|
+        MEMORY USAGE => -ERR wrong number of arguments for 'memory|usage' command|
+        MEMORY DOCTOR => -ERR unknown subcommand 'DOCTOR'. Try MEMORY HELP.|
+        MEMORY => -ERR wrong number of arguments for 'memory' command|
+        MEMORY HELP => *3|+MEMORY <subcommand> [<arg> ...]; docs/commands.md says more. Subcommands are:|+HELP|+USAGE|
+        OBJECT REFCOUNT n => :1|
+        OBJECT FREQ n => -ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.|
+        OBJECT IDLETIME n => -ERR idle time is not tracked: no key is ever evicted here, so the time of its last use is not kept|
+        OBJECT ENCODING => -ERR wrong number of arguments for 'object|encoding' command|
+        OBJECT ENCODING n n => -ERR wrong number of arguments for 'object|encoding' command|
+        OBJECT SHAPE n => -ERR unknown subcommand 'SHAPE'. Try OBJECT HELP.|
+        OBJECT HELP => *6|+OBJECT <subcommand> [<arg> ...]; docs/commands.md says more. Subcommands are:|+ENCODING|+FREQ|+HELP|+IDLETIME|+REFCOUNT|
+        EVALSHA 149c5a8bf18676fd99e9e6e24923bd64d9b62f94 1 lock 30000 me => $-1|
+        OBJECT ENCODING lock => $8|listpack|
+        MULTI => +OK|
+        OBJECT ENCODING n => -ERR Command not allowed inside a transaction|
+        EXEC => -EXECABORT Transaction discarded because of previous errors.|
+        COMMAND GETKEYS OBJECT ENCODING n => *1|$1|n|
+        COMMAND GETKEYS MEMORY USAGE n => *1|$1|n|
+        COMMAND GETKEYS OBJECT HELP => *0|
         ",
     );
 }

@@ -151,6 +151,10 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
         Op::Get | Op::Strlen | Op::Type | Op::GetDel | Op::Persist => {
             out.bytes(&key(random));
         }
+        Op::Inspect => {
+            out.byte(random.below(6).to_le_bytes()[0])
+                .bytes(&key(random));
+        }
         Op::Mget | Op::Exists | Op::Versions | Op::Del => list(random, out, key),
         Op::GetRange => {
             out.bytes(&key(random))
@@ -367,6 +371,9 @@ struct Side {
     reply: Vec<u8>,
 }
 
+/// A deadline and its key.
+type Overdue = (u64, Vec<u8>);
+
 impl Side {
     fn new(service: Service) -> Self {
         Self {
@@ -381,7 +388,7 @@ impl Side {
     }
 
     /// What is proposed, the next deadline, and deadlines up to then.
-    fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<(u64, Vec<u8>)>) {
+    fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<Overdue>) {
         let (mut due, mut found) = (Vec::new(), Vec::new());
         self.service.due(&mut |command| due.push(command.to_vec()));
         let next = self.service.next_deadline(wall_ms);

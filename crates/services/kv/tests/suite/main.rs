@@ -21,4 +21,5 @@ mod order;
 mod parser;
 mod power;
 mod sessions;
+mod tallies;
 mod transactions;

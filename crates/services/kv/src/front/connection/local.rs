@@ -4,8 +4,8 @@ use quorate_replica::front::{Requests, Sequenced};
 
 use super::{Connection, session::Attached};
 use crate::{
-    command::{Local, NOT_AN_INTEGER, Refusal},
-    commands::transactions::encode_versions,
+    command::{Encode, Local, NOT_AN_INTEGER, Refusal, Request},
+    commands::{inspect, transactions::encode_versions},
     encode::Encoder,
     front::{
         answers,
@@ -59,6 +59,9 @@ impl Connection {
             Local::Quorate => self.quorate(arguments, shared, requests),
             Local::Subscribe => self.subscribe(arguments, shared),
             Local::Unsubscribe => self.unsubscribe(arguments, shared),
+            Local::Object | Local::Memory if !is_help(arguments) => {
+                self.inspect(local, arguments, shared, requests);
+            }
             _ => {
                 self.simple(local, arguments, shared, requests);
                 if self.multi.is_some() {
@@ -129,7 +132,7 @@ impl Connection {
             }
             Local::Command => answers::command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
-            Local::Config => answers::config(arguments, requests, r),
+            Local::Config => answers::config(arguments, shared, requests, r),
             Local::ReadOnly | Local::ReadWrite => {
                 self.fresh = match local {
                     Local::ReadOnly => Freshness::Stale,
@@ -149,6 +152,8 @@ impl Connection {
                 r.ok();
             }
             Local::Function => answers::function(arguments, r),
+            Local::Object | Local::Memory => subcommands::help(local, r),
+            Local::Slowlog => shared.tally.slow.answer(arguments, r),
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
@@ -163,6 +168,29 @@ impl Connection {
             | Local::Quorate => r.error("ERR not a simple command"),
         }
         shared.reply = reply;
+    }
+
+    /// OBJECT and MEMORY of a key: a query like other reads.
+    fn inspect(
+        &mut self,
+        local: Local,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let (name, encode): (_, Encode) = match local {
+            Local::Object => ("object", inspect::encode_object),
+            _ => ("memory", inspect::encode_memory),
+        };
+        let request = Request {
+            name,
+            arguments: arguments.from(1),
+            wall_ms: requests.wall_ms(),
+            value_bytes_max: requests.command_bytes_max(),
+        };
+        fresh(&mut shared.command);
+        let encoded = encode(&request, &mut Encoder(&mut shared.command));
+        self.encoded(encoded, name, shared, requests);
     }
 
     /// Ends the transaction: what was queued becomes one command.
@@ -308,6 +336,11 @@ impl Connection {
         };
         self.order.push_read(read, self.version);
     }
+}
+
+/// Whether a command with subcommands is asked what they are.
+fn is_help(arguments: &Arguments<'_>) -> bool {
+    arguments.at(1).eq_ignore_ascii_case(b"help")
 }
 
 /// What HELLO says.

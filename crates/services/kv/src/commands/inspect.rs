@@ -1,0 +1,148 @@
+//! OBJECT and MEMORY: how a key is stored. Answered by this node, never from within the log.
+
+use crate::{
+    command::{Doc, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, Spec},
+    commands::{
+        family::{Family, Operation},
+        lock::is_lock,
+        state::Reading,
+    },
+    encode::{Decoder, Encoder, Fault},
+    op::Op,
+    resp::{integer::parse_integer, reply::Reply},
+};
+
+/// The family.
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[Operation::read(Op::Inspect, inspect)],
+};
+
+const COMMANDS: &[Spec] = &[
+    Spec {
+        keys: (2, 2, 1),
+        ..Spec::local(
+            "object",
+            -2,
+            Local::Object,
+            Doc::new(
+                "generic",
+                "2.2.3",
+                "O(1)",
+                "A container for object introspection commands.",
+            ),
+        )
+    },
+    Spec {
+        keys: (2, 2, 1),
+        ..Spec::local(
+            "memory",
+            -2,
+            Local::Memory,
+            Doc::new(
+                "server",
+                "4.0.0",
+                "O(1)",
+                "A container for memory diagnostics commands.",
+            ),
+        )
+    },
+];
+
+/// The longest string that Redis stores next to its header.
+const EMBEDDED_BYTES_MAX: usize = 44;
+/// What an entry of the memory store takes besides key and value, estimated from its layout: 25 bytes
+/// before the key, about 16 of the allocator, and about 55 of the table, whose slots have 24 bytes and
+/// are empty for the larger part.
+const ENTRY_BYTES: usize = 96;
+
+const NO_IDLE_TIME: &str = "ERR idle time is not tracked: no key is ever evicted here, so the time of its last use \
+    is not kept";
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
+    that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+
+/// What is asked of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum What {
+    Encoding = 0,
+    Frequency = 1,
+    IdleTime = 2,
+    References = 3,
+    Memory = 4,
+}
+
+impl What {
+    const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Encoding,
+            1 => Self::Frequency,
+            2 => Self::IdleTime,
+            3 => Self::References,
+            4 => Self::Memory,
+            _ => return None,
+        })
+    }
+}
+
+/// `OBJECT subcommand key`, whose subcommand is known.
+pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let what = match &*r.at(0).to_ascii_lowercase() {
+        b"encoding" => What::Encoding,
+        b"freq" => What::Frequency,
+        b"idletime" => What::IdleTime,
+        b"refcount" => What::References,
+        _ => return Err(SYNTAX.into()),
+    };
+    out.byte(Op::Inspect as u8).byte(what as u8).bytes(r.at(1));
+    Ok(())
+}
+
+/// `MEMORY USAGE key [SAMPLES count]`. A string has nothing to sample.
+pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    match r.arguments.len() {
+        2 => {}
+        4 if r.is(2, "samples") => match parse_integer(r.at(3)) {
+            Some(0..) => {}
+            Some(_) => return Err(SYNTAX.into()),
+            None => return Err(NOT_AN_INTEGER.into()),
+        },
+        _ => return Err(SYNTAX.into()),
+    }
+    out.byte(Op::Inspect as u8)
+        .byte(What::Memory as u8)
+        .bytes(r.at(1));
+    Ok(())
+}
+
+pub(super) fn inspect(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let what = What::from_byte(from.byte()?).ok_or(Fault::Malformed)?;
+    let key = from.key()?;
+    from.end()?;
+    let Some(entry) = state.store.get(key) else {
+        reply.null();
+        return Ok(());
+    };
+    match what {
+        What::Encoding => reply.bulk(encoding(&entry.value).as_bytes()),
+        What::Frequency => reply.error(NO_FREQUENCY),
+        What::IdleTime => reply.error(NO_IDLE_TIME),
+        What::References => reply.integer(1),
+        What::Memory => reply.count(ENTRY_BYTES + key.bytes().len() + entry.value.len()),
+    }
+    Ok(())
+}
+
+/// What Redis calls the form in which it would store this value when it is set.
+fn encoding(value: &[u8]) -> &'static str {
+    match value {
+        lock if is_lock(lock) => "listpack",
+        number if parse_integer(number).is_some() => "int",
+        short if short.len() <= EMBEDDED_BYTES_MAX => "embstr",
+        _ => "raw",
+    }
+}

@@ -1,0 +1,165 @@
+//! What clients asked of this node, counted for each command: how often, how long, how often in vain.
+//!
+//! The clock is the one of the node's turn, so that counting reads none. What is asked for and answered
+//! within one turn took no time.
+
+use std::fmt::Write as _;
+
+use super::slow::{SLOW_MS, SlowLog};
+use crate::{command::Spec, commands::FAMILIES};
+
+/// The request that is being taken, as its place remembers it: which command of the table it is, and
+/// when it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    command: u16,
+    /// Unix time in milliseconds, of which the lower half is enough to tell how long a request waits.
+    at_ms: u32,
+}
+
+impl Stamp {
+    /// Of what is no command, or was refused before it was executed.
+    pub(super) const NOBODY: Self = Self {
+        command: u16::MAX,
+        at_ms: 0,
+    };
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self::NOBODY
+    }
+}
+
+/// No request waits longer.
+const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What is known of one command.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    calls: u64,
+    rejected: u64,
+    failed: u64,
+    /// From arrival to reply, all calls together.
+    took_ms: u64,
+}
+
+/// All of them, in the order of the table.
+#[derive(Debug)]
+pub(super) struct Tally {
+    counts: Vec<Count>,
+    /// The clock of this turn: Unix time in milliseconds.
+    pub(super) now_ms: u64,
+    pub(super) slow: SlowLog,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let commands = FAMILIES.iter().map(|family| family.commands.len()).sum();
+        assert!(
+            commands < usize::from(u16::MAX),
+            "the last number is nobody's"
+        );
+        Self {
+            counts: vec![Count::default(); commands],
+            now_ms: 0,
+            slow: SlowLog::default(),
+        }
+    }
+}
+
+impl Tally {
+    /// The clock of this turn.
+    pub(super) const fn turn(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// A command is executed.
+    pub(super) fn calls(&mut self, command: u16) -> Stamp {
+        if let Some(count) = self.count(command) {
+            count.calls += 1;
+        }
+        Stamp {
+            command,
+            at_ms: lower(self.now_ms),
+        }
+    }
+
+    /// A command is not executed: it is not permitted, or its arguments cannot be right.
+    pub(super) fn rejects(&mut self, command: u16) {
+        if let Some(count) = self.count(command) {
+            count.rejected += 1;
+        }
+    }
+
+    /// The connection answers a command by itself, at once.
+    pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
+        if reply.first() == Some(&b'-')
+            && let Some(count) = self.count(stamp.command)
+        {
+            count.failed += 1;
+        }
+    }
+
+    /// A command that had a place is answered. If it was slow, says how many milliseconds it took.
+    pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
+        let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
+        // A clock that was set back.
+        let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
+        let count = self.count(stamp.command)?;
+        count.took_ms = count.took_ms.saturating_add(took_ms);
+        count.failed += u64::from(reply.first() == Some(&b'-'));
+        (took_ms >= SLOW_MS).then_some(took_ms)
+    }
+
+    /// The name of the command.
+    pub(super) fn name(stamp: Stamp) -> &'static str {
+        let spec = commands().nth(usize::from(stamp.command));
+        spec.map_or("", |spec| spec.name)
+    }
+
+    /// Counts from 0 again.
+    pub(super) fn reset(&mut self) {
+        self.counts.fill(Count::default());
+    }
+
+    fn count(&mut self, command: u16) -> Option<&mut Count> {
+        self.counts.get_mut(usize::from(command))
+    }
+
+    /// INFO's section.
+    pub(super) fn tell(&self, text: &mut String) -> std::fmt::Result {
+        write!(text, "# Commandstats\r\n")?;
+        for (spec, count) in commands().zip(&self.counts) {
+            let Count {
+                calls,
+                rejected,
+                failed,
+                took_ms,
+            } = *count;
+            if calls + rejected + failed == 0 {
+                continue;
+            }
+            let usec = took_ms.saturating_mul(1000);
+            let hundredths = u128::from(usec) * 100 / u128::from(calls.max(1));
+            let (whole, rest) = (hundredths / 100, hundredths % 100);
+            write!(
+                text,
+                "cmdstat_{}:calls={calls},usec={usec},usec_per_call={whole}.{rest:02},\
+                 rejected_calls={rejected},failed_calls={failed}\r\n",
+                spec.name
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+const fn lower(ms: u64) -> u32 {
+    ms as u32
+}
+
+/// All commands, in the order of their numbers.
+pub(super) fn commands() -> impl Iterator<Item = &'static Spec> {
+    FAMILIES.iter().flat_map(|family| family.commands)
+}
