@@ -306,13 +306,14 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Applies what was read back from the log, as far as it is still next and decided so.
+    /// Applies what was read back from the log, as far as it is still next and decided so. Returns the slots whose
+    /// bytes are needed and are not in the log, if it stopped at such.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
         values: Values,
         to: &mut Listeners<'_>,
-    ) {
+    ) -> Option<SlotRange> {
         for (range, value, body) in values {
             let applied_to = self.applied_to();
             let range = range.intersect(SlotRange::new(applied_to, decided_to));
@@ -338,13 +339,18 @@ impl<S: StateMachine> Applying<S> {
                     .as_ref()
                     .is_some_and(|payload| payload.len() as u64 != range.len())
             {
-                // [value-3] Recorded as a no-op, and it is none: no log of ours says so.
+                // [disk-8] Content that this node had applied already was recorded without its bytes, and then the
+                // service lost that state. Nothing but a peer's log can say what they were.
+                if payload.as_ref().is_some_and(|bytes| bytes.is_empty()) {
+                    return Some(range);
+                }
                 to.counters.frames_mismatched += 1;
                 break;
             }
             to.counters.applied_from_log += 1;
             self.apply(range, value, payload.as_ref(), to);
         }
+        None
     }
 
     /// Applies this; if the service fails it takes nothing more.

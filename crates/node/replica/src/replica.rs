@@ -305,16 +305,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The first slot that may need bytes in memory: what is below is applied, or comes from the log if it is ever
-    /// applied. An auxiliary that has forgotten what is before applies nothing, and a service in trouble nothing now.
+    /// The first slot that may need bytes in memory: everything below is decided, and is applied, or comes from the
+    /// log if it is ever applied. An auxiliary that has forgotten what is before applies nothing, and a service in
+    /// trouble nothing now. A service that is ahead of a log that lost its end has applied slots that are still to be
+    /// voted for here.
     fn needed_from(&self) -> Slot {
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
+        let decided_to = self.protocol.node().decided_to();
         match applies {
-            true => self.applying.applied_to(),
-            false => self
-                .applying
-                .applied_to()
-                .max(self.protocol.node().decided_to()),
+            true => self.applying.applied_to().min(decided_to),
+            false => decided_to,
         }
     }
 

@@ -110,8 +110,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn apply_from_log(&mut self, now: Time, wall_ms: u64, values: Values, front: &mut dyn Front) {
         let decided_to = self.executable_to();
         let (applying, _, mut listeners) = self.lend_to_apply(now, wall_ms, front);
-        applying.run_from_log(decided_to, values, &mut listeners);
+        let bare = applying.run_from_log(decided_to, values, &mut listeners);
         self.applied(now, front);
+        if let Some(bare) = bare {
+            self.catching_up
+                .lose(&[bare], &mut self.protocol, &mut self.counters);
+        }
     }
 
     /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.

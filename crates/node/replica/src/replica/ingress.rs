@@ -385,7 +385,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         match brought {
-            Some(brought) if self.contents.has_room(brought.bytes.len()) => {
+            // What the first slot waits for always has room, as when it comes with a proposal.
+            Some(brought)
+                if range.from <= self.needed_from()
+                    || self.contents.has_room(brought.bytes.len()) =>
+            {
                 let streams = self.applying.streams();
                 let held = self.contents.holds(&value, range, streams);
                 self.keep(now, value, range, held, brought);

@@ -15,12 +15,13 @@ use quorate_core::{
     record::Class,
     slot::{Slot, SlotRange},
     time::Time,
-    value::{BatchName, Value},
+    value::{BatchName, Value, range_check},
 };
 use quorate_replica::{
+    ReplicaOptions,
     front::{Failure, Tag},
     plane::{Body, Plane, Received, TooLarge},
-    service::{CommandId, Health, StateMachine},
+    service::{CommandId, Health, Metadata, StateMachine},
     status::Addresses,
     testing::{Cluster, Outcome},
 };
@@ -29,6 +30,8 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 thread_local! {
     /// Whether the service of this test takes commands.
     static TAKES: Cell<bool> = const { Cell::new(true) };
+    /// The slot up to which the service of this test has applied everything when it starts.
+    static KEPT_TO: Cell<Slot> = const { Cell::new(Slot::FIRST) };
 }
 
 /// Counts commands, and keeps them.
@@ -52,6 +55,10 @@ impl StateMachine for Count {
         } else {
             Health::Stuck("as the test wants".to_owned())
         }
+    }
+
+    fn recovered(&mut self) -> (Slot, Metadata) {
+        (KEPT_TO.get(), Metadata::new())
     }
 }
 
@@ -115,6 +122,10 @@ impl Stage {
     fn with_leases(leases: Option<Leases>) -> Self {
         let mut options = Cluster::<Count>::options(3, Class::Durable);
         options.leases = leases;
+        Self::with_options(options)
+    }
+
+    fn with_options(mut options: ReplicaOptions) -> Self {
         // What nobody needs any more goes at once.
         options.limits.recent_bytes = 1;
         let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
@@ -234,6 +245,28 @@ impl Stage {
         self.promises(3, next, at, vec![extent]);
         self.0.run_ms(5);
         assert_eq!(self.leads_in(), Some(next));
+    }
+
+    /// Node 1 leads in a ballot that inherits this value from node 3, in the slot that is returned. It lacks the
+    /// bytes.
+    fn inherits(&mut self, value: Value) -> Slot {
+        self.elected();
+        let first = self.0.write(ONE, b"first");
+        self.healthy_until(|stage| stage.ended(first).is_some());
+        let at = self.decided_to();
+        self.follows(2, ballot(1, 1), ballot(1, 1), at);
+        self.follows(3, ballot(1, 1), ballot(2, 3), at);
+        self.0.run_ms(30);
+        let next = self.0.replica(ONE).node().phase1().unwrap().ballot;
+        let extent = Extent {
+            range: SlotRange::one(at),
+            ballot: ballot(2, 3),
+            value,
+            class: Class::Durable,
+        };
+        self.promises(3, next, at, vec![extent]);
+        self.0.run_ms(1);
+        at
     }
 
     /// Both peers follow and vote until `done`.
@@ -547,23 +580,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
-    stage.elected();
-    let first = stage.0.write(ONE, b"first");
-    stage.healthy_until(|stage| stage.ended(first).is_some());
-    let at = stage.decided_to();
-    stage.follows(2, ballot(1, 1), ballot(1, 1), at);
-    stage.follows(3, ballot(1, 1), ballot(2, 3), at);
-    stage.0.run_ms(30);
-    let next = stage.0.replica(ONE).node().phase1().unwrap().ballot;
     let inherited = batch(3, 1, b"inherited");
-    let extent = Extent {
-        range: SlotRange::one(at),
-        ballot: ballot(2, 3),
-        value: inherited.0,
-        class: Class::Durable,
-    };
-    stage.promises(3, next, at, vec![extent]);
-    stage.0.run_ms(1);
+    let at = stage.inherits(inherited.0);
     let second = stage.0.write(ONE, b"second");
     for counter in 1..=3 {
         let (value, bytes) = batch(2, counter, b"forwarded");
@@ -582,6 +600,66 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     stage.healthy_until(|stage| stage.decided_to() >= proposed);
     assert_eq!(stage.0.replica(ONE).error(), None);
     stage.healthy_until(|stage| stage.ended(second).is_some());
+}
+
+/// [value-4] A leader fetches the bytes of the first undecided slot while its own proposals behind it fill all the
+/// memory for bytes. They are taken nevertheless: nothing else could ever free that memory.
+#[test]
+fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
+    let mut options = Cluster::<Count>::options(3, Class::Durable);
+    options.command_bytes_max = 1 << 10;
+    options.limits.payload_bytes = 1;
+    let mut stage = Stage::with_options(options);
+    let inherited = batch(3, 1, &[b'i'; 1000]);
+    let at = stage.inherits(inherited.0);
+    let second = stage.0.write(ONE, &[b's'; 1000]);
+    for counter in 1..=8 {
+        let (value, bytes) = batch(2, counter, &[b'f'; 500]);
+        let bytes = &bytes;
+        stage.hears(2, Frame::Forward { value, bytes });
+    }
+    let behind = |stage: &Stage| stage.leading().unwrap().tally.next().0 - at.0 - 1;
+    assert!((1..9).contains(&behind(&stage)), "they do not all fit");
+    let (value, bytes) = (inherited.0, Some(&inherited.1[..]));
+    stage.hears(3, Frame::FetchReply { value, bytes });
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    assert_eq!(stage.0.replica(ONE).error(), None);
+}
+
+/// [volatile-1] A log lost its end, and the service is ahead of it: slots that it applied are voted for once more.
+/// Their proposals wait behind a gap, and keep their bytes until it closes.
+#[test]
+fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
+    KEPT_TO.set(Slot(50));
+    let mut stage = Stage::with_options(Cluster::<Count>::options(3, Class::Volatile));
+    assert_eq!(stage.decided_to(), Slot::FIRST);
+    let (mut proposals, mut prefix) = (Vec::new(), 0);
+    for slot in 1..=4 {
+        let (value, bytes) = batch(2, slot, b"proposed");
+        let range = SlotRange::one(Slot(slot));
+        let Message::Phase2a(asked) = proposal(ballot(1, 2), range, value, Slot::FIRST) else {
+            unreachable!("it is one")
+        };
+        // The leader's own vote does not count yet, so nothing is decided here.
+        let message = Message::Phase2a(Phase2a {
+            prefix,
+            own_volatile_to: Slot::FIRST,
+            own_durable_to: Slot::FIRST,
+            with_bytes: true,
+            ..asked
+        });
+        prefix = prefix.wrapping_add(range_check(range, &value));
+        proposals.push((message, bytes));
+    }
+    proposals.rotate_left(1);
+    for (message, bytes) in proposals {
+        let bytes = Some(&bytes[..]);
+        stage.hears(2, Frame::Protocol { message, bytes });
+    }
+    stage.0.run_ms(10);
+    assert_eq!(stage.0.replica(ONE).error(), None);
+    assert_eq!(votes_held(&stage).last().map(|vote| vote.1), Some(5));
+    assert_eq!(stage.decided_to(), Slot::FIRST);
 }
 
 /// A batch of an origin that nobody knows: it is decided, and then skipped.

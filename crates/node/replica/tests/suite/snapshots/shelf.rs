@@ -8,7 +8,7 @@ use std::{
 
 use quorate_core::slot::Slot;
 use quorate_replica::{
-    service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine},
+    service::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, StateMachine},
     testing::Cluster,
 };
 
@@ -20,6 +20,15 @@ pub(crate) struct Shelf {
     pub(crate) image: Option<VecDeque<Vec<u8>>>,
     /// How it is from now on; well if nobody says.
     pub(crate) health: Option<Rc<RefCell<Health>>>,
+    /// Where it keeps its position, if that outlives its process.
+    pub(crate) kept: Option<Rc<RefCell<Kept>>>,
+}
+
+/// The position of a service and the metadata that belong to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) at: Slot,
+    meta: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl StateMachine for Shelf {
@@ -83,8 +92,31 @@ impl StateMachine for Shelf {
         if let Health::Back(_) = now {
             *health.borrow_mut() = Health::Well;
             (self.pages, self.commands, self.image) = Default::default();
+            if let Some(kept) = &self.kept {
+                kept.take();
+            }
         }
         now
+    }
+
+    fn commit(&mut self, applied_to: Slot, changes: &[MetaChange]) {
+        let Some(kept) = &self.kept else {
+            return;
+        };
+        let kept = &mut *kept.borrow_mut();
+        kept.at = applied_to;
+        for change in changes {
+            match &change.value {
+                Some(value) => kept.meta.insert(change.key.clone(), value.clone()),
+                None => kept.meta.remove(&change.key),
+            };
+        }
+    }
+
+    fn recovered(&mut self) -> (Slot, Metadata) {
+        let kept = self.kept.as_ref().map(|kept| kept.borrow().clone());
+        let Kept { at, meta } = kept.unwrap_or_default();
+        (at.max(Slot::FIRST), meta.into_iter().collect())
     }
 
     fn finish_load(&mut self, _: Slot, _: &[MetaChange]) -> Result<(), LoadError> {

@@ -4,13 +4,14 @@
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use quorate_core::{node_id::NodeId, record::Class, value::StreamName};
+use quorate_log::disk::Family;
 use quorate_replica::{
     ReplicaOptions, SnapshotOptions, front::Failure, service::Health, stream_front::StreamTag,
     testing::Heard,
 };
 use quorate_stream::{Denied, Done, How, Name, Retention, Writer, store::Layout, table::Nowhere};
 
-use crate::snapshots::shelf::{Shelf, Shelves as Group};
+use crate::snapshots::shelf::{Kept, Shelf, Shelves as Group};
 
 const ALL: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
@@ -467,11 +468,23 @@ fn follower_that_was_away_gets_the_bytes() {
 
 /// A group whose node 1 has a service that is as the test says.
 fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
+    ailing_and_keeping(seed, None)
+}
+
+/// The same; the service keeps its position there, if it is to outlive its process.
+fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
     let health = Rc::new(RefCell::new(Health::Well));
     let given = Rc::clone(&health);
-    let mut group = Group::with_options(options(Class::Durable), seed, move |node| Shelf {
-        health: (node == ALL[0]).then(|| Rc::clone(&given)),
-        ..Shelf::default()
+    let mut options = options(Class::Durable);
+    // What the service loses comes from the log.
+    options.snapshots.log_bytes_min = u64::MAX;
+    let mut group = Group::with_options(options, seed, move |node| {
+        let ails = node == ALL[0];
+        Shelf {
+            health: ails.then(|| Rc::clone(&given)),
+            kept: kept.clone().filter(|_| ails),
+            ..Shelf::default()
+        }
     });
     for node in ALL {
         group.start(node);
@@ -498,6 +511,41 @@ fn piece_outlives_the_state_of_the_service() {
         assert_eq!(client.finish(&mut group), 400_000);
         check_all(&mut group, 400_000);
     }
+}
+
+/// [disk-8] A log loses content that the service has applied. Nobody needs its bytes then, so it is learned again
+/// without them. When the service loses its state, too, they are needed, and peers are asked for them.
+#[test]
+fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
+    let kept = Rc::new(RefCell::new(Kept::default()));
+    let (mut group, health) = ailing_and_keeping(7, Some(Rc::clone(&kept)));
+    let owner = ALL[1];
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 50_000, owner);
+    client.write_to(&mut group, 300_000, owner);
+    assert_eq!(client.finish(&mut group), 300_000);
+    check_all(&mut group, 300_000);
+    group.run_ms(100);
+    group.crash(ALL[0]);
+    let mut log = group.disk(ALL[0]).written_blocks();
+    log.retain(|at| at.file.family == Family::Log);
+    assert!(group.disk(ALL[0]).rot(log[log.len() / 2], 1_000));
+    group.start(ALL[0]);
+    let error = group.replica(ALL[0]).error().unwrap();
+    let lost = "the log has lost the value of slot";
+    assert!(error.starts_with(lost), "{error}");
+    let ahead = kept.borrow().at;
+    let learned = group.run_until(10_000, |group| {
+        group.replica(ALL[0]).node().decided_to() >= ahead
+    });
+    assert!(learned, "{:?}", group.replica(ALL[0]).error());
+    group.run_ms(100);
+    *health.borrow_mut() = Health::Back(Some("with nothing".into()));
+    assert!(group.run_until(100, |group| group.replica(ALL[0]).applied_to() < ahead));
+    let level = group.run_until(30_000, |group| group.replica(ALL[0]).applied_to() >= ahead);
+    let replica = group.replica(ALL[0]);
+    assert!(level, "{:?} at {:?}", replica.error(), replica.applied_to());
+    check_all(&mut group, 300_000);
 }
 
 /// A node that learns and cannot apply has the bytes in its log first.
