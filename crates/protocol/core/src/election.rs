@@ -35,6 +35,8 @@ pub struct Election {
     max_us: u64,
     /// [live-5] How much longer a leader may be silent.
     borne_us: u64,
+    /// It slept through the end of a time-out once since the leader spoke.
+    excused: bool,
     dice: u64,
 }
 
@@ -56,6 +58,7 @@ impl Election {
             min_us: min_ms * 1000,
             max_us: max_ms * 1000,
             borne_us: 0,
+            excused: false,
             dice: seed,
         }
     }
@@ -91,9 +94,18 @@ impl Election {
     }
 
     /// [live-5] This node itself stood still for so long until now: the leader may have spoken.
+    ///
+    /// It is late from the end of the time-out on, and may have stood still long before: the first time, all of the
+    /// time-out begins anew. Once, or a node that is always late would never try.
     pub fn excuse(&mut self, now: Time, us: u64) {
+        let slept_through = self.deadline <= now;
         self.heard = self.heard.map(|at| at.plus_us(us).min(now));
         self.deadline = self.deadline.plus_us(us);
+        if self.heard.is_some() && slept_through && !self.excused {
+            self.excused = true;
+            self.heard = Some(now);
+            self.rearm(now);
+        }
     }
 
     /// A leader spoke. Returns whether it is a new one.
@@ -104,6 +116,7 @@ impl Election {
         let new = self.leader != Some((ballot.node, ballot));
         self.leader = Some((ballot.node, ballot));
         self.heard = Some(now);
+        self.excused = false;
         self.attempts = 0;
         self.pre_vote = None;
         self.rearm(now);

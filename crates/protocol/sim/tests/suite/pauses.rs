@@ -118,3 +118,28 @@ fn who_stood_still_blames_nobody() -> Outcome {
     }
     Ok(())
 }
+
+/// [live-5] A machine stands still with all its nodes: nobody spoke, and nobody could.
+#[test]
+fn a_machine_that_stood_still_elects_nobody() -> Outcome {
+    for seed in 0..8 {
+        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let leader = world.wait_for_leader()?;
+        world.run_for(500_000)?;
+        let before = ballot(&world, leader);
+        for node in 0..NODES {
+            world.pause_now(node);
+        }
+        world.run_for(700_000)?;
+        // The leader last.
+        for node in (0..NODES).filter(|node| *node != leader) {
+            world.resume_now(node);
+        }
+        world.run_for(20_000)?;
+        world.resume_now(leader);
+        world.run_for(1_000_000)?;
+        assert_eq!(world.wait_for_leader()?, leader, "seed {seed}");
+        assert_eq!(ballot(&world, leader), before, "seed {seed}");
+    }
+    Ok(())
+}
