@@ -116,7 +116,6 @@ pub enum Local {
     Quorate,
     Script,
     Function,
-    Slowlog,
     Object,
     Memory,
     Subscribe,
