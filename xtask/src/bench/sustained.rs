@@ -113,7 +113,7 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
     let address = nodes.client_addresses().swap_remove(place.unwrap_or(0));
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let steps = Mutex::new(vec![0_u64; STEPS]);
-    let (before, written) = (round(&nodes, leader), written(&nodes)?);
+    let (before, written) = (nodes.round()?, written(&nodes)?);
     let mut rates = Vec::new();
     let clients = thread::scope(|scope| {
         let client = |seed| {
@@ -155,22 +155,16 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
             .collect::<Result<Vec<()>, Failed>>()
     });
     clients?;
-    let after = nodes.agreed_leader()?;
     let bytes = float(self::written(&nodes)? - written) / f64::from(NODES);
     let steps = steps.into_inner().expect("no client panics");
     Ok(Run {
         store,
         rates,
         p99_ms: per_mille_ms(&steps, 990),
-        elections: round(&nodes, after).saturating_sub(before),
+        elections: nodes.round()? - before,
         written: bytes / (float(done.load(Ordering::Relaxed)) * VALUE as f64),
         load: load(),
     })
-}
-
-/// The round of the ballot that a node knows of: it grows with each election.
-fn round(nodes: &Nodes, id: u32) -> u64 {
-    nodes.view(id).map_or(0, |view| view.ballot.round)
 }
 
 /// Bytes that all nodes sent to the disk so far.

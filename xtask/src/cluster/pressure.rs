@@ -76,9 +76,9 @@ pub(super) fn run(time: Duration, checker: Option<&Checker>) -> Result<(), Faile
 /// How many leaders there were too many, and how long the group was without one that died.
 fn act(nodes: &mut Nodes, load: &Load, time: Duration) -> Result<(u64, Duration), Failed> {
     thread::sleep(LEARN);
-    let before = round(nodes)?;
+    let before = nodes.round()?;
     thread::sleep(time);
-    let elections = round(nodes)? - before;
+    let elections = nodes.round()? - before;
     let leader = nodes.agreed_leader()?;
     let (begin, known) = (Instant::now(), load.known());
     nodes.kill(&[leader])?;
@@ -89,13 +89,6 @@ fn act(nodes: &mut Nodes, load: &Load, time: Duration) -> Result<(u64, Duration)
     let recovery = begin.elapsed();
     nodes.restart(&[leader])?;
     Ok((elections, recovery))
-}
-
-/// The round of the ballot that the leader has: it grows with each election.
-fn round(nodes: &Nodes) -> Result<u64, Failed> {
-    let leader = nodes.agreed_leader()?;
-    let view = wait_for("the leader's status", || nodes.view(leader))?;
-    Ok(view.ballot.round)
 }
 
 /// What takes the processors and the disk.

@@ -336,6 +336,13 @@ impl Nodes {
         })
     }
 
+    /// The round of the ballot that all nodes' leader has: it grows with each election.
+    pub fn round(&self) -> io::Result<u64> {
+        let leader = self.agreed_leader()?;
+        let view = wait::at_most(PATIENCE, "the leader's status", || self.view(leader))?;
+        Ok(view.ballot.round)
+    }
+
     /// A counter of a node's metrics; 0 if it is not there.
     pub fn metric(&self, id: u32, name: &str) -> io::Result<u64> {
         let node = self.nodes.get(place(id));
