@@ -48,6 +48,8 @@ pub(crate) struct Applying<S> {
     completion_bytes: usize,
     /// A snapshot was taken in, or the service made empty.
     reloaded: bool,
+    /// The service came back at an earlier position.
+    went_back: bool,
 }
 
 impl<S: StateMachine> Applying<S> {
@@ -58,6 +60,7 @@ impl<S: StateMachine> Applying<S> {
             turn_bytes: limits.apply_bytes,
             completion_bytes: limits.completion_bytes,
             reloaded: false,
+            went_back: false,
         }
     }
 
@@ -207,7 +210,15 @@ impl<S: StateMachine> Applying<S> {
 
     /// Asks the service how it is; says what it had to say about coming back.
     pub(crate) fn tend(&mut self) -> Option<String> {
-        self.applier.tend()
+        let before = self.applied_to();
+        let note = self.applier.tend();
+        self.went_back |= self.applied_to() < before;
+        note
+    }
+
+    /// Whether the service came back at an earlier position, since the last call.
+    pub(crate) fn take_went_back(&mut self) -> bool {
+        std::mem::take(&mut self.went_back)
     }
 
     /// The group's time, behind what was applied.

@@ -423,6 +423,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(why) = self.applying.tend() {
             self.observing.tell(Event::ServiceBack { why });
         }
+        if self.applying.take_went_back() {
+            self.streaming.keeping.went_back();
+        }
         if let Some(event) = self.applying.news() {
             self.observing.tell(event);
         }

@@ -343,7 +343,7 @@ impl Streaming {
                 self.owning.adopt(now, stream, first, next);
             }
         }
-        for (stream, end) in self.owning.lost(|stream| streams.next(stream)) {
+        for (stream, end) in self.owning.lost(|stream| streams.may_be_open(stream)) {
             self.on_closed(stream, end);
         }
         self.offering.forget();

@@ -266,11 +266,17 @@ impl Keeping {
     /// A snapshot took the place of everything below `at`: what is kept of streams is in the log still, or is
     /// to be looked for.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
-        // The service may have gone back to an earlier state.
-        let was = self.known_to.unwrap_or_default().max(self.replay_to);
-        self.known_to = (was > at).then_some(was);
+        self.went_back();
+        self.known_to.take_if(|known_to| *known_to <= at);
         self.replay(log_start, at, streams);
         self.lack.unknown = true;
+    }
+
+    /// The service is at an earlier state, and the table with it: until everything that was put is applied again,
+    /// that table does not know all streams that the store has.
+    pub(crate) fn went_back(&mut self) {
+        let was = self.known_to.unwrap_or_default().max(self.replay_to);
+        self.known_to = Some(was);
     }
 
     /// Streams that the table does not know are kept no more. Not while the table is older than what the store has:
@@ -559,5 +565,79 @@ impl Keeping {
     /// Bytes of chunks in use, and of all files.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.store.used_bytes(), self.store.file_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_log::disk::MemoryDisk;
+    use quorate_stream::{
+        Command, How, Writer,
+        store::{Layout, StoreLimits},
+    };
+
+    use super::*;
+    use crate::payload::Payload;
+
+    const S: StreamName = StreamName {
+        owner: NodeId(1),
+        boot: 1,
+        number: 1,
+    };
+    const LIMITS: StoreLimits = StoreLimits {
+        dirty_bytes_max: 1 << 20,
+        gathered_bytes_max: 1 << 20,
+        left_bytes: 0,
+    };
+
+    /// A table whose stream has ten bytes, in slots 1 to 11.
+    fn table() -> Table {
+        let open = Command::Open {
+            name: "s".parse().unwrap(),
+            how: How::Create,
+            writer: Writer(1),
+            stream: S,
+            now_ms: 0,
+        };
+        let mut table = Table::default();
+        table.execute(Slot(1), &open.encode()).unwrap();
+        assert_eq!(table.append(S, 2, slots(2, 12)), 0..10);
+        table
+    }
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    /// The service fails and comes back empty while it is about to be looked up what is missing: its table knows no
+    /// stream, and the store keeps them all. A group of one would get the bytes from nowhere.
+    #[test]
+    fn a_table_that_went_back_makes_the_store_forget_nothing() {
+        let mut disk = MemoryDisk::default();
+        let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
+        let (nothing, streams) = (Table::default(), table());
+        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
+        let appended = Appended {
+            stream: S,
+            position: 0,
+            skip: 0,
+            length: 10,
+            bytes: Some(Payload::new(vec![7; 10])),
+        };
+        keeping.applied(Slot(12), vec![appended], Vec::new(), &mut disk);
+        assert_eq!(keeping.known_to, None, "it has looked");
+        keeping.went_back();
+        keeping.look(Time(0), &nothing);
+        assert_eq!(keeping.store.held_to(S, 0), 10);
+        // It is made empty once more, this time to take in a snapshot.
+        keeping.loaded(Slot(1), Slot(1), &nothing);
+        keeping.look(Time(0), &nothing);
+        assert_eq!(keeping.store.held_to(S, 0), 10);
+        // Once everything is applied again, the table knows all that are left.
+        keeping.applied(Slot(12), Vec::new(), Vec::new(), &mut disk);
+        keeping.look(Time(0), &streams);
+        assert_eq!(keeping.missing_bytes(), 0);
+        keeping.look(Time(0), &nothing);
+        assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 }

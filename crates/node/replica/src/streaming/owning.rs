@@ -315,13 +315,11 @@ impl Owning {
         })
     }
 
-    /// Pieces that the table does not know as open: they were closed in slots that a snapshot stands for.
-    /// How many of their bytes are kept, is not known here any more than that these were.
-    pub(crate) fn lost(&self, next: impl Fn(StreamName) -> Option<u64>) -> Vec<(StreamName, u64)> {
-        let gone = self
-            .pieces
-            .iter()
-            .filter(|(stream, _)| next(**stream).is_none());
+    /// Pieces that the table knows as closed: they were closed in slots that a snapshot stands for. One that it does
+    /// not know is opened behind it. How many of their bytes are kept, is not known here any more than that these were.
+    pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
+        let pieces = self.pieces.iter();
+        let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
         gone.map(|(stream, owned)| (*stream, owned.next)).collect()
     }
 

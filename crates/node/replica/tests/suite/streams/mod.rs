@@ -473,11 +473,19 @@ fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
 
 /// The same; the service keeps its position there, if it is to outlive its process.
 fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
-    let health = Rc::new(RefCell::new(Health::Well));
-    let given = Rc::clone(&health);
     let mut options = options(Class::Durable);
     // What the service loses comes from the log.
     options.snapshots.log_bytes_min = u64::MAX;
+    ailing_with(options, seed, kept)
+}
+
+fn ailing_with(
+    options: ReplicaOptions,
+    seed: u64,
+    kept: Option<Rc<RefCell<Kept>>>,
+) -> (Group, Rc<RefCell<Health>>) {
+    let health = Rc::new(RefCell::new(Health::Well));
+    let given = Rc::clone(&health);
     let mut group = Group::with_options(options, seed, move |node| {
         let ails = node == ALL[0];
         Shelf {
@@ -511,6 +519,34 @@ fn piece_outlives_the_state_of_the_service() {
         assert_eq!(client.finish(&mut group), 400_000);
         check_all(&mut group, 400_000);
     }
+}
+
+/// [stream-6] The same, and the service goes on from a snapshot in which the piece was not open yet: it is not lost,
+/// and no client is told that it ended.
+#[test]
+fn piece_outlives_a_snapshot_from_before_it_was_opened() {
+    let mut options = options(Class::Durable);
+    let mut snapshots = SnapshotOptions::default();
+    snapshots.log_bytes_min = 200 << 10;
+    snapshots.ratio = 1;
+    options.snapshots = snapshots.in_files_of(4 << 10, 8);
+    let (mut group, health) = ailing_with(options, 9, None);
+    let owner = ALL[0];
+    let mut client = Client::new(7);
+    client.write_to(&mut group, 400_000, ALL[1]);
+    let taken = |group: &Group| group.replica(owner).counters().snapshots_taken > 0;
+    assert!(group.run_until(10_000, |group| taken(group)));
+    client.at = None;
+    client.write_to(&mut group, 420_000, owner);
+    let piece = client.at;
+    *health.borrow_mut() = Health::Down("it is gone".into());
+    group.run_ms(20);
+    *health.borrow_mut() = Health::Back(Some("with nothing".into()));
+    client.write_to(&mut group, 500_000, owner);
+    assert_eq!(client.at, piece, "it is the same piece");
+    assert!(group.replica(owner).counters().snapshots_loaded > 0);
+    assert_eq!(client.finish(&mut group), 500_000);
+    check_all(&mut group, 500_000);
 }
 
 /// [disk-8] A log loses content that the service has applied. Nobody needs its bytes then, so it is learned again
