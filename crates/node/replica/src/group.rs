@@ -131,6 +131,41 @@ impl Plan {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
 
+    /// The same plan for the same nodes, as the members that they are now: some forgot their votes since.
+    pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
+        let goal = self.goal.iter();
+        let role = |change: &Change| match *change {
+            Change::Role { member, auxiliary } => Change::Role {
+                member: now(member),
+                auxiliary,
+            },
+            other => other,
+        };
+        Self {
+            goal: goal
+                .map(|(member, weight)| (now(*member), *weight))
+                .collect(),
+            then: self.then.iter().map(role).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether this is that plan, renewed.
+    fn renews(&self, other: &Self) -> bool {
+        let later = |member: Member| {
+            let mut members = self.goal.keys().copied();
+            let of_node = |later: &Member| {
+                later.node == member.node && later.incarnation > member.incarnation
+            };
+            members.find(of_node).unwrap_or(member)
+        };
+        let renewed = Self {
+            id: self.id,
+            ..other.renewed(later)
+        };
+        self.goal != other.goal && *self == renewed
+    }
+
     /// The configuration at the end, if it can be.
     fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
@@ -324,10 +359,14 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Two operators at once: the second one's plan was made for another state of things.
-    fn adopt(&mut self, slot: Slot, plan: Plan, named: Era, eras: &Eras) -> Reply {
+    /// Two operators at once: the second one's plan was made for another state of things. The plan under way may only
+    /// be renewed, and keeps its number: somebody waits for its end.
+    fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
-            return Err(Denied::UnderWay(other.id));
+            if !plan.renews(other) {
+                return Err(Denied::UnderWay(other.id));
+            }
+            plan.id = other.id;
         }
         if plan.what.len() > WHAT_BYTES_MAX {
             return Err(Denied::Malformed);
@@ -408,7 +447,7 @@ pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{class::Class, value::Value};
+    use quorate_core::{class::Class, node_id::Incarnation, value::Value};
 
     use super::*;
 
@@ -575,6 +614,48 @@ mod tests {
             run(&mut group, 7, &plan(0, &Goal::new())),
             Err(Denied::Impossible)
         );
+    }
+
+    /// [volatile-2] A node that a plan names forgets its votes: the plan goes on with the member that it is now.
+    #[test]
+    fn a_plan_is_renewed_for_a_node_that_forgot_and_for_nothing_else() {
+        let (mut group, configuration) = group();
+        let later = |node, incarnation| Member {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+        };
+        let role = |member| Change::Role {
+            member,
+            auxiliary: true,
+        };
+        let plan = |member, weight, what: &str| {
+            let mut goal = goal_of(&configuration);
+            goal.remove(&Member::first(3));
+            Command::Plan {
+                era: Era(0),
+                goal: with(goal, member, weight),
+                then: vec![role(member)],
+                leaving: vec![],
+                what: what.to_owned(),
+            }
+        };
+        let first = plan(later(3, 1), 1, "take node 3 back");
+        assert_eq!(run(&mut group, 5, &first), Ok(Granted::Plan(5)));
+        let renewed = plan(later(3, 2), 1, "take node 3 back");
+        assert_eq!(run(&mut group, 6, &renewed), Ok(Granted::Plan(5)));
+        let under_way = group.plan().unwrap().clone();
+        assert_eq!(under_way.id, 5);
+        assert_eq!(under_way.goal.get(&later(3, 2)), Some(&1));
+        assert_eq!(under_way.then, [role(later(3, 2))]);
+        for other in [
+            first,
+            renewed,
+            plan(later(3, 3), 2, "take node 3 back"),
+            plan(later(3, 3), 1, "something else"),
+        ] {
+            assert_eq!(run(&mut group, 7, &other), Err(Denied::UnderWay(5)));
+        }
+        assert_eq!(group.plan(), Some(&under_way));
     }
 
     #[test]

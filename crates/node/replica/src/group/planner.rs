@@ -3,8 +3,8 @@
 //!
 //! Each step is computed anew from the configuration in force, so whoever leads goes on with a plan. Among
 //! the ways that there are, one is taken on which every configuration survives the loss of as many of the
-//! members that live as those at its ends do, and lets the leader move to the next era without a pause
-//! ([cast-1]); of those the shortest.
+//! members that live as those at its ends do; of those one on which the same is true once those who are down have
+//! come back; then one that lets the leader move to the next era without a pause ([cast-1]); then the shortest.
 
 use std::{
     cmp::Reverse,
@@ -26,6 +26,8 @@ const LOOKED_AT_MAX: usize = 2000;
 const SEARCHED_MAX: usize = 7;
 /// What a configuration costs, in steps, for each loss that those at the ends survive and it does not.
 const FRAGILE: u32 = 10_000;
+/// The same where those count, too, who are down and may come back.
+const BARE: u32 = 1_000;
 /// What a configuration costs in which a leader pauses to move on, in steps.
 const PAUSES: u32 = 100;
 /// Greatest weight that can be wished for: weights change by one in an era, or all by a factor.
@@ -67,6 +69,8 @@ pub struct Sight<'a> {
     pub leader: Option<Member>,
     /// Who lives.
     pub lives: &'a dyn Fn(Member) -> bool,
+    /// Who never comes back as the member that it was: it forgot its votes ([volatile-1]).
+    pub gone: &'a dyn Fn(Member) -> bool,
 }
 
 impl Sight<'_> {
@@ -74,7 +78,15 @@ impl Sight<'_> {
     pub const NOTHING: Self = Self {
         leader: None,
         lives: &|_| true,
+        gone: &|_| false,
     };
+}
+
+impl Sight<'_> {
+    /// How many losses a configuration survives once those who are down have come back.
+    fn survived_later(&self, at: &Configuration) -> Option<usize> {
+        losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
+    }
 }
 
 /// The weights of all that have one at either end, in order.
@@ -89,6 +101,8 @@ struct Search<'a> {
     sight: Sight<'a>,
     /// How many losses every configuration is to survive.
     losses: usize,
+    /// The same with those who are down and may come back.
+    losses_later: usize,
     weight_max: u32,
 }
 
@@ -134,13 +148,17 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
         goal: end.clone(),
         sight,
         losses: 0,
+        losses_later: 0,
         weight_max: most.saturating_mul(2).saturating_add(1),
     };
     // At the end too, if it can be formed at all.
     let last = search.configuration(&end);
-    let survived = |at: &Configuration| losses_survived(at, sight.lives);
-    let least = survived(from).min(last.as_ref().and_then(survived));
-    search.losses = least.unwrap_or(0);
+    let least = |survived: &dyn Fn(&Configuration) -> Option<usize>| {
+        let least = survived(from).min(last.as_ref().and_then(survived));
+        least.unwrap_or(0)
+    };
+    search.losses = least(&|at| losses_survived(at, sight.lives));
+    search.losses_later = least(&|at| sight.survived_later(at));
     let way = search.best(&start).or_else(|| search.plain(&start));
     let way = way.ok_or(NoWay::Invalid)?;
     Ok(search.steps(&start, way))
@@ -237,8 +255,11 @@ impl Search<'_> {
     /// What it costs to be there; `None`: the group would stand still.
     fn cost(&self, configuration: &Configuration) -> Option<u32> {
         let missing = u32::try_from(self.missing(configuration)?).unwrap_or(u32::MAX);
+        let later = self.sight.survived_later(configuration).unwrap_or(0);
+        let bare = u32::try_from(self.losses_later.saturating_sub(later)).unwrap_or(u32::MAX);
         let pauses = u32::from(self.pauses(configuration));
-        Some(missing.saturating_mul(FRAGILE) + pauses * PAUSES + 1)
+        let fragile = missing.saturating_mul(FRAGILE);
+        Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
     /// How many losses fewer than it should it survives.
@@ -248,7 +269,7 @@ impl Search<'_> {
     }
 
     fn pauses(&self, configuration: &Configuration) -> bool {
-        let Sight { leader, lives } = self.sight;
+        let Sight { leader, lives, .. } = self.sight;
         let full = |member| !configuration.is_auxiliary(member);
         leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
     }
@@ -291,15 +312,34 @@ impl Search<'_> {
         None
     }
 
-    /// Weights are raised first, then lowered.
+    /// Weights are raised first, then lowered. Those who forgot are lowered before: of a node one member has weight at
+    /// a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
+        let returns = |index: usize| {
+            let node = self.members[index].node;
+            let others = self.members.iter().zip(&self.goal).enumerate();
+            let mut others = others.filter(|(other, _)| *other != index);
+            self.goal[index] == 0
+                && others.any(|(_, (member, weight))| member.node == node && *weight > 0)
+        };
+        for (index, member) in self.members.iter().enumerate() {
+            let surplus = if returns(index) {
+                start[index] as usize
+            } else {
+                0
+            };
+            changes.extend(std::iter::repeat_n(Change::Decrement(*member), surplus));
+        }
         for (index, member) in self.members.iter().enumerate() {
             let missing = self.goal[index].saturating_sub(start[index]) as usize;
             changes.extend(std::iter::repeat_n(Change::Increment(*member), missing));
         }
         for (index, member) in self.members.iter().enumerate() {
-            let surplus = start[index].saturating_sub(self.goal[index]) as usize;
+            let surplus = match returns(index) {
+                true => 0,
+                false => start[index].saturating_sub(self.goal[index]) as usize,
+            };
             changes.extend(std::iter::repeat_n(Change::Decrement(*member), surplus));
         }
         let mut at = self.from.clone();
@@ -425,9 +465,48 @@ mod tests {
         let sight = Sight {
             leader: Some(Member::first(3)),
             lives: &lives,
+            ..Sight::NOTHING
         };
         let steps = plan(&weighted(&[1; 5]), &goal(&[0, 1, 1, 1, 1, 1]), sight).unwrap();
         assert_eq!(steps.fragile, 0, "{steps:?}");
+    }
+
+    /// [class-5] Who is to be replaced is down for a moment. It keeps its weight until the new one has some: of two
+    /// members alone, none may forget its votes.
+    #[test]
+    fn who_may_come_back_keeps_its_weight_until_another_has_some() {
+        let (old, new) = (Member::first(2), Member::first(4));
+        let (from, to) = (weighted(&[1, 1, 1]), goal(&[1, 0, 1, 1]));
+        let lives = |member: Member| member != old;
+        let mut sight = Sight {
+            leader: Some(Member::first(3)),
+            lives: &lives,
+            ..Sight::NOTHING
+        };
+        let steps = plan(&from, &to, sight).unwrap();
+        let wanted = [Change::Increment(new), Change::Decrement(old)];
+        assert_eq!(steps.changes, wanted);
+        // Not even if the new one is down, too.
+        let lives = |member: Member| member != old && member != new;
+        sight.lives = &lives;
+        let mut at = from.clone();
+        for change in plan(&from, &to, sight).unwrap().changes {
+            at = at.changed(change).unwrap();
+            assert!(losses_survived(&at, &|_| true) >= Some(1), "{at:?}");
+            assert!(losses_survived(&at, &lives).is_some(), "{at:?}");
+        }
+        // Who forgot its votes is of no use: its weight goes first, and whoever comes back need not be there.
+        let new = Member {
+            incarnation: Incarnation(1),
+            ..old
+        };
+        let mut to = goal(&[1, 0, 1]);
+        to.insert(new, 1);
+        let (lives, gone) = (|member| member != old, |member| member == old);
+        (sight.lives, sight.gone) = (&lives, &gone);
+        let steps = plan(&from, &to, sight).unwrap();
+        let wanted = [Change::Decrement(old), Change::Increment(new)];
+        assert_eq!(steps.changes, wanted);
     }
 
     /// Who is down stays a member: the one who comes gets weight before another goes.
@@ -437,6 +516,7 @@ mod tests {
         let sight = Sight {
             leader: Some(Member::first(2)),
             lives: &lives,
+            ..Sight::NOTHING
         };
         let from = weighted(&[1, 1, 1]);
         let steps = plan(&from, &goal(&[0, 1, 1, 1]), sight).unwrap();
@@ -482,6 +562,7 @@ mod tests {
         let sight = Sight {
             leader: Some(member(2, 0)),
             lives: &lives,
+            gone: &|other| other == member(1, 0),
         };
         let steps = plan(&from, &Goal::from(goal), sight).unwrap();
         assert!(!steps.changes.is_empty());
@@ -503,6 +584,29 @@ mod tests {
         let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
         let five = goal(&[1, 1, 1, 1, 1]);
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoWay::Invalid));
+    }
+
+    /// [volatile-2] The same of a member of many that forgot: its old weight goes before it gets a new one.
+    #[test]
+    fn one_of_many_that_forgot_is_taken_back() {
+        let from = weighted(&[1; 7]);
+        let mut to = goal(&[1, 0, 1, 1, 1, 1, 1]);
+        let (old, new) = (
+            Member::first(2),
+            Member {
+                incarnation: Incarnation(1),
+                ..Member::first(2)
+            },
+        );
+        to.insert(new, 1);
+        let sight = Sight {
+            leader: Some(Member::first(1)),
+            lives: &|member| member != old,
+            gone: &|member| member == old,
+        };
+        let steps = plan(&from, &to, sight).unwrap();
+        let wanted = [Change::Decrement(old), Change::Increment(new)];
+        assert_eq!(steps.changes, wanted);
     }
 
     /// A leader whose members are many still gets its plan, at once.

@@ -2,6 +2,7 @@
 //! ([era-8], [join-1], [member-2], [volatile-2]).
 
 use quorate_core::{
+    ballot::Era,
     configuration::{Change, Configuration},
     input::Input,
     node_id::{Member, NodeId},
@@ -21,6 +22,7 @@ use crate::{
         planner::{self, NoWay, Sight, losses_survived},
         with,
     },
+    peers::Peers,
     plane::Plane,
     proposing::{batch::Kind, gather::Waiter},
     service::StateMachine,
@@ -508,6 +510,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let sight = Sight {
             leader: Some(self.member),
             lives: &|member| living.contains(&member),
+            gone: &|member| has_forgotten(&self.peers, member),
         };
         planner::whole(from, plan, sight)
     }
@@ -624,13 +627,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let left = plan.leaving.iter().find(|node| !self.is_spent(**node));
             return Ok(left.map(|node| Change::Remove(*node)));
         }
-        let forgot = plan.goal.keys().find(|member| {
-            let met = self.peers.member(member.node);
-            met.is_some_and(|met| met.incarnation > member.incarnation)
-        });
+        let mut wanted = plan.goal.keys();
+        let forgot = wanted.find(|member| has_forgotten(&self.peers, **member));
         if let Some(member) = forgot {
             let node = member.node;
-            self.give_up(now, plan.id);
+            self.renew(now, era, &plan);
             return Err(format!("node {node} has forgotten its votes since"));
         }
         if let Some(heir) = self.heir(now, &current, &plan.goal) {
@@ -638,9 +639,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Err(format!("node {} is to lead on", heir.node));
         }
         let living = self.living_of(now, &current, &plan.goal);
+        let peers = &self.peers;
         let sight = Sight {
             leader: Some(self.member),
             lives: &|member| living.contains(&member),
+            gone: &|member| has_forgotten(peers, member),
         };
         let Some(change) = self.steering.next(&plan, era, &current, sight) else {
             return Err("there is no way any more; cancel it".to_owned());
@@ -660,10 +663,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// The plan names a member that will never be there again: whoever wants something asks anew.
-    fn give_up(&mut self, now: Time, plan: u64) {
+    /// [volatile-2] The plan names a member that will never be there again: it goes on with the one that its node is
+    /// now. Ended where it is, it would leave a group of fewer voters than anybody wanted.
+    fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
+        let renewed = plan.renewed(|member| match self.peers.member(member.node) {
+            Some(met) if met.incarnation > member.incarnation => met,
+            _ => member,
+        });
+        let command = Command::Plan {
+            era,
+            goal: renewed.goal,
+            then: renewed.then,
+            leaving: renewed.leaving,
+            what: renewed.what,
+        };
         if self.steering.may_command(now) {
-            let _ = self.propose_command(now, Waiter::Service, &Command::Cancel { plan });
+            let _ = self.propose_command(now, Waiter::Service, &command);
         }
     }
 
@@ -763,6 +778,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.transfer_to(now, to);
         }
     }
+}
+
+/// [volatile-1] Whether the node is here as a later member than this one, which thus never comes back.
+fn has_forgotten(peers: &Peers, member: Member) -> bool {
+    let met = peers.member(member.node);
+    met.is_some_and(|met| met.incarnation > member.incarnation)
 }
 
 fn without(mut goal: Goal, node: NodeId) -> Goal {

@@ -518,6 +518,38 @@ fn a_member_that_forgot_is_taken_back() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
+/// [volatile-2] It forgets again while it is taken back, when its old member has no weight any more and its new one
+/// has none yet. Once the plan ended there, and nobody took it back ever after.
+#[test]
+fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
+    let mut cluster = cluster(3, Class::Volatile, 18);
+    let leader = led(&mut cluster);
+    let node = NodeId(1 + leader.0 % 3);
+    let later = |incarnation| Member {
+        node,
+        incarnation: quorate_core::node_id::Incarnation(incarnation),
+    };
+    cluster.crash(node);
+    cluster.forget_votes(node);
+    cluster.start(node);
+    let between = cluster.run_until(20_000, |cluster| {
+        let configuration = cluster.replica(leader).node().configuration();
+        configuration.member_of(node).is_none()
+    });
+    assert!(between);
+    cluster.crash(node);
+    cluster.forget_votes(node);
+    cluster.start(node);
+    let back = cluster.run_until(20_000, |cluster| {
+        let replica = cluster.replica(leader);
+        let configuration = replica.node().configuration();
+        configuration.position(later(2)).is_some() && replica.group().plan().is_none()
+    });
+    assert!(back, "{:?}", cluster.replica(leader).members(cluster.now()));
+    write(&mut cluster, node, b"back");
+    assert_same(&mut cluster, &[1, 2, 3]);
+}
+
 /// Leadership goes to the highest priority that is level, and stays there.
 #[test]
 fn leadership_goes_to_the_highest_priority() {
