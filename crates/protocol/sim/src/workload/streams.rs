@@ -464,9 +464,16 @@ impl Streamer {
             }
             return Ok(());
         }
-        let (name, position) = self.audits.pop_front().expect("it asked");
+        let (name, position) = self.audits.front().expect("it asked");
         match nowhere {
-            Nowhere::BehindEnd { end, .. } if end == position => Ok(()),
+            Nowhere::BehindEnd { end, .. } if end == *position => {
+                self.audits.pop_front();
+                Ok(())
+            }
+            // A read is as old as its node's state ([read-6]), and a node that was started again may not have applied
+            // yet what it had: it is asked again, for as long as a cluster has to become whole.
+            Nowhere::Unknown => Ok(()),
+            Nowhere::BehindEnd { end, .. } if end < *position => Ok(()),
             _ => {
                 let detail = format!("{name} is read to {position}, and there is {nowhere:?}");
                 Err(Violation::new("streams", detail))
