@@ -116,6 +116,7 @@ pub enum Local {
     Quorate,
     Script,
     Function,
+    Slowlog,
     Object,
     Memory,
     Subscribe,

@@ -169,6 +169,17 @@ const COMMANDS: &[Spec] = &[
         ),
     ),
     Spec::local(
+        "slowlog",
+        -2,
+        Local::Slowlog,
+        Doc::new(
+            "server",
+            "2.2.12",
+            "Depends on subcommand.",
+            "A container for slow log commands.",
+        ),
+    ),
+    Spec::local(
         "time",
         1,
         Local::Time,

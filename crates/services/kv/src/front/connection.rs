@@ -20,6 +20,7 @@ use super::{
     refusals::{FULL, too_big},
     roster::Seat,
     shared::{Shared, fresh},
+    slow::Note,
     tally::{Stamp, Tally},
     transaction::{Multi, Watching},
 };
@@ -79,7 +80,7 @@ impl Connection {
             seat,
             command: "NULL",
             parser: Parser::default(),
-            order: Order::default(),
+            order: Order::new(seat),
             version: Version::default(),
             multi: None,
             watching: Watching::default(),
@@ -440,6 +441,12 @@ impl Connection {
             return;
         }
         self.order.stamp = shared.tally.calls(number);
+        let secret = matches!(spec.handler, Handler::Local(Local::Auth | Local::Hello));
+        if shared.tally.slow.keeps(shared.tally.now_ms) && !secret {
+            self.order.note = Some(Note::of(arguments));
+        } else if self.order.note.is_some() {
+            self.order.note = None;
+        }
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
             Handler::Script(by) => {
@@ -625,6 +632,7 @@ impl Connection {
                 | Local::Auth
                 | Local::Quorate
                 | Local::Object
+                | Local::Slowlog
                 | Local::Memory
                 | Local::Subscribe
                 | Local::Unsubscribe

@@ -20,6 +20,7 @@ mod refusals;
 mod roster;
 mod settings;
 mod shared;
+mod slow;
 mod subcommands;
 mod tally;
 mod transaction;
@@ -100,6 +101,7 @@ impl Front for RespFront {
         client.recount(&mut self.shared);
         client.sign(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
+        self.shared.sign_slow();
         used
     }
 
@@ -151,6 +153,7 @@ impl Front for RespFront {
         client.advance(&mut self.shared, requests);
         client.recount(&mut self.shared);
         client.mark(&mut self.shared);
+        self.shared.sign_slow();
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
@@ -163,6 +166,7 @@ impl Front for RespFront {
         };
         if let Some(client) = self.connections.get_mut(&connection) {
             client.read_now(number, &mut self.shared, state);
+            self.shared.sign_slow();
         }
     }
 

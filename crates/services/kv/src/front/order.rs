@@ -6,7 +6,10 @@
 //! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
 //! for before the read arrived: what another client completed in between might be missing.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
 
 use quorate_replica::front::{ConnectionId, Failure, Requests, State as Moment, Tag};
 
@@ -14,7 +17,9 @@ use super::{
     asked::{Freshness, How, Query, Read, Write},
     channels::Subscriptions,
     refusals::{FULL, failure_text},
+    roster::Seat,
     shared::{Shared, Target, fresh},
+    slow::Note,
     tally::{Stamp, Tally},
     transaction::Watching,
 };
@@ -75,6 +80,11 @@ pub(super) struct Order {
     pub(super) output: Vec<u8>,
     /// Of the request that is being taken.
     pub(super) stamp: Stamp,
+    /// What it says, while that is kept.
+    pub(super) note: Option<Note>,
+    /// What those said that are not answered, by their places.
+    notes: BTreeMap<u64, Note>,
+    seat: Seat,
     places: VecDeque<Place>,
     /// Number of the first place.
     first: u64,
@@ -104,6 +114,13 @@ pub(super) struct Order {
 }
 
 impl Order {
+    pub(super) fn new(seat: Seat) -> Self {
+        Self {
+            seat,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
@@ -186,6 +203,9 @@ impl Order {
     fn push(&mut self, state: State, version: Version, bytes: usize, returning: bool) {
         self.open_bytes += bytes;
         self.returning += usize::from(returning);
+        if self.note.is_some() && !matches!(state, State::Done(_)) {
+            self.keep_note();
+        }
         self.places.push_back(Place {
             state,
             stamp: self.stamp,
@@ -239,7 +259,8 @@ impl Order {
         let Some(place) = self.place(number) else {
             return;
         };
-        tally.finishes(place.stamp, neutral);
+        let stamp = place.stamp;
+        let slow_ms = tally.finishes(stamp, neutral);
         let (bytes, returning, version) = (place.bytes, place.returning, place.version);
         if !at_front {
             let mut rendered = Vec::with_capacity(neutral.len());
@@ -256,6 +277,31 @@ impl Order {
             render(neutral, version, &mut self.output);
             self.pop();
             self.flush();
+        }
+        if slow_ms.is_some() || !self.notes.is_empty() {
+            self.take_note(number, stamp, slow_ms, tally);
+        }
+    }
+
+    /// The request that is being taken gets the next place.
+    #[cold]
+    fn keep_note(&mut self) {
+        if let Some(note) = self.note.take() {
+            self.kept_bytes += note.held_bytes();
+            self.notes.insert(self.end(), note);
+        }
+    }
+
+    /// It was answered, and perhaps slowly.
+    #[cold]
+    fn take_note(&mut self, number: u64, stamp: Stamp, slow_ms: Option<u64>, tally: &mut Tally) {
+        let note = self.notes.remove(&number);
+        if let Some(note) = &note {
+            self.kept_bytes -= note.held_bytes();
+        }
+        if let Some(slow_ms) = slow_ms {
+            let note = note.unwrap_or_else(|| Note::nothing(Tally::name(stamp)));
+            tally.slow.add(self.seat, note, slow_ms, tally.now_ms);
         }
     }
 

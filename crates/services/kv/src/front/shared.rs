@@ -104,6 +104,11 @@ impl Shared {
         }
     }
 
+    /// Writes down who asked for what was slow.
+    pub(super) fn sign_slow(&mut self) {
+        self.tally.slow.sign(&mut self.roster);
+    }
+
     /// Whether the users have changed since this was last asked.
     pub(super) fn users_changed(&mut self, requests: &dyn Requests) -> bool {
         let version = requests.users_version();

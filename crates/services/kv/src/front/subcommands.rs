@@ -64,6 +64,10 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("refcount", 3),
             ],
         ),
+        Local::Slowlog => (
+            "slowlog",
+            &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)],
+        ),
         Local::Script => (
             "script",
             &[

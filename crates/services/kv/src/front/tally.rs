@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use super::slow::{SLOW_MS, SlowLog};
 use crate::{command::Spec, commands::FAMILIES};
 
 /// The request that is being taken, as its place remembers it: which command of the table it is, and
@@ -48,7 +49,8 @@ struct Count {
 pub(super) struct Tally {
     counts: Vec<Count>,
     /// The clock of this turn: Unix time in milliseconds.
-    now_ms: u64,
+    pub(super) now_ms: u64,
+    pub(super) slow: SlowLog,
 }
 
 impl Default for Tally {
@@ -61,6 +63,7 @@ impl Default for Tally {
         Self {
             counts: vec![Count::default(); commands],
             now_ms: 0,
+            slow: SlowLog::default(),
         }
     }
 }
@@ -98,15 +101,21 @@ impl Tally {
         }
     }
 
-    /// A command that had a place is answered.
-    pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) {
+    /// A command that had a place is answered. If it was slow, says how many milliseconds it took.
+    pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // A clock that was set back.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
-        if let Some(count) = self.count(stamp.command) {
-            count.took_ms = count.took_ms.saturating_add(took_ms);
-            count.failed += u64::from(reply.first() == Some(&b'-'));
-        }
+        let count = self.count(stamp.command)?;
+        count.took_ms = count.took_ms.saturating_add(took_ms);
+        count.failed += u64::from(reply.first() == Some(&b'-'));
+        (took_ms >= SLOW_MS).then_some(took_ms)
+    }
+
+    /// The name of the command.
+    pub(super) fn name(stamp: Stamp) -> &'static str {
+        let spec = commands().nth(usize::from(stamp.command));
+        spec.map_or("", |spec| spec.name)
     }
 
     /// Counts from 0 again.

@@ -149,6 +149,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "OBJECT ENCODING k",
         "MEMORY USAGE k",
         "INFO commandstats",
+        "SLOWLOG HELP",
         "GET k",
         "MGET k",
         "SCAN 0",
@@ -166,7 +167,14 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "QUORATE SESSION",
     ];
     let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT"];
-    let admin = ["ACL LIST", "ACL USERS", "ACL GETUSER ann"];
+    let admin = [
+        "ACL LIST",
+        "ACL USERS",
+        "ACL GETUSER ann",
+        "SLOWLOG GET",
+        "SLOWLOG LEN",
+        "SLOWLOG RESET",
+    ];
     let rights = [
         ("reader", Role::Reader),
         ("writer", Role::Writer),
