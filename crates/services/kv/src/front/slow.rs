@@ -123,10 +123,15 @@ impl SlowLog {
     }
 
     /// Writes down who asked, while they are still there.
+    #[inline]
     pub(super) fn sign(&mut self, roster: &mut Roster) {
-        if self.fresh.is_empty() {
-            return;
+        if !self.fresh.is_empty() {
+            self.sign_fresh(roster);
         }
+    }
+
+    #[cold]
+    fn sign_fresh(&mut self, roster: &mut Roster) {
         for fresh in std::mem::take(&mut self.fresh) {
             let guest = roster.guest(fresh.seat);
             let (address, name) = guest.map_or_else(Default::default, |guest| {
