@@ -117,6 +117,7 @@ pub enum Local {
     Script,
     Function,
     Slowlog,
+    Latency,
     Object,
     Memory,
     Subscribe,

@@ -180,6 +180,17 @@ const COMMANDS: &[Spec] = &[
         ),
     ),
     Spec::local(
+        "latency",
+        -2,
+        Local::Latency,
+        Doc::new(
+            "server",
+            "2.8.13",
+            "Depends on subcommand.",
+            "A container for latency diagnostics commands.",
+        ),
+    ),
+    Spec::local(
         "time",
         1,
         Local::Time,

@@ -133,6 +133,9 @@ pub(super) fn needs(
             }),
             // It has what others wrote.
             Local::Slowlog if !arguments.at(1).eq_ignore_ascii_case(b"help") => Some(Role::Admin),
+            Local::Latency if arguments.at(1).eq_ignore_ascii_case(b"reset") => {
+                Some(Role::Operator)
+            }
             Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
                 Some(Role::Operator)
             }

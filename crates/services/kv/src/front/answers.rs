@@ -120,11 +120,13 @@ pub(super) fn config(
 ) {
     let sub = arguments.at(1).to_ascii_lowercase();
     let bytes_max = requests.command_bytes_max().to_string();
+    let slower_than_ms = slow::SLOW_MS.to_string();
     let slower_than_us = (slow::SLOW_MS * 1000).to_string();
     let entries_max = slow::ENTRIES_MAX.to_string();
     let settings = [
         ("appendonly", "yes"),
         ("databases", "1"),
+        ("latency-monitor-threshold", &*slower_than_ms),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
         ("notify-keyspace-events", ""),

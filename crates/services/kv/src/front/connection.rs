@@ -20,7 +20,6 @@ use super::{
     refusals::{FULL, too_big},
     roster::Seat,
     shared::{Shared, fresh},
-    slow::Note,
     tally::{Stamp, Tally},
     transaction::{Multi, Watching},
 };
@@ -388,6 +387,7 @@ impl Connection {
     /// It is gone: nobody counts on it any more.
     pub(super) fn leave(&mut self, shared: &mut Shared) {
         shared.roster.leave(self.seat);
+        shared.tally.slow.leave(self.seat);
         self.subscriptions.clear(self.id, &mut shared.channels);
     }
 
@@ -441,12 +441,21 @@ impl Connection {
             return;
         }
         self.order.stamp = shared.tally.calls(number);
-        let secret = matches!(spec.handler, Handler::Local(Local::Auth | Local::Hello));
-        if shared.tally.slow.keeps(shared.tally.now_ms) && !secret {
-            self.order.note = Some(Note::of(arguments));
-        } else if self.order.note.is_some() {
-            self.order.note = None;
+        let place = self.order.end();
+        self.execute(spec, arguments, shared, requests);
+        // A password never has a place: AUTH and HELLO are answered at once, or hold up what follows.
+        if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
+            shared.tally.slow.keep_note(self.seat, place, arguments);
         }
+    }
+
+    fn execute(
+        &mut self,
+        spec: &Spec,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
             Handler::Script(by) => {
@@ -633,6 +642,7 @@ impl Connection {
                 | Local::Quorate
                 | Local::Object
                 | Local::Slowlog
+                | Local::Latency
                 | Local::Memory
                 | Local::Subscribe
                 | Local::Unsubscribe

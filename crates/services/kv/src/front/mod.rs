@@ -15,6 +15,7 @@ mod channels;
 mod client;
 mod connection;
 mod info;
+mod latency;
 mod order;
 mod refusals;
 mod roster;

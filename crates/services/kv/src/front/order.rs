@@ -6,10 +6,7 @@
 //! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
 //! for before the read arrived: what another client completed in between might be missing.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::Range,
-};
+use std::{collections::VecDeque, ops::Range};
 
 use quorate_replica::front::{ConnectionId, Failure, Requests, State as Moment, Tag};
 
@@ -19,7 +16,6 @@ use super::{
     refusals::{FULL, failure_text},
     roster::Seat,
     shared::{Shared, Target, fresh},
-    slow::Note,
     tally::{Stamp, Tally},
     transaction::Watching,
 };
@@ -80,10 +76,6 @@ pub(super) struct Order {
     pub(super) output: Vec<u8>,
     /// Of the request that is being taken.
     pub(super) stamp: Stamp,
-    /// What it says, while that is kept.
-    pub(super) note: Option<Note>,
-    /// What those said that are not answered, by their places.
-    notes: BTreeMap<u64, Note>,
     seat: Seat,
     places: VecDeque<Place>,
     /// Number of the first place.
@@ -162,13 +154,20 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    fn end(&self) -> u64 {
+    /// Number of the next place.
+    pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
 
     fn place(&mut self, number: u64) -> Option<&mut Place> {
         self.places
             .get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Whether this request has a place and is not answered.
+    pub(super) fn is_open(&mut self, number: u64) -> bool {
+        let place = self.place(number);
+        place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
     /// A reply that needs nobody else.
@@ -203,9 +202,6 @@ impl Order {
     fn push(&mut self, state: State, version: Version, bytes: usize, returning: bool) {
         self.open_bytes += bytes;
         self.returning += usize::from(returning);
-        if self.note.is_some() && !matches!(state, State::Done(_)) {
-            self.keep_note();
-        }
         self.places.push_back(Place {
             state,
             stamp: self.stamp,
@@ -278,30 +274,8 @@ impl Order {
             self.pop();
             self.flush();
         }
-        if slow_ms.is_some() || !self.notes.is_empty() {
-            self.take_note(number, stamp, slow_ms, tally);
-        }
-    }
-
-    /// The request that is being taken gets the next place.
-    #[cold]
-    fn keep_note(&mut self) {
-        if let Some(note) = self.note.take() {
-            self.kept_bytes += note.held_bytes();
-            self.notes.insert(self.end(), note);
-        }
-    }
-
-    /// It was answered, and perhaps slowly.
-    #[cold]
-    fn take_note(&mut self, number: u64, stamp: Stamp, slow_ms: Option<u64>, tally: &mut Tally) {
-        let note = self.notes.remove(&number);
-        if let Some(note) = &note {
-            self.kept_bytes -= note.held_bytes();
-        }
-        if let Some(slow_ms) = slow_ms {
-            let note = note.unwrap_or_else(|| Note::nothing(Tally::name(stamp)));
-            tally.slow.add(self.seat, note, slow_ms, tally.now_ms);
+        if slow_ms.is_some() || tally.slow.has_notes() {
+            tally.notes(self.seat, number, stamp, slow_ms);
         }
     }
 
@@ -445,7 +419,7 @@ impl Order {
     ) {
         loop {
             let (from, mut reads) = (self.cursor, 0);
-            while let Some(step) = self.next_step(write_next) {
+            while let Some(step) = self.next_step(write_next, shared.tally.now_ms) {
                 let number = self.cursor;
                 self.cursor += 1;
                 match step {
@@ -469,16 +443,16 @@ impl Order {
     }
 
     /// What the place at the cursor needs, if it may have it now.
-    fn next_step(&mut self, write_next: bool) -> Option<Step> {
+    fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
         // Of a stream of reads behind one write the first go out in order; those that come when
         // that write is done have no more need to.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
-        let place = self.place(cursor)?;
-        match &mut place.state {
-            State::Done(_) | State::Writing(_) | State::InOrder(..) => Some(Step::Nothing),
+        let Place { state, stamp, .. } = self.place(cursor)?;
+        let step = match state {
+            State::Done(_) | State::Writing(_) | State::InOrder(..) => return Some(Step::Nothing),
             State::Held(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
                 Step::Write(Write {
@@ -492,7 +466,11 @@ impl Order {
             }
             // What is in a run may run later than what goes out in order now.
             State::Reading(_) => (!in_runs).then_some(Step::InOrder),
+        };
+        if step.is_some() {
+            stamp.leaves(now_ms);
         }
+        step
     }
 
     /// Asks for one read between the writes around it.

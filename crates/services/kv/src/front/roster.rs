@@ -3,7 +3,7 @@
 use quorate_replica::front::{ConnectionId, Endpoints};
 
 /// Where a connection stands in the roster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat(usize);
 
 /// What is told of a connection. Its numbers are those of its last event.

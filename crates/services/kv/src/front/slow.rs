@@ -3,7 +3,7 @@
 //! Keeping the arguments of every command would cost all of them something. They are kept while the node
 //! is slow: from one slow command until none has been slow for a minute. The first one has its name only.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     roster::{Roster, Seat},
@@ -26,12 +26,24 @@ const ARGUMENT_BYTES_MAX: usize = 128;
 const KEEPING_MS: u64 = 60_000;
 /// Entries of GET that says nothing of their number.
 const TOLD: usize = 10;
+/// Most bytes of what unanswered commands say, for all clients together. They are nobody's memory: a client that
+/// has one command open would otherwise hold more than those that are idle, and be the first to be closed.
+const NOTES_BYTES_MAX: usize = 1024 * 1024;
 /// In place of arguments.
 const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
 
+/// How long a command took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    /// From arrival to reply.
+    pub(super) took_ms: u64,
+    /// Of that, before it was sent on: for earlier commands of its connection.
+    pub(super) waited_ms: u64,
+}
+
 /// What a command said, shortened as Redis does.
 #[derive(Debug)]
-pub(super) struct Note(Vec<Vec<u8>>);
+pub(super) struct Note(pub(super) Vec<Vec<u8>>);
 
 impl Note {
     pub(super) fn of(arguments: &Arguments<'_>) -> Self {
@@ -49,12 +61,12 @@ impl Note {
     }
 
     /// Of a command whose arguments were not kept.
-    pub(super) fn nothing(name: &str) -> Self {
+    fn nothing(name: &str) -> Self {
         Self(vec![name.as_bytes().to_vec(), NOT_KEPT.to_vec()])
     }
 
     /// Memory of it.
-    pub(super) fn held_bytes(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         let words = self
             .0
             .iter()
@@ -78,7 +90,7 @@ struct Entry {
     id: i64,
     /// Unix time in milliseconds.
     at_ms: u64,
-    took_ms: u64,
+    split: Split,
     note: Note,
     address: String,
     name: String,
@@ -89,7 +101,7 @@ struct Entry {
 struct Fresh {
     seat: Seat,
     at_ms: u64,
-    took_ms: u64,
+    split: Split,
     note: Note,
 }
 
@@ -100,6 +112,9 @@ pub(super) struct SlowLog {
     entries: VecDeque<Entry>,
     fresh: Vec<Fresh>,
     next_id: i64,
+    /// What those said that are not answered, by their places.
+    notes: BTreeMap<(Seat, u64), Note>,
+    notes_bytes: usize,
     /// Arguments are kept before this, Unix time in milliseconds.
     keeps_until_ms: u64,
 }
@@ -110,15 +125,52 @@ impl SlowLog {
         now_ms < self.keeps_until_ms
     }
 
-    /// A slow command was answered.
+    /// Keeps what a command said that is not answered, if there is room.
     #[cold]
-    pub(super) fn add(&mut self, seat: Seat, note: Note, took_ms: u64, now_ms: u64) {
+    pub(super) fn keep_note(&mut self, seat: Seat, number: u64, arguments: &Arguments<'_>) {
+        if self.notes_bytes >= NOTES_BYTES_MAX {
+            return;
+        }
+        let note = Note::of(arguments);
+        self.notes_bytes += note.held_bytes();
+        if let Some(old) = self.notes.insert((seat, number), note) {
+            self.notes_bytes -= old.held_bytes();
+        }
+    }
+
+    pub(super) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
+    /// What the command at this place said.
+    pub(super) fn take_note(&mut self, seat: Seat, number: u64) -> Option<Note> {
+        let note = self.notes.remove(&(seat, number))?;
+        self.notes_bytes -= note.held_bytes();
+        Some(note)
+    }
+
+    /// A client is gone: its commands will not be answered.
+    pub(super) fn leave(&mut self, seat: Seat) {
+        while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
+            self.take_note(seat, number);
+        }
+    }
+
+    /// A slow command was answered.
+    pub(super) fn add(
+        &mut self,
+        seat: Seat,
+        note: Option<Note>,
+        name: &str,
+        split: Split,
+        now_ms: u64,
+    ) {
         self.keeps_until_ms = now_ms.saturating_add(KEEPING_MS);
         self.fresh.push(Fresh {
             seat,
-            at_ms: now_ms.saturating_sub(took_ms),
-            took_ms,
-            note,
+            at_ms: now_ms.saturating_sub(split.took_ms),
+            split,
+            note: note.unwrap_or_else(|| Note::nothing(name)),
         });
     }
 
@@ -141,7 +193,7 @@ impl SlowLog {
             self.entries.push_front(Entry {
                 id: self.next_id,
                 at_ms: fresh.at_ms,
-                took_ms: fresh.took_ms,
+                split: fresh.split,
                 note: fresh.note,
                 address,
                 name,
@@ -181,9 +233,13 @@ impl SlowLog {
             r.array(6);
             r.integer(entry.id);
             r.integer(number(entry.at_ms / 1000));
-            r.integer(number(entry.took_ms.saturating_mul(1000)));
-            r.array(entry.note.0.len());
+            let Split { took_ms, waited_ms } = entry.split;
+            r.integer(number(took_ms.saturating_mul(1000)));
+            // Libraries know six fields and no more.
+            r.array(entry.note.0.len() + 1);
             entry.note.0.iter().for_each(|word| r.bulk(word));
+            let sent_ms = took_ms - waited_ms;
+            r.bulk(format!("({waited_ms} ms until sent, {sent_ms} ms until answered)").as_bytes());
             r.bulk(entry.address.as_bytes());
             r.bulk(entry.name.as_bytes());
         }

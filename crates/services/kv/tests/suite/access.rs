@@ -150,6 +150,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "MEMORY USAGE k",
         "INFO commandstats",
         "SLOWLOG HELP",
+        "LATENCY LATEST",
         "GET k",
         "MGET k",
         "SCAN 0",
@@ -166,7 +167,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "GETDEL k",
         "QUORATE SESSION",
     ];
-    let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT"];
+    let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT", "LATENCY RESET"];
     let admin = [
         "ACL LIST",
         "ACL USERS",

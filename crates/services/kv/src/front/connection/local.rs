@@ -154,6 +154,7 @@ impl Connection {
             Local::Function => answers::function(arguments, r),
             Local::Object | Local::Memory => subcommands::help(local, r),
             Local::Slowlog => shared.tally.slow.answer(arguments, r),
+            Local::Latency => shared.tally.latency.answer(arguments, r),
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
