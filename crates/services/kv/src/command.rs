@@ -118,6 +118,7 @@ pub enum Local {
     Function,
     Slowlog,
     Latency,
+    Monitor,
     Object,
     Memory,
     Subscribe,

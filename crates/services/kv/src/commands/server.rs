@@ -191,6 +191,17 @@ const COMMANDS: &[Spec] = &[
         ),
     ),
     Spec::local(
+        "monitor",
+        1,
+        Local::Monitor,
+        Doc::new(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Listens for all requests received by the server in real-time.",
+        ),
+    ),
+    Spec::local(
         "time",
         1,
         Local::Time,

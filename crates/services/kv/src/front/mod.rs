@@ -16,6 +16,7 @@ mod client;
 mod connection;
 mod info;
 mod latency;
+mod monitor;
 mod order;
 mod refusals;
 mod roster;
@@ -68,6 +69,21 @@ impl RespFront {
         self.shared.desk = Desk::new(checker);
         self
     }
+
+    /// Gives those who watch what there is to see.
+    #[cold]
+    fn show_monitors(&mut self, requests: &dyn Requests) {
+        let lines = self.shared.monitors.take_lines();
+        for watcher in self.shared.monitors.all() {
+            if let Some(client) = self.connections.get_mut(&watcher) {
+                client.tell_no_more(&mut self.shared, requests);
+                client.watch_lines(&lines, &mut self.shared);
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
+        }
+        self.shared.monitors.reuse(lines);
+    }
 }
 
 impl Front for RespFront {
@@ -103,6 +119,9 @@ impl Front for RespFront {
         client.sign(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
         self.shared.sign_slow();
+        if self.shared.monitors.has_lines() {
+            self.show_monitors(requests);
+        }
         used
     }
 
