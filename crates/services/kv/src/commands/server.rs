@@ -169,6 +169,39 @@ const COMMANDS: &[Spec] = &[
         ),
     ),
     Spec::local(
+        "slowlog",
+        -2,
+        Local::Slowlog,
+        Doc::new(
+            "server",
+            "2.2.12",
+            "Depends on subcommand.",
+            "A container for slow log commands.",
+        ),
+    ),
+    Spec::local(
+        "latency",
+        -2,
+        Local::Latency,
+        Doc::new(
+            "server",
+            "2.8.13",
+            "Depends on subcommand.",
+            "A container for latency diagnostics commands.",
+        ),
+    ),
+    Spec::local(
+        "monitor",
+        1,
+        Local::Monitor,
+        Doc::new(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Listens for all requests received by the server in real-time.",
+        ),
+    ),
+    Spec::local(
         "time",
         1,
         Local::Time,

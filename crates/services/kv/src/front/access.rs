@@ -131,6 +131,12 @@ pub(super) fn needs(
                 b"whoami" | b"help" | b"cat" => Role::Reader,
                 _ => Role::Admin,
             }),
+            // These have what others wrote.
+            Local::Monitor => Some(Role::Admin),
+            Local::Slowlog if !arguments.at(1).eq_ignore_ascii_case(b"help") => Some(Role::Admin),
+            Local::Latency if arguments.at(1).eq_ignore_ascii_case(b"reset") => {
+                Some(Role::Operator)
+            }
             Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
                 Some(Role::Operator)
             }

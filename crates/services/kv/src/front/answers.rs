@@ -2,7 +2,7 @@
 
 use quorate_replica::front::Requests;
 
-use super::{connection::printable, shared::Shared, subcommands};
+use super::{connection::printable, shared::Shared, slow, subcommands};
 use crate::{
     command::{Doc, Local, NOT_AN_INTEGER, SYNTAX, Spec},
     commands::FAMILIES,
@@ -120,14 +120,20 @@ pub(super) fn config(
 ) {
     let sub = arguments.at(1).to_ascii_lowercase();
     let bytes_max = requests.command_bytes_max().to_string();
+    let slower_than_ms = slow::SLOW_MS.to_string();
+    let slower_than_us = (slow::SLOW_MS * 1000).to_string();
+    let entries_max = slow::ENTRIES_MAX.to_string();
     let settings = [
         ("appendonly", "yes"),
         ("databases", "1"),
+        ("latency-monitor-threshold", &*slower_than_ms),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
         ("notify-keyspace-events", ""),
         ("proto-max-bulk-len", &*bytes_max),
         ("save", ""),
+        ("slowlog-log-slower-than", &*slower_than_us),
+        ("slowlog-max-len", &*entries_max),
         ("timeout", "0"),
     ];
     match (&*sub, arguments.len()) {

@@ -8,6 +8,7 @@ mod session;
 
 use std::collections::VecDeque;
 
+use quorate_access::Role;
 use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
@@ -16,6 +17,7 @@ use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
     channels::{self, Subscriptions},
+    monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
     refusals::{FULL, too_big},
     roster::Seat,
@@ -53,6 +55,8 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
+    /// It watches what others ask for.
+    monitors: bool,
     /// How fresh the answers to its reads are.
     fresh: Freshness,
     attached: Attached,
@@ -79,11 +83,12 @@ impl Connection {
             seat,
             command: "NULL",
             parser: Parser::default(),
-            order: Order::default(),
+            order: Order::new(seat),
             version: Version::default(),
             multi: None,
             watching: Watching::default(),
             subscriptions: Subscriptions::default(),
+            monitors: false,
             fresh: Freshness::default(),
             attached: Attached::default(),
             login,
@@ -206,18 +211,26 @@ impl Connection {
         may
     }
 
-    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and that is the end.
+    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and that is the end. The
+    /// same for who watches, and is no admin any more.
     pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
-        if self.ending || self.subscriptions.is_empty() {
+        if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
             return;
         }
-        if self.login.standing(requests) == Standing::Nothing {
-            shared.forbidden += 1;
-            let text = self.login.refusal(Standing::Nothing, "subscribe");
-            self.order.stamp = Stamp::NOBODY;
-            self.refuse(&text, shared);
-            self.end();
-        }
+        let standing = self.login.standing(requests);
+        let name = if self.monitors && standing != Standing::May(Role::Admin) {
+            "monitor"
+        } else if !self.subscriptions.is_empty() && standing == Standing::Nothing {
+            "subscribe"
+        } else {
+            return;
+        };
+        shared.forbidden += 1;
+        let text = self.login.refusal(standing, name);
+        self.order.stamp = Stamp::NOBODY;
+        self.refuse(&text, shared);
+        self.stop_monitoring(shared);
+        self.end();
     }
 
     pub(super) const fn output(&mut self) -> &mut Vec<u8> {
@@ -260,6 +273,7 @@ impl Connection {
             guest.seen_ms = now_ms;
             guest.command = self.command;
             guest.channels = self.subscriptions.len();
+            guest.monitors = self.monitors;
             guest.queued = self.multi.as_ref().map(Multi::count);
             guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
             guest.stale = self.fresh == Freshness::Stale;
@@ -373,20 +387,62 @@ impl Connection {
         render(&neutral, self.version, &mut self.order.output);
     }
 
+    /// It watches what others ask for, from its reply on.
+    pub(super) fn monitor(&mut self, shared: &mut Shared) {
+        self.monitors = true;
+        shared.monitors.enter(self.id);
+        self.reply(shared, |r| r.ok());
+    }
+
+    pub(super) fn stop_monitoring(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.monitors) {
+            shared.monitors.leave(self.id);
+        }
+    }
+
+    /// What others asked for.
+    pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
+        // Before its own reply it has not begun; afterwards all that it asks for is answered at once.
+        if self.ending || !self.monitors || !self.order.is_empty() {
+            return;
+        }
+        let unsent = self.order.buffered() + lines.len();
+        if unsent >= monitor::UNSENT_BYTES_MAX || shared.is_full(lines.len()) {
+            shared.monitors.cut += 1;
+            self.stop_monitoring(shared);
+            self.end_with(monitor::CUT, shared);
+            return;
+        }
+        self.order.output.extend_from_slice(lines);
+    }
+
     /// Whether it listens and does nothing else: before RESP3, messages and replies look alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty() && self.version == Version::Resp2
     }
 
-    /// Whether it may ask for this all the same.
-    fn may_ask(&self, name: &str) -> bool {
-        let always = ["subscribe", "unsubscribe", "ping", "quit", "reset"];
-        !self.only_listens() || always.contains(&name)
+    /// Why it may not ask for this while it listens or watches.
+    fn not_now(&self, name: &str) -> Option<String> {
+        let always = ["ping", "quit", "reset"].contains(&name);
+        if self.monitors && !always && name != "monitor" {
+            return Some(format!(
+                "ERR Can't execute '{name}': only PING / QUIT / RESET are allowed after MONITOR"
+            ));
+        }
+        let may = always || ["subscribe", "unsubscribe"].contains(&name);
+        (self.only_listens() && !may).then(|| {
+            format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context"
+            )
+        })
     }
 
     /// It is gone: nobody counts on it any more.
     pub(super) fn leave(&mut self, shared: &mut Shared) {
         shared.roster.leave(self.seat);
+        shared.tally.slow.leave(self.seat);
+        self.stop_monitoring(shared);
         self.subscriptions.clear(self.id, &mut shared.channels);
     }
 
@@ -425,13 +481,8 @@ impl Connection {
             return;
         }
         self.command = spec.name;
-        if !self.may_ask(spec.name) {
+        if let Some(text) = self.not_now(spec.name) {
             shared.tally.rejects(number);
-            let text = format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
-                 allowed in this context",
-                spec.name
-            );
             self.refuse(&text, shared);
             return;
         }
@@ -440,6 +491,24 @@ impl Connection {
             return;
         }
         self.order.stamp = shared.tally.calls(number);
+        if shared.monitors.any() {
+            monitor::show(self.seat, spec, arguments, shared);
+        }
+        let place = self.order.end();
+        self.execute(spec, arguments, shared, requests);
+        // A password never has a place: AUTH and HELLO are answered at once, or hold up what follows.
+        if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
+            shared.tally.slow.keep_note(self.seat, place, arguments);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        spec: &Spec,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
             Handler::Script(by) => {
@@ -625,6 +694,9 @@ impl Connection {
                 | Local::Auth
                 | Local::Quorate
                 | Local::Object
+                | Local::Slowlog
+                | Local::Latency
+                | Local::Monitor
                 | Local::Memory
                 | Local::Subscribe
                 | Local::Unsubscribe

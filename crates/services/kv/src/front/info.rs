@@ -148,14 +148,16 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
         shared.roster.len()
     )?;
     write!(text, "blocked_clients:0\r\n")?;
+    write!(text, "monitor_clients:{}\r\n", shared.monitors.count())?;
     write!(text, "open_requests:{}\r\n", shared.tags.open())
 }
 
 fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(
         text,
-        "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n",
-        shared.roster.came, shared.processed
+        "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
+         monitors_disconnected:{}\r\n",
+        shared.roster.came, shared.processed, shared.monitors.cut
     )
 }
 

@@ -15,11 +15,14 @@ mod channels;
 mod client;
 mod connection;
 mod info;
+mod latency;
+mod monitor;
 mod order;
 mod refusals;
 mod roster;
 mod settings;
 mod shared;
+mod slow;
 mod subcommands;
 mod tally;
 mod transaction;
@@ -66,6 +69,21 @@ impl RespFront {
         self.shared.desk = Desk::new(checker);
         self
     }
+
+    /// Gives those who watch what there is to see.
+    #[cold]
+    fn show_monitors(&mut self, requests: &dyn Requests) {
+        let lines = self.shared.monitors.take_lines();
+        for watcher in self.shared.monitors.all() {
+            if let Some(client) = self.connections.get_mut(&watcher) {
+                client.tell_no_more(&mut self.shared, requests);
+                client.watch_lines(&lines, &mut self.shared);
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
+        }
+        self.shared.monitors.reuse(lines);
+    }
 }
 
 impl Front for RespFront {
@@ -100,6 +118,10 @@ impl Front for RespFront {
         client.recount(&mut self.shared);
         client.sign(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
+        self.shared.sign_slow();
+        if self.shared.monitors.has_lines() {
+            self.show_monitors(requests);
+        }
         used
     }
 
@@ -151,6 +173,7 @@ impl Front for RespFront {
         client.advance(&mut self.shared, requests);
         client.recount(&mut self.shared);
         client.mark(&mut self.shared);
+        self.shared.sign_slow();
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
@@ -163,6 +186,7 @@ impl Front for RespFront {
         };
         if let Some(client) = self.connections.get_mut(&connection) {
             client.read_now(number, &mut self.shared, state);
+            self.shared.sign_slow();
         }
     }
 

@@ -14,6 +14,7 @@ use super::{
     asked::{Freshness, How, Query, Read, Write},
     channels::Subscriptions,
     refusals::{FULL, failure_text},
+    roster::Seat,
     shared::{Shared, Target, fresh},
     tally::{Stamp, Tally},
     transaction::Watching,
@@ -75,6 +76,7 @@ pub(super) struct Order {
     pub(super) output: Vec<u8>,
     /// Of the request that is being taken.
     pub(super) stamp: Stamp,
+    seat: Seat,
     places: VecDeque<Place>,
     /// Number of the first place.
     first: u64,
@@ -104,6 +106,13 @@ pub(super) struct Order {
 }
 
 impl Order {
+    pub(super) fn new(seat: Seat) -> Self {
+        Self {
+            seat,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
@@ -145,13 +154,20 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    fn end(&self) -> u64 {
+    /// Number of the next place.
+    pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
 
     fn place(&mut self, number: u64) -> Option<&mut Place> {
         self.places
             .get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Whether this request has a place and is not answered.
+    pub(super) fn is_open(&mut self, number: u64) -> bool {
+        let place = self.place(number);
+        place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
     /// A reply that needs nobody else.
@@ -239,7 +255,8 @@ impl Order {
         let Some(place) = self.place(number) else {
             return;
         };
-        tally.finishes(place.stamp, neutral);
+        let stamp = place.stamp;
+        let slow_ms = tally.finishes(stamp, neutral);
         let (bytes, returning, version) = (place.bytes, place.returning, place.version);
         if !at_front {
             let mut rendered = Vec::with_capacity(neutral.len());
@@ -256,6 +273,9 @@ impl Order {
             render(neutral, version, &mut self.output);
             self.pop();
             self.flush();
+        }
+        if slow_ms.is_some() || tally.slow.has_notes() {
+            tally.notes(self.seat, number, stamp, slow_ms);
         }
     }
 
@@ -399,7 +419,7 @@ impl Order {
     ) {
         loop {
             let (from, mut reads) = (self.cursor, 0);
-            while let Some(step) = self.next_step(write_next) {
+            while let Some(step) = self.next_step(write_next, shared.tally.now_ms) {
                 let number = self.cursor;
                 self.cursor += 1;
                 match step {
@@ -423,16 +443,16 @@ impl Order {
     }
 
     /// What the place at the cursor needs, if it may have it now.
-    fn next_step(&mut self, write_next: bool) -> Option<Step> {
+    fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
         // Of a stream of reads behind one write the first go out in order; those that come when
         // that write is done have no more need to.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
-        let place = self.place(cursor)?;
-        match &mut place.state {
-            State::Done(_) | State::Writing(_) | State::InOrder(..) => Some(Step::Nothing),
+        let Place { state, stamp, .. } = self.place(cursor)?;
+        let step = match state {
+            State::Done(_) | State::Writing(_) | State::InOrder(..) => return Some(Step::Nothing),
             State::Held(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
                 Step::Write(Write {
@@ -446,7 +466,11 @@ impl Order {
             }
             // What is in a run may run later than what goes out in order now.
             State::Reading(_) => (!in_runs).then_some(Step::InOrder),
+        };
+        if step.is_some() {
+            stamp.leaves(now_ms);
         }
+        step
     }
 
     /// Asks for one read between the writes around it.

@@ -3,7 +3,7 @@
 use quorate_replica::front::{ConnectionId, Endpoints};
 
 /// Where a connection stands in the roster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat(usize);
 
 /// What is told of a connection. Its numbers are those of its last event.
@@ -24,6 +24,7 @@ pub(super) struct Guest {
     /// Its last command.
     pub(super) command: &'static str,
     pub(super) channels: usize,
+    pub(super) monitors: bool,
     /// Commands queued since MULTI.
     pub(super) queued: Option<usize>,
     pub(super) protocol: u8,
@@ -44,6 +45,7 @@ impl Guest {
         let mut flags = String::new();
         for (flag, set) in [
             ('P', self.channels > 0),
+            ('O', self.monitors),
             ('x', self.queued.is_some()),
             ('r', self.stale),
         ] {

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     channels::Channels,
+    monitor::Monitors,
     roster::Roster,
     settings::Settings,
     tally::{self, Tally},
@@ -62,6 +63,7 @@ pub(super) struct Shared {
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
+    pub(super) monitors: Monitors,
     /// Passwords that are being checked.
     pub(super) desk: Desk<ConnectionId>,
     /// Passwords that did not fit, since the start.
@@ -95,6 +97,7 @@ impl Shared {
             tally: Tally::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
+            monitors: Monitors::default(),
             desk: Desk::default(),
             wrong_passwords: 0,
             forbidden: 0,
@@ -102,6 +105,11 @@ impl Shared {
             patience: Patience::default(),
             users_version: 0,
         }
+    }
+
+    /// Writes down who asked for what was slow.
+    pub(super) fn sign_slow(&mut self) {
+        self.tally.slow.sign(&mut self.roster);
     }
 
     /// Whether the users have changed since this was last asked.

@@ -53,6 +53,18 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
             &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)],
         ),
         Local::Function => ("function", &[("flush", -2), ("help", 2), ("list", -2)]),
+        Local::Latency => (
+            "latency",
+            &[
+                ("doctor", 2),
+                ("graph", 3),
+                ("help", 2),
+                ("histogram", -2),
+                ("history", 3),
+                ("latest", 2),
+                ("reset", -2),
+            ],
+        ),
         Local::Memory => ("memory", &[("help", 2), ("usage", -3)]),
         Local::Object => (
             "object",
@@ -63,6 +75,10 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("idletime", 3),
                 ("refcount", 3),
             ],
+        ),
+        Local::Slowlog => (
+            "slowlog",
+            &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)],
         ),
         Local::Script => (
             "script",

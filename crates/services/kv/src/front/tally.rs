@@ -5,6 +5,11 @@
 
 use std::fmt::Write as _;
 
+use super::{
+    latency::Latency,
+    roster::Seat,
+    slow::{SLOW_MS, SlowLog, Split},
+};
 use crate::{command::Spec, commands::FAMILIES};
 
 /// The request that is being taken, as its place remembers it: which command of the table it is, and
@@ -12,6 +17,8 @@ use crate::{command::Spec, commands::FAMILIES};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
+    /// How long it waited for its turn before it was sent on, in milliseconds.
+    waited_ms: u16,
     /// Unix time in milliseconds, of which the lower half is enough to tell how long a request waits.
     at_ms: u32,
 }
@@ -20,8 +27,15 @@ impl Stamp {
     /// Of what is no command, or was refused before it was executed.
     pub(super) const NOBODY: Self = Self {
         command: u16::MAX,
+        waited_ms: 0,
         at_ms: 0,
     };
+
+    /// The request is sent on.
+    pub(super) fn leaves(&mut self, now_ms: u64) {
+        let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);
+        self.waited_ms = u16::try_from(waited_ms).unwrap_or(u16::MAX);
+    }
 }
 
 impl Default for Stamp {
@@ -48,7 +62,9 @@ struct Count {
 pub(super) struct Tally {
     counts: Vec<Count>,
     /// The clock of this turn: Unix time in milliseconds.
-    now_ms: u64,
+    pub(super) now_ms: u64,
+    pub(super) slow: SlowLog,
+    pub(super) latency: Latency,
 }
 
 impl Default for Tally {
@@ -61,6 +77,8 @@ impl Default for Tally {
         Self {
             counts: vec![Count::default(); commands],
             now_ms: 0,
+            slow: SlowLog::default(),
+            latency: Latency::default(),
         }
     }
 }
@@ -78,6 +96,7 @@ impl Tally {
         }
         Stamp {
             command,
+            waited_ms: 0,
             at_ms: lower(self.now_ms),
         }
     }
@@ -98,15 +117,35 @@ impl Tally {
         }
     }
 
-    /// A command that had a place is answered.
-    pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) {
+    /// A command that had a place is answered. If it was slow, says how many milliseconds it took.
+    pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // A clock that was set back.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
-        if let Some(count) = self.count(stamp.command) {
-            count.took_ms = count.took_ms.saturating_add(took_ms);
-            count.failed += u64::from(reply.first() == Some(&b'-'));
-        }
+        let count = self.count(stamp.command)?;
+        count.took_ms = count.took_ms.saturating_add(took_ms);
+        count.failed += u64::from(reply.first() == Some(&b'-'));
+        (took_ms >= SLOW_MS).then_some(took_ms)
+    }
+
+    /// A command was answered: slowly, or after what it said was noted.
+    #[cold]
+    pub(super) fn notes(&mut self, seat: Seat, number: u64, stamp: Stamp, slow_ms: Option<u64>) {
+        let note = self.slow.take_note(seat, number);
+        let Some(took_ms) = slow_ms else { return };
+        let split = Split {
+            took_ms,
+            waited_ms: took_ms.min(stamp.waited_ms.into()),
+        };
+        self.latency.add(split, self.now_ms);
+        self.slow
+            .add(seat, note, Self::name(stamp), split, self.now_ms);
+    }
+
+    /// The name of the command.
+    fn name(stamp: Stamp) -> &'static str {
+        let spec = commands().nth(usize::from(stamp.command));
+        spec.map_or("", |spec| spec.name)
     }
 
     /// Counts from 0 again.

@@ -149,6 +149,8 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "OBJECT ENCODING k",
         "MEMORY USAGE k",
         "INFO commandstats",
+        "SLOWLOG HELP",
+        "LATENCY LATEST",
         "GET k",
         "MGET k",
         "SCAN 0",
@@ -165,8 +167,16 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "GETDEL k",
         "QUORATE SESSION",
     ];
-    let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT"];
-    let admin = ["ACL LIST", "ACL USERS", "ACL GETUSER ann"];
+    let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT", "LATENCY RESET"];
+    let admin = [
+        "ACL LIST",
+        "ACL USERS",
+        "ACL GETUSER ann",
+        "SLOWLOG GET",
+        "SLOWLOG LEN",
+        "SLOWLOG RESET",
+        "MONITOR",
+    ];
     let rights = [
         ("reader", Role::Reader),
         ("writer", Role::Writer),
@@ -513,4 +523,34 @@ fn a_subscription_ends_with_the_role() {
     guarded.node.front.closed(reader, &mut guarded.node.world);
     assert_eq!(guarded.say(publisher, "PUBLISH c 2"), ":0|");
     assert!(guarded.node.take(other).contains("message"));
+}
+
+/// [access-2] So is MONITOR, for which one has to be an admin.
+#[test]
+fn a_monitor_ends_with_the_role() {
+    let mut guarded = Guarded::new();
+    guarded.set("bob", Role::Admin, true);
+    let (ann, writer) = (guarded.client("ann"), guarded.client("writer"));
+    assert_eq!(guarded.say(ann, "MONITOR"), "+OK|");
+    guarded.say(writer, "SET k v");
+    assert!(guarded.node.take(ann).contains("\"SET\""));
+    guarded.set("ann", Role::Operator, true);
+    // Not even what is said before the front has seen the change.
+    guarded.node.say(writer, "SET k secret");
+    let heard = guarded.node.take(ann);
+    assert!(
+        heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"),
+        "{heard}"
+    );
+    assert!(guarded.node.front.closing(ann));
+    let eve = guarded.logged_in("ann");
+    assert!(guarded.say(eve, "MONITOR").starts_with("-NOPERM "));
+    guarded.set("ann", Role::Admin, true);
+    assert_eq!(guarded.say(eve, "MONITOR"), "+OK|");
+    guarded.change(Command::Remove {
+        name: "ann".to_owned(),
+    });
+    guarded.turn();
+    assert!(guarded.node.take(eve).contains("-NOPERM "));
+    assert!(guarded.node.front.closing(eve));
 }

@@ -260,6 +260,7 @@ fn server() {
         COMMAND FOO => -ERR unknown subcommand 'FOO'. Try COMMAND HELP.|
         CONFIG HELP => *5|+CONFIG <subcommand> [<arg> ...]; docs/commands.md says more. Subcommands are:|+GET|+HELP|+RESETSTAT|+SET|
         CONFIG GET save => *2|$4|save|$0||
+        CONFIG GET slowlog-* => *4|$23|slowlog-log-slower-than|$5|10000|$15|slowlog-max-len|$3|128|
         CONFIG GET append* save => *4|$10|appendonly|$3|yes|$4|save|$0||
         CONFIG SET save x => -ERR CONFIG SET failed (possibly related to argument 'save') - it is '' here and cannot be changed by clients|
         CONFIG SET save '' => +OK|
@@ -283,7 +284,7 @@ fn server() {
         FUNCTION FLUSH now => -ERR FUNCTION FLUSH only supports SYNC|ASYNC option|
         FUNCTION FLUSH SYNC ASYNC => -ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.|
         FUNCTION LOAD x => -ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.|
-        COMMAND COUNT => :80|
+        COMMAND COUNT => :83|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
         COMMAND DOCS nonsense => *0|
         COMMAND DOCS nonsense GET get => *2|$3|get|*8|$7|summary|$34|Returns the string value of a key.|$5|since|$5|1.0.0|$5|group|$6|string|$10|complexity|$4|O(1)|

@@ -96,3 +96,188 @@ fn info_has_commandstats_when_asked_for_all() {
         assert_eq!(text.contains("|cmdstat_ping:calls=1,"), expected, "{words}");
     }
 }
+
+/// A request whose reply takes so long.
+fn slowly(node: &mut Node, client: quorate_replica::front::ConnectionId, words: &[&str], ms: u64) {
+    node.feed(client, &request(words));
+    node.world.wall_ms += ms;
+    node.settle();
+    node.take(client);
+}
+
+#[test]
+fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "CLIENT SETNAME joe");
+    slowly(&mut node, client, &["SET", "k", "secret"], 9);
+    assert_eq!(node.say(client, "SLOWLOG LEN"), ":0|");
+    // Of the first one nothing but the name is known.
+    slowly(&mut node, client, &["SET", "k", "v"], 10);
+    slowly(&mut node, client, &["GET", "k"], 12);
+    slowly(&mut node, client, &["GET", "k"], 3);
+    assert_eq!(
+        node.say(client, "SLOWLOG GET"),
+        "*2|*6|:1|:1000|:12000|*3|$3|GET|$1|k|$39|(0 ms until sent, 12 ms until answered)|$13|10.0.0.1:5000|$3|joe|\
+         *6|:0|:1000|:10000|*3|$3|set|$62|(arguments not kept: no command was slow in the minute before)|\
+         $39|(0 ms until sent, 10 ms until answered)|$13|10.0.0.1:5000|$3|joe|"
+    );
+    let one = node.say(client, "SLOWLOG GET 1");
+    assert!(one.starts_with("*1|*6|:1|"), "{one}");
+    for (words, expected) in [
+        ("SLOWLOG LEN", ":2|"),
+        ("SLOWLOG GET 0", "*0|"),
+        (
+            "SLOWLOG GET -2",
+            "-ERR count should be greater than or equal to -1|",
+        ),
+        (
+            "SLOWLOG GET x",
+            "-ERR value is not an integer or out of range|",
+        ),
+        (
+            "SLOWLOG GET 1 2",
+            "-ERR wrong number of arguments for 'slowlog|get' command|",
+        ),
+        (
+            "SLOWLOG NOW",
+            "-ERR unknown subcommand 'NOW'. Try SLOWLOG HELP.|",
+        ),
+        ("SLOWLOG RESET", "+OK|"),
+        ("SLOWLOG LEN", ":0|"),
+    ] {
+        assert_eq!(node.say(client, words), expected, "{words}");
+    }
+    // A minute later arguments are kept no more; numbers go on.
+    node.world.wall_ms += 60_000;
+    slowly(&mut node, client, &["SET", "k", "w"], 10);
+    let one = node.say(client, "SLOWLOG GET -1");
+    assert!(
+        one.starts_with("*1|*6|:2|") && one.contains("not kept"),
+        "{one}"
+    );
+}
+
+#[test]
+fn slowlog_is_bounded_and_shortens_as_redis_does() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    slowly(&mut node, client, &["SET", "k", "v"], 10);
+    let long = "x".repeat(129);
+    let mut words = vec!["MGET"; 33];
+    words[1] = &long;
+    slowly(&mut node, client, &words, 10);
+    let told = node.say(client, "SLOWLOG GET 1");
+    assert!(told.contains("|*33|$4|MGET|"), "{told}");
+    assert!(
+        told.contains(&format!("{}... (1 more bytes)|", "x".repeat(128))),
+        "{told}"
+    );
+    assert!(told.contains("|$22|... (2 more arguments)|"), "{told}");
+    let idle = node.front.held_bytes();
+    for _ in 0..300 {
+        node.feed(client, &request(&["SET", "k", &long]));
+    }
+    node.world.wall_ms += 20;
+    node.settle();
+    node.take(client);
+    assert_eq!(node.say(client, "SLOWLOG LEN"), ":128|");
+    let all = node.say(client, "SLOWLOG GET -1");
+    assert!(all.starts_with("*128|*6|:301|"), "{}", &all[..40]);
+    assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
+}
+
+/// When memory is short, the client that holds most is closed. What is noted of an open command must not make that
+/// the one client that has one: it would connect again, and be closed again, for as long as the others are idle.
+#[test]
+fn noting_arguments_makes_no_client_heavier() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let open = |node: &mut Node| {
+        let client = node.connect();
+        node.feed(client, &request(&["SET", "key", "value"]));
+        (client, node.front.held_bytes_of(client))
+    };
+    let (_, before) = open(&mut node);
+    slowly(&mut node, client, &["SET", "k", "v"], 10);
+    let (last, after) = open(&mut node);
+    assert_eq!(after, before);
+    // It is gone, and so is what was noted; who gets its seat has nothing of it.
+    node.front.closed(last, &mut node.world);
+    node.world.asked.clear();
+    assert!(!format!("{:?}", node.front).contains("[118, 97, 108, 117, 101]"));
+}
+
+#[test]
+fn latency_has_spikes_and_their_parts() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    assert_eq!(node.say(client, "LATENCY LATEST"), "*0|");
+    slowly(&mut node, client, &["SET", "k", "v"], 30);
+    slowly(&mut node, client, &["SET", "k", "v"], 20);
+    node.world.wall_ms += 1000;
+    // WATCH waits for the write before it.
+    node.feed(client, &request(&["SET", "k", "v"]));
+    node.feed(client, &request(&["WATCH", "k"]));
+    node.world.wall_ms += 40;
+    node.execute(0);
+    node.tell(0);
+    node.world.wall_ms += 15;
+    node.settle();
+    node.take(client);
+    for (words, expected) in [
+        (
+            "LATENCY LATEST",
+            "*3|*4|$7|command|:1001|:55|:55|*4|$14|command-queued|:1001|:40|:40|\
+             *4|$12|command-sent|:1001|:40|:40|",
+        ),
+        ("LATENCY HISTORY Command", "*2|*2|:1000|:30|*2|:1001|:55|"),
+        ("LATENCY HISTORY fork", "*0|"),
+        ("LATENCY RESET command fork", ":1|"),
+        ("LATENCY HISTORY command", "*0|"),
+        (
+            "LATENCY GRAPH command",
+            "-ERR LATENCY GRAPH is not supported: use LATENCY HISTORY|",
+        ),
+        (
+            "LATENCY NOW",
+            "-ERR unknown subcommand 'NOW'. Try LATENCY HELP.|",
+        ),
+    ] {
+        assert_eq!(node.say(client, words), expected, "{words}");
+    }
+    let report = node.say(client, "LATENCY DOCTOR");
+    assert!(report.contains("command-queued ("), "{report}");
+    assert!(
+        node.say(client, "LATENCY HISTOGRAM")
+            .starts_with("-ERR LATENCY HISTOGRAM is not")
+    );
+    assert_eq!(node.say(client, "LATENCY RESET"), ":2|");
+    assert!(
+        node.say(client, "LATENCY DOCTOR")
+            .contains("No command took 10 ms")
+    );
+}
+
+/// What a client says of who it is never gets there, however slow the node is.
+#[test]
+fn slowlog_has_no_secrets() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    slowly(&mut node, client, &["SET", "k", "v"], 10);
+    for words in [
+        &["SET", "k", "v"][..],
+        &["AUTH", "joe", "hunter2"],
+        &["HELLO", "2", "AUTH", "joe", "hunter2"],
+    ] {
+        node.feed(client, &request(words));
+    }
+    node.world.wall_ms += 50;
+    node.settle();
+    node.take(client);
+    let told = node.say(client, "SLOWLOG GET -1");
+    assert!(
+        told.starts_with("*2|") && !told.contains("hunter2"),
+        "{told}"
+    );
+}

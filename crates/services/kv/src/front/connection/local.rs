@@ -51,8 +51,10 @@ impl Connection {
             Local::Watch => self.watch(arguments, shared),
             Local::Quit => {
                 self.reply(shared, |r| r.ok());
+                self.stop_monitoring(shared);
                 self.end();
             }
+            Local::Monitor => self.monitor(shared),
             Local::Reset => self.reset(shared),
             Local::Hello => self.hello(arguments, shared, requests),
             Local::Auth => self.auth(arguments, shared, requests),
@@ -153,6 +155,8 @@ impl Connection {
             }
             Local::Function => answers::function(arguments, r),
             Local::Object | Local::Memory => subcommands::help(local, r),
+            Local::Slowlog => shared.tally.slow.answer(arguments, r),
+            Local::Latency => shared.tally.latency.answer(arguments, r),
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
@@ -164,6 +168,7 @@ impl Connection {
             | Local::Auth
             | Local::Subscribe
             | Local::Unsubscribe
+            | Local::Monitor
             | Local::Quorate => r.error("ERR not a simple command"),
         }
         shared.reply = reply;
@@ -251,6 +256,7 @@ impl Connection {
             guest.name.clear();
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
+        self.stop_monitoring(shared);
         self.reply(shared, |r| r.simple("RESET"));
     }
 

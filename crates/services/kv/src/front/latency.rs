@@ -1,0 +1,187 @@
+//! LATENCY: spikes of commands, one sample per second and event, as Redis keeps them.
+
+use std::{collections::VecDeque, fmt::Write as _};
+
+use super::{
+    slow::{SLOW_MS, Split},
+    subcommands,
+};
+use crate::{
+    command::Local,
+    resp::{reply::Reply, request::Arguments},
+};
+
+/// Samples of one event, as in Redis.
+const SAMPLES_MAX: usize = 160;
+
+const NO_GRAPH: &str = "ERR LATENCY GRAPH is not supported: use LATENCY HISTORY";
+const NO_HISTOGRAM: &str = "ERR LATENCY HISTOGRAM is not supported: times of single commands are not kept; \
+    use INFO commandstats, or the metrics of the admin address";
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at_s: u64,
+    ms: u64,
+}
+
+/// What may be slow.
+#[derive(Debug)]
+struct Event {
+    name: &'static str,
+    what: &'static str,
+    /// The latest last.
+    samples: VecDeque<Sample>,
+    /// Since the last RESET.
+    most_ms: u64,
+}
+
+impl Event {
+    const fn new(name: &'static str, what: &'static str) -> Self {
+        Self {
+            name,
+            what,
+            samples: VecDeque::new(),
+            most_ms: 0,
+        }
+    }
+
+    fn add(&mut self, ms: u64, now_ms: u64) {
+        if ms < SLOW_MS {
+            return;
+        }
+        self.most_ms = self.most_ms.max(ms);
+        let at_s = now_ms / 1000;
+        match self.samples.back_mut() {
+            Some(last) if last.at_s == at_s => last.ms = last.ms.max(ms),
+            _ => {
+                if self.samples.len() == SAMPLES_MAX {
+                    self.samples.pop_front();
+                }
+                self.samples.push_back(Sample { at_s, ms });
+            }
+        }
+    }
+
+    /// Whether there was anything to forget.
+    fn reset(&mut self) -> bool {
+        self.most_ms = 0;
+        let had = !self.samples.is_empty();
+        self.samples.clear();
+        had
+    }
+}
+
+/// The events of this node.
+#[derive(Debug)]
+pub(super) struct Latency([Event; 3]);
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self([
+            Event::new("command", "from arrival to reply"),
+            Event::new(
+                "command-queued",
+                "waiting for earlier commands of its connection",
+            ),
+            Event::new(
+                "command-sent",
+                "waiting for the leader, a quorum or the disk",
+            ),
+        ])
+    }
+}
+
+impl Latency {
+    /// A command was slow.
+    pub(super) fn add(&mut self, split: Split, now_ms: u64) {
+        let Split { took_ms, waited_ms } = split;
+        let parts = [took_ms, waited_ms, took_ms - waited_ms];
+        for (event, ms) in self.0.iter_mut().zip(parts) {
+            event.add(ms, now_ms);
+        }
+    }
+
+    /// LATENCY and its subcommands.
+    pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+        match &*arguments.at(1).to_ascii_lowercase() {
+            b"latest" => self.latest(r),
+            b"history" => self.history(arguments.at(2), r),
+            b"reset" => {
+                let named = arguments.from(2);
+                let wanted = |event: &Event| {
+                    named.is_empty()
+                        || named
+                            .iter()
+                            .any(|name| name.eq_ignore_ascii_case(event.name.as_bytes()))
+                };
+                let events = self.0.iter_mut().filter(|event| wanted(event));
+                r.count(
+                    events
+                        .filter_map(|event| event.reset().then_some(()))
+                        .count(),
+                );
+            }
+            b"doctor" => r.verbatim(&self.report()),
+            b"graph" => r.error(NO_GRAPH),
+            b"histogram" => r.error(NO_HISTOGRAM),
+            _ => subcommands::help(Local::Latency, r),
+        }
+    }
+
+    fn latest(&self, r: &mut Reply<'_>) {
+        let known = || {
+            let events = self.0.iter();
+            events.filter_map(|event| Some((event, event.samples.back()?)))
+        };
+        r.array(known().count());
+        for (event, last) in known() {
+            r.array(4);
+            r.bulk(event.name.as_bytes());
+            r.integer(integer(last.at_s));
+            r.integer(integer(last.ms));
+            r.integer(integer(event.most_ms));
+        }
+    }
+
+    fn history(&self, name: &[u8], r: &mut Reply<'_>) {
+        let mut events = self.0.iter();
+        let event = events.find(|event| name.eq_ignore_ascii_case(event.name.as_bytes()));
+        let samples = || event.into_iter().flat_map(|event| &event.samples);
+        r.array(samples().count());
+        for sample in samples() {
+            r.array(2);
+            r.integer(integer(sample.at_s));
+            r.integer(integer(sample.ms));
+        }
+    }
+
+    fn report(&self) -> String {
+        let mut text = String::new();
+        for event in self.0.iter().filter(|event| !event.samples.is_empty()) {
+            let Event {
+                name,
+                what,
+                samples,
+                most_ms,
+            } = event;
+            let total: u64 = samples.iter().map(|sample| sample.ms).sum();
+            let seconds = samples.len();
+            let average_ms = total / u64::try_from(seconds).unwrap_or(1).max(1);
+            let _ = writeln!(
+                text,
+                "{name} ({what}): {SLOW_MS} ms or more in {seconds} of the last seconds that had commands; \
+                 worst {most_ms} ms, average of the worst per second {average_ms} ms."
+            );
+        }
+        if text.is_empty() {
+            text = format!(
+                "No command took {SLOW_MS} ms or more since the start or the last LATENCY RESET.\n"
+            );
+        }
+        text
+    }
+}
+
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

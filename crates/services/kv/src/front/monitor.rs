@@ -1,0 +1,156 @@
+//! MONITOR: every command that this node's clients ask for, as a line for each admin who watches.
+//!
+//! A command becomes a line once, however many watch, and not at all if nobody does.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use quorate_replica::front::ConnectionId;
+
+use super::{
+    roster::Seat,
+    shared::{Shared, fresh},
+    slow::Note,
+};
+use crate::{
+    command::{Handler, Local, Spec},
+    resp::request::Arguments,
+};
+
+/// Most bytes that wait for a monitor to read them, and most bytes of lines of one turn. A monitor that has more is
+/// disconnected: it would miss something without knowing.
+pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
+/// What such a monitor is told.
+pub(super) const CUT: &str =
+    "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
+
+/// Who watches, and what there is to see.
+#[derive(Debug, Default)]
+pub(super) struct Monitors {
+    watchers: BTreeSet<ConnectionId>,
+    /// Lines that nobody has been given yet.
+    lines: Vec<u8>,
+    /// Monitors that were disconnected because they did not keep up, since the start.
+    pub(super) cut: u64,
+}
+
+impl Monitors {
+    /// Whether anybody watches.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        !self.watchers.is_empty()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.watchers.len()
+    }
+
+    pub(super) fn enter(&mut self, connection: ConnectionId) {
+        self.watchers.insert(connection);
+    }
+
+    pub(super) fn leave(&mut self, connection: ConnectionId) {
+        self.watchers.remove(&connection);
+        if self.watchers.is_empty() {
+            self.lines = Vec::new();
+        }
+    }
+
+    /// Who watches.
+    pub(super) fn all(&self) -> Vec<ConnectionId> {
+        self.watchers.iter().copied().collect()
+    }
+
+    /// Whether there is something to give them.
+    pub(super) const fn has_lines(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    pub(super) fn take_lines(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.lines)
+    }
+
+    /// The memory of lines that everybody was given.
+    pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
+        if self.any() {
+            fresh(&mut lines);
+            self.lines = lines;
+        }
+    }
+
+    /// A command of the client at this address, in Redis' form.
+    fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
+        // Whoever is given this much is disconnected.
+        if self.lines.len() >= UNSENT_BYTES_MAX {
+            return;
+        }
+        let (seconds, micros) = (now_ms / 1000, now_ms % 1000 * 1000);
+        let mut line = format!("+{seconds}.{micros:06} [0 {peer}]");
+        for word in Note::of(arguments).0 {
+            line.push(' ');
+            quote(&word, &mut line);
+        }
+        line.push_str("\r\n");
+        self.lines.extend_from_slice(line.as_bytes());
+    }
+}
+
+/// In quotation marks, as Redis writes bytes that may be anything.
+fn quote(word: &[u8], line: &mut String) {
+    line.push('"');
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => line.extend(['\\', char::from(byte)]),
+            b'\n' => line.push_str("\\n"),
+            b'\r' => line.push_str("\\r"),
+            b'\t' => line.push_str("\\t"),
+            0x07 => line.push_str("\\a"),
+            0x08 => line.push_str("\\b"),
+            b' '..=b'~' => line.push(char::from(byte)),
+            _ => write!(line, "\\x{byte:02x}").expect("a string takes all text"),
+        }
+    }
+    line.push('"');
+}
+
+/// Shows a command to those who watch, unless it is a secret.
+#[cold]
+pub(super) fn show(seat: Seat, spec: &Spec, arguments: &Arguments<'_>, shared: &mut Shared) {
+    if is_hidden(spec) || inner(spec, arguments, shared).is_some_and(is_hidden) {
+        return;
+    }
+    let Shared {
+        roster,
+        monitors,
+        tally,
+        ..
+    } = shared;
+    let guest = roster.guest(seat);
+    let peer = guest.map_or("", |guest| &guest.endpoints.peer);
+    monitors.add(peer, tally.now_ms, arguments);
+}
+
+/// What has passwords in it, or is about the node and not its data.
+const fn is_hidden(spec: &Spec) -> bool {
+    matches!(
+        spec.handler,
+        Handler::Local(
+            Local::Auth
+                | Local::Hello
+                | Local::Acl
+                | Local::Config
+                | Local::Slowlog
+                | Local::Latency
+                | Local::Monitor
+        )
+    )
+}
+
+/// The command that is an argument of this one: of `QUORATE SEQ number …` or `COMMAND GETKEYS …`.
+fn inner(spec: &Spec, arguments: &Arguments<'_>, shared: &Shared) -> Option<&'static Spec> {
+    let at = match spec.handler {
+        Handler::Local(Local::Quorate) => 3,
+        Handler::Local(Local::Command) => 2,
+        _ => return None,
+    };
+    shared.lookup(arguments.at(at))
+}
