@@ -18,7 +18,7 @@ use quorate_wire::{Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, RefusalCode, en
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::tcp::{
-    inbox::Inbox,
+    inbox::{self, Inbox},
     outbox::Outbox,
     socket::{self, Moved, Socket},
 };
@@ -231,7 +231,7 @@ impl Connection {
             self.inbox.discard();
             return true;
         }
-        let received = match self.inbox.next(HANDSHAKE_BODY_BYTES_MAX) {
+        let received = match self.inbox.next(HANDSHAKE_BODY_BYTES_MAX, &inbox::pool()) {
             Ok(None) => return true,
             Ok(Some(received)) => received,
             Err(_) => return false,

@@ -4,7 +4,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
     node_set::NodeSet,
 };
-use quorate_wire::{Frame, Lane, encode_parts};
+use quorate_wire::{Frame, Lane, checksum, encode_checked};
 
 use crate::{
     counters::Counters,
@@ -49,7 +49,8 @@ impl<'a> Outbox<'a> {
         frame: &Frame<'_>,
         payload: Option<&Payload>,
     ) -> NodeSet {
-        let Ok(encoded) = encode_parts(self.from, frame) else {
+        let check = |bytes: &[u8]| payload.map_or_else(|| checksum(bytes), Payload::checksum);
+        let Ok(encoded) = encode_checked(self.from, frame, check) else {
             return self.dropped(to, NodeSet::default());
         };
         let body = match payload {
@@ -138,7 +139,7 @@ mod tests {
         let payload = Payload::new(vec![7; length]);
         let value = Value::Batch(BatchName {
             length: u32::try_from(length).unwrap(),
-            checksum: quorate_wire::checksum(&payload),
+            checksum: checksum(&payload),
             ..BatchName::default()
         });
         let bytes = &payload;

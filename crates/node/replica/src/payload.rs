@@ -1,20 +1,59 @@
 //! A payload: the bytes of a value, held by reference by the log, the store and the queues to peers.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    sync::Arc,
+};
+
+use quorate_log::disk::Blocks;
+use quorate_stream::store::Bulk;
 
 /// Bytes that nobody changes any more. A copy is another reference to the same bytes.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Payload(Arc<Vec<u8>>);
+#[derive(Clone)]
+pub struct Payload(Kept);
+
+#[derive(Clone)]
+enum Kept {
+    Plain(Arc<Vec<u8>>),
+    /// Where a disk can write them from.
+    Bulk(Blocks),
+}
 
 impl Payload {
     /// These bytes, shared from now on. They are not copied.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(bytes))
+        Self(Kept::Plain(Arc::new(bytes)))
     }
 
     /// How many references there are: 1 if nobody else holds these bytes.
     pub fn holders(&self) -> usize {
-        Arc::strong_count(&self.0)
+        match &self.0 {
+            Kept::Plain(bytes) => Arc::strong_count(bytes),
+            Kept::Bulk(blocks) => blocks.holders(),
+        }
+    }
+
+    /// CRC-32C of the bytes; of many it is remembered.
+    pub fn checksum(&self) -> u32 {
+        match &self.0 {
+            Kept::Plain(bytes) => quorate_wire::checksum(bytes),
+            Kept::Bulk(blocks) => blocks.checksum(),
+        }
+    }
+
+    /// Whole units for the store of streams, from where they are if they lie as a disk wants it.
+    pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
+        match &self.0 {
+            Kept::Plain(bytes) => Bulk::copied(&bytes[range]),
+            Kept::Bulk(blocks) => Bulk::of(blocks, range),
+        }
+    }
+}
+
+impl From<Blocks> for Payload {
+    fn from(blocks: Blocks) -> Self {
+        Self(Kept::Bulk(blocks))
     }
 }
 
@@ -22,9 +61,20 @@ impl Deref for Payload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Kept::Plain(bytes) => bytes,
+            Kept::Bulk(blocks) => blocks,
+        }
     }
 }
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Payload {}
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

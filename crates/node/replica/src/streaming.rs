@@ -1,12 +1,13 @@
 //! Byte streams of this replica: the pieces that it owns, what it offers as a leader, who reads.
 //!
-//! A byte's way: a client gives it to this node (`owning`), which keeps it among all bytes of streams
+//! A byte's way: a client gives it to this node (`owning`; what is not sent yet is `open`), which keeps it among all bytes of streams
 //! (`contents/runs`) and sends it to every node that takes bulk; the leader gives slots to what it holds
 //! (`offering`); nodes vote as for any value; what is decided goes through the table (`applying`) into the
 //! store, and the owner's client hears how far that is.
 
 pub(crate) mod keeping;
 pub(crate) mod offering;
+pub(crate) mod open;
 pub(crate) mod owning;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -125,11 +125,30 @@ pub fn decode_parts<'a>(
     body: &'a [u8],
     body_bytes_max: usize,
 ) -> Result<(Member, Frame<'a>), Malformed> {
+    decode_checked(header, body, checksum, body_bytes_max)
+}
+
+/// The same for who knows the checksum of the body: `check` is asked for it.
+pub fn decode_checked<'a>(
+    header: &[u8; HEADER_BYTES],
+    body: &'a [u8],
+    check: impl FnOnce(&[u8]) -> u32,
+    body_bytes_max: usize,
+) -> Result<(Member, Frame<'a>), Malformed> {
     let (header, length) = trusted(header, body_bytes_max)?;
     if body.len() != length {
         return Err(Malformed::Field("body_length"));
     }
-    Ok((header.sender, checked(&header, body)?))
+    if check(body) != header.body_check {
+        return Err(Malformed::BodyCheck);
+    }
+    Ok((header.sender, frame(&header, body)?))
+}
+
+/// Of a header that was decoded, before its body is here: the position of the bytes of a stream that follow.
+pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
+    let header = Header::read(header).ok()?;
+    (header.kind == kind::STREAM_BYTES).then_some(header.number)
 }
 
 /// The checksum of a frame's body, as its header says: true of every frame that was decoded.

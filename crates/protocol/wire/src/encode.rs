@@ -165,6 +165,15 @@ impl Encoded<'_> {
 
 /// The frame, said by `from`, without copying the bytes of a value.
 pub fn encode_parts<'a>(from: Member, frame: &Frame<'a>) -> Result<Encoded<'a>, Unencodable> {
+    encode_checked(from, frame, checksum)
+}
+
+/// The same for who knows the checksum of the bytes in the frame: `check` is asked for it, should it be needed.
+pub fn encode_checked<'a>(
+    from: Member,
+    frame: &Frame<'a>,
+    check: impl FnOnce(&[u8]) -> u32,
+) -> Result<Encoded<'a>, Unencodable> {
     let length = encoded_len(frame) - HEADER_BYTES;
     if length > BODY_BYTES_MAX {
         return Err(Unencodable::TooLong);
@@ -175,8 +184,12 @@ pub fn encode_parts<'a>(from: Member, frame: &Frame<'a>) -> Result<Encoded<'a>, 
     };
     let body = match fill(&mut header, frame)? {
         // The name of a batch says the checksum of its bytes already.
-        Carried::Named(bytes, check) => {
-            header.body_check = check;
+        Carried::Named(bytes, name) => {
+            header.body_check = name;
+            Cow::Borrowed(bytes)
+        }
+        Carried::Bytes(bytes) => {
+            header.body_check = check(bytes);
             Cow::Borrowed(bytes)
         }
         Carried::Body => {
@@ -205,8 +218,10 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
 
 /// What follows the header.
 enum Carried<'a> {
-    /// Bytes whose checksum is known.
+    /// Bytes whose checksum their name says.
     Named(&'a [u8], u32),
+    /// Other bytes.
+    Bytes(&'a [u8]),
     /// What `body` appends; often nothing.
     Body,
 }
@@ -327,7 +342,7 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             if bytes.len() > SNAPSHOT_PIECE_BYTES_MAX {
                 return Err(Unencodable::TooLong);
             }
-            Ok(Carried::Named(bytes, checksum(bytes)))
+            Ok(Carried::Bytes(bytes))
         }
         Frame::StreamBytes {
             stream,
@@ -343,7 +358,7 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             if bytes.len() > STREAM_PIECE_BYTES_MAX {
                 return Err(Unencodable::TooLong);
             }
-            Ok(Carried::Named(bytes, checksum(bytes)))
+            Ok(Carried::Bytes(bytes))
         }
     }
 }
@@ -379,7 +394,7 @@ fn carry<'a>(
         Value::Batch(name) if name.length as usize == bytes.len() => {
             Ok(Carried::Named(bytes, name.checksum))
         }
-        Value::Content { .. } => Ok(Carried::Named(bytes, checksum(bytes))),
+        Value::Content { .. } => Ok(Carried::Bytes(bytes)),
         _ => Err(Unencodable::NotItsBytes),
     }
 }

@@ -16,7 +16,7 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// Most bytes of a snapshot in one frame.
 pub const SNAPSHOT_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of a stream in one frame ([stream-2]).
-pub const STREAM_PIECE_BYTES_MAX: usize = 64 << 10;
+pub const STREAM_PIECE_BYTES_MAX: usize = 1 << 20;
 /// The cluster of a node that has none, in a hello: it asks whether there is one before it founds one.
 pub const NO_CLUSTER: u128 = 0;
 

@@ -32,8 +32,10 @@ pub mod header;
 pub mod streams;
 pub mod value;
 
-pub use decode::{Decoded, Malformed, body_check, decode, decode_parts};
-pub use encode::{Encoded, Unencodable, encode, encode_parts, encoded_len};
+pub use decode::{
+    Decoded, Malformed, body_check, decode, decode_checked, decode_parts, stream_position,
+};
+pub use encode::{Encoded, Unencodable, encode, encode_checked, encode_parts, encoded_len};
 pub use frame::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode,
 };
@@ -46,7 +48,7 @@ pub const BODY_BYTES_MAX: usize = 16 << 20;
 pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
 
 /// What is spoken between nodes. A newer peer is refused, with this number in the reason.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 
 /// CRC-32C, as every frame, batch name and log record uses it.
 pub fn checksum(bytes: &[u8]) -> u32 {

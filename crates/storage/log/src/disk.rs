@@ -9,6 +9,7 @@
 //! disk of tests and of the simulator, and fails exactly as told.
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
+mod blocks;
 mod buffer;
 #[cfg(target_os = "linux")]
 mod choose;
@@ -62,6 +63,7 @@ mod uring;
 
 use std::os::fd::BorrowedFd;
 
+pub use blocks::{BlockPool, Blocks, CHECKED_BYTES, Filling, Output};
 pub use buffer::{Buffer, Buffers};
 #[cfg(target_os = "linux")]
 pub use choose::{Want, open, open_with};
@@ -155,7 +157,7 @@ pub enum Completed {
         /// Whether it is on stable storage.
         durability: Durability,
         /// Comes back.
-        buffer: Buffer,
+        output: Output,
         /// How it went. After an error it is unknown what of it is on the disk.
         result: Result<(), DiskError>,
     },
@@ -291,7 +293,7 @@ pub trait Disk: Source {
         &mut self,
         token: u64,
         at: Position,
-        buffer: Buffer,
+        output: Output,
         bytes: usize,
         durability: Durability,
     );

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, os::fd::BorrowedFd};
 
-use crate::disk::{Completed, Disk, DiskCounters, DiskError, Family, Lack};
+use crate::disk::{Completed, Disk, DiskCounters, DiskError, Family, Lack, Output};
 use quorate_core::{
     record::{HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
@@ -244,10 +244,10 @@ impl<D: Disk> Log<D> {
                 other if !is_ours(&other) => self.others.push_back(other),
                 Completed::Written {
                     token,
-                    buffer,
+                    output,
                     result,
                     ..
-                } => self.written(token, buffer, result),
+                } => self.written(token, output, result),
                 Completed::Read {
                     token,
                     buffer,
@@ -280,8 +280,10 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    fn written(&mut self, seq: u64, buffer: crate::disk::Buffer, result: Result<(), DiskError>) {
-        self.gather.reuse(&mut self.disk, buffer);
+    fn written(&mut self, seq: u64, output: Output, result: Result<(), DiskError>) {
+        if let Some(buffer) = output.into_buffer() {
+            self.gather.reuse(&mut self.disk, buffer);
+        }
         match result {
             // Whatever completes behind a failure is not released any more.
             Ok(()) if self.error.is_none() => {

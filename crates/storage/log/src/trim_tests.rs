@@ -445,7 +445,7 @@ fn other_families_share_the_disk() {
     write(&mut log, 1, 3);
     let block = Buffer::new(BLOCK);
     log.disk_mut()
-        .start_write(7, part.at(0), block, BLOCK, Durability::Later);
+        .start_write(7, part.at(0), block.into(), BLOCK, Durability::Later);
     log.disk_mut().start_flush(8, part);
     log.disk_mut().start_keep(0, "other", b"x".to_vec());
     log.disk_mut().start_retire(part);

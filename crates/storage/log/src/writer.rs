@@ -182,7 +182,7 @@ impl Writer {
         disk.start_write(
             header.seq,
             place.into(),
-            gathered.buffer,
+            gathered.buffer.into(),
             length,
             Durability::Flushed,
         );

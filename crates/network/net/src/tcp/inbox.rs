@@ -1,8 +1,12 @@
 //! Bytes on their way in: what came and is not used yet. The body of a long frame arrives in a buffer of
 //! its own, so that it can be kept without a copy.
 
+use quorate_log::disk::{BlockPool, Filling};
 use quorate_replica::{Payload, plane::Received};
-use quorate_wire::{Decoded, Malformed, body_check, decode, decode_parts, header::HEADER_BYTES};
+use quorate_wire::{
+    Decoded, Malformed, body_check, decode, decode_checked, frame::STREAM_PIECE_BYTES_MAX,
+    header::HEADER_BYTES, stream_position,
+};
 
 use super::socket::{Moved, Socket};
 
@@ -10,6 +14,8 @@ use super::socket::{Moved, Socket};
 const KEEP_BYTES: usize = 1 << 20;
 /// A body from this length on gets a buffer of its own: one more system call costs less than the copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
+/// Memory for long bodies that is kept while nobody uses it.
+const FREE_MAX: usize = 32;
 /// Read at once behind a long frame, where another may follow: its header, or some short frames.
 const BETWEEN_BYTES: usize = 4 << 10;
 
@@ -34,21 +40,27 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 struct Long {
     header: [u8; HEADER_BYTES],
-    length: usize,
     body: Body,
 }
 
 #[derive(Debug)]
 enum Body {
-    Arriving(Vec<u8>),
+    Arriving(Filling),
     Whole(Payload),
 }
 
+/// Memory for the bodies of long frames.
+pub(crate) fn pool() -> BlockPool {
+    BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_MAX)
+}
+
 impl Inbox {
-    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come.
+    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come. Long bodies get their
+    /// memory from the pool.
     pub(crate) fn next(
         &mut self,
         body_bytes_max: usize,
+        pool: &BlockPool,
     ) -> Result<Option<Received<'_>>, Malformed> {
         if self.long.is_some() {
             let long = self.long.as_mut();
@@ -71,7 +83,7 @@ impl Inbox {
                 if length >= LONG_BODY_BYTES
                     && let Some((header, body)) = unused.split_first_chunk()
                 {
-                    self.long = Some(Long::begin(*header, length, body));
+                    self.long = Some(Long::begin(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
                     // The next reads make room for all of it at once, so that its beginning is moved
@@ -108,16 +120,15 @@ impl Inbox {
     /// One read of at most `limit` bytes, or of what is missing of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long {
-            length,
             body: Body::Arriving(body),
             ..
         }) = &mut self.long
         {
-            let moved = from.read_spare(body);
-            self.took_all = body.len() >= *length;
-            // A vector may have more room than was asked for.
-            let rest = body.split_off(body.len().min(*length));
-            self.put(&rest);
+            let moved = from.read(body.spare());
+            if let Moved::Some(count) = moved {
+                body.came(count);
+            }
+            self.took_all = body.room() == 0;
             return moved;
         }
         let limit = if self.after_long {
@@ -134,12 +145,6 @@ impl Inbox {
             self.wanted = self.wanted.saturating_sub(count);
         }
         moved
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.make_room(bytes.len());
-        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
-        self.end += bytes.len();
     }
 
     fn consume(&mut self, count: usize) {
@@ -166,12 +171,12 @@ impl Inbox {
 }
 
 impl Long {
-    fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8]) -> Self {
-        let mut body = Vec::with_capacity(length);
-        body.extend_from_slice(first);
+    /// Bytes of a stream arrive where a disk can write them from.
+    fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
+        let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
+        body.put(first);
         Self {
             header,
-            length,
             body: Body::Arriving(body),
         }
     }
@@ -179,15 +184,16 @@ impl Long {
     /// The frame, once it is whole.
     fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
         if let Body::Arriving(body) = &mut self.body {
-            if body.len() < self.length {
+            let Some(body) = body.take_full() else {
                 return Ok(None);
-            }
-            self.body = Body::Whole(Payload::new(std::mem::take(body)));
+            };
+            self.body = Body::Whole(body.into());
         }
         let Body::Whole(body) = &self.body else {
             return Ok(None);
         };
-        let (from, frame) = decode_parts(&self.header, body, body_bytes_max)?;
+        let check = |_: &[u8]| body.checksum();
+        let (from, frame) = decode_checked(&self.header, body, check, body_bytes_max)?;
         Ok(Some(Received {
             from,
             frame,
@@ -206,7 +212,7 @@ mod tests {
 
     use quorate_core::{
         node_id::{Member, NodeId},
-        value::{BatchName, Value},
+        value::{BatchName, StreamName, Value},
     };
     use quorate_wire::{BODY_BYTES_MAX, Frame, checksum, encode};
 
@@ -231,7 +237,7 @@ mod tests {
 
     /// What was received: byte and length of each body, and whether it can be kept without a copy.
     fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
-        while let Some(received) = inbox.next(BODY_BYTES_MAX).unwrap() {
+        while let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {
                 panic!("{received:?}");
             };
@@ -324,13 +330,38 @@ mod tests {
         here.write_all(&forward(7, LONG_BODY_BYTES)).unwrap();
         let kept = loop {
             assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
-            if let Some(received) = inbox.next(BODY_BYTES_MAX).unwrap() {
+            if let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
                 break received.body.unwrap().clone();
             }
         };
         assert_eq!(kept.holders(), 2);
         inbox.done();
         assert_eq!((kept.holders(), kept.len()), (1, LONG_BODY_BYTES));
+    }
+
+    #[test]
+    fn bytes_of_a_stream_arrive_where_a_disk_can_write_them_from() {
+        let (position, whole) = (4096 * 5 + 100, 4096 * 20);
+        let bytes: Vec<u8> = (0..whole).map(|at| (at % 251) as u8).collect();
+        let frame = Frame::StreamBytes {
+            stream: StreamName::default(),
+            position,
+            bytes: &bytes,
+        };
+        let mut out = Vec::new();
+        encode(Member::first(2), &frame, &mut out).unwrap();
+        let (mut here, mut there) = pair();
+        here.write_all(&out).unwrap();
+        let mut inbox = between_long();
+        let body = loop {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
+            if let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
+                break received.body.unwrap().clone();
+            }
+        };
+        assert_eq!(*body, *bytes);
+        let place = body.as_ptr().align_offset(4096) as u64;
+        assert_eq!((position + place) % 4096, 0);
     }
 
     #[test]
@@ -342,13 +373,13 @@ mod tests {
         here.write_all(&frame).unwrap();
         let malformed = loop {
             assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
-            match inbox.next(BODY_BYTES_MAX) {
+            match inbox.next(BODY_BYTES_MAX, &pool()) {
                 Ok(received) => assert!(received.is_none()),
                 Err(malformed) => break malformed,
             }
         };
         assert_eq!(malformed, Malformed::BodyCheck);
         inbox.discard();
-        assert!(inbox.next(BODY_BYTES_MAX).unwrap().is_none());
+        assert!(inbox.next(BODY_BYTES_MAX, &pool()).unwrap().is_none());
     }
 }

@@ -17,9 +17,6 @@ use rustix::{
 
 use super::socket::Moved;
 
-/// Taken at once into a buffer that grows.
-const SPARE_BYTES: usize = 64 << 10;
-
 /// The network as the session sees it.
 struct Wire<'a, F>(&'a F);
 
@@ -78,21 +75,6 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
             }
         }
     }
-}
-
-/// The same, behind what is in the vector, up to its capacity.
-pub(super) fn read_spare(fd: &impl AsFd, session: &mut Session, into: &mut Vec<u8>) -> Moved {
-    let before = into.len();
-    let room = (into.capacity() - before).min(SPARE_BYTES);
-    into.resize(before + room, 0);
-    let moved = read(fd, session, &mut into[before..]);
-    let count = if let Moved::Some(count) = moved {
-        count
-    } else {
-        0
-    };
-    into.truncate(before + count);
-    moved
 }
 
 /// As much of these pieces as the network takes, and a little more, which waits.

@@ -14,7 +14,6 @@ use quorate_access::Who;
 use quorate_replica::front::{Door, Endpoints};
 use quorate_tls::session::Session;
 use rustix::{
-    buffer::spare_capacity,
     io::Errno,
     net::{
         AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny,
@@ -152,19 +151,6 @@ impl Socket {
         match &mut self.session {
             Some(session) => secured::flush(&self.fd, session),
             None => Moved::Some(0),
-        }
-    }
-
-    /// One read into the spare capacity of a vector.
-    pub(crate) fn read_spare(&mut self, into: &mut Vec<u8>) -> Moved {
-        if let Some(session) = &mut self.session {
-            return secured::read_spare(&self.fd, session, into);
-        }
-        match rustix::net::recv(&self.fd, spare_capacity(into), RecvFlags::empty()) {
-            Ok((0, _)) => Moved::Ended(None),
-            Ok((count, _)) => Moved::Some(count),
-            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
-            Err(error) => Moved::Ended(Some(error)),
         }
     }
 

@@ -29,6 +29,22 @@ struct Run {
     settled: u64,
 }
 
+/// Whole units that may be placed.
+#[derive(Debug)]
+pub(crate) struct Units {
+    /// Position of their first byte.
+    pub(crate) from: u64,
+    /// They are this part of it.
+    pub(crate) payload: Payload,
+    pub(crate) within: Range<usize>,
+}
+
+impl Units {
+    pub(crate) fn positions(&self) -> Range<u64> {
+        self.from..self.from + self.within.len() as u64
+    }
+}
+
 /// In which way some bytes are here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
@@ -193,19 +209,43 @@ impl Runs {
         run.first(positions.start, positions.end)
     }
 
-    /// The next whole unit of so many bytes that is in memory and may be placed: nothing of it was recorded with its
-    /// bytes. It is given once.
-    pub(crate) fn next_unit(&mut self, stream: StreamName, unit: u64) -> Option<(u64, Payload)> {
+    /// The next whole units of so many bytes that are in memory and may be placed: nothing of them was recorded with
+    /// its bytes. They are given once: as many as came together, of one `chunk` of the store.
+    pub(crate) fn next_units(
+        &mut self,
+        stream: StreamName,
+        unit: u64,
+        chunk: u64,
+    ) -> Option<Units> {
         let run = self.streams.get_mut(&stream)?;
         let from = run.settled.max(run.next).next_multiple_of(unit);
-        if run.held_to(from, from + unit) < from + unit
-            || run.placed.next(from).is_some_and(|next| next < from + unit)
-        {
+        let most = (from / chunk + 1) * chunk;
+        let most = run.placed.next(from).map_or(most, |next| next.min(most));
+        let held_to = run.held_to(from, most);
+        if held_to < from + unit {
             return None;
         }
+        let (begins, payload) = run.piece(from)?;
+        let to = (begins + payload.len() as u64).min(held_to);
+        let to = to - to % unit;
+        if to > from {
+            let part = |at: u64| usize::try_from(at - begins).expect("of a piece");
+            let units = Units {
+                from,
+                within: part(from)..part(to),
+                payload: payload.clone(),
+            };
+            run.settled = to;
+            return Some(units);
+        }
+        // One that came in several pieces.
         run.settled = from + unit;
         let payload = self.get(stream, &(from..from + unit))?;
-        Some((from, payload))
+        Some(Units {
+            from,
+            within: 0..payload.len(),
+            payload,
+        })
     }
 
     /// These bytes are on their way into the store.

@@ -42,7 +42,7 @@ use crate::{
     snapshots::{self, Snapshots},
     steering::Steering,
     storing::Storing,
-    streaming::{Streaming, keeping::Keeping, offering::Offering, owning::Owning},
+    streaming::{Streaming, keeping::Keeping, offering::Offering, open::Cut, owning::Owning},
     tuning::Tuning,
     turns::Turns,
 };
@@ -146,6 +146,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let log_end = recovery.hard.voted_to.max(recovery.hard.decided_to);
         let streams = applier.streams();
         let keeping = Keeping::new(store, (start, log_end), applied_to, streams, fetch_ms);
+        let cut = Cut::of(keeping.layout());
         let mut runs = Runs::new(limits.stream_bytes, limits.stream_window_bytes);
         for stream in applier.streams().open() {
             runs.applied(stream, applier.streams().next(stream).unwrap_or(0));
@@ -180,6 +181,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     limits.stream_window_bytes,
                     limits.stream_bytes / OWNERS,
                     repeat_ms,
+                    cut,
                 ),
                 Offering::new(repeat_ms.saturating_mul(OWNER_LOST_REPEATS)),
                 keeping,

@@ -70,11 +70,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         let keeping = &mut self.streaming.keeping;
-        let (unit, runs) = (keeping.unit(), self.contents.runs_mut());
+        let (layout, runs) = (keeping.layout(), self.contents.runs_mut());
+        let (unit, chunk) = (u64::from(layout.unit_bytes), u64::from(layout.chunk_bytes));
         let disk = self.storing.log_mut().disk_mut();
-        while let Some((from, payload)) = runs.next_unit(stream, unit) {
-            if keeping.place(stream, from, &payload, disk) {
-                runs.placing(stream, from..from + unit);
+        while let Some(units) = runs.next_units(stream, unit, chunk) {
+            let bulk = units.payload.bulk(units.within.clone());
+            if keeping.place(stream, units.from, bulk, disk) {
+                runs.placing(stream, units.positions());
             }
         }
     }
@@ -248,9 +250,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn keep_appended(&mut self, changes: Vec<Change>) {
         let appended = std::mem::take(&mut self.streaming.appended);
         let applied_to = self.applying.applied_to();
+        let voted_to = self.protocol.node().hard_state().voted_to;
         let disk = self.storing.log_mut().disk_mut();
         let keeping = &mut self.streaming.keeping;
-        keeping.applied(applied_to, appended, changes, disk);
+        keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
     /// The store goes on; what it lacks is looked for. Gives what the disk has done for others.

@@ -198,7 +198,7 @@ impl Writer {
             };
             self.in_flight += 1;
             self.unflushed.insert(part);
-            disk.start_write(chunk, place, buffer, blocks, Durability::Later);
+            disk.start_write(chunk, place, buffer.into(), blocks, Durability::Later);
         }
         if self.finished && self.in_flight == 0 && self.flushing.is_none() {
             self.flushing = self.unflushed.first().copied();
@@ -226,9 +226,9 @@ impl Writer {
         disk: &mut D,
     ) -> Result<(), DiskError> {
         match completed {
-            Completed::Written { buffer, result, .. } => {
+            Completed::Written { output, result, .. } => {
                 self.in_flight -= 1;
-                self.spare.push(buffer);
+                self.spare.extend(output.into_buffer());
                 result?;
             }
             Completed::Prepared { result, .. } => {

@@ -18,9 +18,9 @@ use quorate_log::disk::{Completed, Disk};
 use quorate_log::{Body, Values};
 use quorate_stream::{
     Change, Table,
-    store::{Place, ReadDone, Store, Unread},
+    store::{Bulk, Layout, Place, ReadDone, Store, Unread},
 };
-use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
+use quorate_wire::{Frame, Lane};
 
 use crate::{
     applying::applier::Appended, contents::positions, outbox::Outbox, stream_front::StreamTag,
@@ -29,8 +29,10 @@ use crate::{
 
 /// Reads that wait for a place in the store's queue.
 const READS_WAITING_MAX: usize = 1024;
-/// Questions for missing bytes that are out at a time.
+/// Questions for missing bytes that are out at a time, and how many bytes one is answered with: no chunk of any store
+/// has less, and a read ends at its chunk.
 const ASKED_MAX: u64 = 16;
+const ASKED_BYTES: usize = 64 << 10;
 /// A store that lacks room or descriptors tries again after this.
 const SHORT_MS: u64 = 20;
 /// What is missing is looked up again after this.
@@ -90,6 +92,9 @@ pub(crate) struct Keeping {
     retry_ms: u64,
     /// The store may have streams that were opened below, and that a table of before does not know.
     known_to: Option<Slot>,
+    /// What happened to streams, and is not followed before everything below these slots is applied: votes that are open
+    /// may name what it frees, and a start takes a vote whose bytes are gone for a forgotten one ([trim-4]).
+    later: VecDeque<(Slot, Change)>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
 }
@@ -116,6 +121,7 @@ impl Keeping {
             },
             retry_ms,
             known_to: Some(log_end.max(store.checkpointed_to())),
+            later: VecDeque::new(),
             retry_at: None,
             store,
         };
@@ -186,7 +192,7 @@ impl Keeping {
     /// Everything below `applied_to` was applied; this of it became part of streams, and this happened to them.
     pub(crate) fn applied<D: Disk>(
         &mut self,
-        applied_to: Slot,
+        (applied_to, voted_to): (Slot, Slot),
         appended: Vec<Appended>,
         changes: Vec<Change>,
         disk: &mut D,
@@ -206,19 +212,18 @@ impl Keeping {
                 }
             }
         }
-        for change in changes {
+        // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it has nothing of
+        // what was removed meanwhile.
+        self.lack.unknown |= !changes.is_empty() && !self.lack.ranges.is_empty();
+        self.later
+            .extend(changes.into_iter().map(|change| (voted_to, change)));
+        while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
             match change {
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
                 // What was placed behind its end is needed by nobody.
-                Change::Closed { stream, end } => {
-                    self.store.drop_above(stream, end);
-                    continue;
-                }
+                Change::Closed { stream, end } => self.store.drop_above(stream, end),
             }
-            // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it has
-            // nothing of what was removed meanwhile.
-            self.lack.unknown |= !self.lack.ranges.is_empty();
         }
         if self.replays().is_none() {
             self.put_to = self.put_to.max(applied_to);
@@ -228,15 +233,15 @@ impl Keeping {
         self.lack.unknown |= known.is_some();
     }
 
-    /// [disk-5] Writes a whole unit of a stream at once. `false`: it cannot be now, and the record has the bytes.
+    /// [disk-5] Writes whole units of a stream at once. `false`: it cannot be now, and the record has the bytes.
     pub(crate) fn place<D: Disk>(
         &mut self,
         stream: StreamName,
         position: u64,
-        bytes: &[u8],
+        bulk: Bulk<'_>,
         disk: &mut D,
     ) -> bool {
-        self.places_units() && self.store.place(stream, position, bytes, disk)
+        self.places_units() && self.store.place(stream, position, bulk, disk)
     }
 
     /// Whether units may be placed now: not before what the log has was put, nor where nothing more has room.
@@ -247,9 +252,9 @@ impl Keeping {
             && !self.store.is_full()
     }
 
-    /// Bytes of a unit.
-    pub(crate) fn unit(&self) -> u64 {
-        u64::from(self.store.layout().unit_bytes)
+    /// How the store cuts its files.
+    pub(crate) fn layout(&self) -> Layout {
+        self.store.layout()
     }
 
     /// The next bytes that were placed and are on stable storage.
@@ -337,9 +342,8 @@ impl Keeping {
         if self.store.held_to(stream, position) == position {
             return false;
         }
-        let most = STREAM_PIECE_BYTES_MAX;
         // If too many wait, the peer asks again.
-        self.read_for(Reader::Peer(to), stream, position, most, disk);
+        self.read_for(Reader::Peer(to), stream, position, ASKED_BYTES, disk);
         true
     }
 
@@ -516,7 +520,7 @@ impl Keeping {
             self.lack.waiting = true;
             self.lack.ask_at = now.plus_ms(self.retry_ms);
         }
-        let piece = STREAM_PIECE_BYTES_MAX as u64;
+        let piece = ASKED_BYTES as u64;
         let most = range.end.min(range.start.saturating_add(ASKED_MAX * piece));
         let source = peers
             .iter()
@@ -537,7 +541,8 @@ impl Keeping {
     }
 
     fn look(&mut self, now: Time, streams: &Table) {
-        if self.known_to.is_none() {
+        let follows = self.later.is_empty();
+        if self.known_to.is_none() && follows {
             self.forget_unknown(streams);
         }
         let store = &self.store;
@@ -550,7 +555,7 @@ impl Keeping {
         self.lack.asked_to = 0;
         self.lack.look_at = now.plus_ms(LOOK_MS);
         for (stream, kept) in streams.kept() {
-            if kept.start > 0 {
+            if kept.start > 0 && follows {
                 self.store.drop_below(stream, kept.start);
             }
         }
@@ -624,7 +629,7 @@ mod tests {
             length: 10,
             bytes: Some(Payload::new(vec![7; 10])),
         };
-        keeping.applied(Slot(12), vec![appended], Vec::new(), &mut disk);
+        keeping.applied((Slot(12), Slot(12)), vec![appended], Vec::new(), &mut disk);
         assert_eq!(keeping.known_to, None, "it has looked");
         keeping.went_back();
         keeping.look(Time(0), &nothing);
@@ -634,7 +639,7 @@ mod tests {
         keeping.look(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 10);
         // Once everything is applied again, the table knows all that are left.
-        keeping.applied(Slot(12), Vec::new(), Vec::new(), &mut disk);
+        keeping.applied((Slot(12), Slot(12)), Vec::new(), Vec::new(), &mut disk);
         keeping.look(Time(0), &streams);
         assert_eq!(keeping.missing_bytes(), 0);
         keeping.look(Time(0), &nothing);

@@ -16,7 +16,10 @@ use quorate_core::{
 use quorate_stream::Table;
 use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
-use crate::contents::runs::Runs;
+use crate::contents::runs::{Runs, Whereabouts};
+
+/// A run whose bytes go into records ends with as many at the latest.
+const SLICE_BYTES: u64 = 64 << 10;
 
 /// How far a stream is proposed.
 #[derive(Clone, Copy, Debug)]
@@ -135,10 +138,7 @@ impl Offering {
             let under_way = |offer: &&Offer| applied_to < offer.slots.to;
             let offer = self.offers.get(&stream).filter(under_way);
             let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
-            // A run ends with a piece of the owner's, and so with a unit of the store.
-            let piece = STREAM_PIECE_BYTES_MAX as u64;
-            let most = (position / piece + 1).saturating_mul(piece);
-            let end = runs.held_to(stream, position, most);
+            let end = end_of_run(stream, position, runs);
             let offset = next_slot.0.checked_sub(position);
             let Some(offset) = offset.filter(|_| end > position) else {
                 self.ready.remove(&stream);
@@ -207,5 +207,16 @@ impl Offering {
         self.wait_for?;
         let lost = self.away.values().map(|since| since.plus_ms(self.lost_ms));
         lost.filter(|at| *at > now).min()
+    }
+}
+
+/// Where a run from this position on ends, as far as its bytes are here. What is placed needs but a few bytes of a
+/// record, and may be long; what is in memory only would keep others waiting ([stream-2]).
+fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
+    let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
+    let long = boundary(STREAM_PIECE_BYTES_MAX as u64);
+    match runs.first(stream, &(position..long)) {
+        Some((end, Whereabouts::Placed)) => end,
+        _ => runs.held_to(stream, position, boundary(SLICE_BYTES)),
     }
 }

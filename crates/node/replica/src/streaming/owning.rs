@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, time::Time, value::StreamName};
 use quorate_stream::Command;
-use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX, header::HEADER_BYTES};
+use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 
 use crate::{
     contents::runs::Runs,
     outbox::{Outbox, RETRY_MS},
-    payload::Payload,
     stream_front::StreamTag,
+    streaming::open::{Cut, Open},
     wake::earliest,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 const LEAST_WINDOW: u64 = 16 << 10;
 
 /// While so many pieces of a stream are under way, the next one grows: no timer decides how large it gets.
-const UNDER_WAY_MAX: usize = 8;
+const UNDER_WAY_MAX: usize = 3;
 
 /// Tags of what the owner itself asks for; no front gives them out.
 const OWN_TAGS: u64 = u64::MAX << 32;
@@ -48,7 +48,7 @@ struct Owned {
     /// Position in the named stream of byte 0.
     first: u64,
     /// Bytes that are not sent yet, because enough of them are under way.
-    open: Vec<u8>,
+    open: Open,
     /// Positions below were made ready to be sent.
     sealed_to: u64,
     /// Ends of what is under way, in order.
@@ -68,12 +68,6 @@ impl Owned {
     /// The position of the next byte that is given.
     fn given(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
-    }
-
-    /// How many bytes go to the piece that is being filled: pieces end where units of the store do.
-    fn piece_room(&self) -> usize {
-        let piece = STREAM_PIECE_BYTES_MAX as u64;
-        usize::try_from(piece - self.given() % piece).expect("a piece")
     }
 
     /// How many bytes are given and not decided.
@@ -114,6 +108,7 @@ pub(crate) struct Owning {
     repeat_ms: u64,
     /// A connection was full: go on then.
     retry_at: Option<Time>,
+    cut: Cut,
 }
 
 impl Owning {
@@ -124,8 +119,10 @@ impl Owning {
         window: usize,
         total_max: usize,
         repeat_ms: u64,
+        cut: Cut,
     ) -> Self {
         Self {
+            cut,
             node,
             boot,
             numbers: 0,
@@ -161,7 +158,7 @@ impl Owning {
         }
         let owned = Owned {
             first,
-            open: Vec::new(),
+            open: Open::default(),
             sealed_to: 0,
             under_way: VecDeque::new(),
             sent: BTreeMap::new(),
@@ -221,12 +218,10 @@ impl Owning {
         }
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let room = owned.piece_room();
-            let (now, behind) = rest.split_at(rest.len().min(room));
-            owned.open.extend_from_slice(now);
-            rest = behind;
-            if owned.piece_room() == STREAM_PIECE_BYTES_MAX {
-                seal(stream, owned, runs);
+            let used = owned.open.put(owned.sealed_to, rest, &self.cut);
+            rest = &rest[used..];
+            if self.cut.is_end(owned.given()) {
+                seal(stream, owned, &self.cut, runs);
             }
         }
         if taken > 0 {
@@ -375,7 +370,7 @@ impl Owning {
                 continue;
             };
             if !owned.open.is_empty() && owned.under_way.len() < UNDER_WAY_MAX {
-                seal(stream, owned, runs);
+                seal(stream, owned, &self.cut, runs);
             }
             if owned.sealed_to > owned.next {
                 each(stream);
@@ -419,8 +414,8 @@ impl Owning {
 }
 
 /// What was given becomes a piece that is sent as it is.
-fn seal(stream: StreamName, owned: &mut Owned, runs: &mut Runs) {
-    let payload = Payload::new(std::mem::take(&mut owned.open));
+fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
+    let payload = owned.open.take(owned.sealed_to, cut);
     // The window of the owner is no larger than that of the store of runs, so there is room.
     runs.put_needed(stream, owned.sealed_to, &payload);
     owned.sealed_to += payload.len() as u64;

@@ -128,13 +128,19 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
             buffer[..2 * BLOCK].fill(token + 1);
             let at = log(3).at(u64::from(token) * 2 * BLOCK as u64);
             expected.insert(u64::from(token), at);
-            disk.start_write(u64::from(token), at, buffer, 2 * BLOCK, Durability::Flushed);
+            disk.start_write(
+                u64::from(token),
+                at,
+                buffer.into(),
+                2 * BLOCK,
+                Durability::Flushed,
+            );
         }
         let mut open_tokens = expected.clone();
         while !open_tokens.is_empty() {
             let Completed::Written {
                 token,
-                buffer,
+                output,
                 result,
                 ..
             } = wait(&mut disk)
@@ -143,7 +149,7 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
             };
             assert_eq!(result, Ok(()));
             assert!(open_tokens.remove(&token).is_some());
-            disk.release(buffer);
+            disk.release(output.into_buffer().unwrap());
         }
         let counters = disk.counters();
         assert_eq!((counters.writes, counters.flushes), (8, 8));
@@ -183,7 +189,13 @@ fn errors_name_the_operation_and_the_file() {
             "behind the end"
         );
         let missing = log(9).at(0);
-        disk.start_write(2, missing, Buffer::new(BLOCK), BLOCK, Durability::Flushed);
+        disk.start_write(
+            2,
+            missing,
+            Buffer::new(BLOCK).into(),
+            BLOCK,
+            Durability::Flushed,
+        );
         let Completed::Written { result, .. } = wait(&mut disk) else {
             panic!()
         };
@@ -241,7 +253,7 @@ fn a_file_system_in_memory_is_served() {
     prepare(&mut disk, log(1));
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(7);
-    disk.start_write(1, log(1).at(0), buffer, BLOCK, Durability::Flushed);
+    disk.start_write(1, log(1).at(0), buffer.into(), BLOCK, Durability::Flushed);
     let Completed::Written { result, .. } = wait(&mut disk) else {
         panic!()
     };
@@ -254,18 +266,18 @@ const OTHER: FileId = FileId::new(Family::Snapshot, 1);
 fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(byte);
-    disk.start_write(u64::from(byte), at, buffer, BLOCK, durability);
+    disk.start_write(u64::from(byte), at, buffer.into(), BLOCK, durability);
     match wait(disk) {
         Completed::Written {
             token,
             file,
             durability: done,
-            buffer,
+            output,
             result,
         } => {
             assert_eq!((token, result), (u64::from(byte), Ok(())));
             assert_eq!((file, done), (at.file, durability));
-            disk.release(buffer);
+            disk.release(output.into_buffer().unwrap());
         }
         other => panic!("{other:?}"),
     }
@@ -399,10 +411,11 @@ fn what_a_socket_received_is_written_and_sent_without_a_copy() {
         let mut buffer = disk.allocate(1 << 20);
         let (lies, registered) = (buffer.as_ptr(), buffer.registered());
         to.read_exact(&mut buffer[..2 * BLOCK]).unwrap();
-        disk.start_write(1, OTHER.at(0), buffer, 2 * BLOCK, Durability::Later);
-        let Completed::Written { buffer, result, .. } = wait(&mut disk) else {
+        disk.start_write(1, OTHER.at(0), buffer.into(), 2 * BLOCK, Durability::Later);
+        let Completed::Written { output, result, .. } = wait(&mut disk) else {
             panic!()
         };
+        let buffer = output.into_buffer().unwrap();
         assert_eq!(result, Ok(()));
         assert_eq!(
             (buffer.as_ptr(), buffer.registered()),

@@ -16,7 +16,7 @@ use std::{
 
 use crate::disk::{
     Buffer, Buffers, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId,
-    FileInfo, Position, Source, Zeros,
+    FileInfo, Output, Position, Source, Zeros,
     buffer::Pool,
     event::Event,
     folder::{self, Folder},
@@ -225,11 +225,11 @@ impl Disk for FileDisk {
         &mut self,
         token: u64,
         at: Position,
-        buffer: Buffer,
+        output: Output,
         bytes: usize,
         durability: Durability,
     ) {
-        self.start(Operation::write(token, at, buffer, bytes, durability));
+        self.start(Operation::write(token, at, output, bytes, durability));
     }
 
     fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {

@@ -23,7 +23,7 @@ use quorate_core::dice::Dice;
 
 use crate::disk::{
     BLOCK, Buffer, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId, FileInfo,
-    Position, SmallFiles, Source, Zeros, made,
+    Output, Position, SmallFiles, Source, Zeros, made,
 };
 use shared::{Operation, Shared, Task, dead};
 
@@ -416,7 +416,7 @@ impl Disk for MemoryDisk {
         &mut self,
         token: u64,
         at: Position,
-        buffer: Buffer,
+        output: Output,
         bytes: usize,
         durability: Durability,
     ) {
@@ -433,7 +433,7 @@ impl Disk for MemoryDisk {
             token,
             at,
             bytes: bytes as u64,
-            task: Task::Write { buffer, durability },
+            task: Task::Write { output, durability },
             not_opened,
         });
     }

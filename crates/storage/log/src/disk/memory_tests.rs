@@ -25,7 +25,7 @@ fn disk() -> MemoryDisk {
 fn start_write(disk: &mut MemoryDisk, at: Position, byte: u8, durability: Durability) {
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(byte);
-    disk.start_write(0, at, buffer, BLOCK, durability);
+    disk.start_write(0, at, buffer.into(), BLOCK, durability);
 }
 
 fn result(disk: &mut MemoryDisk) -> Result<(), DiskError> {

@@ -212,7 +212,7 @@ mod tests {
                 let buffer = disk.allocate(BLOCK);
                 let at = file.at(offset * BLOCK as u64);
                 let before = device_time();
-                disk.start_write(offset, at, buffer, BLOCK, Durability::Flushed);
+                disk.start_write(offset, at, buffer.into(), BLOCK, Durability::Flushed);
                 let completed = wait(&mut disk);
                 assert!(
                     matches!(completed, Completed::Written { token, result: Ok(()), .. } if token == offset)

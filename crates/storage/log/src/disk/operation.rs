@@ -3,14 +3,15 @@
 use std::{fs::File, sync::Arc};
 
 use crate::disk::{
-    Buffer, Completed, DiskCounters, DiskError, Durability, FileId, Position, folder::Folder,
+    Buffer, Completed, DiskCounters, DiskError, Durability, FileId, Output, Position,
+    folder::Folder,
 };
 
 /// Something to do.
 #[derive(Debug)]
 pub(crate) enum Task {
     Write {
-        buffer: Buffer,
+        output: Output,
         bytes: usize,
         durability: Durability,
     },
@@ -33,12 +34,12 @@ impl Operation {
     pub(crate) fn write(
         token: u64,
         at: Position,
-        buffer: Buffer,
+        output: Output,
         bytes: usize,
         durability: Durability,
     ) -> Self {
         let task = Task::Write {
-            buffer,
+            output,
             bytes,
             durability,
         };
@@ -62,7 +63,7 @@ impl Operation {
             Task::Write {
                 bytes, durability, ..
             } => Task::Write {
-                buffer,
+                output: buffer.into(),
                 bytes,
                 durability,
             },
@@ -118,12 +119,12 @@ impl Operation {
         let (token, file) = (self.token, self.at.file);
         match self.task {
             Task::Write {
-                buffer, durability, ..
+                output, durability, ..
             } => Completed::Written {
                 token,
                 file,
                 durability,
-                buffer,
+                output,
                 result,
             },
             Task::Read { buffer, .. } => Completed::Read {

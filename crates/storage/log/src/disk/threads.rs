@@ -50,10 +50,10 @@ impl Worker {
         let (at, file) = (operation.at, file.as_fd());
         let result = match &mut operation.task {
             Task::Write {
-                buffer,
+                output,
                 bytes,
                 durability,
-            } => folder::write(file, at, &buffer[..*bytes], *durability, self.abilities),
+            } => folder::write(file, at, &output[..*bytes], *durability, self.abilities),
             Task::Read { buffer, bytes } => folder::read_exact(file, at, &mut buffer[..*bytes]),
             Task::Flush => folder::flush(file, at),
         };

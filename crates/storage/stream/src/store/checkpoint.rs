@@ -206,7 +206,7 @@ impl Store {
                     let blocks = piece.len().next_multiple_of(BLOCK);
                     let place = file.at(*written as u64);
                     *written += piece.len();
-                    disk.start_write(0, place, buffer, blocks, Durability::Later);
+                    disk.start_write(0, place, buffer.into(), blocks, Durability::Later);
                     checkpoint.busy = true;
                 }
                 Stage::Flush => {

@@ -17,11 +17,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Chunks of 256 KiB in files of 64 MiB, with a checksum for each 64 KiB.
+    /// Chunks of 1 MiB in files of 64 MiB, with a checksum for each 64 KiB.
     pub const USUAL: Self = Self {
         unit_bytes: 64 << 10,
-        chunk_bytes: 256 << 10,
-        file_chunks: 256,
+        chunk_bytes: 1 << 20,
+        file_chunks: 64,
     };
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     /// Each free chunk is known by its address.
@@ -153,7 +153,7 @@ mod tests {
         let address = Address { file: 7, index: 3 };
         let place = Layout::USUAL.place(address, 5);
         assert_eq!(place.file, FileId::new(Family::Stream, 7));
-        assert_eq!(place.offset, 3 * (256 << 10) + 5 * 4096);
-        assert_eq!(Layout::USUAL.block_of((256 << 10) * 9 + 2 * 4096 + 1), 2);
+        assert_eq!(place.offset, 3 * (1 << 20) + 5 * 4096);
+        assert_eq!(Layout::USUAL.block_of((1 << 20) * 9 + 2 * 4096 + 1), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! The store: where a node keeps the decided bytes of inner streams, by ⟨stream, position⟩.
 //!
 //! Bytes arrive by [`Store::put`], in any order and any number of times. They are gathered until they fill a *unit*
-//! (64 KiB), and written in whole blocks, each once ([disk-7]), into *chunks* (256 KiB of one stream) of files that
+//! (64 KiB), and written in whole blocks, each once ([disk-7]), into *chunks* (1 MiB of one stream) of files that
 //! were made ahead ([disk-10]). What is less than a block stays in memory. A *checkpoint* flushes what was written
 //! and writes a *catalogue*: where everything lies, with checksums, and the bytes that lie nowhere. Until the next
 //! one, a crash brings back exactly what it says; the caller replays the rest of its log. The format is in
@@ -39,7 +39,7 @@ use checkpoint::{CatalogueFile, Checkpoint};
 pub use error::{ReadsBusy, StoreError, Unread};
 use layout::Address;
 pub use layout::{Layout, StoreLimits};
-pub use placing::Place;
+pub use placing::{Bulk, Place};
 pub use ranges::Ranges;
 use reading::Reads;
 pub use reading::{READS_MAX, ReadDone};
@@ -257,14 +257,14 @@ impl Store {
             Completed::Written {
                 token,
                 file,
-                buffer,
+                output,
                 result,
                 ..
             } => {
                 if self.is_catalogue(file) {
                     self.catalogue_written(result);
                 } else {
-                    self.written(token, buffer, result);
+                    self.written(token, output, result);
                 }
             }
             Completed::Read {

@@ -1,6 +1,6 @@
 //! Units that are on stable storage before a record speaks of them ([disk-5]), and how they are found again.
 //!
-//! A unit that is *placed* is written at once, durably, before it is decided. The caller hears when it is there
+//! A unit that is *placed* is written at once, with those behind it that are here too, durably, before it is decided. The caller hears when it is there
 //! ([`Store::next_placed`]), and says in the record of its log where ([`Store::places`]); the record has none of the
 //! bytes. A start tells the store what such records say ([`Store::claim`]) before anything else is written: until the
 //! next checkpoint only they name those chunks.
@@ -12,14 +12,13 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::value::StreamName;
-use quorate_log::disk::{Disk, Durability};
+use quorate_log::disk::{Blocks, CHECKED_BYTES, Disk, Durability, Output};
 
 use super::{
     Store,
     catalogue::{ATTEMPTS_MAX, Fields},
     chunk::Span,
     layout::{Address, Layout, POSITION_MAX},
-    spares::Spares,
     stream::Stream,
 };
 
@@ -96,51 +95,101 @@ impl Place {
     }
 }
 
+/// Whole units of a stream, in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Bulk<'a> {
+    bytes: &'a [u8],
+    /// What they are a part of, and where in it: written from there, if they lie as a disk wants it.
+    whole: Option<(&'a Blocks, usize)>,
+}
+
+impl<'a> Bulk<'a> {
+    /// Bytes that are copied.
+    pub fn copied(bytes: &'a [u8]) -> Self {
+        let whole = None;
+        Self { bytes, whole }
+    }
+
+    /// Bytes that are written from where they are, if they lie as a disk wants it.
+    pub fn of(blocks: &'a Blocks, range: Range<usize>) -> Self {
+        Self {
+            whole: Some((blocks, range.start)),
+            bytes: &blocks[range],
+        }
+    }
+
+    fn output(&self) -> Option<Output> {
+        let (blocks, at) = self.whole?;
+        blocks.part(at..at + self.bytes.len())
+    }
+
+    /// CRC-32C of the units, as far as it is known.
+    fn checks(&self, unit_bytes: usize) -> Option<&'a [u32]> {
+        let (blocks, at) = self.whole?;
+        let known = unit_bytes == CHECKED_BYTES && at.is_multiple_of(CHECKED_BYTES);
+        known.then(|| &blocks.checks()[at / CHECKED_BYTES..])
+    }
+}
+
 /// Whose chunk it is, and whether the catalogue says so.
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {
-    /// Writes one whole unit of a stream at once. `false`: nothing was done, as it is no unit, some of it is held, or
-    /// there is no chunk for it now. The caller may put it in the usual way.
+    /// Writes whole units of one chunk of a stream at once. `false`: nothing was done, as they are none, some of it is
+    /// held, or there is no chunk for it now. The caller may put it in the usual way.
     pub fn place<D: Disk>(
         &mut self,
         stream: StreamName,
         position: u64,
-        bytes: &[u8],
+        bulk: Bulk<'_>,
         disk: &mut D,
     ) -> bool {
         let layout = self.layout;
-        let end = position.saturating_add(bytes.len() as u64);
-        let whole = position.is_multiple_of(layout.unit())
-            && bytes.len() as u64 == layout.unit()
-            && end <= POSITION_MAX;
-        if !whole || self.failure.is_some() || self.short().is_some() {
+        let end = position.saturating_add(bulk.bytes.len() as u64);
+        let whole = position.is_multiple_of(layout.unit()) && end.is_multiple_of(layout.unit());
+        let part = position / layout.chunk();
+        let one_chunk = position < end && end <= POSITION_MAX && part == (end - 1) / layout.chunk();
+        if !whole || !one_chunk || self.failure.is_some() || self.short().is_some() {
             return false;
         }
         let range = position..end;
-        let (kept_from, room) = match self.streams.get_mut(&stream) {
-            Some(known) if known.held().first_missing(range.clone()) != Some(range) => {
-                return false;
-            }
-            Some(known) => {
-                let open = known.open_chunk(position / layout.chunk()).is_some();
-                (known.kept_from(), open || self.space.has_free())
-            }
-            None => (0, self.space.has_free()),
-        };
+        let known = self.streams.get(&stream);
+        let is_new = known.is_none_or(|known| {
+            known.kept_from() <= position
+                && known.held().first_missing(range.clone()) == Some(range.clone())
+        });
         // Who waits for a chunk gets one first.
-        if position < kept_from || !room || self.writes.waits_for_place() {
+        if !is_new || self.writes.waits_for_place() {
             return false;
         }
-        let known = self.streams.entry(stream).or_default();
-        let cut = known.cut_unit(position, bytes, &mut self.spares);
-        let id = cut.id;
-        self.writes.queue(stream, position, &cut);
-        known.wait(position, cut);
-        self.place_all(Durability::Flushed);
-        debug_assert!(
-            !self.streams[&stream].has_cut(position, id),
-            "there is room"
+        let created = known.is_none();
+        self.streams.entry(stream).or_default();
+        let Some(address) = self.chunk_for(stream, part) else {
+            if created {
+                self.streams.remove(&stream);
+            }
+            self.space.keep_ahead(true, self.limits.left_bytes, disk);
+            return false;
+        };
+        let known = self.streams.get_mut(&stream).expect("just looked at");
+        known.hold(range);
+        let unit = layout.unit_bytes as usize;
+        let known = bulk.checks(unit);
+        let check = |number: usize| match known {
+            Some(known) => known[number],
+            None => crc32c::crc32c(&bulk.bytes[number * unit..][..unit]),
+        };
+        let output = bulk.output();
+        let output = output.unwrap_or_else(|| self.spares.copy(bulk.bytes).into());
+        let bytes = bulk.bytes.len();
+        let durability = Durability::Flushed;
+        self.queue_write(
+            stream,
+            position,
+            (output, bytes),
+            check,
+            address,
+            durability,
         );
         self.write(disk);
         self.keep_files_ahead(disk);
@@ -267,14 +316,11 @@ pub(super) struct Freed {
 }
 
 impl Stream {
-    /// A cut of a whole unit of which nothing is held.
-    fn cut_unit(&mut self, position: u64, bytes: &[u8], spares: &mut Spares) -> super::stream::Cut {
-        self.hold(position..position + bytes.len() as u64);
-        spares.cut(bytes)
-    }
-
     /// Where these bytes are, if all are on stable storage for certain.
     fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
+        if self.held().first_missing(range.clone()).is_some() {
+            return None;
+        }
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -284,7 +330,7 @@ impl Stream {
                 let span = chunk.written_from(block).first()?;
                 Some((*key, chunk, *span))
             })?;
-            if !span.durable || !self.held().contains(at) {
+            if !span.durable {
                 return None;
             }
             at = self.positions(part, &span, layout).end;

@@ -12,6 +12,9 @@ use super::{
     patience::Patience,
 };
 
+/// Most files that wait for a writer who is faster than a disk makes them.
+const AHEAD_MAX: u32 = 4;
+
 /// What a file is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -43,6 +46,8 @@ pub(super) struct Space {
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
+    /// How many files with free chunks there should be: one more each time that somebody waited for one.
+    ahead: u32,
     /// When a file of chunks is tried again.
     patience: Patience,
     /// Why there is none.
@@ -59,6 +64,7 @@ impl Space {
             next_number,
             making: None,
             hurried: false,
+            ahead: 1,
             patience: Patience::default(),
             short: None,
         }
@@ -89,11 +95,6 @@ impl Space {
         self.files.contains_key(&number)
     }
 
-    /// Whether a chunk is free.
-    pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty()
-    }
-
     /// Takes a free chunk.
     pub(super) fn take(&mut self) -> Option<Address> {
         let next = self.free.range(self.last..).next();
@@ -111,10 +112,11 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// Files of which nothing is in use, but for one: they are removed.
+    /// Files of which nothing is in use, but for those that there should be: they are removed.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
         let idle = self.files.iter().filter(|(_, used)| **used == 0);
-        let idle: Vec<u64> = idle.map(|(number, _)| *number).skip(1).collect();
+        let idle = idle.map(|(number, _)| *number);
+        let idle: Vec<u64> = idle.skip(self.ahead as usize).collect();
         for number in idle {
             self.files.remove(&number);
             self.free.retain(|address| address.file != number);
@@ -155,17 +157,19 @@ impl Space {
         if let Some(making) = self.making {
             if waiting && !self.hurried {
                 self.hurried = true;
+                self.ahead = (self.ahead + 1).min(AHEAD_MAX);
                 disk.hurry_prepare(Family::Stream);
             } else if making.purpose == Purpose::Chunks {
                 // A quarter of the file ahead of what is taken of the one before.
-                let taken = making.bytes.saturating_sub(free * self.layout.chunk());
+                let all = making.bytes * u64::from(self.ahead);
+                let taken = all.saturating_sub(free * self.layout.chunk());
                 disk.want_prepared(Family::Stream, taken + taken / 4);
             }
             return;
         }
         // Where none could be made somebody may hold back for it, and asks for no chunk.
         let used = !self.files.is_empty() || self.short.is_some();
-        let scarce = used && free < u64::from(self.layout.file_chunks);
+        let scarce = used && free < u64::from(self.layout.file_chunks * self.ahead);
         if !waiting && !scarce || !self.patience.may_try() {
             return;
         }

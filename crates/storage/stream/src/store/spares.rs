@@ -33,14 +33,7 @@ impl Spares {
     pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> Cut {
         let length = zeros + bytes.len();
         debug_assert!(length.is_multiple_of(BLOCK) && length <= self.unit_bytes);
-        let mut buffer = match self.spare.pop() {
-            Some(spare) if length > self.unit_bytes / 2 => spare,
-            other => {
-                self.spare.extend(other);
-                let large = length > self.unit_bytes / 2;
-                Buffer::new(if large { self.unit_bytes } else { length })
-            }
-        };
+        let mut buffer = self.take(length);
         buffer[..zeros].fill(0);
         buffer[zeros..length].copy_from_slice(bytes);
         self.next_id += 1;
@@ -48,6 +41,24 @@ impl Spares {
             id: self.next_id,
             buffer,
             bytes: length,
+        }
+    }
+
+    /// These whole blocks, in memory of their own.
+    pub(super) fn copy(&mut self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.take(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        buffer
+    }
+
+    fn take(&mut self, length: usize) -> Buffer {
+        match self.spare.pop() {
+            Some(spare) if length > self.unit_bytes / 2 && length <= self.unit_bytes => spare,
+            other => {
+                self.spare.extend(other);
+                let usual = length > self.unit_bytes / 2 && length <= self.unit_bytes;
+                Buffer::new(if usual { self.unit_bytes } else { length })
+            }
         }
     }
 

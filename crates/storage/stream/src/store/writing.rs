@@ -6,12 +6,12 @@ use std::{
 };
 
 use quorate_core::value::StreamName;
-use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability};
+use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability, Output};
 
 use super::{
     Store,
     chunk::Span,
-    layout::Address,
+    layout::{Address, Layout},
     patience::Patience,
     stream::{Cut, Stream},
 };
@@ -31,9 +31,9 @@ pub(super) struct Writes {
     gathered_bytes: usize,
     /// With a place, and not begun. They are written even if they are not needed any more: a catalogue that is
     /// being written may name them.
-    placed: VecDeque<(Write, Buffer)>,
+    placed: VecDeque<(Write, Output)>,
     /// The same, of units that somebody waits for.
-    hurried: VecDeque<(Write, Buffer)>,
+    hurried: VecDeque<(Write, Output)>,
     /// By number: placed or in flight.
     outstanding: BTreeMap<u64, Write>,
     outstanding_bytes: usize,
@@ -50,7 +50,7 @@ pub(super) struct Writes {
     short: Option<String>,
 }
 
-/// A write of a span.
+/// A write of whole blocks: a part of a unit, or whole units.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     number: u64,
@@ -60,6 +60,21 @@ struct Write {
     from: u16,
     bytes: usize,
     durability: Durability,
+}
+
+impl Write {
+    /// The blocks of each unit that it writes.
+    fn units(self, layout: Layout) -> impl Iterator<Item = Range<u16>> {
+        let blocks = u16::try_from(self.bytes / BLOCK).expect("of a chunk");
+        let (unit, to) = (layout.unit_blocks(), self.from + blocks);
+        let mut from = self.from;
+        std::iter::from_fn(move || {
+            let end = ((from / unit + 1) * unit).min(to);
+            let blocks = from..end;
+            from = end;
+            (!blocks.is_empty()).then_some(blocks)
+        })
+    }
 }
 
 impl Writes {
@@ -125,7 +140,7 @@ impl Writes {
     }
 
     /// The next write to be begun: one that somebody waits for, or one of a few others.
-    fn next(&mut self) -> Option<&mut VecDeque<(Write, Buffer)>> {
+    fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
             return None;
         }
@@ -162,7 +177,7 @@ impl Store {
 
     /// Gives places as far as there are free chunks, and writes.
     pub(super) fn write<D: Disk>(&mut self, disk: &mut D) {
-        self.place_all(Durability::Later);
+        self.place_all();
         if self.writes.next().is_none() {
             return;
         }
@@ -175,13 +190,13 @@ impl Store {
             }
             let writes = &mut self.writes;
             let queue = writes.next().expect("just looked at");
-            let (write, buffer) = queue.pop_front().expect("just looked at");
+            let (write, output) = queue.pop_front().expect("just looked at");
             writes.in_flight += 1;
             writes.later += usize::from(write.durability == Durability::Later);
             writes.short = None;
             writes.patience.succeeded();
             let place = self.layout.place(write.address, write.from);
-            disk.start_write(write.number, place, buffer, write.bytes, write.durability);
+            disk.start_write(write.number, place, output, write.bytes, write.durability);
         }
     }
 
@@ -195,7 +210,7 @@ impl Store {
     }
 
     /// Gives places as far as there are free chunks.
-    pub(super) fn place_all(&mut self, durability: Durability) {
+    pub(super) fn place_all(&mut self) {
         while let Some((name, position, id)) = self.writes.waiting.front().copied() {
             let waits = |stream: &&mut Stream| stream.has_cut(position, id);
             if self.streams.get_mut(&name).filter(waits).is_some() {
@@ -203,14 +218,14 @@ impl Store {
                 let Some(address) = self.chunk_for(name, part) else {
                     return;
                 };
-                self.place_at(name, position, id, address, durability);
+                self.place_at(name, position, id, address);
             }
             self.writes.waiting.pop_front();
         }
     }
 
     /// The chunk for this part of a stream, counted in chunks; `None` if none is free now. The stream is known.
-    fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
+    pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");
         if let Some(chunk) = stream.open_chunk(part) {
             return Some(chunk.address);
@@ -219,50 +234,60 @@ impl Store {
         Some(stream.add_chunk(part, address).address)
     }
 
-    fn place_at(
+    fn place_at(&mut self, name: StreamName, position: u64, id: u64, address: Address) {
+        let stream = self.streams.get_mut(&name).expect("it waits");
+        let Cut { buffer, bytes, .. } = stream.take_cut(position, id).expect("it waits");
+        self.writes.waiting_bytes -= bytes;
+        let check = crc32c::crc32c(&buffer[..bytes]);
+        let cut = (buffer.into(), bytes);
+        self.queue_write(name, position, cut, |_| check, address, Durability::Later);
+    }
+
+    /// Queues the write of whole blocks that have this place: a part of a unit, or whole units. `check` gives the
+    /// CRC-32C of each unit, by its number among these.
+    pub(super) fn queue_write(
         &mut self,
         name: StreamName,
         position: u64,
-        id: u64,
+        (output, bytes): (Output, usize),
+        check: impl Fn(usize) -> u32,
         address: Address,
         durability: Durability,
     ) {
-        let stream = self.streams.get_mut(&name).expect("it waits");
-        let Cut { buffer, bytes, .. } = stream.take_cut(position, id).expect("it waits");
-        let part = position / self.layout.chunk();
-        let from = self.layout.block_of(position);
-        let blocks = u16::try_from(bytes / BLOCK).expect("of a chunk");
-        let span = Span {
-            from,
-            to: from + blocks,
-            checksum: crc32c::crc32c(&buffer[..bytes]),
-            pending: true,
-            durable: durability == Durability::Flushed,
-        };
-        let chunk = stream.chunk_at(part, address).expect("it was given");
-        assert!(chunk.add(span), "a block is written once, at {position}");
+        let layout = self.layout;
         let writes = &mut self.writes;
         let write = Write {
             number: writes.next_number,
             stream: name,
-            part,
+            part: position / layout.chunk(),
             address,
-            from,
+            from: layout.block_of(position),
             bytes,
             durability,
         };
+        let stream = self.streams.get_mut(&name).expect("it is known");
+        let chunk = stream.chunk_at(write.part, address).expect("it was given");
+        for (number, blocks) in write.units(layout).enumerate() {
+            let span = Span {
+                from: blocks.start,
+                to: blocks.end,
+                checksum: check(number),
+                pending: true,
+                durable: durability == Durability::Flushed,
+            };
+            assert!(chunk.add(span), "a block is written once, at {position}");
+        }
         writes.next_number += 1;
-        writes.waiting_bytes -= bytes;
         writes.outstanding_bytes += bytes;
         writes.outstanding.insert(write.number, write);
         match durability {
-            Durability::Flushed => writes.hurried.push_back((write, buffer)),
-            Durability::Later => writes.placed.push_back((write, buffer)),
+            Durability::Flushed => writes.hurried.push_back((write, output)),
+            Durability::Later => writes.placed.push_back((write, output)),
         }
     }
 
     /// A write ended.
-    pub(super) fn written(&mut self, number: u64, buffer: Buffer, result: Result<(), DiskError>) {
+    pub(super) fn written(&mut self, number: u64, output: Output, result: Result<(), DiskError>) {
         let Some(write) = self.writes.outstanding.remove(&number) else {
             return;
         };
@@ -270,17 +295,21 @@ impl Store {
         self.writes.later -= usize::from(write.durability == Durability::Later);
         self.writes.outstanding_bytes -= write.bytes;
         if let Err(error) = result {
-            self.take_back(write, buffer);
+            self.take_back(write, output);
             return self.fail(&error);
         }
         if write.durability == Durability::Later {
             self.writes.unflushed.insert(write.address.file);
         }
-        self.spares.give(buffer);
+        if let Some(buffer) = output.into_buffer() {
+            self.spares.give(buffer);
+        }
         let stream = self.streams.get_mut(&write.stream);
         let chunk = stream.and_then(|stream| stream.chunk_at(write.part, write.address));
         if let Some(chunk) = chunk {
-            chunk.settle(write.from, self.layout.unit_blocks());
+            for blocks in write.units(self.layout) {
+                chunk.settle(blocks.start, self.layout.unit_blocks());
+            }
             if write.durability == Durability::Flushed {
                 let from = write.part * self.layout.chunk() + u64::from(write.from) * BLOCK as u64;
                 let range = from..from + write.bytes as u64;
@@ -289,15 +318,21 @@ impl Store {
         }
     }
 
-    fn take_back(&mut self, write: Write, buffer: Buffer) {
-        if let Some(stream) = self.streams.get_mut(&write.stream) {
-            let cut = Cut {
-                id: 0,
-                buffer,
-                bytes: write.bytes,
-            };
-            if stream.take_back(write.part, write.address, write.from, cut, self.layout) {
-                self.writes.waiting_bytes += write.bytes;
+    /// What could not be written stays in memory, where it can be read.
+    fn take_back(&mut self, write: Write, output: Output) {
+        let Some(stream) = self.streams.get_mut(&write.stream) else {
+            return;
+        };
+        let mut at = 0;
+        for blocks in write.units(self.layout) {
+            let bytes = usize::from(blocks.end - blocks.start) * BLOCK;
+            let mut buffer = Buffer::new(bytes);
+            buffer.copy_from_slice(&output[at..at + bytes]);
+            at += bytes;
+            let id = 0;
+            let cut = Cut { id, buffer, bytes };
+            if stream.take_back(write.part, write.address, blocks.start, cut, self.layout) {
+                self.writes.waiting_bytes += bytes;
             }
         }
     }
@@ -305,13 +340,13 @@ impl Store {
     /// Nothing is written any more: what has a place and was not begun is in memory only.
     pub(super) fn give_up_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
-        for (write, buffer) in hurried
+        for (write, output) in hurried
             .into_iter()
             .chain(std::mem::take(&mut self.writes.placed))
         {
             self.writes.outstanding.remove(&write.number);
             self.writes.outstanding_bytes -= write.bytes;
-            self.take_back(write, buffer);
+            self.take_back(write, output);
         }
     }
 }

@@ -344,7 +344,7 @@ impl Files {
         let at = DATA.at(self.data_at);
         self.data_at += bytes as u64;
         self.disk
-            .start_write(number, at, buffer, bytes, Durability::Flushed);
+            .start_write(number, at, buffer.into(), bytes, Durability::Flushed);
     }
 
     /// The record of a unit follows its data. The number of a unit whose record is durable.
@@ -352,7 +352,7 @@ impl Files {
         let Completed::Written {
             token,
             file,
-            buffer,
+            output,
             result,
             ..
         } = completed
@@ -360,7 +360,9 @@ impl Files {
             return Ok(None);
         };
         result.map_err(io::Error::other)?;
-        self.disk.release(buffer);
+        if let Some(buffer) = output.into_buffer() {
+            self.disk.release(buffer);
+        }
         if file == RECORDS {
             return Ok(Some(token));
         }
@@ -368,7 +370,7 @@ impl Files {
         let at = RECORDS.at(self.record_at);
         self.record_at = (self.record_at + BLOCK as u64) % RECORDS_BYTES;
         self.disk
-            .start_write(token, at, record, BLOCK, Durability::Flushed);
+            .start_write(token, at, record.into(), BLOCK, Durability::Flushed);
         Ok(None)
     }
 }

@@ -19,6 +19,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
+use quorate_log::disk::BlockPool;
 use quorate_replica::{
     plane::{Body, Plane, Received, TooLarge},
     status::Addresses,
@@ -36,6 +37,7 @@ use self::{
     table::{Need, Table, Was},
 };
 use super::{
+    inbox,
     resolve::{Resolved, resolve},
     share::Share,
     socket::{self, Moved, Socket},
@@ -71,6 +73,8 @@ pub(crate) struct Peers {
     share: Option<Share>,
     /// Who peers have to prove to be, and this node to them.
     trust: Option<Trust>,
+    /// Memory for long frames.
+    bodies: BlockPool,
     pub(crate) stats: Stats,
 }
 
@@ -97,6 +101,7 @@ impl Peers {
             identity,
             limits,
             shared,
+            bodies: inbox::pool(),
             stats: Stats::default(),
         }
     }
@@ -378,7 +383,7 @@ impl Peers {
                 }
                 _ => HANDSHAKE_BODY_BYTES_MAX,
             };
-            match inbox.next(bound) {
+            match inbox.next(bound, &self.bodies) {
                 Ok(None) => break,
                 Ok(Some(received)) => match self.on_frame(id, stage, received, cx) {
                     Verdict::GoOn => {

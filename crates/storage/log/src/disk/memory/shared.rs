@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::{CrashReport, Fates, Fault, small_files, stored::Stored, to_usize};
 use crate::disk::{
-    BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, Family, FileId, PendingKind,
-    Position, SmallFiles, made,
+    BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, Family, FileId, Output,
+    PendingKind, Position, SmallFiles, made,
 };
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(super) struct Operation {
 #[derive(Debug)]
 pub(super) enum Task {
     Write {
-        buffer: Buffer,
+        output: Output,
         durability: Durability,
     },
     Read {
@@ -79,14 +79,14 @@ pub(super) enum Task {
 impl Task {
     /// The same, in memory of its own.
     fn copy(&self) -> Self {
-        let copy = |buffer: &Buffer| {
+        let copy = |buffer: &[u8]| {
             let mut copy = Buffer::new(buffer.len());
             copy.copy_from_slice(buffer);
             copy
         };
         match self {
-            Self::Write { buffer, durability } => Self::Write {
-                buffer: copy(buffer),
+            Self::Write { output, durability } => Self::Write {
+                output: copy(output).into(),
                 durability: *durability,
             },
             Self::Read { buffer } => Self::Read {
@@ -174,18 +174,18 @@ impl Shared {
         } = operation;
         let file = at.file;
         let done = match task {
-            Task::Write { buffer, durability } => Completed::Written {
+            Task::Write { output, durability } => Completed::Written {
                 token,
                 file,
                 durability,
                 result: self.write(
                     token,
                     at,
-                    &buffer[..to_usize(bytes)],
+                    &output[..to_usize(bytes)],
                     durability,
                     not_opened,
                 ),
-                buffer,
+                output,
             },
             Task::Read { mut buffer } => {
                 self.counters.reads += 1;
@@ -383,8 +383,8 @@ impl Shared {
                 at, bytes, task, ..
             } = operation;
             match task {
-                Task::Write { buffer, .. } => {
-                    writes.push((at, buffer[..to_usize(bytes)].to_vec()));
+                Task::Write { output, .. } => {
+                    writes.push((at, output[..to_usize(bytes)].to_vec()));
                 }
                 Task::Retire => retired.push(at.file),
                 // Begun, so that what is in doubt is settled with all else.

@@ -16,7 +16,7 @@ pub(super) fn of(in_flight: &mut InFlight) -> squeue::Entry {
     let offset = in_flight.operation.at.offset;
     match &mut in_flight.operation.task {
         Task::Write {
-            buffer,
+            output,
             bytes,
             durability,
         } => {
@@ -24,8 +24,8 @@ pub(super) fn of(in_flight: &mut InFlight) -> squeue::Entry {
                 Durability::Flushed => libc::RWF_DSYNC,
                 Durability::Later => 0,
             };
-            let registered = buffer.registered();
-            let bytes = &buffer[..*bytes];
+            let registered = output.registered();
+            let bytes = &output[..*bytes];
             match registered {
                 Some(index) => opcode::WriteFixed::new(file, bytes.as_ptr(), length(bytes), index)
                     .offset(offset)

@@ -3,7 +3,8 @@
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, value::StreamName};
-use quorate_stream::store::Place;
+use quorate_log::disk::BlockPool;
+use quorate_stream::store::{Bulk, Place};
 
 use super::shop::{B, Plain, Shop, bytes, name};
 
@@ -21,6 +22,7 @@ enum Logged {
 
 struct Model {
     shop: Shop,
+    pool: BlockPool,
     plain: Plain,
     log: Vec<(Slot, Logged)>,
     /// Placed, and not said in a record yet.
@@ -40,6 +42,7 @@ impl Model {
     fn new() -> Self {
         let mut model = Self {
             shop: Shop::new(),
+            pool: BlockPool::new(UNIT as usize, 2),
             plain: Plain::default(),
             log: Vec::new(),
             unsaid: Vec::new(),
@@ -70,20 +73,33 @@ impl Model {
     fn place(&mut self, dice: &mut Dice) {
         let stream = self.open[dice.index(3)];
         let position = dice.below(UNITS) * UNIT;
-        let unit = bytes(stream, position, UNIT);
+        let length = UNIT * (1 + dice.below(2));
+        // What they are a part of may begin before them, and not at a block.
+        let before = dice.below(2) * dice.below(position.min(3 * B) + 1);
+        let from = position - before;
+        let bytes = bytes(stream, from, before + length);
+        let mut filling = self.pool.fill(from, bytes.len());
+        filling.put(&bytes);
+        let blocks = filling.done();
+        let units = before as usize..bytes.len();
+        let bulk = match dice.below(2) {
+            0 => Bulk::copied(&bytes[units]),
+            _ => Bulk::of(&blocks, units),
+        };
         let Shop { store, disk } = &mut self.shop;
-        if store.place(stream, position, &unit, disk) {
-            assert!((position..position + UNIT).all(|at| !self.plain.has(stream, at)));
-            self.plain.put(stream, position, UNIT);
-            self.placed += 1;
+        if store.place(stream, position, bulk, disk) {
+            assert!((position..position + length).all(|at| !self.plain.has(stream, at)));
+            self.plain.put(stream, position, length);
+            self.placed += length / UNIT;
         }
     }
 
     /// What is on stable storage may be said; so may it much later, or never.
     fn hear(&mut self, dice: &mut Dice) {
         while let Some((stream, range)) = self.shop.store.next_placed() {
-            assert_eq!(range.end - range.start, UNIT);
-            self.unsaid.push((stream, range.start));
+            assert!((range.end - range.start).is_multiple_of(UNIT));
+            let units = range.step_by(UNIT as usize);
+            self.unsaid.extend(units.map(|unit| (stream, unit)));
         }
         if self.unsaid.is_empty() || dice.below(3) == 0 {
             return;

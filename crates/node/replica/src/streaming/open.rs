@@ -1,0 +1,183 @@
+//! Bytes that a client gave and nobody was sent yet: the piece that is being filled.
+//!
+//! A few lie in a vector. Many lie where the store writes them from and connections send them from, so that they are
+//! copied once. A piece ends where a chunk of the store does, or, if it is wanted earlier, where a unit does.
+
+use quorate_log::disk::{BlockPool, Filling};
+use quorate_stream::store::Layout;
+use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
+
+use crate::payload::Payload;
+
+/// Memory for pieces that is kept while nobody uses it.
+const FREE_MAX: usize = 32;
+
+/// Where pieces end, and their memory.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    unit: u64,
+    piece: u64,
+    pool: BlockPool,
+}
+
+impl Cut {
+    /// For a store that cuts its files like this.
+    pub(crate) fn of(layout: Layout) -> Self {
+        let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
+        Self {
+            unit: u64::from(layout.unit_bytes),
+            piece: piece as u64,
+            pool: BlockPool::new(piece, FREE_MAX),
+        }
+    }
+
+    /// Whether a piece ends at this position.
+    pub(crate) fn is_end(&self, position: u64) -> bool {
+        position.is_multiple_of(self.piece)
+    }
+
+    /// How much a piece that begins here has at most.
+    fn most(&self, position: u64) -> usize {
+        usize::try_from(self.piece - position % self.piece).expect("a piece")
+    }
+
+    /// The same, if it is to end with the last whole unit of so many bytes.
+    fn whole(&self, position: u64, bytes: usize) -> usize {
+        let end = position + bytes as u64;
+        let whole = (end - end % self.unit).saturating_sub(position);
+        usize::try_from(whole).expect("of the bytes")
+    }
+}
+
+/// The bytes. They begin where the piece before ended.
+#[derive(Debug)]
+pub(crate) enum Open {
+    /// No more than a unit has.
+    Few(Vec<u8>),
+    Many(Filling),
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Open {
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Few(bytes) => bytes.len(),
+            Self::Many(filling) => filling.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds bytes to those that begin at `position`, up to the end of the piece; gives how many.
+    pub(crate) fn put(&mut self, position: u64, bytes: &[u8], cut: &Cut) -> usize {
+        let most = cut.most(position);
+        match self {
+            Self::Few(few) => {
+                let count = bytes.len().min(most - few.len());
+                if few.len() + count <= usize::try_from(cut.unit).unwrap_or(usize::MAX) {
+                    few.extend_from_slice(&bytes[..count]);
+                    return count;
+                }
+                let mut filling = cut.pool.fill(position, most);
+                filling.put(few);
+                *self = Self::Many(filling);
+                self.put(position, bytes, cut)
+            }
+            Self::Many(filling) => filling.put(bytes),
+        }
+    }
+
+    /// A piece of those that begin at `position`: all, or of many the whole units.
+    pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
+        match std::mem::take(self) {
+            Self::Few(few) => Payload::new(few),
+            Self::Many(filling) if filling.room() == 0 => filling.done().into(),
+            Self::Many(filling) => {
+                let bytes = filling.bytes();
+                let whole = cut.whole(position, bytes.len());
+                *self = Self::Few(bytes[whole..].to_vec());
+                // What is much smaller than its memory gets its own.
+                if whole > usize::try_from(cut.piece / 2).unwrap_or(usize::MAX) {
+                    return filling.done_at(whole).into();
+                }
+                let mut less = cut.pool.fill(position, whole);
+                less.put(&bytes[..whole]);
+                less.done().into()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: usize = 2 * 4096;
+    const PIECE: usize = 4 * UNIT;
+
+    fn cut() -> Cut {
+        Cut::of(Layout {
+            unit_bytes: UNIT as u32,
+            chunk_bytes: PIECE as u32,
+            file_chunks: 4,
+        })
+    }
+
+    /// Gives bytes in writes of these lengths, and takes a piece when it is full or after each write in `early`.
+    fn pieces(writes: &[usize], early: bool) -> Vec<usize> {
+        let (cut, mut open) = (cut(), Open::default());
+        let (mut sealed, mut given, mut pieces) = (0, 0_u64, Vec::new());
+        let byte = |at: u64| (at % 251) as u8;
+        let mut take = |open: &mut Open, sealed: &mut u64| {
+            let piece = open.take(*sealed, &cut);
+            let expected: Vec<u8> = (*sealed..*sealed + piece.len() as u64).map(byte).collect();
+            assert!(
+                *piece == *expected,
+                "a piece of {} at {sealed}",
+                piece.len()
+            );
+            *sealed += piece.len() as u64;
+            pieces.push(piece.len());
+        };
+        for write in writes {
+            let bytes: Vec<u8> = (given..given + *write as u64).map(byte).collect();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let used = open.put(sealed, rest, &cut);
+                (rest, given) = (&rest[used..], given + used as u64);
+                assert_eq!(open.len() as u64, given - sealed);
+                if cut.is_end(given) {
+                    take(&mut open, &mut sealed);
+                    assert!(open.is_empty());
+                }
+            }
+            if early && !open.is_empty() {
+                take(&mut open, &mut sealed);
+            }
+        }
+        pieces
+    }
+
+    #[test]
+    fn a_piece_ends_where_a_chunk_does() {
+        assert_eq!(pieces(&[3 * PIECE], false), [PIECE; 3]);
+        assert_eq!(pieces(&[1; 2 * PIECE], false), [PIECE; 2]);
+    }
+
+    #[test]
+    fn a_few_are_taken_as_they_are_and_many_in_whole_units() {
+        assert_eq!(pieces(&[5, UNIT], true), [5, UNIT]);
+        assert_eq!(pieces(&[2 * UNIT + 5, UNIT], true), [2 * UNIT, UNIT]);
+        assert_eq!(pieces(&[5, UNIT + 7, 3], true), [5, UNIT - 5, 15]);
+        assert_eq!(pieces(&[PIECE - 1, 2], true), [3 * UNIT, UNIT, 1]);
+    }
+}

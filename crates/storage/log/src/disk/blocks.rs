@@ -1,0 +1,376 @@
+//! Bytes in bulk, kept where they arrived: filled once, then read by disks and sockets alike.
+//!
+//! They lie at the place within a block that they have in their file, so that a disk writes them as they are. Nobody
+//! changes them once they are [`Blocks`]; their memory returns to its pool when the last reader is done.
+
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+};
+
+use crate::disk::{BLOCK, Buffer};
+
+/// Bytes that share one of [`Blocks::checks`].
+pub const CHECKED_BYTES: usize = 64 << 10;
+
+/// Memory for bulk of the usual size, which goes round.
+#[derive(Clone, Debug)]
+pub struct BlockPool(Arc<Home>);
+
+#[derive(Debug)]
+struct Home {
+    /// Bytes that fit wherever in a block they begin.
+    bytes: usize,
+    free_max: usize,
+    free: Mutex<Vec<Buffer>>,
+}
+
+impl BlockPool {
+    /// Of buffers for `bytes` bytes each; `free_max` of them are kept while nobody uses them.
+    pub fn new(bytes: usize, free_max: usize) -> Self {
+        Self(Arc::new(Home {
+            bytes,
+            free_max,
+            free: Mutex::default(),
+        }))
+    }
+
+    /// Memory for `bytes` bytes whose first one has this `position` in its file. Half of the usual size and less
+    /// gets no more memory than it needs.
+    pub fn fill(&self, position: u64, bytes: usize) -> Filling {
+        let usual = self.0.bytes;
+        let from = within_block(position);
+        let goes_round = bytes <= usual && bytes > usual / 2;
+        let buffer = match goes_round {
+            true => self.free().pop(),
+            false => Some(Buffer::new(from + bytes)),
+        };
+        Filling {
+            buffer: buffer.unwrap_or_else(|| Buffer::new(BLOCK + usual)),
+            from,
+            to: from,
+            end: from + bytes,
+            home: goes_round.then(|| self.clone()),
+        }
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
+        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give(&self, buffer: Buffer) {
+        let mut free = self.free();
+        if free.len() < self.0.free_max {
+            free.push(buffer);
+        }
+    }
+}
+
+fn within_block(position: u64) -> usize {
+    let rest = position % BLOCK as u64;
+    usize::try_from(rest).expect("less than a block")
+}
+
+/// Bytes that are arriving.
+pub struct Filling {
+    buffer: Buffer,
+    from: usize,
+    to: usize,
+    /// There is room up to here.
+    end: usize,
+    home: Option<BlockPool>,
+}
+
+impl Filling {
+    /// How many came.
+    pub fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Whether none came.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many more may come.
+    pub fn room(&self) -> usize {
+        self.end - self.to
+    }
+
+    /// Where the next ones are to be put; then say how many came: [`Self::came`].
+    pub fn spare(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.to..self.end]
+    }
+
+    /// So many were put into [`Self::spare`].
+    pub fn came(&mut self, count: usize) {
+        assert!(count <= self.room(), "more than there was room for");
+        self.to += count;
+    }
+
+    /// Appends as many of these as there is room for; gives how many.
+    pub fn put(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room());
+        self.spare()[..count].copy_from_slice(&bytes[..count]);
+        self.came(count);
+        count
+    }
+
+    /// What came.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.from..self.to]
+    }
+
+    /// What came, once there is no more room; then nothing is left here.
+    pub fn take_full(&mut self) -> Option<Blocks> {
+        let full = self.room() == 0;
+        full.then(|| std::mem::replace(self, Self::nothing()).done())
+    }
+
+    fn nothing() -> Self {
+        Self {
+            buffer: Buffer::new(0),
+            from: 0,
+            to: 0,
+            end: 0,
+            home: None,
+        }
+    }
+
+    /// Nothing more comes, and only the first `bytes` are wanted.
+    pub fn done_at(mut self, bytes: usize) -> Blocks {
+        self.to = self.to.min(self.from + bytes);
+        self.done()
+    }
+
+    /// Nothing more comes.
+    pub fn done(self) -> Blocks {
+        let Self {
+            buffer,
+            from,
+            to,
+            home,
+            ..
+        } = self;
+        Blocks(Arc::new(Held {
+            buffer: Some(buffer),
+            from,
+            to,
+            home,
+            checks: OnceLock::new(),
+        }))
+    }
+}
+
+impl fmt::Debug for Filling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Filling({} of {} bytes)",
+            self.len(),
+            self.end - self.from
+        )
+    }
+}
+
+/// Bytes that nobody changes any more. A copy is another reference to the same bytes.
+#[derive(Clone)]
+pub struct Blocks(Arc<Held>);
+
+struct Held {
+    /// Until it returns to its pool.
+    buffer: Option<Buffer>,
+    from: usize,
+    to: usize,
+    home: Option<BlockPool>,
+    checks: OnceLock<Vec<u32>>,
+}
+
+impl Held {
+    fn bytes(&self) -> &[u8] {
+        let buffer = self.buffer.as_deref();
+        buffer.map_or(&[], |buffer| &buffer[self.from..self.to])
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let (Some(home), Some(buffer)) = (&self.home, self.buffer.take()) {
+            home.give(buffer);
+        }
+    }
+}
+
+impl Blocks {
+    /// How many references there are.
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// CRC-32C of each [`CHECKED_BYTES`] from the first byte on; the last are of what is left. Computed once.
+    pub fn checks(&self) -> &[u32] {
+        let compute = || self.chunks(CHECKED_BYTES).map(crc32c::crc32c).collect();
+        self.0.checks.get_or_init(compute)
+    }
+
+    /// CRC-32C of all.
+    pub fn checksum(&self) -> u32 {
+        let parts = self.chunks(CHECKED_BYTES).zip(self.checks());
+        parts.fold(0, |all, (bytes, check)| match bytes.len() {
+            CHECKED_BYTES => followed_by_part(all) ^ check,
+            less => crc32c::crc32c_combine(all, *check, less),
+        })
+    }
+
+    /// Whole blocks of these bytes for a disk, if they begin at a block.
+    pub fn part(&self, range: Range<usize>) -> Option<Output> {
+        let at = self.0.from + range.start;
+        let whole = at.is_multiple_of(BLOCK) && range.len().is_multiple_of(BLOCK);
+        (whole && range.end <= self.len()).then(|| Output(Memory::Part(self.clone(), range)))
+    }
+}
+
+/// What a checksum becomes behind [`CHECKED_BYTES`] more bytes, but for those bytes' own: linear in its bits, and known
+/// for each of them, since to compute it anew takes longer than a checksum of the bytes.
+fn followed_by_part(checksum: u32) -> u32 {
+    static BITS: LazyLock<[u32; 32]> = LazyLock::new(|| {
+        std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, CHECKED_BYTES))
+    });
+    let bits = BITS.iter().enumerate();
+    let set = bits.filter(|(bit, _)| checksum >> bit & 1 == 1);
+    set.fold(0, |all, (_, becomes)| all ^ becomes)
+}
+
+impl Deref for Blocks {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blocks({} bytes)", self.len())
+    }
+}
+
+/// What a disk writes from: a buffer of the writer's, or a part of what others read, too.
+#[derive(Debug)]
+pub struct Output(Memory);
+
+#[derive(Debug)]
+enum Memory {
+    Own(Buffer),
+    Part(Blocks, Range<usize>),
+}
+
+impl Output {
+    /// The writer's buffer, if it was one.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.0 {
+            Memory::Own(buffer) => Some(buffer),
+            Memory::Part(..) => None,
+        }
+    }
+
+    /// The driver's own number of this memory, if it has one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn registered(&self) -> Option<u16> {
+        match &self.0 {
+            Memory::Own(buffer) => buffer.registered(),
+            Memory::Part(..) => None,
+        }
+    }
+}
+
+impl From<Buffer> for Output {
+    fn from(buffer: Buffer) -> Self {
+        Self(Memory::Own(buffer))
+    }
+}
+
+impl Deref for Output {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Memory::Own(buffer) => buffer,
+            Memory::Part(blocks, range) => &blocks[range.clone()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: usize = 4 * CHECKED_BYTES;
+
+    fn filled(pool: &BlockPool, position: u64, bytes: &[u8]) -> Blocks {
+        let mut filling = pool.fill(position, bytes.len());
+        assert_eq!(filling.put(bytes), bytes.len());
+        assert_eq!((filling.room(), filling.bytes()), (0, bytes));
+        filling.done()
+    }
+
+    fn bytes(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_lie_at_their_place_within_a_block() {
+        let pool = BlockPool::new(USUAL, 2);
+        for position in [0, 1, 4095, 4096, 70_001] {
+            for length in [1, BLOCK, USUAL / 2 + 1, USUAL, USUAL + 1] {
+                let bytes = bytes(length);
+                let blocks = filled(&pool, position, &bytes);
+                assert_eq!(*blocks, *bytes);
+                let place = blocks.as_ptr().align_offset(BLOCK) as u64;
+                assert_eq!((position + place) % BLOCK as u64, 0, "{position} {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_of_the_usual_size_goes_round_once_nobody_reads_it() {
+        let pool = BlockPool::new(USUAL, 1);
+        let (one, two) = (
+            filled(&pool, 7, &bytes(USUAL)),
+            filled(&pool, 0, &bytes(USUAL)),
+        );
+        let source = two.part(0..BLOCK).unwrap();
+        drop((one, two));
+        assert_eq!(pool.free().len(), 1, "a disk reads the other");
+        assert_eq!(*source, bytes(USUAL)[..BLOCK]);
+        drop(source);
+        assert_eq!(pool.free().len(), 1, "no more are kept than was said");
+        drop(filled(&pool, 0, &bytes(BLOCK)));
+        assert_eq!(pool.free().len(), 1, "a small one takes none of it");
+        assert_eq!(*filled(&pool, 4095, &bytes(USUAL)), *bytes(USUAL));
+    }
+
+    #[test]
+    fn checks_of_parts_are_those_of_all_together() {
+        let pool = BlockPool::new(USUAL, 1);
+        for length in [1, CHECKED_BYTES, 2 * CHECKED_BYTES + 17] {
+            let bytes = bytes(length);
+            let blocks = filled(&pool, 5, &bytes);
+            assert_eq!(blocks.checks().len(), length.div_ceil(CHECKED_BYTES));
+            assert_eq!(blocks.checksum(), crc32c::crc32c(&bytes), "{length}");
+        }
+    }
+
+    #[test]
+    fn only_whole_blocks_are_for_a_disk() {
+        let pool = BlockPool::new(USUAL, 1);
+        let blocks = filled(&pool, 4000, &bytes(3 * BLOCK));
+        assert!(blocks.part(0..BLOCK).is_none(), "not at a block");
+        assert!(blocks.part(96..96 + BLOCK - 1).is_none(), "not a whole one");
+        assert!(blocks.part(96..96 + 3 * BLOCK).is_none(), "not there");
+        let part = blocks.part(96..96 + 2 * BLOCK).unwrap();
+        assert_eq!(part.as_ptr().align_offset(BLOCK), 0);
+        assert_eq!(*part, bytes(3 * BLOCK)[96..96 + 2 * BLOCK]);
+    }
+}
