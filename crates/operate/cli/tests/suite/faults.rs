@@ -439,6 +439,9 @@ fn a_log_older_than_its_store_is_found_out() {
     cluster.node(1).restart().unwrap();
     let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
     assert_eq!(new, ok);
+    // It has applied that itself, whoever answered: else its store is no newer than the copy.
+    let applied = cluster.client_of(1).ask(&[b"GET", b"new"]);
+    assert_eq!(applied, Ok(Reply::Bulk(b"kept".to_vec())));
     cluster.wait_until_equal();
     stop(&mut cluster);
     copy_files(&copy, &log);
