@@ -610,6 +610,17 @@ mod tests {
         table
     }
 
+    /// What the table's stream has.
+    fn ten_bytes() -> Appended {
+        Appended {
+            stream: S,
+            position: 0,
+            skip: 0,
+            length: 10,
+            bytes: Some(Payload::new(vec![7; 10])),
+        }
+    }
+
     fn slots(from: u64, to: u64) -> SlotRange {
         SlotRange::new(Slot(from), Slot(to))
     }
@@ -622,14 +633,12 @@ mod tests {
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let nothing = Table::default();
         let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
-        let appended = Appended {
-            stream: S,
-            position: 0,
-            skip: 0,
-            length: 10,
-            bytes: Some(Payload::new(vec![7; 10])),
-        };
-        keeping.applied((Slot(12), Slot(20)), vec![appended], Vec::new(), &mut disk);
+        keeping.applied(
+            (Slot(12), Slot(20)),
+            vec![ten_bytes()],
+            Vec::new(),
+            &mut disk,
+        );
         let removed = vec![Change::Removed { stream: S }];
         keeping.applied((Slot(13), Slot(20)), Vec::new(), removed, &mut disk);
         keeping.look(Time(0), &nothing);
@@ -653,14 +662,12 @@ mod tests {
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, streams) = (Table::default(), table());
         let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
-        let appended = Appended {
-            stream: S,
-            position: 0,
-            skip: 0,
-            length: 10,
-            bytes: Some(Payload::new(vec![7; 10])),
-        };
-        keeping.applied((Slot(12), Slot(12)), vec![appended], Vec::new(), &mut disk);
+        keeping.applied(
+            (Slot(12), Slot(12)),
+            vec![ten_bytes()],
+            Vec::new(),
+            &mut disk,
+        );
         assert_eq!(keeping.known_to, None, "it has looked");
         keeping.went_back();
         keeping.look(Time(0), &nothing);
