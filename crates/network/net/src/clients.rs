@@ -490,24 +490,24 @@ impl Clients {
         if client.socket.has_unsent() && matches!(client.socket.flush(), Moved::Ended(_)) {
             return self.close(id, cx);
         }
-        let output = cx.host.front_mut().output(id);
-        let mut sent = 0;
-        while sent < output.len() && !client.blocked {
+        let front = cx.host.front_mut();
+        while !client.blocked {
+            let output = front.output(id);
+            if output.is_empty() {
+                break;
+            }
             self.stats.calls_client_write += 1;
-            match client.socket.write(&output[sent..]) {
-                Moved::Some(count) => sent += count,
+            match client.socket.write(output) {
+                Moved::Some(count) => {
+                    front.sent(id, count);
+                    self.stats.client_bytes_out += count as u64;
+                }
                 Moved::Blocked => client.blocked = true,
                 Moved::Ended(_) => return self.close(id, cx),
             }
         }
-        output.drain(..sent);
-        let empty = output.is_empty() && !client.socket.has_unsent();
-        if sent > 0 {
-            cx.host.front_mut().sent(id);
-            self.stats.client_bytes_out += sent as u64;
-        }
+        let empty = !client.blocked && !client.socket.has_unsent();
         if empty {
-            client.blocked = false;
             self.after_output(id, cx);
         }
         self.watch(id, cx);

@@ -133,7 +133,6 @@ pub struct FrameFront {
     /// For each command its connection, and its number there.
     tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
-    nowhere: Vec<u8>,
     /// Commands that were refused for want of a role, since the start.
     forbidden: u64,
 }
@@ -146,7 +145,6 @@ impl FrameFront {
             connections: BTreeMap::new(),
             tags: Tags::default(),
             dirty: VecDeque::new(),
-            nowhere: Vec::new(),
             forbidden: 0,
         }
     }
@@ -276,13 +274,14 @@ impl Front for FrameFront {
         None
     }
 
-    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
-        match self.connections.get_mut(&connection) {
-            Some(client) => &mut client.output,
-            None => {
-                self.nowhere.clear();
-                &mut self.nowhere
-            }
+    fn output(&mut self, connection: ConnectionId) -> &[u8] {
+        let client = self.connections.get(&connection);
+        client.map_or(&[], |client| &client.output)
+    }
+
+    fn sent(&mut self, connection: ConnectionId, count: usize) {
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.output.drain(..count);
         }
     }
 
@@ -466,7 +465,7 @@ mod tests {
             for (tag, _) in std::mem::take(&mut replica.taken) {
                 front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
             }
-            let output = std::mem::take(front.output(CLIENT));
+            let output = front.take_output(CLIENT);
             let Found::Frame(first) = frames::find(&output, 100) else {
                 panic!("{output:?}")
             };
@@ -501,7 +500,7 @@ mod tests {
         }
         assert_eq!(used % QUESTION.len(), 0);
         assert!(front.output(CLIENT).len() < OUTPUT_BYTES_MAX * 2);
-        front.output(CLIENT).clear();
+        front.take_output(CLIENT);
         assert!(front.ready(CLIENT));
     }
 

@@ -32,7 +32,6 @@ impl StateMachine for Nothing {
 #[derive(Default)]
 struct Eager {
     is_eager: bool,
-    nothing: Vec<u8>,
 }
 
 impl Front for Eager {
@@ -47,9 +46,10 @@ impl Front for Eager {
     fn next_dirty(&mut self) -> Option<ConnectionId> {
         None
     }
-    fn output(&mut self, _: ConnectionId) -> &mut Vec<u8> {
-        &mut self.nothing
+    fn output(&mut self, _: ConnectionId) -> &[u8] {
+        &[]
     }
+    fn sent(&mut self, _: ConnectionId, _: usize) {}
     fn closing(&self, _: ConnectionId) -> bool {
         true
     }

@@ -80,7 +80,6 @@ pub(crate) struct LocalFront {
     asks: Asked<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
-    nothing: Vec<u8>,
 }
 
 impl LocalFront {
@@ -89,7 +88,6 @@ impl LocalFront {
             asks,
             open: BTreeMap::new(),
             last: 0,
-            nothing: Vec::new(),
         }
     }
 
@@ -164,9 +162,11 @@ impl Front for LocalFront {
         None
     }
 
-    fn output(&mut self, _: ConnectionId) -> &mut Vec<u8> {
-        &mut self.nothing
+    fn output(&mut self, _: ConnectionId) -> &[u8] {
+        &[]
     }
+
+    fn sent(&mut self, _: ConnectionId, _: usize) {}
 
     fn closing(&self, _: ConnectionId) -> bool {
         true

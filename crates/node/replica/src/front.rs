@@ -253,13 +253,25 @@ pub trait Front {
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Output waiting for this connection; the reactor removes what it sent from the front, and then
-    /// says so with [`Front::sent`].
-    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8>;
+    /// What this connection is to be sent next: the same until [`Front::sent`] is called, or longer. More may
+    /// follow once that is sent; there is none if this is empty.
+    fn output(&mut self, connection: ConnectionId) -> &[u8];
 
-    /// Some of the output was sent.
-    fn sent(&mut self, connection: ConnectionId) {
-        let _ = connection;
+    /// The first `count` bytes of the output were sent.
+    fn sent(&mut self, connection: ConnectionId, count: usize);
+
+    /// All output of this connection, for a driver without sockets.
+    fn take_output(&mut self, connection: ConnectionId) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let next = self.output(connection);
+            let count = next.len();
+            if count == 0 {
+                return all;
+            }
+            all.extend_from_slice(next);
+            self.sent(connection, count);
+        }
     }
 
     /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of all

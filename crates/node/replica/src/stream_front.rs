@@ -2,6 +2,7 @@
 //! hears back. Beside [`crate::front`], whose connections and failures it shares.
 
 use quorate_core::value::StreamName;
+use quorate_log::disk::Blocks;
 use quorate_stream::{Denied, Done, How, Info, Name, Retention, Writer, table::Nowhere};
 
 use crate::front::Failure;
@@ -22,7 +23,7 @@ pub enum StreamEvent<'a> {
     /// The table here has all that was acknowledged anywhere before the question, or what was waited for.
     Looked(StreamTag),
     /// Bytes of a stream, from the position asked for on; not empty.
-    Bytes(StreamTag, &'a [u8]),
+    Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at that position.
     Nowhere(StreamTag, Nowhere),
     /// [stream-7] All bytes of the stream below this position are decided, as the class of the group has it;

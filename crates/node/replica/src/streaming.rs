@@ -18,6 +18,7 @@ use quorate_core::{
     time::Time,
     value::StreamName,
 };
+use quorate_log::disk::Blocks;
 use quorate_stream::{Change, Command, Denied, Done, Name, Table, table::Nowhere};
 
 use crate::{
@@ -47,7 +48,7 @@ pub(crate) enum Told {
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
     Looked(StreamTag),
-    Bytes(StreamTag, Vec<u8>),
+    Bytes(StreamTag, Blocks),
     Nowhere(StreamTag, Nowhere),
     Durable(StreamName, u64),
     Ended(StreamName, u64),

@@ -333,12 +333,12 @@ impl Front for Fronts {
         self.commands.next_dirty()
     }
 
-    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+    fn output(&mut self, connection: ConnectionId) -> &[u8] {
         self.commands.output(connection)
     }
 
-    fn sent(&mut self, connection: ConnectionId) {
-        self.commands.sent(connection);
+    fn sent(&mut self, connection: ConnectionId, count: usize) {
+        self.commands.sent(connection, count);
     }
 
     fn held_bytes(&self) -> usize {

@@ -121,18 +121,18 @@ impl Client {
         }
     }
 
-    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn output(&mut self) -> &[u8] {
         match self {
             Self::Framed(client) => client.output(),
             Self::Raw(client) => client.output(),
         }
     }
 
-    /// Some of the output was sent.
-    pub(crate) fn sent(&mut self, shared: &mut Shared) {
+    /// So much of the output was sent.
+    pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         match self {
-            Self::Framed(client) => client.sent(shared),
-            Self::Raw(client) => client.settle(shared),
+            Self::Framed(client) => client.sent(count, shared),
+            Self::Raw(client) => client.sent(count, shared),
         }
     }
 

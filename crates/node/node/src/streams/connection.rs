@@ -5,6 +5,7 @@
 mod events;
 mod input;
 mod login;
+mod output;
 
 use quorate_access::{Claim, Who};
 use quorate_core::value::StreamName;
@@ -12,21 +13,25 @@ use quorate_replica::{front::ConnectionId, stream_front::StreamTag};
 use quorate_stream::Name;
 use quorate_wire::streams::Answer;
 
+use self::output::Output;
 use crate::streams::{
     access::Login,
-    reading::Reading,
+    reading::{FETCH_BYTES_MAX, Reading},
     refusal::Refusal,
     shared::{Cx, Owner, Shared},
 };
 
-/// Most bytes of a stream that wait to be sent to one client.
-pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of one read of the replica: two wait to be sent, with the heads of their frames.
-const FETCH_BYTES_MAX: usize = OUTPUT_BYTES_MAX / 2 - 16;
-/// The same while connections hold more than [`HELD_BYTES_EASY`] together.
-const FETCH_BYTES_TIGHT: usize = 16 << 10;
+/// Most bytes of a stream that are read ahead for one client, or wait to be sent to it: some reads of a disk, while
+/// others are sent.
+pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
+/// The same while connections hold more than [`HELD_BYTES_EASY`] together, and the most of one read then.
+const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
+/// The same while they hold more than [`HELD_BYTES_TIGHT`].
+const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Readers hurry as long as all connections hold no more.
-const HELD_BYTES_EASY: usize = 128 << 20;
+const HELD_BYTES_EASY: usize = 64 << 20;
+/// Each reader gets little from here on.
+const HELD_BYTES_TIGHT: usize = 128 << 20;
 /// A list goes on when no more waits to be sent.
 const LIST_BYTES_SOFT: usize = 32 << 10;
 /// Memory that a connection keeps for output although there is none.
@@ -39,7 +44,7 @@ pub(crate) struct Connection {
     /// Who the client is; small, for there are many connections.
     login: Box<Login>,
     state: State,
-    output: Vec<u8>,
+    output: Output,
     /// Bytes of a frame of data that are still to come.
     data_left: usize,
     /// Input was left over because an answer is owed.
@@ -104,7 +109,7 @@ impl Connection {
             id,
             login: Box::new(Login::new(who)),
             state: State::Strange,
-            output: Vec::new(),
+            output: Output::default(),
             data_left: 0,
             has_left_over: false,
             ending: false,
@@ -140,15 +145,15 @@ impl Connection {
 
     /// What is to be sent. A durable position that was not told waits until the one before is sent, so
     /// that however slow the client is, one waits.
-    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state
             && std::mem::take(&mut writing.is_untold)
         {
             let position = writing.durable;
-            Answer::Durable { position }.encode(&mut self.output);
+            self.output.say(&Answer::Durable { position });
         }
-        &mut self.output
+        self.output.next()
     }
 
     const fn has_output(&self) -> bool {
@@ -158,10 +163,11 @@ impl Connection {
         }
     }
 
-    /// Some of the output was sent.
-    pub(crate) fn sent(&mut self, shared: &mut Shared) {
+    /// So much of the output was sent.
+    pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
+        self.output.sent(count);
         let room = match &self.state {
-            State::Reading(reading) => reading.is_sending() && self.room(shared) > 0,
+            State::Reading(reading) => reading.is_hungry() && self.room(shared) > 0,
             State::Listing(_) => self.output.len() <= LIST_BYTES_SOFT,
             _ => false,
         };
@@ -192,7 +198,7 @@ impl Connection {
             _ => 0,
         };
         // Room is taken when it is asked for: else many who ask at once would all find it free.
-        let held = self.output.capacity().max(self.output.len() + fetching);
+        let held = self.output.held_bytes() + fetching;
         shared.held_bytes = shared.held_bytes - self.counted + held;
         self.counted = held;
     }
@@ -225,22 +231,24 @@ impl Connection {
         self.counted
     }
 
-    /// For how many bytes of a stream there is room in the output; none before much of it was sent, so
-    /// that parts stay large.
-    const fn room(&self, shared: &Shared) -> usize {
-        let (most, unsent_max) = if shared.held_bytes <= HELD_BYTES_EASY {
-            (FETCH_BYTES_MAX, OUTPUT_BYTES_MAX - FETCH_BYTES_MAX)
-        } else {
-            (FETCH_BYTES_TIGHT, 0)
+    /// For how many bytes of a stream there is room; none before there is much, so that reads stay large.
+    fn room(&self, shared: &Shared) -> usize {
+        let (most, of_one) = match shared.held_bytes {
+            ..=HELD_BYTES_EASY => (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX),
+            ..=HELD_BYTES_TIGHT => TIGHT_BYTES,
+            _ => SCARCE_BYTES,
         };
-        if self.output.len() > unsent_max {
-            return 0;
-        }
-        most
+        let fetching = match &self.state {
+            State::Reading(reading) => reading.fetching(),
+            _ => 0,
+        };
+        let held = self.output.len() + fetching;
+        let fits = held == 0 || held + of_one <= most;
+        if fits { of_one } else { 0 }
     }
 
     fn say(&mut self, answer: &Answer<'_>) {
-        answer.encode(&mut self.output);
+        self.output.say(answer);
     }
 
     /// The answer to what was asked: the client may ask again.
@@ -286,7 +294,7 @@ impl Connection {
             }
             State::Writing(Writing { piece, .. }) => cx.abandon(piece),
             State::Reading(reading) => {
-                if let Some(tag) = reading.step.tag() {
+                for tag in reading.tags() {
                     cx.forget(tag);
                 }
             }

@@ -90,12 +90,12 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         commands.or_else(|| self.streams.next_dirty())
     }
 
-    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+    fn output(&mut self, connection: ConnectionId) -> &[u8] {
         self.of_mut(connection).output(connection)
     }
 
-    fn sent(&mut self, connection: ConnectionId) {
-        self.of_mut(connection).sent(connection);
+    fn sent(&mut self, connection: ConnectionId, count: usize) {
+        self.of_mut(connection).sent(connection, count);
     }
 
     fn held_bytes(&self) -> usize {

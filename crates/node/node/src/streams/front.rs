@@ -21,8 +21,6 @@ pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,
     shared: Shared,
     patient: Patient,
-    /// For connections that are gone already.
-    nowhere: Vec<u8>,
 }
 
 impl StreamFront {
@@ -159,19 +157,14 @@ impl Front for StreamFront {
         None
     }
 
-    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
-        match self.connections.get_mut(&connection) {
-            Some(client) => client.output(),
-            None => {
-                self.nowhere.clear();
-                &mut self.nowhere
-            }
-        }
+    fn output(&mut self, connection: ConnectionId) -> &[u8] {
+        let client = self.connections.get_mut(&connection);
+        client.map_or(&[], Client::output)
     }
 
-    fn sent(&mut self, connection: ConnectionId) {
+    fn sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.sent(&mut self.shared);
+            client.sent(count, &mut self.shared);
         }
     }
 

@@ -231,7 +231,7 @@ impl Raw {
 
     /// What is to be sent. What became durable meanwhile waits until that is done, so that however slow
     /// the client is, few counts wait.
-    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
                 let count = u32::try_from(self.durable - self.told).unwrap_or(u32::MAX);
@@ -242,7 +242,13 @@ impl Raw {
                 self.told += u64::from(count);
             }
         }
-        &mut self.output
+        &self.output
+    }
+
+    /// So much of it was sent.
+    pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
+        self.output.drain(..count);
+        self.settle(shared);
     }
 
     fn is_owed(&self) -> bool {

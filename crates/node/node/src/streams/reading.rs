@@ -1,9 +1,16 @@
-//! What a read of a stream does next.
+//! What a read of a stream does next: a few reads of the replica are under way at a time, and what they bring is sent in
+//! the order of its positions.
 
+use std::collections::VecDeque;
+
+use quorate_log::disk::Blocks;
 use quorate_replica::stream_front::StreamTag;
 use quorate_stream::{Info, Name, table::Nowhere};
 
 use crate::streams::refusal::Refusal;
+
+/// Most bytes of one read of the replica, which ends where a position is a multiple of it.
+pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 
 /// One read, from its request to its end.
 #[derive(Debug)]
@@ -12,48 +19,61 @@ pub(crate) struct Reading {
     /// Tells the stream from another of the same name that comes later.
     id: u64,
     /// Of the next byte to send.
-    pub(crate) position: u64,
+    position: u64,
     to: u64,
     follow: bool,
-    pub(crate) step: Step,
+    step: Step,
+    /// Reads under way from `position` on, one behind the other.
+    fetches: VecDeque<Fetch>,
 }
 
 /// What it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+enum Step {
     /// That the table here has everything that was acknowledged before.
     Looking(StreamTag),
-    /// Bytes, at most this many.
-    Fetching(StreamTag, usize),
     /// That there are bytes.
     Waiting(StreamTag),
-    /// That output is sent.
+    /// Bytes that were asked for, or that output is sent.
     Sending,
 }
 
-impl Step {
-    pub(crate) const fn tag(self) -> Option<StreamTag> {
-        match self {
-            Self::Looking(tag) | Self::Fetching(tag, _) | Self::Waiting(tag) => Some(tag),
-            Self::Sending => None,
-        }
-    }
+/// One read of the replica.
+#[derive(Debug)]
+struct Fetch {
+    tag: StreamTag,
+    bytes: u64,
+    /// They came, and wait for those before them.
+    came: Option<Blocks>,
 }
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Ask for this many bytes.
-    Fetch(usize),
-    /// Ask to hear when there are more.
-    Wait,
-    /// Wait until output is sent.
+    /// Ask for bytes from this position on.
+    Fetch {
+        from: u64,
+        bytes: usize,
+    },
+    /// Ask to hear when there are more than up to this position.
+    Wait(u64),
+    /// Wait until bytes come, or output is sent.
     Send,
     /// Say that all is sent.
     End {
+        position: u64,
         finished: bool,
     },
     Refuse(Refusal),
+}
+
+/// What an answer of the replica is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    Look,
+    Wait,
+    /// The fetch of this number, from the one to send next on.
+    Fetch(usize),
 }
 
 impl Reading {
@@ -65,23 +85,47 @@ impl Reading {
             to,
             follow,
             step: Step::Looking(tag),
+            fetches: VecDeque::new(),
         }
     }
 
+    /// Whether it has everything, and waits for more.
     pub(crate) const fn is_waiting(&self) -> bool {
         matches!(self.step, Step::Waiting(_))
     }
 
-    /// Bytes that may come at any time.
-    pub(crate) const fn fetching(&self) -> usize {
-        match self.step {
-            Step::Fetching(_, most) => most,
-            Step::Looking(_) | Step::Waiting(_) | Step::Sending => 0,
-        }
+    /// Bytes that came and cannot be sent yet, or may come at any time.
+    pub(crate) fn fetching(&self) -> usize {
+        let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
+        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    pub(crate) const fn is_sending(&self) -> bool {
-        matches!(self.step, Step::Sending)
+    /// Whether it asks for bytes as soon as there is room.
+    pub(crate) fn is_hungry(&self) -> bool {
+        let asked_to = self.position + self.fetching() as u64;
+        matches!(self.step, Step::Sending) && asked_to < self.to
+    }
+
+    /// Everything that was asked of the replica and not answered.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = StreamTag> {
+        let step = match self.step {
+            Step::Looking(tag) | Step::Waiting(tag) => Some(tag),
+            Step::Sending => None,
+        };
+        let open = self.fetches.iter().filter(|fetch| fetch.came.is_none());
+        step.into_iter().chain(open.map(|fetch| fetch.tag))
+    }
+
+    /// What this answer is for, if it is for this read.
+    pub(crate) fn asked(&self, tag: StreamTag) -> Option<For> {
+        match self.step {
+            Step::Looking(looking) if looking == tag => Some(For::Look),
+            Step::Waiting(waiting) if waiting == tag => Some(For::Wait),
+            _ => {
+                let mut fetches = self.fetches.iter();
+                fetches.position(|fetch| fetch.tag == tag).map(For::Fetch)
+            }
+        }
     }
 
     /// The table was looked at. A read that does not follow ends where the stream ends now, so that it
@@ -95,7 +139,7 @@ impl Reading {
         Ok(())
     }
 
-    /// `room`: for how many bytes there is room in the output.
+    /// `room`: for how many bytes more there is room.
     pub(crate) fn next(&self, info: Option<&Info>, room: usize) -> Next {
         let Some(info) = info.filter(|info| self.is_of(info)) else {
             return Next::Refuse(Refusal::replaced());
@@ -106,14 +150,73 @@ impl Reading {
         if self.position > info.end {
             return Next::Refuse(Refusal::behind_end(info.end));
         }
-        if self.position >= self.to || self.position == info.end {
-            return self.at_end(info.end, info.finished);
+        let from = self.position + self.fetching() as u64;
+        if from >= self.to || from >= info.end {
+            return match self.fetches.is_empty() {
+                true => self.at_end(info.end, info.finished),
+                false => Next::Send,
+            };
         }
-        let left = usize::try_from(self.to - self.position).unwrap_or(usize::MAX);
+        let most = FETCH_BYTES_MAX as u64;
+        let left = (self.to - from)
+            .min(info.end - from)
+            .min(most - from % most);
+        let left = usize::try_from(left).expect("no more than one fetch");
         match left.min(room) {
             0 => Next::Send,
-            bytes => Next::Fetch(bytes),
+            bytes => Next::Fetch { from, bytes },
         }
+    }
+
+    /// It looks no more, nor waits.
+    pub(crate) const fn go(&mut self) {
+        self.step = Step::Sending;
+    }
+
+    /// It was asked when there is more.
+    pub(crate) const fn wait(&mut self, tag: StreamTag) {
+        self.step = Step::Waiting(tag);
+    }
+
+    /// Bytes were asked for, behind those that were asked for before.
+    pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
+        self.step = Step::Sending;
+        self.fetches.push_back(Fetch {
+            tag,
+            bytes: bytes as u64,
+            came: None,
+        });
+    }
+
+    /// A fetch brought bytes, maybe fewer than it asked for. Gives from where on how many are missing.
+    pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
+        let before = self.fetches.iter().take(number);
+        let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
+        let fetch = self.fetches.get_mut(number)?;
+        let missing = fetch.bytes.saturating_sub(bytes.len() as u64);
+        fetch.bytes = bytes.len() as u64;
+        fetch.came = Some(bytes.clone());
+        let missing = usize::try_from(missing).expect("no more than one fetch");
+        (missing > 0).then_some((from + bytes.len() as u64, missing))
+    }
+
+    /// What was missing behind a fetch was asked for.
+    pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
+        let fetch = Fetch {
+            tag,
+            bytes: bytes as u64,
+            came: None,
+        };
+        self.fetches.insert(number + 1, fetch);
+    }
+
+    /// The next bytes to send, with their position, if they came.
+    pub(crate) fn next_bytes(&mut self) -> Option<(u64, Blocks)> {
+        self.fetches.front()?.came.as_ref()?;
+        let bytes = self.fetches.pop_front()?.came?;
+        let position = self.position;
+        self.position += bytes.len() as u64;
+        Some((position, bytes))
     }
 
     /// There were no bytes where some were asked for.
@@ -133,17 +236,20 @@ impl Reading {
     }
 
     const fn at_end(&self, end: u64, finished: bool) -> Next {
-        let finished = finished && self.position == end;
-        if self.follow && !finished && self.position < self.to {
-            Next::Wait
+        let position = self.position;
+        let finished = finished && position == end;
+        if self.follow && !finished && position < self.to {
+            Next::Wait(position)
         } else {
-            Next::End { finished }
+            Next::End { position, finished }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use quorate_log::disk::BlockPool;
+
     use super::*;
 
     fn info(start: u64, end: u64, finished: bool) -> Info {
@@ -163,24 +269,26 @@ mod tests {
     fn reading(from: u64, to: u64, follow: bool) -> Reading {
         let mut reading = Reading::new("s".parse().unwrap(), from, to, follow, StreamTag(1));
         reading.begin(Some(&info(10, 20, false))).unwrap();
+        reading.go();
         reading
     }
 
     #[test]
     fn every_place_of_a_read_has_one_next_step() {
         const ALL: u64 = u64::MAX;
-        let end = |finished| Next::End { finished };
+        let end = |position, finished| Next::End { position, finished };
+        let fetch = |from, bytes| Next::Fetch { from, bytes };
         for (from, to, follow, now, expected) in [
-            (10, ALL, false, info(10, 20, false), Next::Fetch(10)),
-            (10, 15, true, info(10, 20, false), Next::Fetch(5)),
-            (10, ALL, true, info(10, 90, false), Next::Fetch(64)),
-            (20, ALL, true, info(10, 20, false), Next::Wait),
-            (20, ALL, true, info(10, 20, true), end(true)),
-            (20, ALL, false, info(10, 20, false), end(false)),
+            (10, ALL, false, info(10, 20, false), fetch(10, 10)),
+            (10, 15, true, info(10, 20, false), fetch(10, 5)),
+            (10, ALL, true, info(10, 90, false), fetch(10, 64)),
+            (20, ALL, true, info(10, 20, false), Next::Wait(20)),
+            (20, ALL, true, info(10, 20, true), end(20, true)),
+            (20, ALL, false, info(10, 20, false), end(20, false)),
             // What came since the read began is another read's.
-            (20, ALL, false, info(10, 30, true), end(false)),
-            (15, 15, true, info(10, 20, true), end(false)),
-            (20, 15, true, info(10, 20, false), end(false)),
+            (20, ALL, false, info(10, 30, true), end(20, false)),
+            (15, 15, true, info(10, 20, true), end(15, false)),
+            (20, 15, true, info(10, 20, false), end(20, false)),
         ] {
             let next = reading(from, to, follow).next(Some(&now), 64);
             assert_eq!(
@@ -210,5 +318,64 @@ mod tests {
         }
         let full = reading(10, ALL, true).next(Some(&info(10, 20, false)), 0);
         assert_eq!(full, Next::Send);
+    }
+
+    fn bytes(length: usize) -> Blocks {
+        BlockPool::new(0, 0).copy(&vec![7; length])
+    }
+
+    /// Asks for all that there is room for.
+    fn ask(reading: &mut Reading, now: &Info, tags: &mut u64) -> Vec<(u64, usize)> {
+        let mut asked = Vec::new();
+        while let Next::Fetch { from, bytes } = reading.next(Some(now), usize::MAX) {
+            *tags += 1;
+            reading.fetch(StreamTag(*tags), bytes);
+            asked.push((from, bytes));
+        }
+        asked
+    }
+
+    #[test]
+    fn bytes_that_come_out_of_order_and_in_parts_are_sent_in_their_order() {
+        const MOST: usize = FETCH_BYTES_MAX;
+        let end = 3 * MOST as u64 + 5;
+        let now = info(0, end, true);
+        let mut reading = Reading::new("s".parse().unwrap(), 7, u64::MAX, false, StreamTag(0));
+        reading.begin(Some(&now)).unwrap();
+        reading.go();
+        let mut tags = 0;
+        let asked = ask(&mut reading, &now, &mut tags);
+        let most = MOST as u64;
+        let parts = [(7, MOST - 7), (most, MOST), (2 * most, MOST), (3 * most, 5)];
+        assert_eq!(asked, parts);
+        assert_eq!(reading.fetching() as u64, end - 7);
+        assert_eq!(
+            reading.next(Some(&now), MOST),
+            Next::Send,
+            "they have not come"
+        );
+
+        assert_eq!(reading.asked(StreamTag(3)), Some(For::Fetch(2)));
+        assert_eq!(reading.came(2, &bytes(MOST)), None);
+        assert!(reading.next_bytes().is_none(), "others are before them");
+        // The first brings half of it.
+        assert_eq!(reading.came(0, &bytes(100)), Some((107, MOST - 107)));
+        reading.fetch_missing(0, StreamTag(9), MOST - 107);
+        assert_eq!(reading.next_bytes(), Some((7, bytes(100))));
+        assert!(reading.next_bytes().is_none());
+        assert_eq!(reading.asked(StreamTag(9)), Some(For::Fetch(0)));
+        assert_eq!(reading.came(0, &bytes(MOST - 107)), None);
+        assert_eq!(reading.came(1, &bytes(MOST)), None);
+        assert_eq!(reading.tags().collect::<Vec<_>>(), [StreamTag(4)]);
+        for (position, length) in [(107, MOST - 107), (most, MOST), (2 * most, MOST)] {
+            assert_eq!(reading.next_bytes(), Some((position, bytes(length))));
+        }
+        assert_eq!(reading.came(0, &bytes(5)), None);
+        assert_eq!(reading.next_bytes(), Some((3 * most, bytes(5))));
+        let all = Next::End {
+            position: end,
+            finished: true,
+        };
+        assert_eq!(reading.next(Some(&now), MOST), all);
     }
 }

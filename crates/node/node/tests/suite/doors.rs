@@ -60,9 +60,13 @@ impl Front for Echo {
         self.dirty.pop()
     }
 
-    fn output(&mut self, id: ConnectionId) -> &mut Vec<u8> {
+    fn output(&mut self, id: ConnectionId) -> &[u8] {
         assert!(self.open.contains(&id));
-        &mut self.output
+        &self.output
+    }
+
+    fn sent(&mut self, _: ConnectionId, count: usize) {
+        self.output.drain(..count);
     }
 
     fn held_bytes(&self) -> usize {

@@ -241,16 +241,17 @@ impl<F: Front> Node<F> {
             let Some(socket) = self.sockets.get_mut(&id) else {
                 continue;
             };
-            let output = self.front.output(id);
-            let count = output.len().min(socket.window);
-            socket.output.extend(output.drain(..count));
-            socket.window -= if socket.window == usize::MAX {
-                0
-            } else {
-                count
-            };
-            if count > 0 {
-                self.front.sent(id);
+            loop {
+                let output = self.front.output(id);
+                let count = output.len().min(socket.window);
+                if count == 0 {
+                    break;
+                }
+                socket.output.extend_from_slice(&output[..count]);
+                if socket.window != usize::MAX {
+                    socket.window -= count;
+                }
+                self.front.sent(id, count);
             }
         }
     }

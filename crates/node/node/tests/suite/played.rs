@@ -11,6 +11,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::StreamName,
 };
+use quorate_log::disk::{BlockPool, Blocks};
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},
     status::{DiskUse, Status},
@@ -33,7 +34,7 @@ pub(crate) enum Event {
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
     Looked(StreamTag),
-    Bytes(StreamTag, Vec<u8>),
+    Bytes(StreamTag, Blocks),
     Nowhere(StreamTag, Nowhere),
     Durable(StreamName, u64),
     Ended(StreamName, u64),
@@ -94,6 +95,8 @@ pub(crate) struct Played {
     pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
+    /// Memory for what is read.
+    pool: BlockPool,
 }
 
 impl Default for Played {
@@ -115,6 +118,7 @@ impl Default for Played {
             wall_ms: 1_000,
             forgotten: Vec::new(),
             abandoned: Vec::new(),
+            pool: BlockPool::new(1 << 20, 2),
         }
     }
 }
@@ -265,7 +269,10 @@ impl Played {
             }) => {
                 let bytes = most.min(usize::try_from(bytes).unwrap());
                 let from = usize::try_from(position).unwrap();
-                Event::Bytes(tag, self.store[&stream][from..from + bytes].to_vec())
+                Event::Bytes(
+                    tag,
+                    self.pool.copy(&self.store[&stream][from..from + bytes]),
+                )
             }
             Err(nowhere) => Event::Nowhere(tag, nowhere),
         }

@@ -14,7 +14,7 @@ use quorate_core::{
     time::Time,
     value::{StreamName, Value},
 };
-use quorate_log::disk::{Completed, Disk};
+use quorate_log::disk::{Blocks, Completed, Disk};
 use quorate_log::{Body, Values};
 use quorate_stream::{
     Change, Table,
@@ -48,7 +48,7 @@ enum Reader {
 /// How a read for a front ended.
 #[derive(Debug)]
 pub(crate) enum Fetched {
-    Bytes(Vec<u8>),
+    Bytes(Blocks),
     /// This node does not have them now; another may.
     NotHere,
 }

@@ -146,9 +146,11 @@ impl Front for Ledger {
         None
     }
 
-    fn output(&mut self, _connection: ConnectionId) -> &mut Vec<u8> {
+    fn output(&mut self, _connection: ConnectionId) -> &[u8] {
         unreachable!("no connection was opened")
     }
+
+    fn sent(&mut self, _connection: ConnectionId, _count: usize) {}
 
     fn closing(&self, _connection: ConnectionId) -> bool {
         false

@@ -325,8 +325,7 @@ impl World {
             if owner.is_some_and(|client| client.deaf) {
                 continue;
             }
-            let bytes = take(running.host.front_mut().output(connection));
-            running.host.front_mut().sent(connection);
+            let bytes = running.host.front_mut().take_output(connection);
             let closing = running.host.front().closing(connection);
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }

@@ -233,8 +233,8 @@ impl Connection {
         self.end();
     }
 
-    pub(super) const fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.order.output
+    pub(super) fn output(&self) -> &[u8] {
+        &self.order.output
     }
 
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
@@ -283,8 +283,9 @@ impl Connection {
         }
     }
 
-    /// Output was sent.
-    pub(super) fn sent(&mut self, shared: &mut Shared) {
+    /// So much of the output was sent.
+    pub(super) fn sent(&mut self, count: usize, shared: &mut Shared) {
+        self.order.output.drain(..count);
         self.order.sent();
         self.order.recount(shared);
     }

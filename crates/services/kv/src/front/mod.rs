@@ -49,8 +49,6 @@ const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
 pub struct RespFront {
     connections: FxHashMap<ConnectionId, Connection>,
     shared: Shared,
-    /// For connections that are gone already.
-    nowhere: Vec<u8>,
 }
 
 impl RespFront {
@@ -59,7 +57,6 @@ impl RespFront {
         Self {
             connections: FxHashMap::default(),
             shared: Shared::new(settings),
-            nowhere: Vec::new(),
         }
     }
 
@@ -210,19 +207,14 @@ impl Front for RespFront {
         None
     }
 
-    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
-        match self.connections.get_mut(&connection) {
-            Some(client) => client.output(),
-            None => {
-                self.nowhere.clear();
-                &mut self.nowhere
-            }
-        }
+    fn output(&mut self, connection: ConnectionId) -> &[u8] {
+        let client = self.connections.get(&connection);
+        client.map_or(&[], Connection::output)
     }
 
-    fn sent(&mut self, connection: ConnectionId) {
+    fn sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.sent(&mut self.shared);
+            client.sent(count, &mut self.shared);
         }
     }
 

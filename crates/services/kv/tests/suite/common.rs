@@ -389,8 +389,7 @@ impl Node {
         loop {
             let mut moved = false;
             while let Some(id) = self.front.next_dirty() {
-                let sent = std::mem::take(self.front.output(id));
-                self.front.sent(id);
+                let sent = self.front.take_output(id);
                 moved |= !sent.is_empty();
                 self.output.get_mut(&id).unwrap().extend_from_slice(&sent);
             }

@@ -419,8 +419,7 @@ fn listener_that_does_not_read_is_closed() {
     }
     assert!(node.front.held_bytes() < 2 << 20);
     assert!(!node.front.ready(listener), "it is being closed");
-    let heard = std::mem::take(node.front.output(listener));
-    node.front.sent(listener);
+    let heard = node.front.take_output(listener);
     assert!(node.front.closing(listener));
     assert!(heard.len() > 500_000);
 }

@@ -74,8 +74,8 @@ fn a_monitor_that_does_not_read_is_disconnected_and_counted() {
     for _ in 0..10_000 {
         node.feed_only(client, &["SET", "k", &value]);
         // Only the slow one is sent nothing.
-        node.front.output(other).clear();
-        node.front.output(client).clear();
+        node.front.take_output(other);
+        node.front.take_output(client);
         if node.front.closing(slow) {
             break;
         }

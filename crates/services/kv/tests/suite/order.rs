@@ -526,7 +526,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     node.front.completed(readable, &mut node.world);
     assert!(!node.front.ready(client));
     assert_eq!(node.front.received(client, b"PING\r\n", &mut node.world), 0);
-    node.front.output(client).clear();
+    node.front.take_output(client);
     assert!(node.front.ready(client));
 }
 
@@ -596,8 +596,7 @@ fn replies_of_all_connections_are_bounded_together() {
             "the others hold nearly nothing"
         );
         for &client in &clients {
-            let output = std::mem::take(node.front.output(client));
-            node.front.sent(client);
+            let output = node.front.take_output(client);
             refused += String::from_utf8(output).unwrap().matches(full).count();
         }
         assert!((40..60).contains(&refused), "{refused} refused");

@@ -39,20 +39,52 @@ impl BlockPool {
     /// Memory for `bytes` bytes whose first one has this `position` in its file. Half of the usual size and less
     /// gets no more memory than it needs.
     pub fn fill(&self, position: u64, bytes: usize) -> Filling {
-        let usual = self.0.bytes;
         let from = within_block(position);
-        let goes_round = bytes <= usual && bytes > usual / 2;
-        let buffer = match goes_round {
-            true => self.free().pop(),
-            false => Some(Buffer::new(from + bytes)),
-        };
         Filling {
-            buffer: buffer.unwrap_or_else(|| Buffer::new(BLOCK + usual)),
+            buffer: self.buffer(from, bytes),
             from,
             to: from,
             end: from + bytes,
-            home: goes_round.then(|| self.clone()),
+            home: self.goes_round(bytes).then(|| self.clone()),
         }
+    }
+
+    /// Memory that a disk reads so many bytes into; then say what of it is wanted: [`Self::read`].
+    pub fn to_read(&self, bytes: usize) -> Buffer {
+        self.buffer(0, bytes)
+    }
+
+    /// What a disk read: `bytes` bytes, of which these are wanted.
+    pub fn read(&self, buffer: Buffer, bytes: usize, wanted: Range<usize>) -> Blocks {
+        let (from, to) = (wanted.start, wanted.end);
+        assert!(from <= to && to <= bytes, "no part of what was read");
+        Blocks(Arc::new(Held {
+            buffer: Some(buffer),
+            from,
+            to,
+            home: self.goes_round(bytes).then(|| self.clone()),
+            checks: OnceLock::new(),
+        }))
+    }
+
+    /// A copy.
+    pub fn copy(&self, bytes: &[u8]) -> Blocks {
+        let mut filling = self.fill(0, bytes.len());
+        filling.put(bytes);
+        filling.done()
+    }
+
+    fn goes_round(&self, bytes: usize) -> bool {
+        bytes <= self.0.bytes && bytes > self.0.bytes / 2
+    }
+
+    fn buffer(&self, from: usize, bytes: usize) -> Buffer {
+        let least = from + bytes;
+        if !self.goes_round(bytes) {
+            return Buffer::new(least);
+        }
+        let free = self.free().pop();
+        free.unwrap_or_else(|| Buffer::new(BLOCK + self.0.bytes))
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
@@ -250,6 +282,14 @@ impl Deref for Blocks {
     }
 }
 
+impl PartialEq for Blocks {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl Eq for Blocks {}
+
 impl fmt::Debug for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Blocks({} bytes)", self.len())
@@ -349,6 +389,20 @@ mod tests {
         drop(filled(&pool, 0, &bytes(BLOCK)));
         assert_eq!(pool.free().len(), 1, "a small one takes none of it");
         assert_eq!(*filled(&pool, 4095, &bytes(USUAL)), *bytes(USUAL));
+    }
+
+    #[test]
+    fn what_a_disk_read_goes_round_too() {
+        let pool = BlockPool::new(USUAL, 1);
+        let mut buffer = pool.to_read(USUAL);
+        buffer[..USUAL].copy_from_slice(&bytes(USUAL));
+        let read = pool.read(buffer, USUAL, 5..70_000);
+        assert_eq!(*read, bytes(USUAL)[5..70_000]);
+        assert_eq!(read, pool.copy(&bytes(USUAL)[5..70_000]));
+        drop(read);
+        assert_eq!(pool.free().len(), 1);
+        drop(pool.read(pool.to_read(BLOCK), BLOCK, 0..0));
+        assert_eq!(pool.free().len(), 1, "a small one takes none of it");
     }
 
     #[test]

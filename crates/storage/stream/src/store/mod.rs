@@ -272,7 +272,7 @@ impl Store {
                 buffer,
                 result,
                 ..
-            } => self.read_ended(token, &buffer, result),
+            } => self.read_ended(token, buffer, result),
             Completed::Flushed { file, result, .. } => self.flushed(file, result),
             Completed::Prepared { file, result } => self.prepared(file, result, disk),
             Completed::Kept { result, .. } => self.kept(result, disk),

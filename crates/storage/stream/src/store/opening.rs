@@ -115,7 +115,7 @@ impl Store {
             streams,
             space,
             spares,
-            reads: Reads::default(),
+            reads: Reads::new(layout.chunk_bytes),
             checkpoint: None,
             current,
             spare,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_core::value::StreamName;
-use quorate_log::disk::{Buffer, Disk, DiskError};
+use quorate_log::disk::{BlockPool, Blocks, Buffer, Disk, DiskError};
 
 use super::{
     ReadsBusy, Store, Unread,
@@ -22,6 +22,8 @@ use super::{
 pub const READS_MAX: usize = 64;
 /// Reads of the disk at a time.
 pub(super) const ACTIVE_MAX: usize = 4;
+/// Buffers that are kept for reads.
+const FREE_MAX: usize = 2 * ACTIVE_MAX;
 
 /// How a read ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,12 +35,14 @@ pub struct ReadDone {
     /// Where they begin.
     pub position: u64,
     /// One byte or more, and never more than asked for.
-    pub result: Result<Vec<u8>, Unread>,
+    pub result: Result<Blocks, Unread>,
 }
 
 /// Reads, and how they ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reads {
+    /// Memory for them.
+    pool: BlockPool,
     waiting: VecDeque<Read>,
     /// In flight, by number.
     active: BTreeMap<u64, Active>,
@@ -64,7 +68,18 @@ struct Active {
 }
 
 impl Reads {
-    fn end(&mut self, read: Read, result: Result<Vec<u8>, Unread>) {
+    /// None, of a store with chunks of this size.
+    pub(super) fn new(chunk_bytes: u32) -> Self {
+        Self {
+            pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
+            waiting: VecDeque::new(),
+            active: BTreeMap::new(),
+            done: VecDeque::new(),
+            next_number: 0,
+        }
+    }
+
+    fn end(&mut self, read: Read, result: Result<Blocks, Unread>) {
         self.done.push_back(ReadDone {
             token: read.token,
             stream: read.stream,
@@ -128,8 +143,9 @@ impl Store {
             match source {
                 Source::Missing => self.reads.end(read, Err(Unread::Missing)),
                 Source::Memory(bytes) => {
-                    let bytes = bytes[..bytes.len().min(read.bytes_max)].to_vec();
-                    self.reads.end(read, Ok(bytes));
+                    let bytes = &bytes[..bytes.len().min(read.bytes_max)];
+                    let copy = self.reads.pool.copy(bytes);
+                    self.reads.end(read, Ok(copy));
                 }
                 Source::Disk(address, spans) if self.reads.active.len() < ACTIVE_MAX => {
                     let block = self.layout.block_of(read.position);
@@ -152,7 +168,7 @@ impl Store {
                         spans,
                     };
                     self.reads.active.insert(number, active);
-                    disk.start_read(number, place, Buffer::new(bytes), bytes);
+                    disk.start_read(number, place, self.reads.pool.to_read(bytes), bytes);
                 }
                 Source::Disk(..) | Source::Pending => self.reads.waiting.push_back(read),
             }
@@ -163,7 +179,7 @@ impl Store {
     pub(super) fn read_ended(
         &mut self,
         number: u64,
-        buffer: &Buffer,
+        buffer: Buffer,
         result: Result<(), DiskError>,
     ) {
         let Some(active) = self.reads.active.remove(&number) else {
@@ -177,8 +193,12 @@ impl Store {
         };
         let first = *active.spans.first().expect("one at least");
         let damaged = match result {
-            Ok(()) => match self.verified(&active, buffer) {
-                Some(bytes) => return self.reads.end(read, Ok(bytes)),
+            Ok(()) => match self.verified(&active, &buffer) {
+                Some(wanted) => {
+                    let bytes = active.spans.iter().map(Span::bytes).sum();
+                    let read_bytes = self.reads.pool.read(buffer, bytes, wanted);
+                    return self.reads.end(read, Ok(read_bytes));
+                }
                 None => "a checksum does not match".to_owned(),
             },
             Err(error) if error.lack.is_some() => {
@@ -201,8 +221,8 @@ impl Store {
         self.reads.end(read, Err(rotten));
     }
 
-    /// The bytes that were asked for, as far as their checksums are right.
-    fn verified(&self, active: &Active, buffer: &Buffer) -> Option<Vec<u8>> {
+    /// Where the bytes that were asked for are, as far as their checksums are right.
+    fn verified(&self, active: &Active, buffer: &Buffer) -> Option<Range<usize>> {
         let mut sound = 0;
         for span in &active.spans {
             let bytes = &buffer[sound..sound + span.bytes()];
@@ -216,9 +236,8 @@ impl Store {
         let chunk = self.layout.place(active.address, 0).offset;
         let skipped = active.read.position % self.layout.chunk() - (start - chunk);
         let skipped = usize::try_from(skipped).expect("within a chunk");
-        let bytes = buffer[..sound].get(skipped..)?;
-        let bytes = &bytes[..bytes.len().min(active.read.bytes_max)];
-        (!bytes.is_empty()).then(|| bytes.to_vec())
+        let end = sound.min(skipped + active.read.bytes_max);
+        (skipped < end).then_some(skipped..end)
     }
 
     /// What shares a checksum with the first byte.

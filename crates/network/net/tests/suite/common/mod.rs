@@ -380,8 +380,12 @@ impl Front for Lines {
             .map(ConnectionId)
     }
 
-    fn output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
-        self.outputs.get_mut(&client.0).unwrap()
+    fn output(&mut self, client: ConnectionId) -> &[u8] {
+        &self.outputs[&client.0]
+    }
+
+    fn sent(&mut self, client: ConnectionId, count: usize) {
+        self.outputs.get_mut(&client.0).unwrap().drain(..count);
     }
 
     fn held_bytes(&self) -> usize {

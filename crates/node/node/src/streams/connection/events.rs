@@ -2,28 +2,30 @@
 
 use quorate_access::Role;
 use quorate_core::value::StreamName;
+use quorate_log::disk::Blocks;
 use quorate_replica::{
-    front::Failure,
+    front::{ConnectionId, Failure},
     stream_front::{StreamEvent, StreamTag},
 };
 use quorate_stream::{Done, Info};
-use quorate_wire::streams::{self as wire, Answer, BYTES_MAX};
+use quorate_wire::streams::{self as wire, Answer};
 
 use super::{Asked, Connection, LIST_BYTES_SOFT, State, Writing};
 use crate::streams::{
-    reading::{Next, Step},
+    reading::{For, Next, Reading},
     refusal::Refusal,
     shared::{Cx, Owner},
 };
-
-// One read is one frame.
-const _: () = assert!(super::FETCH_BYTES_MAX <= BYTES_MAX);
 
 impl Connection {
     /// A request of this connection ended; it was answered under `tag`.
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match &self.state {
-            State::Reading(reading) if reading.step.tag() == Some(tag) => self.read_on(event, cx),
+            State::Reading(reading) => {
+                if let Some(asked) = reading.asked(tag) {
+                    self.read_on(asked, event, cx);
+                }
+            }
             State::Writing(writing) if writing.closing == Some(tag) => {
                 let piece = writing.piece;
                 self.closed(piece, event, cx);
@@ -145,7 +147,7 @@ impl Connection {
         self.hungry = false;
         match &self.state {
             State::Listing(_) => self.list(cx),
-            State::Reading(reading) if reading.is_sending() => self.go_on(cx),
+            State::Reading(reading) if reading.is_hungry() => self.go_on(cx),
             _ => {}
         }
     }
@@ -162,7 +164,7 @@ impl Connection {
         streams.infos(after.as_ref(), &mut |info| {
             more = output.len() > LIST_BYTES_SOFT;
             if !more {
-                Answer::Info(shown(&info)).encode(output);
+                output.say(&Answer::Info(shown(&info)));
                 last = Some(info.name);
             }
             !more
@@ -175,7 +177,7 @@ impl Connection {
         }
     }
 
-    fn read_on(&mut self, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+    fn read_on(&mut self, asked: For, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
         };
@@ -185,40 +187,65 @@ impl Connection {
             Err(failure) => return self.refuse(failure),
         };
         let is_same = info.as_ref().is_some_and(|info| reading.is_of(info));
-        let next = match (reading.step, event) {
+        let next = match (asked, event) {
             (_, StreamEvent::Failed(_, failure)) => return self.refuse(failure),
-            (Step::Looking(_), StreamEvent::Looked(_)) => match reading.begin(info.as_ref()) {
-                Ok(()) => return self.go_on(cx),
-                Err(refusal) => return self.refuse(refusal),
-            },
-            (Step::Waiting(_), StreamEvent::Looked(_)) => return self.go_on(cx),
-            _ if !is_same => Next::Refuse(Refusal::replaced()),
-            (Step::Fetching(..), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
-                let position = reading.position;
-                reading.position += bytes.len() as u64;
-                Answer::Bytes { position, bytes }.encode(&mut self.output);
+            (For::Look, StreamEvent::Looked(_)) => {
+                if let Err(refusal) = reading.begin(info.as_ref()) {
+                    return self.refuse(refusal);
+                }
+                reading.go();
                 return self.go_on(cx);
             }
-            (Step::Fetching(..), StreamEvent::Nowhere(_, nowhere)) => reading.nowhere(nowhere),
+            (For::Wait, StreamEvent::Looked(_)) => {
+                reading.go();
+                return self.go_on(cx);
+            }
+            _ if !is_same => Next::Refuse(Refusal::replaced()),
+            (For::Fetch(number), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
+                return self.fetched(number, bytes, cx);
+            }
+            (For::Fetch(_), StreamEvent::Nowhere(_, nowhere)) => reading.nowhere(nowhere),
             _ => return self.refuse(Failure::Unknown),
         };
         self.step(next, cx);
     }
 
+    /// Bytes came: what is missing behind them is asked for, and what is next is sent.
+    fn fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
+        let State::Reading(reading) = &mut self.state else {
+            return;
+        };
+        if let Some((from, bytes)) = reading.came(number, bytes) {
+            match ask_to_read(self.id, reading, (from, bytes), cx) {
+                Ok(tag) => reading.fetch_missing(number, tag, bytes),
+                Err(failure) => return self.refuse(failure),
+            }
+        }
+        while let Some((position, bytes)) = reading.next_bytes() {
+            self.output.say_bytes(position, &bytes);
+        }
+        self.go_on(cx);
+    }
+
+    /// Asks for bytes as long as there is room.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Reader) {
             return self.refuse(refusal);
         }
-        let room = self.room(cx.shared);
-        let State::Reading(reading) = &mut self.state else {
-            return;
-        };
-        match cx.streams().map(|streams| streams.info(&reading.name)) {
-            Ok(info) => {
-                let next = reading.next(info.as_ref(), room);
-                self.step(next, cx);
+        loop {
+            let room = self.room(cx.shared);
+            let State::Reading(reading) = &mut self.state else {
+                return;
+            };
+            let next = match cx.streams().map(|streams| streams.info(&reading.name)) {
+                Ok(info) => reading.next(info.as_ref(), room),
+                Err(failure) => return self.refuse(failure),
+            };
+            let asks = matches!(next, Next::Fetch { .. });
+            self.step(next, cx);
+            if !asks {
+                return;
             }
-            Err(failure) => self.refuse(failure),
         }
     }
 
@@ -226,27 +253,37 @@ impl Connection {
         let State::Reading(reading) = &mut self.state else {
             return;
         };
-        let (name, position) = (&reading.name, reading.position);
-        let step = match next {
-            Next::Send => Ok(Step::Sending),
-            Next::Fetch(most) => cx
-                .ask(Owner::Connection(self.id), |streams, tag| {
-                    streams.read(tag, name, position, most)
-                })
-                .map(|tag| Step::Fetching(tag, most)),
-            Next::Wait => cx
-                .ask(Owner::Follower(self.id), |streams, tag| {
+        let asked = match next {
+            Next::Send => return,
+            Next::Fetch { from, bytes } => ask_to_read(self.id, reading, (from, bytes), cx)
+                .map(|tag| reading.fetch(tag, bytes)),
+            Next::Wait(position) => {
+                let name = &reading.name;
+                cx.ask(Owner::Follower(self.id), |streams, tag| {
                     streams.wait(tag, name, position)
                 })
-                .map(Step::Waiting),
-            Next::End { finished } => return self.answer(&Answer::End { position, finished }),
+                .map(|tag| reading.wait(tag))
+            }
+            Next::End { position, finished } => {
+                return self.answer(&Answer::End { position, finished });
+            }
             Next::Refuse(refusal) => return self.refuse(refusal),
         };
-        match step {
-            Ok(step) => reading.step = step,
-            Err(failure) => self.refuse(failure),
+        if let Err(failure) = asked {
+            self.refuse(failure);
         }
     }
+}
+
+fn ask_to_read(
+    id: ConnectionId,
+    reading: &Reading,
+    (from, bytes): (u64, usize),
+    cx: &mut Cx<'_>,
+) -> Result<StreamTag, Failure> {
+    cx.ask(Owner::Connection(id), |streams, tag| {
+        streams.read(tag, &reading.name, from, bytes)
+    })
 }
 
 /// As a client is told.

@@ -130,7 +130,7 @@ impl Connection {
             node,
             leader: leader.unwrap_or_default(),
         };
-        welcome.encode(&mut self.output);
+        self.output.say(&welcome);
         self.rest();
     }
 

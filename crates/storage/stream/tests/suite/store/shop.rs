@@ -164,7 +164,7 @@ impl Shop {
                     position: at,
                 } = done;
                 assert_eq!((token, of, at), (7, stream, position));
-                return result;
+                return result.map(|bytes| bytes.to_vec());
             }
             assert!(self.turns(), "a read ends");
         }

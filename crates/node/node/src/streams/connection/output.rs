@@ -1,0 +1,190 @@
+//! What a client is to be sent, in its order: frames, and bytes of streams from the memory that they were read into.
+
+use std::{collections::VecDeque, ops::Range};
+
+use quorate_log::disk::Blocks;
+use quorate_wire::streams::{Answer, BYTES_MAX, bytes_head};
+
+/// Fewer bytes are copied: another call costs the kernel about as much, and a reference keeps alive more than these.
+const SHARED_BYTES_MIN: usize = 4 << 10;
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    frames: Vec<u8>,
+    /// What comes behind those frames.
+    parts: VecDeque<Part>,
+    /// Bytes of all parts.
+    parts_bytes: usize,
+}
+
+/// Bytes of a stream, whose head was said before, and frames behind them.
+#[derive(Debug)]
+struct Part {
+    bytes: Blocks,
+    /// Of these bytes, what is still to be sent.
+    left: Range<usize>,
+    frames: Vec<u8>,
+}
+
+impl Output {
+    /// How much waits.
+    pub(super) fn len(&self) -> usize {
+        self.frames.len() + self.parts_bytes
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.parts_bytes == 0
+    }
+
+    /// Memory that this keeps alive.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.frames.capacity() + self.parts_bytes
+    }
+
+    /// Gives memory back that is not needed while nothing is to be sent.
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
+        self.frames.shrink_to(bytes);
+    }
+
+    pub(super) fn say(&mut self, answer: &Answer<'_>) {
+        self.append(|frames| answer.encode(frames));
+    }
+
+    /// Frames of these bytes of a stream, the first of which has this position.
+    pub(super) fn say_bytes(&mut self, mut position: u64, bytes: &Blocks) {
+        let mut from = 0;
+        while from < bytes.len() {
+            let to = bytes.len().min(from + BYTES_MAX);
+            let head = bytes_head(position, to - from);
+            let shared = to - from >= SHARED_BYTES_MIN;
+            self.append(|frames| {
+                frames.extend_from_slice(&head);
+                if !shared {
+                    frames.extend_from_slice(&bytes[from..to]);
+                }
+            });
+            if shared {
+                self.parts_bytes += to - from;
+                self.parts.push_back(Part {
+                    bytes: bytes.clone(),
+                    left: from..to,
+                    frames: Vec::new(),
+                });
+            }
+            position += (to - from) as u64;
+            from = to;
+        }
+    }
+
+    fn append(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        match self.parts.back_mut() {
+            Some(part) => {
+                let before = part.frames.len();
+                append(&mut part.frames);
+                self.parts_bytes += part.frames.len() - before;
+            }
+            None => append(&mut self.frames),
+        }
+    }
+
+    /// What comes next, in one piece.
+    pub(super) fn next(&self) -> &[u8] {
+        match self.parts.front() {
+            Some(part) if self.frames.is_empty() => &part.bytes[part.left.clone()],
+            _ => &self.frames,
+        }
+    }
+
+    /// So many bytes of [`Self::next`] were sent.
+    pub(super) fn sent(&mut self, count: usize) {
+        if !self.frames.is_empty() {
+            self.frames.drain(..count);
+            return;
+        }
+        let Some(part) = self.parts.front_mut() else {
+            return;
+        };
+        part.left.start += count;
+        self.parts_bytes -= count;
+        if part.left.is_empty()
+            && let Some(part) = self.parts.pop_front()
+        {
+            self.parts_bytes -= part.frames.len();
+            self.frames = part.frames;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_log::disk::BlockPool;
+    use quorate_wire::streams::HEAD_BYTES;
+
+    use super::*;
+
+    fn bytes(length: usize) -> Blocks {
+        let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        BlockPool::new(0, 0).copy(&bytes)
+    }
+
+    /// As it leaves by pieces of at most `most` bytes.
+    fn sent(output: &mut Output, most: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !output.is_empty() {
+            let length = output.len();
+            let piece = &output.next()[..output.next().len().min(most)];
+            assert!(!piece.is_empty(), "{length} bytes wait");
+            all.extend_from_slice(piece);
+            let count = piece.len();
+            output.sent(count);
+            assert_eq!(output.len(), length - count);
+        }
+        assert!(output.next().is_empty() && output.parts.is_empty());
+        all
+    }
+
+    #[test]
+    fn frames_and_bytes_leave_in_their_order_however_they_are_cut() {
+        let lengths = [
+            1,
+            SHARED_BYTES_MIN - 1,
+            SHARED_BYTES_MIN,
+            BYTES_MAX + 1,
+            1 << 20,
+        ];
+        let (mut expected, mut position) = (Vec::new(), 7);
+        for length in lengths {
+            for part in bytes(length).chunks(BYTES_MAX) {
+                let bytes = part;
+                Answer::Bytes { position, bytes }.encode(&mut expected);
+                position += part.len() as u64;
+            }
+            Answer::Done { position }.encode(&mut expected);
+        }
+        for most in [1, HEAD_BYTES, 4096, usize::MAX] {
+            let (mut output, mut position) = (Output::default(), 7);
+            for length in lengths {
+                output.say_bytes(position, &bytes(length));
+                position += length as u64;
+                output.say(&Answer::Done { position });
+            }
+            assert_eq!(output.len(), expected.len());
+            assert!(sent(&mut output, most) == expected, "by {most}");
+        }
+    }
+
+    #[test]
+    fn long_bytes_are_shared_until_they_are_sent() {
+        let (long, short) = (bytes(SHARED_BYTES_MIN), bytes(SHARED_BYTES_MIN - 1));
+        let mut output = Output::default();
+        output.say_bytes(0, &long);
+        output.say_bytes(SHARED_BYTES_MIN as u64, &short);
+        assert_eq!((long.holders(), short.holders()), (2, 1));
+        output.sent(output.next().len());
+        output.sent(SHARED_BYTES_MIN - 1);
+        assert_eq!(long.holders(), 2, "not its last byte");
+        output.sent(1);
+        assert_eq!(long.holders(), 1);
+    }
+}
