@@ -57,9 +57,6 @@ enum Part {
 /// Rounds of [`Part::Streams`], if nobody says how many.
 const STREAM_ROUNDS: u64 = 100;
 
-/// How long [`Part::Pressure`] lasts, once nodes know how late they are.
-const PRESSURE: Duration = Duration::from_secs(60);
-
 /// Runs the task.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
@@ -95,10 +92,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match wish.part {
         Some(Part::Short) => {
             rounds(network, wish, &Setting::SHORT)?;
+            pressure::run(pressure::SHORT, Checker::find().as_ref())?;
             failover::run()
         }
         Some(Part::Failover) => failover::run(),
-        Some(Part::Pressure) => pressure::run(PRESSURE, Checker::find().as_ref()),
+        Some(Part::Pressure) => pressure::run(pressure::WHOLE, Checker::find().as_ref()),
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
         Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),

@@ -41,7 +41,7 @@ const HELP: &str = "cargo xtask NAME
                    plants faults, one at a time, and demands that each is found, or compiles
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
-  cluster short    one round of two settings, and a killed leader: what CI runs
+  cluster short    one round of two settings, busy processors, and a killed leader: what CI runs
   cluster snapshots
                    kills and pauses around snapshots, trims and loads
   cluster replace  machines change places with newcomers, with somebody killed at each step
