@@ -10,7 +10,7 @@ use std::{
 
 use quorate_core::time::Time;
 use quorate_replica::{
-    front::{ConnectionId, Door, Endpoints, Front},
+    front::{ConnectionId, Door, Endpoints, Front, Intake},
     pressure::{Pressure, heaviest},
     seldom::Seldom,
 };
@@ -376,13 +376,24 @@ impl Clients {
             self.stats.client_holds += 1;
             return self.pause(id, cx);
         }
+        let mut limit = usize::MAX;
+        if client.backlog.is_empty() && client.stage == Stage::Open {
+            match self.intake(id, cx) {
+                Some(most) => limit = most,
+                None => return,
+            }
+        }
+        let Some(client) = self.connections.get_mut(&id) else {
+            return;
+        };
         // In the middle of a large command the front is called less often, for it may look at the
         // command's beginning each time.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
         let mut total = 0;
         while total < wanted {
             self.stats.calls_client_read += 1;
-            match client.socket.read(&mut self.scratch) {
+            let into = self.scratch.len().min(limit);
+            match client.socket.read(&mut self.scratch[..into]) {
                 Moved::Ended(None) => {
                     self.feed(id, 0, cx);
                     return self.half_close(id, cx);
@@ -405,6 +416,39 @@ impl Clients {
             }
         }
         self.feed(id, 0, cx);
+    }
+
+    /// Lets the front have bytes read to where it keeps them; `None` if it did, else how many it wants to be given.
+    fn intake(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) -> Option<usize> {
+        let client = self.connections.get_mut(&id)?;
+        let mut moved = Moved::Some(0);
+        let mut read = |into: &mut [u8]| {
+            moved = client.socket.read(into);
+            match moved {
+                Moved::Some(count) => count,
+                Moved::Blocked | Moved::Ended(_) => 0,
+            }
+        };
+        let intake = {
+            let (front, mut requests) = cx.host.front_and_requests(cx.now);
+            front.intake(id, &mut requests, &mut read)
+        };
+        if let Intake::AtMost(bytes) = intake {
+            return Some(bytes);
+        }
+        self.stats.calls_client_read += 1;
+        match moved {
+            Moved::Some(count) => {
+                self.stats.client_bytes_in += count as u64;
+                if !cx.host.front().ready(id) {
+                    self.pause(id, cx);
+                }
+            }
+            Moved::Blocked => {}
+            Moved::Ended(None) => self.half_close(id, cx),
+            Moved::Ended(Some(_)) => self.close(id, cx),
+        }
+        None
     }
 
     /// Gives the front what is left over, or the first `fresh` bytes of the scratch buffer.

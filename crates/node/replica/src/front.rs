@@ -223,6 +223,18 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
+    /// Bytes can be read of this connection, and none are left over. A front that knows what they are may have them
+    /// read to where they are kept, with one call of `read`, which says how many it read.
+    fn intake(
+        &mut self,
+        connection: ConnectionId,
+        requests: &mut dyn Requests,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Intake {
+        let _ = (connection, requests, read);
+        Intake::AtMost(usize::MAX)
+    }
+
     /// The client has sent its last byte, and all were used. It may still want its answers.
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let _ = (connection, requests);
@@ -322,6 +334,15 @@ pub trait Front {
     fn is_eager(&self) -> bool {
         false
     }
+}
+
+/// What is to be done with what can be read of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intake {
+    /// It was read.
+    Done,
+    /// So much of it is to be given to [`Front::received`].
+    AtMost(usize),
 }
 
 /// Whose request a tag is, for a front that gives tags out. A tag does not come again for a long time,

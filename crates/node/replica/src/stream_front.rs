@@ -52,6 +52,15 @@ pub trait StreamRequests {
     /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
+    /// The same, but `read` puts them where they are kept, and says how many: at most `bytes_max`, in what room it is
+    /// given. It is called once at most.
+    fn fill(
+        &mut self,
+        piece: StreamName,
+        bytes_max: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> usize;
+
     /// No more bytes are given; once all are decided the piece is closed, and with `finish` the stream.
     /// [`Done::Closed`] says where.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;

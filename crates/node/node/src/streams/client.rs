@@ -1,7 +1,7 @@
 //! A connection, of whichever protocol its door speaks.
 
 use quorate_replica::{
-    front::{ConnectionId, Door, Endpoints},
+    front::{ConnectionId, Door, Endpoints, Intake},
     stream_front::{StreamEvent, StreamTag},
 };
 
@@ -30,6 +30,18 @@ impl Client {
         match self {
             Self::Framed(client) => client.receive(bytes, cx),
             Self::Raw(client) => client.receive(bytes, cx),
+        }
+    }
+
+    /// Bytes can be read. Those of a raw connection are few, or it does not know how many.
+    pub(crate) fn intake(
+        &mut self,
+        cx: &mut Cx<'_>,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Intake {
+        match self {
+            Self::Framed(client) => client.intake(cx, read),
+            Self::Raw(_) => Intake::AtMost(usize::MAX),
         }
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     output: Output,
     /// Bytes of a frame of data that are still to come.
     data_left: usize,
+    /// That frame was long.
+    in_bulk: bool,
     /// Input was left over because an answer is owed.
     has_left_over: bool,
     /// Nothing more is taken; it closes when all is sent.
@@ -111,6 +113,7 @@ impl Connection {
             state: State::Strange,
             output: Output::default(),
             data_left: 0,
+            in_bulk: false,
             has_left_over: false,
             ending: false,
             marked: false,

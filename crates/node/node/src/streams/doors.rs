@@ -1,7 +1,9 @@
 //! Two fronts behind one node: each connection goes to the one whose door it came through.
 
 use quorate_replica::{
-    front::{Completion, ConnectionId, Door, Endpoints, Front, Refused, Requests, State, Tag},
+    front::{
+        Completion, ConnectionId, Door, Endpoints, Front, Intake, Refused, Requests, State, Tag,
+    },
     stream_front::StreamEvent,
 };
 use rustc_hash::FxHashSet;
@@ -59,6 +61,15 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
     ) -> usize {
         self.of_mut(connection)
             .received(connection, bytes, requests)
+    }
+
+    fn intake(
+        &mut self,
+        connection: ConnectionId,
+        requests: &mut dyn Requests,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Intake {
+        self.of_mut(connection).intake(connection, requests, read)
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {

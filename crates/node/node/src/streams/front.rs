@@ -3,7 +3,7 @@
 use quorate_access::{Checker, Desk};
 use quorate_core::value::StreamName;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Front, Refused, Requests},
+    front::{Completion, ConnectionId, Endpoints, Front, Intake, Refused, Requests},
     stream_front::{StreamEvent, StreamTag},
 };
 use quorate_stream::Done;
@@ -106,6 +106,16 @@ impl Front for StreamFront {
         }
         self.with(connection, requests, |client, cx| client.receive(bytes, cx))
             .unwrap_or(bytes.len())
+    }
+
+    fn intake(
+        &mut self,
+        connection: ConnectionId,
+        requests: &mut dyn Requests,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Intake {
+        self.with(connection, requests, |client, cx| client.intake(cx, read))
+            .unwrap_or(Intake::AtMost(usize::MAX))
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {

@@ -375,3 +375,28 @@ fn who_cannot_be_checked_now_may_try_again() {
     unchecked.settle();
     assert!(unchecked.hear(id)[0].starts_with("error unavailable"));
 }
+
+#[test]
+fn a_writer_that_lost_its_role_in_the_middle_of_a_frame_is_refused() {
+    let mut node = guarded();
+    node.played.room = 1 << 20;
+    let id = client(&mut node, "web");
+    node.say(id, open("new"));
+    node.settle();
+    assert_eq!(node.hear(id), ["Opened { position: 0 }"]);
+    let mut frame = Vec::new();
+    Ask::Data(&[1; 200_000]).encode(&mut frame);
+    node.send(id, &frame[..100_000]);
+    node.turn();
+    let filled = node.filled;
+    assert!(filled > 20_000, "{filled}");
+    set(&mut node, "web", Role::Reader);
+    node.send(id, &frame[100_000..]);
+    node.turn();
+    assert_eq!(node.filled, filled);
+    let heard = node.hear(id);
+    assert!(
+        heard.last().is_some_and(|last| last.contains("error")),
+        "{heard:?}"
+    );
+}

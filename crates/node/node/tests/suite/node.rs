@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use quorate_access::Who;
 use quorate_node::streams::StreamFront;
-use quorate_replica::front::{ConnectionId, Door, Endpoints, Front};
+use quorate_replica::front::{ConnectionId, Door, Endpoints, Front, Intake};
 use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answer};
 
 use crate::played::Played;
+
+/// Most that one read of a socket gives a front.
+const READ_BYTES: usize = 64 << 10;
 
 /// A client's socket, from the node's side.
 #[derive(Debug, Default)]
@@ -34,6 +37,8 @@ pub(crate) struct Node<F> {
     gone: BTreeMap<ConnectionId, Vec<u8>>,
     /// Why connections were reset.
     pub(crate) resets: Vec<String>,
+    /// Bytes that were read to where they are kept.
+    pub(crate) filled: usize,
     last: u64,
 }
 
@@ -51,6 +56,7 @@ impl<F: Front> Node<F> {
             sockets: BTreeMap::new(),
             gone: BTreeMap::new(),
             resets: Vec::new(),
+            filled: 0,
             last: 0,
         }
     }
@@ -214,8 +220,26 @@ impl<F: Front> Node<F> {
 
     fn feed(&mut self) {
         for (id, socket) in &mut self.sockets {
+            let mut is_left_over = false;
             while !socket.input.is_empty() && self.front.ready(*id) {
-                let used = self.front.received(*id, &socket.input, &mut self.played);
+                let mut most = socket.input.len();
+                if !is_left_over {
+                    let input = &mut socket.input;
+                    let intake = self.front.intake(*id, &mut self.played, &mut |room| {
+                        let count = room.len().min(input.len());
+                        room[..count].copy_from_slice(&input[..count]);
+                        input.drain(..count);
+                        self.filled += count;
+                        count
+                    });
+                    match intake {
+                        Intake::Done => continue,
+                        Intake::AtMost(bytes) => most = most.min(bytes).min(READ_BYTES),
+                    }
+                }
+                let given = &socket.input[..most];
+                let used = self.front.received(*id, given, &mut self.played);
+                is_left_over = used < most;
                 socket.input.drain(..used);
                 if used == 0 {
                     break;

@@ -24,6 +24,8 @@ use quorate_stream::{
 
 /// Slots are far above positions.
 const FIRST_SLOT: u64 = 1 << 40;
+/// Most room for bytes that are read to where they are kept.
+const FILL_BYTES: usize = 100_000;
 /// This node.
 const OWN: NodeId = NodeId(1);
 
@@ -344,6 +346,19 @@ impl StreamRequests for Played {
             store.extend_from_slice(bytes);
         }
         bytes.len()
+    }
+
+    fn fill(
+        &mut self,
+        piece: StreamName,
+        bytes_max: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> usize {
+        assert!(bytes_max <= self.room(piece), "more than there is room for");
+        // As where a piece ends: it gives less room than was asked for.
+        let mut memory = vec![0; bytes_max.min(FILL_BYTES)];
+        let count = read(&mut memory);
+        self.put(piece, &memory[..count])
     }
 
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {

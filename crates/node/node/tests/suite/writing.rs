@@ -488,3 +488,40 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     let Played { abandoned, .. } = &node.played;
     assert!(abandoned.is_empty());
 }
+
+/// What is short is copied, as it comes with what is behind it; what is long is not.
+#[test]
+fn long_frames_of_data_are_read_to_where_they_are_kept() {
+    let long = vec![1; 256 << 10];
+    let rest = vec![2; 20_000];
+    for (room, least) in [(1 << 20, 600_000), (50_000, 300_000), (16_000, 0)] {
+        let mut node = Node::new();
+        node.played.room = room;
+        let id = node.writer("s", 1);
+        for data in [&long[..], &[3; 100], &long, &long, &rest] {
+            node.say(id, Ask::Data(data));
+            while node.left_over(id) > 0 {
+                node.played.decide(usize::MAX);
+                node.turn();
+            }
+        }
+        assert!(node.filled >= least, "{} with room for {room}", node.filled);
+        node.say(id, Ask::Close { finish: true });
+        node.settle();
+        node.hear(id);
+        let reader = node.client();
+        node.say(
+            reader,
+            Ask::Read {
+                from: 0,
+                to: u64::MAX,
+                follow: false,
+                name: "s",
+            },
+        );
+        node.settle();
+        let (got, _) = node.got(reader, 0);
+        let expected = [&long[..], &[3; 100], &long, &long, &rest].concat();
+        assert!(got == expected, "with room for {room}");
+    }
+}

@@ -426,6 +426,22 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         taken
     }
 
+    fn fill(
+        &mut self,
+        piece: StreamName,
+        bytes_max: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> usize {
+        let replica = &mut *self.replica;
+        let runs = replica.contents.runs_mut();
+        let owning = &mut replica.streaming.owning;
+        let taken = owning.fill(self.now, piece, bytes_max, runs, read);
+        if taken > 0 {
+            replica.streaming.note_fresh();
+        }
+        taken
+    }
+
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         let known = self.replica.streaming.owning.close(tag, piece, finish);

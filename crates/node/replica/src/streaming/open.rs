@@ -96,6 +96,30 @@ impl Open {
         }
     }
 
+    /// Memory for the bytes that come next, up to the end of the piece; then say how many came: [`Self::came`].
+    pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
+        if let Self::Few(few) = self {
+            let mut filling = cut.pool.fill(position, cut.most(position));
+            filling.put(few);
+            *self = Self::Many(filling);
+        }
+        match self {
+            Self::Many(filling) => filling.spare(),
+            Self::Few(_) => &mut [],
+        }
+    }
+
+    /// So many bytes came into [`Self::spare`]. A few that stay without a whole unit need no more memory than they have.
+    pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
+        if let Self::Many(filling) = self {
+            filling.came(count);
+            let bytes = filling.bytes();
+            if count == 0 && bytes.len() as u64 <= cut.unit {
+                *self = Self::Few(bytes.to_vec());
+            }
+        }
+    }
+
     /// A piece of those that begin at `position`: all, or of many the whole units.
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
@@ -103,7 +127,10 @@ impl Open {
             Self::Many(filling) if filling.room() == 0 => filling.done().into(),
             Self::Many(filling) => {
                 let bytes = filling.bytes();
-                let whole = cut.whole(position, bytes.len());
+                let whole = match cut.whole(position, bytes.len()) {
+                    0 => bytes.len(),
+                    whole => whole,
+                };
                 *self = Self::Few(bytes[whole..].to_vec());
                 // What is much smaller than its memory gets its own.
                 if whole > usize::try_from(cut.piece / 2).unwrap_or(usize::MAX) {
@@ -165,6 +192,26 @@ mod tests {
             }
         }
         pieces
+    }
+
+    #[test]
+    fn memory_for_bytes_that_do_not_come_is_given_back() {
+        let (cut, mut open) = (cut(), Open::default());
+        open.put(0, &[1, 2], &cut);
+        assert_eq!(open.spare(0, &cut).len(), PIECE - 2);
+        open.came(0, &cut);
+        assert!(matches!(&open, Open::Few(few) if *few == [1, 2]));
+        open.spare(0, &cut)[..3].copy_from_slice(&[3, 4, 5]);
+        open.came(3, &cut);
+        assert!(matches!(open, Open::Many(_)));
+        assert_eq!(open.len(), 5);
+        assert_eq!(*open.take(0, &cut), [1, 2, 3, 4, 5], "no whole unit");
+        assert!(open.is_empty());
+        let spare = open.spare(5, &cut);
+        assert_eq!(spare.len(), PIECE - 5);
+        spare.fill(6);
+        open.came(PIECE - 5, &cut);
+        assert_eq!(open.take(5, &cut).len(), PIECE - 5);
     }
 
     #[test]

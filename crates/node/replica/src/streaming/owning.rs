@@ -70,6 +70,13 @@ impl Owned {
         self.sealed_to + self.open.len() as u64
     }
 
+    /// Bytes are given now.
+    fn begins(&mut self, now: Time) {
+        if self.given() == self.next {
+            self.progress_at = now;
+        }
+    }
+
     /// How many bytes are given and not decided.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
@@ -213,9 +220,7 @@ impl Owning {
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return 0;
         };
-        if owned.given() == owned.next {
-            owned.progress_at = now;
-        }
+        owned.begins(now);
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
             let used = owned.open.put(owned.sealed_to, rest, &self.cut);
@@ -224,11 +229,42 @@ impl Owning {
                 seal(stream, owned, &self.cut, runs);
             }
         }
-        if taken > 0 {
-            self.active.insert(stream);
-            self.total += taken as u64;
-        }
+        self.took(stream, taken);
         taken
+    }
+
+    /// The next bytes, at most so many, which `read` puts where they are kept; gives how many. It may be given less
+    /// room, or none.
+    pub(crate) fn fill(
+        &mut self,
+        now: Time,
+        stream: StreamName,
+        bytes_max: usize,
+        runs: &mut Runs,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> usize {
+        let most = bytes_max.min(self.room(stream));
+        let Some(owned) = self.pieces.get_mut(&stream) else {
+            return 0;
+        };
+        owned.begins(now);
+        let spare = owned.open.spare(owned.sealed_to, &self.cut);
+        let room = spare.len().min(most);
+        let taken = read(&mut spare[..room]).min(room);
+        owned.open.came(taken, &self.cut);
+        if taken > 0 && self.cut.is_end(owned.given()) {
+            seal(stream, owned, &self.cut, runs);
+        }
+        self.took(stream, taken);
+        taken
+    }
+
+    /// So many bytes of it were taken.
+    fn took(&mut self, stream: StreamName, bytes: usize) {
+        if bytes > 0 {
+            self.active.insert(stream);
+            self.total += bytes as u64;
+        }
     }
 
     /// The piece is closed once all that was given is decided. `false`: it is not open.

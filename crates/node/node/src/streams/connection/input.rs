@@ -1,7 +1,7 @@
 //! What a client says.
 
 use quorate_access::Role;
-use quorate_replica::stream_front::StreamTag;
+use quorate_replica::{front::Intake, stream_front::StreamTag};
 use quorate_stream::{BadName, How, Name, Retention, Writer};
 use quorate_wire::streams::{
     Answer, Ask, Found, HEAD_BYTES, How as Said, Malformed, VERSION, decode_ask, head,
@@ -13,6 +13,13 @@ use crate::streams::{
     refusal::Refusal,
     shared::{Cx, Owner},
 };
+
+/// Fewer bytes are copied: memory for them alone, or a read for their frame's end alone, costs more.
+const INTAKE_BYTES_MIN: usize = 16 << 10;
+/// Most bytes of one read: others wait meanwhile.
+const INTAKE_BYTES_MAX: usize = 256 << 10;
+/// Behind frames of data as long as this another one is expected.
+const BULK_BYTES_MIN: usize = 128 << 10;
 
 impl Connection {
     /// Takes frames from `bytes` while it is their turn; gives how many bytes were used.
@@ -26,6 +33,39 @@ impl Connection {
         }
         // Nothing is understood behind garbage.
         if self.ending { bytes.len() } else { used }
+    }
+
+    /// Bytes can be read: those of a long frame of data go to where they are kept. Between two of those the head of the
+    /// next is read by itself, else what comes with it would be copied.
+    pub(crate) fn intake(
+        &mut self,
+        cx: &mut Cx<'_>,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Intake {
+        const ANY: Intake = Intake::AtMost(usize::MAX);
+        let State::Writing(writing) = &self.state else {
+            return ANY;
+        };
+        let piece = writing.piece;
+        if writing.closing.is_some() || self.ending || cx.check(&self.login, Role::Writer).is_err()
+        {
+            return ANY;
+        }
+        if self.data_left == 0 && self.in_bulk {
+            return Intake::AtMost(HEAD_BYTES);
+        }
+        let Ok(streams) = cx.streams() else {
+            return ANY;
+        };
+        let most = self
+            .data_left
+            .min(streams.room(piece))
+            .min(INTAKE_BYTES_MAX);
+        if most < INTAKE_BYTES_MIN {
+            return ANY;
+        }
+        self.data_left -= streams.fill(piece, most, read);
+        Intake::Done
     }
 
     /// Takes one frame, or a part of one with data; gives how many bytes were used, 0 if it is to come
@@ -61,7 +101,10 @@ impl Connection {
             // Data is used as it comes.
             Found::Frame(head, _) if head.is_data() => {
                 match &self.state {
-                    State::Writing(_) | State::Idle { ended: true } => self.data_left = head.length,
+                    State::Writing(_) | State::Idle { ended: true } => {
+                        self.data_left = head.length;
+                        self.in_bulk = head.length >= BULK_BYTES_MIN;
+                    }
                     _ => self.end(Refusal::out_of_order("data, and no stream is open"), cx),
                 }
                 Ok(HEAD_BYTES)
