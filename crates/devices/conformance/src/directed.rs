@@ -5,7 +5,11 @@ mod coordinator;
 mod host;
 mod strangers;
 
-use quorate_offload::{Descriptor, Form, Header, Port, Type, header::HINT};
+use quorate_offload::{
+    Descriptor, Form, Header, Port, Type,
+    checksum::{sum, udp},
+    header::HINT,
+};
 
 use crate::{
     Device as _, Event, Program,

@@ -246,6 +246,11 @@ pub fn seal(frame: &mut [u8]) {
         let room = sum(0, &frame[at + 62..]);
         frame[at + 56..at + 58].copy_from_slice(&room.to_be_bytes());
     }
+    if !is_udp && frame.len() > 18 && frame[12..14] == [0x88, 0xb6] {
+        frame[16..18].fill(0);
+        let whole = udp(sum(0, &frame[14..]));
+        frame[16..18].copy_from_slice(&whole.to_be_bytes());
+    }
     if is_udp {
         frame[24..26].fill(0);
         let ip = !sum(0, &frame[14..34]);

@@ -125,7 +125,7 @@ impl Device for Kernel {
         };
         while self
             .device
-            .tapped(|frame| sent.push((Port::Owner, frame.to_vec())))
+            .tapped(|_, frame| sent.push((Port::Owner, frame.to_vec())))
         {}
         Ok(sent)
     }

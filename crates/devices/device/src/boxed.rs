@@ -310,6 +310,10 @@ impl<W: Wire> Wire for Translated<W> {
         }
     }
 
+    fn strangers(&self) -> u64 {
+        self.wire.strangers()
+    }
+
     fn socket(&self) -> std::os::fd::BorrowedFd<'_> {
         self.wire.socket()
     }

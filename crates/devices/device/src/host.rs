@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 
 use quorate_offload::{
-    Address, Counters, Form, Header, Port, Setup, Type, admit::arrive, header::HEADER_BYTES,
-    port::Program,
+    Address, Counters, Form, Header, Port, Setup, Type,
+    admit::arrive,
+    header::HEADER_BYTES,
+    port::{Came, Program},
 };
 
 use crate::{programs::Programs, settings::Settings};
 
 /// Where frames go that leave the programs.
 pub trait Sink {
-    /// For the owner, from one of the programs.
-    fn owner(&mut self, program: Program, frame: &[u8]);
+    /// For the owner, from one of the programs, and what it was made of.
+    fn owner(&mut self, program: Program, came: Came, frame: &[u8]);
     /// For others.
     fn network(&mut self, frame: &[u8]);
 }
@@ -55,29 +57,30 @@ impl Host {
 
     /// A frame of the owner.
     pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
-        self.step(program, Port::Owner, frame, sink);
+        self.step(program, (Port::Owner, Came::Inside), frame, sink);
         self.go_on(sink);
     }
 
     /// A frame of others.
     pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
-        self.hear(frame, sink);
+        self.hear(frame, Came::Asked, sink);
         self.go_on(sink);
     }
 
     /// What the programs sent to each other, until nothing is left: a submit makes a proposal, that a vote, that a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
-            self.hear(&frame, sink);
+            self.hear(&frame, Came::Inside, sink);
             self.spare.push(frame);
         }
     }
 
     /// The program that handles it. What neither does is counted by the acceptor, and dropped.
-    fn hear(&mut self, frame: &[u8], sink: &mut impl Sink) {
+    fn hear(&mut self, frame: &[u8], came: Came, sink: &mut impl Sink) {
+        let from = (Port::Network, came);
         match kind(frame, self.settings.own.port) {
             Some(Type::Submit | Type::Phase2b) => {
-                self.step(Program::Coordinator, Port::Network, frame, sink);
+                self.step(Program::Coordinator, from, frame, sink);
             }
             // For a learner: the owner.
             Some(Type::Decided) => {
@@ -89,14 +92,20 @@ impl Host {
                 if [setup, decisions].map(|setup| arrive(&setup, Port::Network, frame).is_ok())
                     != [false; 2]
                 {
-                    sink.owner(Program::Acceptor, frame);
+                    sink.owner(Program::Acceptor, Came::Network, frame);
                 }
             }
-            _ => self.step(Program::Acceptor, Port::Network, frame, sink),
+            _ => self.step(Program::Acceptor, from, frame, sink),
         }
     }
 
-    fn step(&mut self, program: Program, from: Port, frame: &[u8], sink: &mut impl Sink) {
+    fn step(
+        &mut self,
+        program: Program,
+        (from, came): (Port, Came),
+        frame: &[u8],
+        sink: &mut impl Sink,
+    ) {
         let Self {
             settings,
             programs,
@@ -105,7 +114,7 @@ impl Host {
         } = self;
         programs.step(program, from, frame, &mut |port, frame| {
             if port == Port::Owner {
-                return sink.owner(program, frame);
+                return sink.owner(program, came, frame);
             }
             let to_all = frame.starts_with(&settings.everybody.mac);
             let to_own = is_to(frame, settings.form, &settings.own);
@@ -178,14 +187,15 @@ mod tests {
     /// Types of what left: for the owner, for others.
     #[derive(Default)]
     struct Left {
-        owner: Vec<(Program, Type)>,
+        owner: Vec<(Program, Came, Type)>,
         network: Vec<Type>,
     }
 
     impl Sink for Left {
-        fn owner(&mut self, program: Program, frame: &[u8]) {
+        fn owner(&mut self, program: Program, came: Came, frame: &[u8]) {
             // To the owner, or to the device and passed on.
-            self.owner.push((program, kind(frame, 47_100).unwrap()));
+            let kind = kind(frame, 47_100).unwrap();
+            self.owner.push((program, came, kind));
         }
         fn network(&mut self, frame: &[u8]) {
             self.network.push(kind(frame, 47_100).unwrap());
@@ -221,20 +231,23 @@ mod tests {
         }
         let mut arm = call(voter, Type::Arm, 2);
         (arm.ballot, arm.slot) = (PackedBallot(9), 1);
-        assert_eq!(put(&mut host, voter, &arm).owner, [(voter, Type::Done)]);
+        let done = [(voter, Came::Inside, Type::Done)];
+        assert_eq!(put(&mut host, voter, &arm).owner, done);
         let mut start = call(giver, Type::Arm, 3);
         (start.ballot, start.slot, start.voted) = (PackedBallot(9), 1, 9);
         (start.value.kind, start.value.origin) = (1, 1);
-        assert_eq!(put(&mut host, giver, &start).owner, [(giver, Type::Done)]);
+        let done = [(giver, Came::Inside, Type::Done)];
+        assert_eq!(put(&mut host, giver, &start).owner, done);
         let mut submit = Header::submit(7, Descriptor::NONE, 0);
         submit.value.kind = 1;
         let left = put(&mut host, giver, &submit);
         let all = [Type::Phase2a, Type::Phase2b, Type::Decided];
         assert_eq!(left.network, all);
         let told = [
-            (voter, Type::Phase2b),
-            (giver, Type::Decided),
-            (voter, Type::Decided),
+            (voter, Came::Inside, Type::Phase2b),
+            (giver, Came::Inside, Type::Decided),
+            // To all, and so to its own station: as if somebody else had counted it.
+            (voter, Came::Network, Type::Decided),
         ];
         assert_eq!(left.owner, told);
     }
@@ -248,7 +261,7 @@ mod tests {
         host.forget();
         for program in Program::ALL {
             let left = put(&mut host, program, &call(program, Type::Fence, 2));
-            assert_eq!(left.owner, [(program, Type::Refused)]);
+            assert_eq!(left.owner, [(program, Came::Inside, Type::Refused)]);
         }
     }
 }

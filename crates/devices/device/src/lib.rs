@@ -4,7 +4,7 @@
 //! [`Host`] (coordinator and acceptor of one machine, joined) and a [`Wire`] (where frames of others come from and go to).
 //!
 //! Reading order: [`settings`] (what a device is told), [`host`] (the programs joined, without threads), [`wire`] and its
-//! kinds [`udp`], [`packet`] and [`loopback`], [`software`] (the owner's handle), and inside `work` (the thread). Then
+//! kinds [`udp`], [`packet`] and [`loopback`], [`station`] (who may have a device at an interface), [`software`] (the owner's handle), and inside `work` (the thread). Then
 //! [`boxed`]: the same with programs that are processes of their own, spoken to by [`pipe`].
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod process;
 pub mod programs;
 pub mod settings;
 pub mod software;
+pub mod station;
 mod tap;
 pub mod udp;
 mod wake;
@@ -31,6 +32,7 @@ pub use loopback::{Loopback, Network};
 pub use packet::Packet;
 pub use settings::Settings;
 pub use software::Software;
+pub use station::Station;
 pub use udp::{Members, Udp};
 pub use wire::Wire;
 pub use work::Counted;

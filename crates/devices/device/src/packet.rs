@@ -9,7 +9,10 @@ use quorate_offload::{Form, header::ROOM_BYTES_MAX, link::ETHER_TYPE};
 use quorate_packets::ethernet::{Failed, Mac, Raw, raw::Hears};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
-use crate::wire::{Arrived, Wire};
+use crate::{
+    station::{NotOurs, Station},
+    wire::{Arrived, Wire},
+};
 
 /// What the kernel shall keep of frames that were not taken yet.
 const RECEIVE_BYTES: usize = 4 << 20;
@@ -19,12 +22,21 @@ const RECEIVE_BYTES: usize = 4 << 20;
 pub struct Packet {
     socket: Raw,
     bytes: Box<[u8]>,
+    station: Option<Station>,
 }
 
 impl Packet {
+    /// Nobody else on this machine has a device of this group at this interface, as long as this is there.
+    pub fn claim(&mut self, group: u32) -> Result<(), NotOurs> {
+        self.station = Some(Station::of_group(self.socket.index(), group)?);
+        Ok(())
+    }
+
     /// Hears what arrives at this interface for it, and for these groups of stations.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, Hears::EtherType(ETHER_TYPE), None)?;
+        // [offload-16]
+        socket.hear_no_vlan()?;
         for group in groups {
             socket.join(*group)?;
         }
@@ -33,6 +45,7 @@ impl Packet {
         Ok(Self {
             socket,
             bytes: vec![0; Form::Raw.room_at() + ROOM_BYTES_MAX + 1].into(),
+            station: None,
         })
     }
 }

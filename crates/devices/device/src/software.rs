@@ -10,7 +10,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use quorate_offload::port::{Device, Drained, Program, Shape};
+use quorate_offload::{
+    Counters, Reason,
+    port::{Came, Device, Drained, Program, Shape},
+    reason::COUNTERS,
+};
 
 use crate::{
     programs::{Programs, Reference},
@@ -130,7 +134,7 @@ impl Device for Software {
         self.say(Said::Sent(frame.to_vec()));
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
         self.tap.take(frame)
     }
 
@@ -159,6 +163,17 @@ impl Device for Software {
 
     fn forgot(&self) -> u64 {
         self.shared.forgot.load(Ordering::Acquire)
+    }
+
+    fn refused(&mut self) -> [u64; COUNTERS] {
+        let counted = self.counted();
+        let mut all = std::array::from_fn(|number| {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let of = |counters: &Counters| counters.at(number).unwrap_or(0);
+            of(&counted.acceptor) + of(&counted.coordinator)
+        });
+        all[Reason::Source as usize] += counted.strangers;
+        all
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{
     mpsc::{Receiver, Sender, channel},
 };
 
-use quorate_offload::port::Program;
+use quorate_offload::port::{Came, Program};
 
 /// Room that votes and decisions leave to answers: an owner that is behind still controls its device.
 const ANSWERS: usize = 256;
@@ -24,7 +24,7 @@ struct Shared {
 /// The thread's end.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    frames: Sender<(Program, Vec<u8>)>,
+    frames: Sender<(Program, Came, Vec<u8>)>,
     /// Frames that the owner took and gives back.
     spare: Receiver<Vec<u8>>,
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ pub(crate) struct Filler {
 /// The owner's end.
 #[derive(Debug)]
 pub(crate) struct Taker {
-    frames: Receiver<(Program, Vec<u8>)>,
+    frames: Receiver<(Program, Came, Vec<u8>)>,
     spare: Sender<Vec<u8>>,
     shared: Arc<Shared>,
 }
@@ -69,7 +69,7 @@ const fn place(program: Program) -> usize {
 
 impl Filler {
     /// `is_answer`: the owner asked for it.
-    pub(crate) fn put(&mut self, program: Program, frame: &[u8], is_answer: bool) {
+    pub(crate) fn put(&mut self, (program, came): (Program, Came), frame: &[u8], is_answer: bool) {
         let waiting = &self.shared.waiting[place(program)];
         let most = self.most + if is_answer { ANSWERS } else { 0 };
         if waiting.load(Ordering::Relaxed) >= most {
@@ -80,7 +80,7 @@ impl Filler {
             copy.clear();
             copy.extend_from_slice(frame);
             // An owner that is gone takes nothing.
-            let _ = self.frames.send((program, copy));
+            let _ = self.frames.send((program, came, copy));
         }
         // Also if it was lost: the owner looks for it.
         self.filled = true;
@@ -98,12 +98,12 @@ impl Filler {
 }
 
 impl Taker {
-    pub(crate) fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
-        let (program, taken) = self.frames.try_recv().ok()?;
+    pub(crate) fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+        let (program, came, taken) = self.frames.try_recv().ok()?;
         self.shared.waiting[place(program)].fetch_sub(1, Ordering::Relaxed);
         let before = std::mem::replace(frame, taken);
         let _ = self.spare.send(before);
-        Some(program)
+        Some((program, came))
     }
 
     pub(crate) fn lost(&self) -> u64 {
@@ -119,24 +119,31 @@ mod tests {
     fn what_has_no_room_is_counted_and_answers_have_room_of_their_own() {
         let (mut filler, mut taker) = tap(2);
         for number in 0..4 {
-            filler.put(Program::Acceptor, &[number], false);
+            filler.put((Program::Acceptor, Came::Asked), &[number], false);
         }
-        filler.put(Program::Coordinator, &[7], false);
-        filler.put(Program::Acceptor, &[9], true);
+        filler.put((Program::Coordinator, Came::Inside), &[7], false);
+        filler.put((Program::Acceptor, Came::Inside), &[9], true);
         assert!(filler.take_filled() && !filler.take_filled());
         assert_eq!(taker.lost(), 2);
         let mut frame = Vec::new();
         let mut taken = Vec::new();
-        while let Some(program) = taker.take(&mut frame) {
-            taken.push((program, frame.clone()));
+        while let Some(from) = taker.take(&mut frame) {
+            taken.push((from, frame.clone()));
         }
-        let [a, c] = Program::ALL;
+        let [a, c] = Program::ALL.map(|program| (program, Came::Inside));
+        let asked = (Program::Acceptor, Came::Asked);
         assert_eq!(
             taken,
-            [(a, vec![0]), (a, vec![1]), (c, vec![7]), (a, vec![9])]
+            [
+                (asked, vec![0]),
+                (asked, vec![1]),
+                (c, vec![7]),
+                (a, vec![9])
+            ]
         );
-        filler.put(Program::Acceptor, &[5], false);
-        assert_eq!(taker.take(&mut frame), Some(a));
+        let network = (Program::Acceptor, Came::Network);
+        filler.put(network, &[5], false);
+        assert_eq!(taker.take(&mut frame), Some(network));
         assert_eq!(taker.lost(), 2);
     }
 }

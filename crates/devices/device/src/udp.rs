@@ -2,6 +2,9 @@
 //!
 //! A datagram is what is behind the headers of a frame; the 42 bytes before it are made where it arrives, so that the
 //! programs see whole frames ([`Form::Udp`]). The kernel looked at its checksum.
+//!
+//! On loopback every user of the machine can send, and the kernel says truly from which port: there only members are heard
+//! ([offload-21]). In other networks who can send is trusted.
 
 use std::{
     io,
@@ -12,6 +15,7 @@ use std::{
 
 use quorate_offload::{
     Address, Form, Header,
+    checksum::sum,
     header::{HEADER_BYTES, ROOM_BYTES_MAX},
 };
 
@@ -55,6 +59,9 @@ pub struct Udp {
     socket: UdpSocket,
     own: SocketAddrV4,
     members: Members,
+    /// Whether anybody else is heard.
+    heeds_strangers: bool,
+    strangers: u64,
     bytes: Box<[u8]>,
 }
 
@@ -68,6 +75,8 @@ impl Udp {
         };
         Ok(Self {
             socket,
+            heeds_strangers: !own.ip().is_loopback(),
+            strangers: 0,
             own,
             members,
             bytes: vec![0; HEADER_BYTES + ROOM_BYTES_MAX + 1].into(),
@@ -125,6 +134,8 @@ impl Wire for Udp {
 
     fn receive(&mut self, arrived: &mut Arrived) {
         let own = address(self.own);
+        let members = self.members.clone();
+        let members = members.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !arrived.is_full()
             && let Some((length, from)) = self.take()
         {
@@ -133,9 +144,14 @@ impl Wire for Udp {
             else {
                 continue;
             };
-            let Some(header) = Header::read(header) else {
+            let Some(header) = Header::read(header).filter(|header| header.sum == sum(0, room))
+            else {
                 continue;
             };
+            if !self.heeds_strangers && !members.contains(&from) {
+                self.strangers += 1;
+                continue;
+            }
             let frame = arrived.push();
             frame.resize(Form::Udp.room_at() + room.len(), 0);
             if Form::Udp
@@ -147,7 +163,50 @@ impl Wire for Udp {
         }
     }
 
+    fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
     fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_offload::Descriptor;
+
+    use super::*;
+
+    /// [offload-21] A whole frame, from a member and from somebody else on the machine.
+    #[test]
+    fn on_loopback_only_members_are_heard() {
+        let bind = || {
+            let members = Members::default();
+            let any = "127.0.0.1:0".parse().unwrap();
+            (Udp::bind(any, members.clone()).unwrap(), members)
+        };
+        let ((mut hears, members), (mut member, to), (mut stranger, other)) =
+            (bind(), bind(), bind());
+        members.set(vec![hears.own(), member.own()]);
+        for to in [to, other] {
+            to.set(vec![hears.own()]);
+        }
+        let mut arrived = Arrived::default();
+        for (from, counter) in [(&mut stranger, 1), (&mut member, 2)] {
+            let mut header = Header::submit(7, Descriptor::NONE, 0);
+            header.value.counter = counter;
+            let (own, all) = (address(from.own()), everybody(from.own().port()));
+            let mut frame = [0; 42 + HEADER_BYTES + 8];
+            let made = Form::Udp.write(&mut frame, &own, &all, &header, &[5; 8]);
+            from.send(made.unwrap());
+        }
+        while hears.strangers() == 0 || arrived.iter().next().is_none() {
+            hears.receive(&mut arrived);
+        }
+        hears.receive(&mut arrived);
+        let heard: Vec<_> = arrived.iter().collect();
+        assert_eq!((heard.len(), hears.strangers()), (1, 1));
+        assert_eq!(heard[0][95], 2);
     }
 }

@@ -53,6 +53,11 @@ pub trait Wire: Send + 'static {
     /// Takes what arrived, as much as there is room for; never waits.
     fn receive(&mut self, arrived: &mut Arrived);
 
+    /// Frames of the group that were not taken, because of who sent them; never falls.
+    fn strangers(&self) -> u64 {
+        0
+    }
+
     /// Readable while something is there to be received.
     fn socket(&self) -> BorrowedFd<'_>;
 }

@@ -6,7 +6,11 @@ use std::sync::{
     mpsc::{Receiver, TryRecvError},
 };
 
-use quorate_offload::{Counters, Form, Type, header::HEADER_BYTES, port::Program};
+use quorate_offload::{
+    Counters, Form, Type,
+    header::HEADER_BYTES,
+    port::{Came, Program},
+};
 
 use crate::{
     host::{Host, Sink},
@@ -39,6 +43,8 @@ pub struct Counted {
     pub acceptor: Counters,
     /// In the coordinator.
     pub coordinator: Counters,
+    /// Of those who may not be heard ([`crate::Wire::strangers`]).
+    pub strangers: u64,
 }
 
 /// What thread and handle share beside their queues.
@@ -61,12 +67,12 @@ struct Ways<'a, W> {
 }
 
 impl<W: Wire> Sink for Ways<'_, W> {
-    fn owner(&mut self, program: Program, frame: &[u8]) {
+    fn owner(&mut self, program: Program, came: Came, frame: &[u8]) {
         let header = frame.get(self.form.header_at()..self.form.header_at() + HEADER_BYTES);
         // The upper half of the second byte is the type.
         let kind = header.map_or(0, |header| header[1] >> 4);
         let news = [Type::Phase2b as u8, Type::Decided as u8].contains(&kind);
-        self.tap.put(program, frame, !news);
+        self.tap.put((program, came), frame, !news);
     }
 
     fn network(&mut self, frame: &[u8]) {
@@ -121,13 +127,13 @@ pub(crate) fn work(
             wake_owner();
         }
         if !worked {
-            publish(&host, shared);
+            publish(&host, wire.strangers(), shared);
             shared.wake.wait(wire.socket());
         }
     }
 }
 
-fn publish(host: &Host, shared: &Shared) {
+fn publish(host: &Host, strangers: u64, shared: &Shared) {
     let [acceptor, coordinator] = host.counters();
     let mut counted = shared
         .counted
@@ -136,5 +142,6 @@ fn publish(host: &Host, shared: &Shared) {
     *counted = Counted {
         acceptor,
         coordinator,
+        strangers,
     };
 }

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`Settings`] (what a device is told), [`Device`] (in the kernel; frames in and out, counters, the tap),
 //! [`control`] (what an owner asks), [`Hook`] (where frames come from), [`Pins`] (a device outlives its owner), [`Host`]
-//! (both programs at an interface, behind the port that owners have), [`Health`].
+//! (both programs at an interface, behind the port that owners have), [`Health`], [`end_orphans`] (what killed owners left).
 
 mod claim;
 pub mod compile;
@@ -21,6 +21,7 @@ mod health;
 mod hook;
 mod host;
 mod object;
+mod orphans;
 mod pins;
 mod settings;
 
@@ -35,5 +36,6 @@ pub use health::Health;
 pub use hook::{Attached, Hook, Passing};
 pub use host::{Before, Host, Left};
 pub use object::ORIGIN;
+pub use orphans::end_orphans;
 pub use pins::{Kept, Pins};
 pub use settings::Settings;

@@ -1,4 +1,4 @@
-//! What is around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes.
+//! What is around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes: a length and a checksum.
 //!
 //! In both forms the header begins at the same place of a word of 64 bits: byte 42 behind UDP, byte 18 in a raw frame.
 
@@ -18,6 +18,7 @@ const PROTOCOL_UDP: u8 = 17;
 const IP_FIRST: u8 = 0x45;
 const IP_AT: usize = 14;
 const UDP_AT: usize = 34;
+const SHIM_AT: usize = 14;
 /// Fragments: more to come, or not the first. The bit that says "do not" may be set.
 const FRAGMENT: u16 = 0xbfff;
 
@@ -48,7 +49,7 @@ impl Address {
 pub enum Form {
     /// Ethernet, IPv4, UDP.
     Udp,
-    /// Ethernet, the length in two bytes, two zeros.
+    /// Ethernet, the length in two bytes, the checksum in two.
     Raw,
 }
 
@@ -117,7 +118,7 @@ impl Form {
             }
     }
 
-    /// Checksums of IP and UDP, which must be there; the shim's zeros.
+    /// Checksums of IP and UDP, or of the shim and all behind it; the latter two must be there.
     pub fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
         match self {
             Self::Udp => {
@@ -131,8 +132,11 @@ impl Form {
                     .then_some(())
                     .ok_or(Reason::Checksum)
             }
-            Self::Raw if frame[16..18] != [0, 0] => Err(Reason::Reserved),
-            Self::Raw => Ok(()),
+            Self::Raw => {
+                let whole = sum(0, &frame[SHIM_AT..]) == 0xffff;
+                let there = frame[SHIM_AT + 2..SHIM_AT + 4] != [0, 0];
+                (whole && there).then_some(()).ok_or(Reason::Checksum)
+            }
         }
     }
 
@@ -162,6 +166,10 @@ impl Form {
         let (at, bytes) = (self.header_at(), header.bytes());
         frame[at..at + HEADER_BYTES].copy_from_slice(&bytes);
         if self == Self::Raw {
+            // [offload-16] As UDP has it, but of no addresses: over raw frames there are none but the link's.
+            let shim = sum(header.sum, &frame[SHIM_AT..SHIM_AT + 2]);
+            let whole = udp(sum(shim, &bytes));
+            frame[SHIM_AT + 2..SHIM_AT + 4].copy_from_slice(&whole.to_be_bytes());
             return;
         }
         frame[26..30].copy_from_slice(&from.ip);
@@ -203,8 +211,7 @@ impl Form {
             }
             Self::Raw => {
                 frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
-                frame[14..16].copy_from_slice(&payload.to_be_bytes());
-                frame[16..18].fill(0);
+                frame[SHIM_AT..SHIM_AT + 2].copy_from_slice(&payload.to_be_bytes());
             }
         }
         frame[self.room_at()..].copy_from_slice(room);

@@ -1,6 +1,6 @@
 //! Frames that a step sends, in the caller's buffer.
 
-use crate::Routes;
+use crate::{Routes, port::Came};
 
 /// The two sides of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +32,8 @@ pub struct Out<'a> {
     used: usize,
     frames: [(Port, usize); FRAMES_MAX],
     count: usize,
+    /// How many of them say nothing about what was said inside.
+    outside: usize,
 }
 
 impl<'a> Out<'a> {
@@ -42,12 +44,13 @@ impl<'a> Out<'a> {
             used: 0,
             frames: [(Port::Network, 0); FRAMES_MAX],
             count: 0,
+            outside: 0,
         }
     }
 
     /// Forgets the frames.
     pub const fn clear(&mut self) {
-        (self.used, self.count) = (0, 0);
+        (self.used, self.count, self.outside) = (0, 0, 0);
     }
 
     /// The frames, and where each goes.
@@ -58,6 +61,18 @@ impl<'a> Out<'a> {
             at += length;
             (*port, frame)
         })
+    }
+
+    /// The same, of what was asked from there, and whether each is about what the programs of one device said to each
+    /// other.
+    pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (Came, &[u8])> {
+        let came = move |at| match from {
+            Port::Network if at < self.outside => Came::Asked,
+            Port::Network | Port::Owner => Came::Inside,
+        };
+        let all = self.frames().enumerate();
+        let ours = all.filter(|(_, (port, _))| *port == Port::Owner);
+        ours.map(move |(at, (_, frame))| (came(at), frame))
     }
 
     /// The first frame that leaves for this group of stations.
@@ -73,6 +88,7 @@ impl<'a> Out<'a> {
         for (port, frame) in other.frames() {
             if port == Port::Owner {
                 self.push(port, frame.len()).copy_from_slice(frame);
+                self.outside -= 1;
             }
         }
     }
@@ -90,6 +106,7 @@ impl<'a> Out<'a> {
         );
         self.frames[self.count] = (port, length);
         self.count += 1;
+        self.outside += 1;
         self.used += length;
         &mut self.bytes[from..from + length]
     }

@@ -6,7 +6,7 @@
 
 use alloc::string::String;
 
-use crate::Form;
+use crate::{Form, reason::COUNTERS};
 
 /// The two programs of a device. Every device here has both; a device that votes only has a coordinator that no owner starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +20,17 @@ pub enum Program {
 impl Program {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Acceptor, Self::Coordinator];
+}
+
+/// What a frame for the owner was made of: how far it can be believed ([offload-21]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Came {
+    /// From the network, and handed on as it was: nobody here knows who made it, whatever address it names.
+    Network,
+    /// One of the programs says it, about a frame from the network.
+    Asked,
+    /// One of the programs says it, about what its owner or the other program asked.
+    Inside,
 }
 
 /// What a device can hold; fixed as long as it is there.
@@ -74,8 +85,9 @@ pub trait Device {
     /// Sends a frame of the owner's to other devices, past the own programs: lost as on any wire.
     fn send(&mut self, frame: &[u8]);
 
-    /// The oldest frame for the owner, in place of what was in the buffer; the program that it comes from.
-    fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<Program>;
+    /// The oldest frame for the owner, in place of what was in the buffer; the program that it comes from, and what that
+    /// made it of.
+    fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, Came)>;
 
     /// [offload-8] Begins to wait until no step runs that began before now.
     ///
@@ -98,5 +110,16 @@ pub trait Device {
     /// Whether it hears the network; some system calls, so for now and then. Most devices cannot know.
     fn hearing(&mut self) -> Hearing {
         Hearing::Well
+    }
+
+    /// What its interface is called now, if that is another name than the one that it was found by.
+    fn moved(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Frames by what became of them ([offload-16]), of both programs together, by number of [`crate::Reason`]; some system
+    /// calls, so for now and then. What is not known is zero.
+    fn refused(&mut self) -> [u64; COUNTERS] {
+        [0; COUNTERS]
     }
 }

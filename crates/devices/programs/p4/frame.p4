@@ -111,7 +111,7 @@ header udp_t {
 
 header shim_t {
     bit<16> length;
-    bit<16> zero;
+    bit<16> checksum;
 }
 
 // What is needed to decide ends with the ballot, at byte 63 behind UDP.
@@ -280,6 +280,13 @@ control FrameVerify(inout headers hdr, inout metadata meta) {
               hdr.q.counter, hdr.q.length, hdr.q.sum, hdr.q.crc,
               hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d, hdr.room.e, hdr.room.f, hdr.room.g, hdr.room.h },
             meta.zero, HashAlgorithm.csum16);
+        verify_checksum(hdr.shim.isValid() && hdr.room.isValid(),
+            { hdr.shim.length, hdr.shim.checksum,
+              hdr.q.magic, hdr.q.what, hdr.q.position, hdr.q.group, hdr.q.slot, hdr.q.ballot, hdr.q.voted,
+              hdr.q.kind, hdr.q.reason, hdr.q.flags, hdr.q.boot, hdr.q.origin, hdr.q.origin_boot,
+              hdr.q.counter, hdr.q.length, hdr.q.sum, hdr.q.crc,
+              hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d, hdr.room.e, hdr.room.f, hdr.room.g, hdr.room.h },
+            meta.zero, HashAlgorithm.csum16);
         verify_checksum(hdr.room.isValid(),
             { hdr.room.a, hdr.room.b, hdr.room.c, hdr.room.d, hdr.room.e, hdr.room.f, hdr.room.g, hdr.room.h },
             meta.not_sum, HashAlgorithm.csum16);
@@ -363,8 +370,8 @@ control Whole(inout headers hdr, inout metadata meta, inout standard_metadata_t 
         } else {
             if (standard_metadata.packet_length != (bit<32>)(18 + PAYLOAD) || hdr.shim.length != PAYLOAD) {
                 meta.why = WHY_LENGTH;
-            } else if (hdr.shim.zero != 0) {
-                meta.why = WHY_RESERVED;
+            } else if (hdr.shim.checksum == 0) {
+                meta.why = WHY_CHECKSUM;
             }
         }
         if (meta.why == WELL && standard_metadata.checksum_error == 1) {
@@ -486,7 +493,7 @@ control Finish(inout headers hdr, inout metadata meta, inout standard_metadata_t
     }
 }
 
-// Addresses, from the table but in refusals; then the checksum of UDP, from the header and the room's sum.
+// Addresses, from the table but in refusals; then the checksum of UDP or of the shim, from the header and the room's sum.
 control FrameEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
     action station(bit<48> mac) {
         hdr.ethernet.to = mac;
@@ -513,6 +520,7 @@ control FrameEgress(inout headers hdr, inout metadata meta, inout standard_metad
         } else {
             station(meta.first_mac);
         }
+        bit<32> sum = 0;
         if (hdr.udp.isValid()) {
             if (meta.where == BACK) {
                 socket(hdr.ip.from, hdr.udp.from);
@@ -523,10 +531,14 @@ control FrameEgress(inout headers hdr, inout metadata meta, inout standard_metad
             } else {
                 socket(meta.first_ip, meta.first_port);
             }
-            bit<32> sum = (bit<32>)hdr.ip.from[31:16] + (bit<32>)hdr.ip.from[15:0]
+            sum = (bit<32>)hdr.ip.from[31:16] + (bit<32>)hdr.ip.from[15:0]
                 + (bit<32>)hdr.ip.to[31:16] + (bit<32>)hdr.ip.to[15:0]
                 + (bit<32>)hdr.ip.protocol + (bit<32>)hdr.udp.length
                 + (bit<32>)hdr.udp.from + (bit<32>)hdr.udp.to + (bit<32>)hdr.udp.length;
+        } else if (hdr.shim.isValid()) {
+            sum = (bit<32>)hdr.shim.length;
+        }
+        if (hdr.q.isValid()) {
             sum = sum + (bit<32>)(hdr.q.magic ++ hdr.q.what ++ hdr.q.position)
                 + (bit<32>)hdr.q.group[31:16] + (bit<32>)hdr.q.group[15:0];
             sum = sum + (bit<32>)hdr.q.slot[63:48] + (bit<32>)hdr.q.slot[47:32]
@@ -546,9 +558,14 @@ control FrameEgress(inout headers hdr, inout metadata meta, inout standard_metad
             // The sum stands for the room, and for itself.
             sum = (bit<32>)sum[31:16] + (bit<32>)sum[15:0];
             sum = (bit<32>)sum[31:16] + (bit<32>)sum[15:0];
-            hdr.udp.checksum = ~sum[15:0];
-            if (hdr.udp.checksum == 0) {
-                hdr.udp.checksum = 0xffff;
+            bit<16> checksum = ~sum[15:0];
+            if (checksum == 0) {
+                checksum = 0xffff;
+            }
+            if (hdr.udp.isValid()) {
+                hdr.udp.checksum = checksum;
+            } else {
+                hdr.shim.checksum = checksum;
             }
         }
     }

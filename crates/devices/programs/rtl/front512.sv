@@ -101,7 +101,7 @@ module front512
     logic is_udp, ended, lengths, takes, plain, carried, has_value, owned;
     logic [3:0] what, position;
     logic [7:0] bytes, framing, class_of;
-    logic settled, shim;
+    logic settled;
     always_comb begin
         for (int i = 5; i <= 12; i++) begin
             if (raw_first) header[i] = i < 11 ? first[i - 3] : second[i - 11];
@@ -168,8 +168,6 @@ module front512
             of_owner <= owned;
             single <= !first[0][8] && (raw_first || (first[3][47:40] != 0 && first[3][47:40] < 224));
             settled <= framing != WELL;
-            // The shim's zeros.
-            shim <= !raw_first || header[5][63:48] == 0;
             ip_all <= {1'b0, ip_stays} + {1'b0, ip_addresses};
             checked <= header[5][63:48] != 0;
             sum_ip <= ip_stays;
@@ -184,7 +182,7 @@ module front512
     end
 
     always_comb begin
-        early = !settled && !shim ? WHY_RESERVED : class_of;
+        early = class_of;
         sum10 = raw ? sum7 : sums[2];
         sum11 = raw ? sums[0] : sums[3];
         sum12 = raw ? sums[1] : sums[4];
@@ -192,7 +190,8 @@ module front512
 
     // ---- Sums over the whole: of what stands before the room, and of the room.
 
-    // Of the first word all counts that stands behind the checksum of IP.
+    // Of the first word all counts that stands behind the checksum of IP, or behind the length of a raw frame, whose slot
+    // has a lane where that checksum is.
     logic [17:0] own2;
     (* keep *) logic [18:0] low, middle2, high2;
     (* keep *) logic [19:0] middle, high;
@@ -202,13 +201,13 @@ module front512
     logic [21:0] sum_before;
     logic [25:0] sum_room;
     always_comb begin
-        own2 = b[1].at == 0 ? 18'd0 : sums[2];
+        own2 = b[1].at == 0 && !raw_first ? 18'd0 : sums[2];
         low = {1'b0, sums[0]} + {1'b0, sums[1]};
         middle2 = {1'b0, own2} + {1'b0, sums[3]};
         middle = {1'b0, middle2} + {2'd0, sums[4]};
         high2 = {1'b0, sums[5]} + {1'b0, sums[6]};
         high = {1'b0, high2} + {2'd0, sums[7]};
-        before_room = {1'b0, middle} + {1'b0, b[1].at == 0 ? high : {1'b0, low}};
+        before_room = {1'b0, b[1].at != 0 && raw_first ? 20'd0 : middle} + {1'b0, b[1].at == 0 ? high : {1'b0, low}};
         room2 = {1'b0, b[1].at > 1 || raw_first ? middle : 20'd0} + {2'd0, b[1].at > 1 ? low : 19'd0};
         of_room = {1'b0, high} + room2;
     end
@@ -234,12 +233,13 @@ module front512
         whole = raw ? int'(b[2].at) == RAW_LAST && int'(b[2].bytes) == RAW_BYTES
             : int'(b[2].at) == UDP_LAST && int'(b[2].bytes) == UDP_BYTES;
         // The room's sum stands for the room.
-        well = fold({6'd0, sum_room}) == h[12][47:32] && (raw || (fold({12'd0, ip_all}) == 16'hffff && checked
-            && fold({10'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff));
+        well = fold({6'd0, sum_room}) == h[12][47:32] && checked && (raw
+            ? fold({10'd0, sum_before} + 32'(62 + ROOM) + {16'd0, h[6][63:48]} + {16'd0, h[12][47:32]}) == 16'hffff
+            : fold({12'd0, ip_all}) == 16'hffff
+            && fold({10'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff);
         verdict = class_of;
         if (settled) verdict = class_of;
         else if (!whole) verdict = WHY_LENGTH;
-        else if (!shim) verdict = WHY_RESERVED;
         else if (!well) verdict = WHY_CHECKSUM;
     end
 endmodule

@@ -50,7 +50,7 @@ module front64
     logic deaf, hears;
     logic frame;
     logic [15:0] total;
-    logic [31:0] ip_sum, udp_sum, udp_room, raw_room;
+    logic [31:0] ip_sum, udp_sum, raw_sum, udp_room, raw_room;
 
     logic [63:0] masked;
     logic [31:0] upper, lower;
@@ -72,7 +72,7 @@ module front64
             if (at < 13) words[at[3:0]] <= s_data;
             if (room_at < WORDS) room[int'(room_at)] <= s_data;
             total <= (at == 0 ? 16'd0 : total) + {12'd0, s_bytes};
-            // Bytes 14 to 33; from byte 26 on; the room in both forms.
+            // Bytes 14 to 33; from byte 26 on; from byte 14 on; the room in both forms.
             case (at)
                 0: ip_sum <= 0;
                 1: ip_sum <= {16'd0, masked[15:0]};
@@ -83,6 +83,8 @@ module front64
             if (at < 3) udp_sum <= 0;
             else if (at == 3) udp_sum <= {16'd0, masked[47:32]} + lower;
             else udp_sum <= udp_sum + upper + lower;
+            if (at < 2) raw_sum <= at == 0 ? 0 : {16'd0, masked[15:0]};
+            else raw_sum <= raw_sum + upper + lower;
             udp_room <= at < 13 ? 0 : udp_room + upper + lower;
             raw_room <= at < 10 ? 0 : raw_room + upper + lower;
             at <= s_last ? 0 : (at == 255 ? 255 : at + 1);
@@ -119,7 +121,7 @@ module front64
             lengths = words[2][63:48] == 16'd90 + ROOM_BYTES && words[4][15:0] == 16'd70 + ROOM_BYTES
                 && (!ended || total == 16'd104 + ROOM_BYTES);
         if (!ended) sums = 1;
-        else if (raw) sums = fold(raw_room) == h[12][47:32];
+        else if (raw) sums = fold(raw_sum) == 16'hffff && h[5][63:48] != 0 && fold(raw_room) == h[12][47:32];
         else sums = fold(ip_sum) == 16'hffff && fold(udp_sum + 32'd17 + {16'd0, words[4][15:0]}) == 16'hffff
             && words[5][63:48] != 0 && fold(udp_room) == h[12][47:32];
         of_owner = what == TICK || what == READ || what == ARM || what == FLOOR || what == FENCE || what == ASK
@@ -151,7 +153,6 @@ module front64
         else if (h[5][31:0] != GROUP) admitted = WHY_GROUP;
         else if (words[0][63:16] != OWN_MAC && words[0][63:16] != HEARD_MAC) admitted = WHY_ELSEWHERE;
         else if (!lengths) admitted = WHY_LENGTH;
-        else if (raw && h[5][63:48] != 0) admitted = WHY_RESERVED;
         else if (!sums) admitted = WHY_CHECKSUM;
         else if (!takes) admitted = WHY_OTHER;
         else if (!now.port && of_owner) admitted = WHY_PORT;

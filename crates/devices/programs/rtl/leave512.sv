@@ -38,6 +38,8 @@ module leave512
     // What all answers have in their sums: the pseudo header, whose length is there twice, magic and group.
     localparam logic [31:0] FIXED = 32'd17 + 32'(2 * (70 + ROOM)) + {16'd0, UDP_PORT} + halves(OWN_IP)
         + {16'd0, MAGIC, 8'd0} + halves(GROUP);
+    // The same of raw ones: their length is there once.
+    localparam logic [31:0] FIXED_RAW = 32'(62 + ROOM) + {16'd0, MAGIC, 8'd0} + halves(GROUP);
 
     function automatic logic [15:0] udp_check(input logic [31:0] sum);
         logic [15:0] check;
@@ -80,9 +82,9 @@ module leave512
         for (int i = 0; i < 4; i++) four[i] = {1'b0, two[2*i]} + {1'b0, two[2*i+1]};
         for (int i = 0; i < 2; i++) eight[i] = {1'b0, four[2*i]} + {1'b0, four[2*i+1]};
         sixteen = {1'b0, eight[0]} + {1'b0, eight[1]};
-        value = {1'b0, plan.sum} + 21'(fold(FIXED)) + {17'd0, plan.flags};
+        value = {1'b0, plan.sum} + {5'd0, plan.raw ? fold(FIXED_RAW) : fold(FIXED)} + {17'd0, plan.flags};
         header = {1'b0, sixteen} + value;
-        to_first = 18'(halves(ip)) + {2'd0, port};
+        to_first = plan.raw ? 18'd0 : 18'(halves(ip)) + {2'd0, port};
         sum0 = udp_check({11'd0, header} + {14'd0, to_first});
         sum1 = plan.back ? sum0 : udp_check({11'd0, header} + halves(OWNER_IP) + {16'd0, UDP_PORT});
     end
@@ -156,7 +158,7 @@ module leave512
         udp0[5] = {sum0, came[5][47:40], plan.kind, plan.position, came[5][31:0]};
         udp0[6] = plan.slot;
         udp0[7] = plan.ballot;
-        raw0[2] = {came[2][63:40], plan.kind, plan.position, came[2][31:0]};
+        raw0[2] = {sum0, came[2][47:40], plan.kind, plan.position, came[2][31:0]};
         raw0[3] = plan.slot;
         raw0[4] = plan.ballot;
         raw0[5] = plan.voted;

@@ -40,13 +40,16 @@ module leave64
     logic [ROOM/8-1:0][63:0] shown;
     logic showing, finished, finished_frame;
     logic [15:0] sum0, sum1;
-    logic [31:0] ip_fixed, udp_fixed;
+    logic [31:0] ip_fixed, both_fixed, udp_fixed, raw_fixed;
 
-    function automatic logic [15:0] udp_check(input logic [31:0] fixed, input logic [31:0] ip, input logic [15:0] port);
-        logic [15:0] check;
-        check = ~fold(fixed + halves(ip) + {16'd0, port});
+    function automatic logic [15:0] check(input logic [31:0] sum);
+        logic [15:0] complement;
+        complement = ~fold(sum);
         // Zero would mean none.
-        return check == 0 ? 16'hffff : check;
+        return complement == 0 ? 16'hffff : complement;
+    endfunction
+    function automatic logic [15:0] udp_check(input logic [31:0] fixed, input logic [31:0] ip, input logic [15:0] port);
+        return check(fixed + halves(ip) + {16'd0, port});
     endfunction
 
     always_comb begin
@@ -54,10 +57,12 @@ module leave64
         way = decided;
         way.check0 = ~fold(ip_fixed + halves(decided.ip));
         way.check1 = decided.back ? way.check0 : ~fold(ip_fixed + halves(OWNER_IP));
-        // Length twice, in the pseudo header too; the sum of the room for the room, beside itself.
-        udp_fixed = 32'd17 + 32'(2 * (70 + ROOM)) + {16'd0, UDP_PORT} + halves(OWN_IP)
-            + {16'd0, answer[12][47:32]};
-        for (int i = 5; i <= 12; i++) udp_fixed = udp_fixed + lanes(answer[i]);
+        // The sum of the room for the room, beside itself.
+        both_fixed = {16'd0, answer[12][47:32]};
+        for (int i = 5; i <= 12; i++) both_fixed = both_fixed + lanes(answer[i]);
+        // Length twice, in the pseudo header too.
+        udp_fixed = both_fixed + 32'd17 + 32'(2 * (70 + ROOM)) + {16'd0, UDP_PORT} + halves(OWN_IP);
+        raw_fixed = both_fixed + 32'(62 + ROOM);
     end
 
     always_ff @(posedge clk) begin
@@ -71,8 +76,9 @@ module leave64
         finished <= finishes;
         finished_frame <= now.frame;
         if (finished) begin
-            sum0 <= udp_check(udp_fixed, ways[finished_frame].ip, ways[finished_frame].port);
-            sum1 <= ways[finished_frame].back
+            sum0 <= ways[finished_frame].raw ? check(raw_fixed)
+                : udp_check(udp_fixed, ways[finished_frame].ip, ways[finished_frame].port);
+            sum1 <= ways[finished_frame].raw ? check(raw_fixed) : ways[finished_frame].back
                 ? udp_check(udp_fixed, ways[finished_frame].ip, ways[finished_frame].port)
                 : udp_check(udp_fixed, OWNER_IP, UDP_PORT);
         end
@@ -112,7 +118,7 @@ module leave64
             if (header_at >= 5 && header_at <= 12 && leaving.at > 1) begin
                 data0 = answer[int'(header_at)];
                 data1 = answer[int'(header_at)];
-                if (header_at == 5 && !chosen.raw) begin
+                if (header_at == 5) begin
                     data0[63:48] = sum0;
                     data1[63:48] = sum1;
                 end

@@ -264,6 +264,22 @@ impl Bound {
     }
 }
 
+/// Ends what killed nodes of this cluster left in the kernel of this machine, whatever device this one wants ([offload-9]).
+pub(crate) fn end_orphans(cluster: u128) {
+    match quorate_device::xdp::end_orphans(group_of(cluster)) {
+        Ok(ended) => {
+            for folder in ended {
+                tracing::info!(
+                    "stopped the device of an earlier process: {}",
+                    folder.display()
+                );
+            }
+        }
+        // Who may not look there could not have left anything, but for an earlier process with more rights.
+        Err(failed) => tracing::debug!("devices of earlier processes: {failed}"),
+    }
+}
+
 /// What distinguishes the frames of one cluster from those of others.
 fn group_of(cluster: u128) -> u32 {
     let bytes = cluster.to_le_bytes();

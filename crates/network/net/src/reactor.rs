@@ -14,7 +14,7 @@ use crate::{
     clock::Started,
     cx::{Cx, PeerCx},
     desk::Desk,
-    device::Following,
+    device::{self, Following},
     gates::Gates,
     handle::{Handle, Metrics, News, Shared},
     host::{Host, Now},
@@ -95,6 +95,7 @@ impl<H: Host> Reactor<H> {
         for fd in host.wake_fds() {
             sources.add(fd, Source::Host, Interest::READ)?;
         }
+        device::end_orphans(identity.cluster);
         let device = match listeners.take_device() {
             Some(bound) => {
                 let started = bound.start(&identity, shared.clone())?;

@@ -271,6 +271,13 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
         head(out, &name, help, "counter");
         let _ = writeln!(out, "quorate_{name} {value}");
     }
+    let name = "device_frames_refused_total";
+    let help = "Frames that devices of this node did not obey, by reason.";
+    head(out, name, help, "counter");
+    for reason in quorate_replica::device_reasons() {
+        let (count, reason) = (is.refused[reason as usize], reason.name());
+        let _ = writeln!(out, "quorate_{name}{{reason=\"{reason}\"}} {count}");
+    }
 }
 
 fn members(status: &Status, out: &mut String) {

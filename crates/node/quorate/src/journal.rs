@@ -321,7 +321,7 @@ impl Journal {
                     .to_owned(),
             ),
             Explanation::RingBreaks { ballot, slot } => line(
-                Level::WARN,
+                Level::DEBUG,
                 Some(ballot),
                 format!(
                     "ring abandoned: slot {slot} was not decided in time, so members vote directly"

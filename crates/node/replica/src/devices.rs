@@ -9,9 +9,18 @@ use quorate_core::{
     value::Value,
 };
 use quorate_offload::owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
-use quorate_offload::port::{Device, Hearing};
+use quorate_offload::{
+    Reason,
+    port::{Device, Hearing},
+    reason::COUNTERS,
+};
 
-use crate::{offers::Offers, payload::Payload, proposing::origin::Offer};
+use crate::{
+    idling::{Idling, Surroundings},
+    offers::Offers,
+    payload::Payload,
+    proposing::origin::Offer,
+};
 
 /// A device that could not take something is left alone for so long, in milliseconds.
 const REST_MS: u64 = 1_000;
@@ -87,8 +96,18 @@ pub struct DeviceStatus {
     pub outgrown: u64,
     /// Frames for this node that the present one had no room for.
     pub lost: u64,
+    /// Frames by what became of them in this and the devices before it, by number of [`quorate_offload::Reason`].
+    pub refused: [u64; COUNTERS],
+    /// What is remarkable about it as it is: its interface has another name, it votes for nothing, nobody asks for votes.
+    pub note: Option<String>,
     /// Why it is not used now, or not any more.
     pub why: Option<String>,
+}
+
+/// Why frames are not obeyed: all that [`DeviceStatus::refused`] has, but for those that were.
+pub fn device_reasons() -> impl Iterator<Item = Reason> {
+    let reasons = Reason::ALL.into_iter();
+    reasons.filter(|reason| *reason != Reason::None)
 }
 
 /// A device, and its owner.
@@ -109,11 +128,16 @@ struct Unit {
     looks: u64,
     hears: Hears,
     offers: Offers,
+    idling: Idling,
+    /// What devices before it refused.
+    refused_before: [u64; COUNTERS],
 }
 
 /// What is known of its place in the network.
 struct Hears {
     look_at: Time,
+    /// The interface's name, if it is another now.
+    moved: Option<String>,
     is_paused: bool,
     /// It was taken from its place, because of this.
     over: Option<String>,
@@ -162,6 +186,7 @@ impl Devices {
             taken_back,
             offered,
             outgrown,
+            refused,
             ..
         } = self.status.take().unwrap_or_default();
         DeviceStatus {
@@ -171,6 +196,7 @@ impl Devices {
             taken_back,
             offered,
             outgrown,
+            refused,
             ..DeviceStatus::default()
         }
     }
@@ -185,13 +211,15 @@ impl Devices {
         } = lent;
         owner.disarm();
         let shape = device.shape();
+        let counts = self.counts_so_far();
+        let refused_before = counts.refused;
         self.status = Some(DeviceStatus {
             kind,
             name,
             cells: shape.cells,
             room: shape.room,
             boot: owner.device_boot(),
-            ..self.counts_so_far()
+            ..counts
         });
         self.unit = Some(Unit {
             device,
@@ -206,10 +234,13 @@ impl Devices {
             looks: 0,
             hears: Hears {
                 look_at: Time(0),
+                moved: None,
                 is_paused: false,
                 over: None,
             },
             offers: Offers::default(),
+            idling: Idling::default(),
+            refused_before,
         });
     }
 
@@ -356,17 +387,17 @@ impl Devices {
 
     /// Lets the owner take what the device said, and do what is due. What comes of it is told in order.
     ///
-    /// `has_vote`: this node is a voter; who is none learns by what others count ([offload-11]).
-    pub(crate) fn turn(&mut self, now: Time, has_vote: bool, mut tell: impl FnMut(News)) {
+    /// Who has no vote learns by what others count ([offload-11]).
+    pub(crate) fn turn(&mut self, now: Time, group: &Surroundings, mut tell: impl FnMut(News)) {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
         let status = self.status.get_or_insert_default();
         unit.look(now, status);
-        unit.owner.listen(!has_vote);
+        unit.owner.listen(!group.has_vote);
         unit.owner.turn(now, &mut *unit.device, &mut self.events);
         let mut lost = None;
         for event in self.events.drain(..) {
-            if let Some(why) = unit.hear(now, event, status, &mut tell) {
+            if let Some(why) = unit.hear(now, group, event, status, &mut tell) {
                 lost = Some(why);
             }
         }
@@ -380,6 +411,7 @@ impl Devices {
         if status.used {
             status.why = None;
         }
+        status.note = unit.note(now, group, status);
         status.armed = unit.armed;
         status.gives_from = unit.started.map(|(_, first)| first);
         status.lost = unit.device.lost();
@@ -390,6 +422,7 @@ impl Devices {
             };
             status.why = Some(format!("the device is lost: {why:?}"));
             (status.used, status.armed, status.gives_from) = (false, None, None);
+            status.note = None;
             tell(News::Word(Word::Lost));
             for (value, _) in unit.owner.withdraw() {
                 tell(News::Back(value));
@@ -460,6 +493,14 @@ impl Unit {
             return;
         }
         self.hears.look_at = now.plus_ms(LOOK_MS);
+        let refused = self.device.refused();
+        for (all, (before, since)) in
+            (status.refused.iter_mut()).zip(self.refused_before.iter().zip(refused))
+        {
+            // What cannot be read now is not forgotten.
+            *all = (*all).max(before + since);
+        }
+        self.hears.moved = self.device.moved();
         let hearing = self.device.hearing();
         self.hears.is_paused = matches!(hearing, Hearing::Paused(_));
         match hearing {
@@ -470,6 +511,14 @@ impl Unit {
                 self.hears.over = Some(why);
             }
         }
+    }
+
+    fn note(&mut self, now: Time, group: &Surroundings, status: &DeviceStatus) -> Option<String> {
+        let armed = self.armed.is_some();
+        let idles = self.idling.note(now, group, (status.used, armed));
+        let moved = self.hears.moved.as_ref();
+        let moved = moved.map(|name| format!("its interface is called {name} now"));
+        moved.or(idles)
     }
 
     /// Power went and came: what it was told is forgotten there.
@@ -485,6 +534,7 @@ impl Unit {
     fn hear(
         &mut self,
         now: Time,
+        group: &Surroundings,
         event: Event,
         status: &mut DeviceStatus,
         tell: &mut impl FnMut(News),
@@ -508,6 +558,7 @@ impl Unit {
             Event::Started { ballot, .. } => tell(News::Word(Word::Started { ballot })),
             Event::Voted(held) => {
                 status.votes += 1;
+                self.idling.voted();
                 if let Some(ballot) = self.armed {
                     self.offers.heard(now, ballot, &held.value);
                     let (slot, value) = at_hand(held, tell);
@@ -535,13 +586,14 @@ impl Unit {
                 slot,
                 value,
             } => {
-                status.counted += 1;
+                // [offload-10] Where votes of devices are hints nothing is counted, whatever a frame says.
+                status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
                 let range = SlotRange::one(slot);
                 tell(News::Word(Word::Counted { ballot, range }));
             }
             Event::Told { ballot, held } => {
-                status.counted += 1;
+                status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &held.value);
                 tell(News::Told(ballot, held));
             }

@@ -45,6 +45,7 @@ use crate::{
     ending::Ending,
     fitness::Fit,
     front::{Failure, Front},
+    idling::Surroundings,
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
     peers::Peers,
@@ -573,8 +574,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let (contents, protocol) = (&mut self.contents, &mut self.protocol);
         let node = protocol.node();
-        let (has_vote, decided_to) = (node.role() != Role::Learner, node.decided_to());
-        self.devices.turn(now, has_vote, |news| match news {
+        let (role, decided_to) = (node.role(), node.decided_to());
+        let group = Surroundings {
+            has_vote: role != Role::Learner,
+            is_durable: node.configuration().class() == Class::Durable,
+            leads: role == Role::Leader,
+            leader: node.leader(),
+            decided_to,
+        };
+        self.devices.turn(now, &group, |news| match news {
             News::Bytes(value, range, payload) => contents.insert(&value, range, payload),
             News::Told(ballot, held) => {
                 // What is far away is learned in its turn.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use quorate_core::{ballot::Ballot, effect::Role, node_id::NodeId};
 use quorate_log::Reading;
 use quorate_replica::{
-    DeviceStatus,
+    DeviceStatus, device_reasons,
     status::{Activity, DiskUse, Peer, Progress, Reign, Snapshot, Status, Streams},
 };
 use serde::{Deserialize, Serialize};
@@ -137,6 +137,12 @@ pub struct DeviceView {
     pub outgrown: u64,
     /// Frames for this node that it had no room for.
     pub lost: u64,
+    /// Frames that it did not obey, by reason; those that there are.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
+    /// What is remarkable about it.
+    #[serde(default)]
+    pub note: Option<String>,
     /// Why it is not used any more.
     pub why: Option<String>,
 }
@@ -159,6 +165,11 @@ impl DeviceView {
             offered: device.offered,
             outgrown: device.outgrown,
             lost: device.lost,
+            refused: device_reasons()
+                .map(|reason| (reason.name().to_owned(), device.refused[reason as usize]))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            note: device.note.clone(),
             why: device.why.clone(),
         }
     }
@@ -179,7 +190,8 @@ impl fmt::Display for DeviceView {
             f,
             "; {} votes, {} slots, {} decisions",
             self.votes, self.given, self.counted
-        )
+        )?;
+        self.note.iter().try_for_each(|note| write!(f, "; {note}"))
     }
 }
 

@@ -8,11 +8,12 @@ use std::{
 
 use quorate_offload::owner::{Owner, Pace, Settings as OwnerSettings};
 use quorate_offload::{
-    Acceptor, Address, Cells, Coordinator, Form, Out, Port, Routes, Setup, Verdict,
-    header::HEADER_BYTES,
+    Acceptor, Address, Cells, Coordinator, Form, Header, Out, PackedBallot, Port, Routes, Setup,
+    Type, Verdict,
+    header::{COORDINATOR, HEADER_BYTES},
     host::Host,
     out::FRAMES_MAX,
-    port::{Device as Owned, Drained, Hearing, Program, Shape},
+    port::{Came, Device as Owned, Drained, Hearing, Program, Shape},
 };
 use quorate_replica::{Ladder, Lent};
 
@@ -47,6 +48,11 @@ pub struct Faults {
     pub taken_us: Option<u64>,
     /// Whether it says itself that it forgot; its owner learns it from its answers otherwise.
     pub tells: bool,
+    /// Frames in which a bit turns between two devices, of 1000.
+    pub damaged_of_1000: u64,
+    /// Mean time between two frames that somebody sends who is no device: old ones again, and what no device would send,
+    /// in a node's own name, too ([offload-21]). It is nobody who makes up votes: who can do that decides what he wants.
+    pub strangers_us: Option<u64>,
 }
 
 impl Faults {
@@ -63,10 +69,14 @@ impl Faults {
             dies_too_of_1000: dice.pick(&[0, 500, 1000]),
             taken_us: None,
             tells: false,
+            damaged_of_1000: 0,
+            strangers_us: None,
         };
         let is_there = dice.chance(1, 4);
         faults.taken_us = dice.pick(&[None, Some(700_000)]);
         faults.tells = dice.chance(1, 2);
+        faults.damaged_of_1000 = dice.pick(&[0, 20]);
+        faults.strangers_us = dice.pick(&[None, Some(10_000)]);
         is_there.then_some(faults)
     }
 
@@ -82,6 +92,8 @@ impl Faults {
             dies_too_of_1000: 0,
             taken_us: None,
             tells: true,
+            damaged_of_1000: 0,
+            strangers_us: None,
         }
     }
 }
@@ -94,7 +106,7 @@ struct State {
     /// Which time it has power.
     boot: u32,
     dice: Dice,
-    for_owner: VecDeque<(Program, Vec<u8>)>,
+    for_owner: VecDeque<(Program, Came, Vec<u8>)>,
     for_network: Vec<Vec<u8>>,
     /// Calls that come once more.
     late: VecDeque<Vec<u8>>,
@@ -131,6 +143,37 @@ struct Side {
     owner: u64,
     /// Its boot when this process came.
     boot: u32,
+}
+
+/// A frame that nobody's device sends, in the name of a node's: an old one that is made to say something else, or a value
+/// that is none.
+pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
+    let at = Form::Raw.header_at();
+    let mut header = Header::read(old.get(at..at + HEADER_BYTES)?.first_chunk()?)?;
+    let room = old.get(Form::Raw.room_at()..)?;
+    header.kind = dice.pick(&[
+        Type::Submit,
+        Type::Phase1b,
+        Type::Refused,
+        Type::Cell,
+        Type::Done,
+        Type::Fence,
+        Type::Boot,
+    ]);
+    header.boot = header.boot.wrapping_add(dice.pick(&[0, 1, u32::MAX]));
+    header.reason = dice.pick(&[0, 20, 21, 22]);
+    header.flags = dice.pick(&[0, COORDINATOR]);
+    if header.kind == Type::Submit {
+        (header.slot, header.ballot, header.voted) = (0, PackedBallot::NONE, 0);
+        (header.position, header.reason, header.boot) = (0, 0, 0);
+        (header.value.kind, header.value.crc) = (dice.pick(&[1, 2, 4, 8]), !header.value.crc);
+        // Of none of these kinds is this a value.
+        header.value.length = header.value.length.max(1);
+        header.value.counter |= 1 << 63;
+    }
+    let mut frame = vec![0; old.len()];
+    Form::Raw.write(&mut frame, &address(of, 1), &group(), &header, room)?;
+    Some(frame)
 }
 
 fn address(node: usize, last: u8) -> Address {
@@ -323,23 +366,27 @@ impl State {
         let verdict = self
             .host
             .step(from, frame, &mut out, &mut asked, &mut answered);
+        for (port, frame) in out.frames() {
+            if port == Port::Network && !self.is_taken {
+                self.for_network.push(frame.to_vec());
+            }
+        }
         // What others counted is nobody's here: it goes on to the owner.
         let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
-        let passed = passed.map(|frame| (Port::Owner, frame));
-        for (port, frame) in passed.into_iter().chain(out.frames()) {
-            match port {
-                Port::Network if self.is_taken => {}
-                Port::Network => self.for_network.push(frame.to_vec()),
-                Port::Owner if self.dice.chance(self.faults.lost_of_1000, 1000) => {}
-                Port::Owner if self.for_owner.len() >= TAP_MAX => self.lost += 1,
-                Port::Owner => {
-                    let program = match passed.is_some() {
-                        true => Program::Acceptor,
-                        false => speaker(frame),
-                    };
-                    self.for_owner.push_back((program, frame.to_vec()));
-                }
+        let passed = passed.map(|frame| (Came::Network, frame));
+        for (came, frame) in passed.into_iter().chain(out.frames_for_owner(from)) {
+            if self.dice.chance(self.faults.lost_of_1000, 1000) {
+                continue;
             }
+            if self.for_owner.len() >= TAP_MAX {
+                self.lost += 1;
+                continue;
+            }
+            let program = match came {
+                Came::Network => Program::Acceptor,
+                Came::Asked | Came::Inside => speaker(frame),
+            };
+            self.for_owner.push_back((program, came, frame.to_vec()));
         }
     }
 }
@@ -347,7 +394,7 @@ impl State {
 /// Which program says it: a coordinator says so.
 fn speaker(frame: &[u8]) -> Program {
     let at = Form::Raw.header_at() + 33;
-    let coordinator = u8::try_from(quorate_offload::header::COORDINATOR).unwrap_or(u8::MAX);
+    let coordinator = u8::try_from(COORDINATOR).unwrap_or(u8::MAX);
     match frame.get(at) {
         Some(flags) if flags & coordinator != 0 => Program::Coordinator,
         _ => Program::Acceptor,
@@ -386,14 +433,14 @@ impl Owned for Side {
         }
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
         let mut state = self.device.state();
         if state.owner != self.owner {
             return None;
         }
-        let (program, bytes) = state.for_owner.pop_front()?;
+        let (program, came, bytes) = state.for_owner.pop_front()?;
         *frame = bytes;
-        Some(program)
+        Some((program, came))
     }
 
     fn drain(&mut self) {}

@@ -119,6 +119,8 @@ pub(crate) enum Event {
     DeviceReset,
     /// Somebody takes a device from its place in the network.
     DeviceTaken,
+    /// Somebody who is no device sends a frame to one.
+    DeviceStranger,
     /// The group falls silent for a node.
     Deaf,
     /// A plane takes another way.

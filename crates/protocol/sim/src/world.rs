@@ -110,6 +110,10 @@ pub struct Counts {
     pub device_resets: u64,
     /// Devices that somebody took from their places.
     pub devices_taken: u64,
+    /// Frames in which a bit turned, and those of nobody's device.
+    pub frames_damaged: u64,
+    /// See above.
+    pub frames_of_strangers: u64,
     /// What planes of packets did and met.
     pub packets: air::Counts,
 }
@@ -208,6 +212,7 @@ impl World {
         world.plan_stall();
         world.plan_reset();
         world.plan_taking();
+        world.plan_stranger();
         world.plan_deaf();
         world.plan_way();
         world.plan_streams();
@@ -328,6 +333,7 @@ impl World {
             Event::Frame { from, to, bytes } => self.device_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),
+            Event::DeviceStranger => self.send_as_stranger(),
             Event::Deaf => self.deafen(),
             Event::Way => self.take_another_way(),
             Event::Hears(node) => self.hears(node),

@@ -78,15 +78,28 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
         .map(|at| changed(at, &[0x5a], false))
         .collect();
     torn.push(changed(40, &[0, 0], false));
-    let mut sum = form(Form::Udp);
-    sum[99] ^= 1;
-    let sums = frame_sealed_but_for_its_sum(sum);
-    torn.push(from_network(sums));
-    for (at, to) in [(16, 1), (17, 1), (50, 1), (80, 0x55), (111, 3)] {
+    let mut of_udp = form(Form::Udp);
+    of_udp[99] ^= 1;
+    torn.push(from_network(frame_sealed_but_for_its_sum(of_udp)));
+    // Length, checksum, each field of the header, the room.
+    let of_raw = [
+        14, 16, 17, 19, 26, 31, 33, 39, 47, 48, 50, 53, 57, 61, 65, 71, 72, 75, 76, 79, 80, 111,
+    ];
+    for at in of_raw {
         let mut raw = form(Form::Raw);
-        raw[at] ^= to;
+        raw[at] ^= 1;
         torn.push(from_network(raw));
     }
+    let mut none = form(Form::Raw);
+    none[16..18].fill(0);
+    torn.push(from_network(none));
+    // The checksum is right, and the sum of the room lies.
+    let mut lies = form(Form::Raw);
+    lies[75] ^= 1;
+    lies[16..18].fill(0);
+    let whole = udp(sum(0, &lies[14..]));
+    lies[16..18].copy_from_slice(&whole.to_be_bytes());
+    torn.push(from_network(lies));
     // Nothing but the link's own check covers where it comes from.
     torn.extend([read(FIRST), changed(6, &[0x5a], false)]);
 
@@ -171,10 +184,12 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
             .collect::<Vec<_>>()
     };
     [
-        // A checksum of UDP that comes out as zero is sent as all ones.
+        // A checksum that comes out as zero is sent as all ones.
         (
             "a sum without a complement",
-            vec![whose_checksum_is_zero(program)],
+            [(Form::Udp, 1, 40), (Form::Raw, 2, 16)]
+                .map(|(form, slot, at)| whose_checksum_is_zero(program, form, slot, at))
+                .into(),
         ),
         (
             "as many ones as may be",
@@ -207,20 +222,25 @@ fn frame_sealed_but_for_its_sum(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// A frame whose answer has a sum without a complement: the origin is chosen so.
-fn whose_checksum_is_zero(program: Program) -> Event {
+fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) -> Event {
     let mut header = match program {
-        Program::Acceptor | Program::Host => phase2a(BALLOT, FIRST + 1, 33),
+        Program::Acceptor | Program::Host => phase2a(BALLOT, FIRST + slot, 33),
         Program::Coordinator => submit(33),
     };
+    let asks = |header: &Header| Event::Frame(Port::Network, frame(form, header, &room(33)));
     header.value.origin = 0;
     let mut reference = Reference::new(program);
     let mut checksum = 0;
-    for event in [ready(program), vec![network(&header, 33)]].concat() {
+    // A coordinator's slots differ from one submit to the next.
+    let before = (1..slot).map(|_| network(&submit(33), 33));
+    let before = before.filter(|_| program == Program::Coordinator);
+    let events = ready(program).into_iter().chain(before);
+    for event in events.chain([asks(&header)]) {
         let sent = reference.step(&event).expect("the reference has no faults");
         let (_, answer) = sent.first().expect("each of these is answered");
-        checksum = u32::from(u16::from_be_bytes([answer[40], answer[41]]));
+        checksum = u32::from(u16::from_be_bytes([answer[at], answer[at + 1]]));
     }
     // One's complement: a sum to which its own complement is added is all ones.
     header.value.origin = checksum;
-    network(&header, 33)
+    asks(&header)
 }

@@ -5,6 +5,8 @@ use std::{
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -13,7 +15,14 @@ use rustix::{
     mount::{MountFlags, mount},
 };
 
-use crate::xdp::Failed;
+use crate::{
+    station::{NotOurs, Station},
+    xdp::Failed,
+};
+
+/// How long a folder may be locked by who looks whether its owner lives, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_millis(200);
+const PACE: Duration = Duration::from_millis(10);
 
 /// Where every machine has the kernel's own file system.
 pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
@@ -22,29 +31,49 @@ pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
 #[derive(Debug)]
 pub(crate) struct Claim {
     folder: PathBuf,
-    /// Locked.
+    /// Locked: of this mount namespace.
     _lock: File,
+    /// Of this network namespace: programs of any group, and what hears frames of this one.
+    _stations: [Station; 2],
 }
 
 impl Claim {
-    /// Of an interface of this network namespace.
-    pub(crate) fn of(interface: &str) -> Result<Self, Failed> {
+    /// Of an interface of this network namespace, and of its number there.
+    pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
+        let owned = || Failed::Owned {
+            interface: interface.to_owned(),
+        };
+        let not_ours = |why| match why {
+            NotOurs::Taken => owned(),
+            NotOurs::Io(error) => Failed::Io {
+                what: format!("lock {interface}"),
+                error,
+            },
+        };
+        let stations = [
+            Station::of_programs(index).map_err(not_ours)?,
+            Station::of_group(index, group).map_err(not_ours)?,
+        ];
         let folder = folder(interface)?;
         let failed = |error: io::Error| Failed::Io {
             what: format!("lock {}", folder.display()),
             error,
         };
         fs::create_dir_all(&folder).map_err(failed)?;
-        let lock = File::open(&folder).map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self {
-                folder,
-                _lock: lock,
-            }),
-            Err(Errno::AGAIN) => Err(Failed::Owned {
-                interface: interface.to_owned(),
-            }),
-            Err(error) => Err(failed(error.into())),
+        let begun = Instant::now();
+        loop {
+            match lock(&folder) {
+                Ok(Some(lock)) => {
+                    return Ok(Self {
+                        folder,
+                        _lock: lock,
+                        _stations: stations,
+                    });
+                }
+                Ok(None) if begun.elapsed() < PATIENCE => thread::sleep(PACE),
+                Ok(None) => return Err(owned()),
+                Err(error) => return Err(failed(error)),
+            }
         }
     }
 
@@ -52,6 +81,22 @@ impl Claim {
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+/// A folder with pins, if no process has it.
+pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
+    let lock = File::open(folder)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where folders of all interfaces are, if there are any.
+pub(crate) fn root() -> Option<PathBuf> {
+    let root = Path::new(FILE_SYSTEM);
+    is_mounted(root).then(|| root.join("quorate"))
 }
 
 /// Where pins of devices at an interface are, whoever has it. Names of interfaces are those of a network namespace, and

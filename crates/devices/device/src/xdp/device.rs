@@ -12,7 +12,7 @@ use aya::{
     programs::{ProgramInfo, SchedClassifier, TestRun as _, TestRunOptions, Xdp},
     util::nr_cpus,
 };
-use quorate_offload::reason::COUNTERS;
+use quorate_offload::{port::Came, reason::COUNTERS};
 
 use crate::xdp::{
     Failed, Settings,
@@ -289,15 +289,17 @@ impl Device {
     }
 
     /// The oldest frame in the tap, if there is one; no system call is made.
-    pub fn tapped(&mut self, mut read: impl FnMut(&[u8])) -> bool {
+    pub fn tapped(&mut self, mut read: impl FnMut(Came, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
         };
-        // Its length, then the frame.
-        if let Some((length, rest)) = record.split_first_chunk::<4>() {
+        // Its length and what it was made of, then the frame.
+        if let Some((length, rest)) = record.split_first_chunk::<4>()
+            && let Some((came, rest)) = rest.split_first_chunk::<4>()
+        {
             let length = usize::try_from(u32::from_ne_bytes(*length)).unwrap_or(usize::MAX);
-            if let Some(frame) = rest.get(4..).and_then(|rest| rest.get(..length)) {
-                read(frame);
+            if let Some(frame) = rest.get(..length) {
+                read(made_of(u32::from_ne_bytes(*came)), frame);
             }
         }
         true
@@ -346,6 +348,15 @@ impl Device {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .wait()
+    }
+}
+
+/// As `enum came` of the programs has it; what is none of it is nobody's word.
+const fn made_of(came: u32) -> Came {
+    match came {
+        1 => Came::Asked,
+        2 => Came::Inside,
+        _ => Came::Network,
     }
 }
 

@@ -13,7 +13,8 @@ use std::{
 use quorate_offload::{
     Form, Number, PackedBallot,
     header::COORDINATOR,
-    port::{self, Drained, Hearing, Program, Shape},
+    port::{self, Came, Drained, Hearing, Program, Shape},
+    reason::COUNTERS,
 };
 use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
 
@@ -39,6 +40,8 @@ pub struct Host {
     pins: Pins,
     socket: Raw,
     form: Form,
+    /// What it was called when this was opened.
+    interface: String,
     /// For people: the hook, and why not an earlier one.
     place: String,
     answers: VecDeque<(Program, Vec<u8>)>,
@@ -97,7 +100,7 @@ impl Host {
         if let Some(group) = group(settings.decisions.mac) {
             socket.join(group)?;
         }
-        let claim = Claim::of(interface)?;
+        let claim = Claim::of(interface, socket.index(), settings.setup.group)?;
         let pins = Pins::below(claim.folder(), settings, Role::Host);
         pins.sweep_others(claim.folder())?;
         let mut before = Before::Nothing;
@@ -135,6 +138,7 @@ impl Host {
             pins,
             socket,
             form,
+            interface: interface.to_owned(),
             place,
             answers: VecDeque::new(),
             draining: Drain::Over,
@@ -217,7 +221,7 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
 
 /// Ends a device for good, and takes it off the interface. It is fenced first, above all numbers of its owner's, since it
 /// hears the network for some moments more.
-fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
+pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
     for program in Program::ALL {
         let calls = device.calls(program);
         let state = calls.state()?;
@@ -272,15 +276,20 @@ impl port::Device for Host {
         let _ = self.socket.send(frame);
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
         if let Some((program, answer)) = self.answers.pop_front() {
             *frame = answer;
-            return Some(program);
+            return Some((program, Came::Inside));
         }
         frame.clear();
+        let mut came = Came::Network;
         // A record that cannot be read is none.
         while frame.is_empty() {
-            if !self.device.tapped(|tapped| frame.extend_from_slice(tapped)) {
+            let tapped = self.device.tapped(|made, tapped| {
+                came = made;
+                frame.extend_from_slice(tapped);
+            });
+            if !tapped {
                 if self.lost.taken >= u64::from(self.device.settings.tap) / 2 {
                     self.ask_lost();
                 }
@@ -292,7 +301,7 @@ impl port::Device for Host {
         if self.lost.taken >= u64::from(self.device.settings.tap) / 2 {
             self.ask_lost();
         }
-        Some(self.says(frame))
+        Some((self.says(frame), came))
     }
 
     fn drain(&mut self) {
@@ -322,8 +331,21 @@ impl port::Device for Host {
             // What cannot be read is no reason to give a device up: whether votes come, the leader sees.
             Health::Well | Health::Unknown => Hearing::Well,
             health @ Health::Down => Hearing::Paused(health.to_string()),
-            health @ (Health::Detached | Health::Gone) => Hearing::Over(health.to_string()),
+            health @ (Health::Detached | Health::Gone) => {
+                Hearing::Over(format!("{health} ({})", self.kept.hook))
+            }
         }
+    }
+
+    fn moved(&mut self) -> Option<String> {
+        let now = self.socket.name()?;
+        (now != self.interface).then_some(now)
+    }
+
+    fn refused(&mut self) -> [u64; COUNTERS] {
+        let counted = self.device.counters().ok();
+        let counted = counted.and_then(|all| all.first_chunk().copied());
+        counted.unwrap_or([0; COUNTERS])
     }
 }
 

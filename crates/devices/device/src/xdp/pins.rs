@@ -50,6 +50,11 @@ impl Pins {
         }
     }
 
+    /// In this folder.
+    pub(crate) const fn at(folder: PathBuf, role: Role) -> Self {
+        Self { folder, role }
+    }
+
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -136,11 +136,6 @@ pub enum Loss {
     Drain,
     /// Cells or rooms are not as many or as long as its shape says.
     Shape,
-    /// A cell holds what is no value: there was a vote, and it cannot be said for what ([offload-9]).
-    Unreadable {
-        /// Which cell.
-        slot: Slot,
-    },
     /// It said two things that cannot both be true.
     Contradiction,
 }

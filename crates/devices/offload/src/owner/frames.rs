@@ -6,13 +6,13 @@ use crate::{
     Address, Descriptor, Form, Header, PackedBallot, Port, Setup, Type,
     admit::arrive,
     header::{COORDINATOR, HINT},
-    port::{Program, Shape},
+    port::{Came, Program, Shape},
 };
 use quorate_core::slot::Slot;
 
 use crate::owner::{
     event::{Held, Start},
-    value::value,
+    value::meaning,
 };
 
 /// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has this number in
@@ -24,19 +24,20 @@ pub(crate) const QUIET: u32 = 31;
 pub(crate) struct Heard<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// Whether the own device says it; it also passes on what others sent.
-    pub(crate) own: bool,
+    /// What the own device made it of; it also passes on what others sent.
+    pub(crate) came: Came,
 }
 
 impl Heard<'_> {
-    /// The slot and its value, with its bytes; `None` if it is none.
-    pub(crate) fn held(&self) -> Option<Held> {
-        let (value, bytes) = value(&self.header.value, self.room)?;
-        Some(Held {
+    /// The slot and its value, with its bytes ([offload-21]); whether it is one.
+    pub(crate) fn held(&self) -> (Held, bool) {
+        let (value, bytes, known) = meaning(&self.header.value, self.room);
+        let held = Held {
             slot: Slot(self.header.slot),
             value,
             bytes: bytes.to_vec(),
-        })
+        };
+        (held, known)
     }
 }
 
@@ -118,8 +119,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and passed on.
-    pub(crate) fn hear<'a>(&self, frame: &'a [u8]) -> Option<Heard<'a>> {
+    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and passed on. What the own
+    /// device says has its address, but who has its address need not be that ([offload-21]).
+    pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
         let admit = |listens: Address| {
@@ -141,7 +143,7 @@ impl Frames {
         Some(Heard {
             header: said.header,
             room: said.room,
-            own,
+            came: if own { came } else { Came::Network },
         })
     }
 }
@@ -175,7 +177,7 @@ mod tests {
         })
     }
 
-    /// From own device, from another member to it, from nobody of the group.
+    /// From own device, from another member to it, from nobody of the group; with its address, and not from it.
     #[test]
     fn who_says_it_is_seen() {
         for form in [Form::Udp, Form::Raw] {
@@ -184,14 +186,18 @@ mod tests {
             let mut buffer = [0; 200];
             let mut hear = |from, to: Address, header: &Header| {
                 let frame = form.write(&mut buffer, &from, &to, header, &[7; 32]);
-                frames.hear(frame.unwrap()).map(|heard| heard.own)
+                let frame = &*frame.unwrap();
+                let hear = |came| frames.hear(came, frame).map(|heard| heard.came);
+                [Came::Inside, Came::Network].map(hear)
             };
             let (own, owner, other) = (address(1, 1000), address(2, 2000), address(3, 1000));
-            assert_eq!(hear(own, owner, &header), Some(true));
-            assert_eq!(hear(other, own, &header), Some(false));
+            let (inside, network) = (Some(Came::Inside), Some(Came::Network));
+            assert_eq!(hear(own, owner, &header), [inside, network]);
+            assert_eq!(hear(own, own, &header), [inside, network]);
+            assert_eq!(hear(other, own, &header), [network; 2]);
             let mut stranger = header;
             stranger.group = 8;
-            assert_eq!(hear(own, owner, &stranger), None);
+            assert_eq!(hear(own, owner, &stranger), [None; 2]);
         }
     }
 
@@ -222,11 +228,14 @@ mod tests {
             let header = frames.plain(Program::Coordinator, Type::Ask);
             let frame = frames.make(&header, b"1234").to_vec();
             for length in 0..frame.len() {
-                assert!(frames.hear(&frame[..length]).is_none(), "{length} bytes");
+                assert!(
+                    frames.hear(Came::Inside, &frame[..length]).is_none(),
+                    "{length} bytes"
+                );
             }
             let mut changed = frame.clone();
             *changed.last_mut().unwrap() ^= 1;
-            assert!(frames.hear(&changed).is_none());
+            assert!(frames.hear(Came::Inside, &changed).is_none());
         }
     }
 }

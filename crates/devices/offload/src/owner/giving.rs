@@ -141,10 +141,8 @@ impl Giving {
 
     /// The own acceptor or the coordinator itself says what a slot of this start was given to.
     pub(crate) fn on_given(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
-        match heard.held() {
-            Some(held) => self.upkeep.know(heard.header.value, held, cells),
-            None => Ok(()),
-        }
+        let (held, _) = heard.held();
+        self.upkeep.know(heard.header.value, held, cells)
     }
 
     /// One frame that the device's coordinator says; its boot was looked at.
@@ -243,7 +241,7 @@ impl Giving {
 
     fn on_cell(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
         let said = &heard.header;
-        let (Some((ballot, _)), slot) = (self.start, Slot(said.slot)) else {
+        let (Some((ballot, _)), slot) = (self.start, said.slot) else {
             return Ok(());
         };
         let taking_back = match self.phase {
@@ -253,7 +251,7 @@ impl Giving {
             _ => return Ok(()),
         };
         let is_held = said.voted == ballot.0;
-        if !self.reader.hear(slot.0) {
+        if !self.reader.hear(slot) {
             return Ok(());
         }
         if !taking_back {
@@ -264,14 +262,11 @@ impl Giving {
                 Ok(())
             };
         }
-        if !is_held && self.upkeep.is_known(slot.0) {
+        if !is_held && self.upkeep.is_known(slot) {
             return Err(Loss::Contradiction);
         }
-        let held = heard.held();
-        if is_held && held.is_none() {
-            return Err(Loss::Unreadable { slot });
-        }
-        self.found.insert(slot.0, held.filter(|_| is_held));
+        let held = is_held.then(|| heard.held().0);
+        self.found.insert(slot, held);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::{
     Type,
     header::{COORDINATOR, HINT},
-    port::{Device, Drained, Program, Shape},
+    port::{Came, Device, Drained, Program, Shape},
 };
 use quorate_core::{ballot::Ballot, slot::Slot, time::Time, value::Value};
 
@@ -16,7 +16,7 @@ use crate::owner::{
     giving::Giving,
     ring::Ring,
     settings::{Pace, Settings},
-    value::{NotCarried, descriptor, value},
+    value::{NotCarried, descriptor, meaning},
     voting::Voting,
     waiting::NotSubmitted,
 };
@@ -26,8 +26,8 @@ use crate::owner::{
 pub struct Counts {
     /// Frames off the port that are no whole frames of the group.
     pub foreign: u64,
-    /// Votes for what is no value, or whose bytes are others.
-    pub unbelieved: u64,
+    /// Votes for what is no value, or whose bytes are others: no-ops ([offload-21]).
+    pub unknown: u64,
     /// Calls of control, repeated ones included.
     pub calls: u64,
     /// Frames that the device lost for lack of room.
@@ -232,7 +232,7 @@ impl Owner {
     /// What was noticed.
     pub const fn counts(&self) -> Counts {
         Counts {
-            unbelieved: self.voting.tap.unbelieved,
+            unknown: self.voting.tap.unknown,
             calls: self.counter,
             ..self.counts
         }
@@ -347,11 +347,11 @@ impl Owner {
         let most = self.frames.cells().saturating_mul(2).saturating_add(256);
         let mut emptied = false;
         for _ in 0..most {
-            let Some(program) = device.take(&mut frame) else {
+            let Some((program, came)) = device.take(&mut frame) else {
                 emptied = true;
                 break;
             };
-            match self.frames.hear(&frame) {
+            match self.frames.hear(came, &frame) {
                 Some(heard) => self.hear(program, &heard, device, events)?,
                 None => self.counts.foreign += 1,
             }
@@ -369,8 +369,8 @@ impl Owner {
         events: &mut Vec<Event>,
     ) -> Result<(), Loss> {
         let said = &heard.header;
-        if !heard.own {
-            // Of others, only what a coordinator counted is of use.
+        if heard.came == Came::Network {
+            // [offload-21] Only what a coordinator counted is of use, and nothing there is the own device's word.
             if said.kind == Type::Decided {
                 self.on_decided(heard, events);
             }
@@ -395,7 +395,12 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            Type::Phase2b if booted && self.giving.ballot() == Some(said.ballot) => {
+            // What the own acceptor voted for is what its coordinator gave the slot to, if it heard it from that.
+            Type::Phase2b
+                if booted
+                    && heard.came == Came::Inside
+                    && self.giving.ballot() == Some(said.ballot) =>
+            {
                 self.giving.on_given(heard, cells)?;
             }
             _ => {}
@@ -416,9 +421,7 @@ impl Owner {
         if !(ours || listens) || said.flags & HINT != 0 {
             return;
         }
-        let Some((value, bytes)) = value(&said.value, heard.room) else {
-            return;
-        };
+        let (value, bytes, _) = meaning(&said.value, heard.room);
         let (ballot, told) = &mut self.decided;
         if *ballot != said.ballot.0 {
             *ballot = said.ballot.0;

@@ -39,8 +39,8 @@ pub(crate) struct Tap {
     idle: Stuck,
     /// When to look for votes behind everything that was heard.
     sweep: Option<Time>,
-    /// Votes for what is no value.
-    pub(crate) unbelieved: u64,
+    /// Votes for what is no value: no-ops.
+    pub(crate) unknown: u64,
 }
 
 impl Tap {
@@ -56,7 +56,7 @@ impl Tap {
             hole: Stuck::default(),
             idle: Stuck::default(),
             sweep: None,
-            unbelieved: 0,
+            unknown: 0,
         }
     }
 
@@ -97,10 +97,8 @@ impl Tap {
         if !within || self.told.has(slot) {
             return;
         }
-        let Some(vote) = heard.held() else {
-            self.unbelieved += 1;
-            return;
-        };
+        let (vote, known) = heard.held();
+        self.unknown += u64::from(!known);
         self.told.see(slot);
         self.highest = self.highest.max(slot.saturating_add(1));
         desk.tell(Event::Voted(vote));

@@ -16,6 +16,12 @@
 //! [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its bytes, and so is a descriptor's CRC; it
 //! is made again from the bytes on both ways ([value-2]). Fields without meaning are zero: equal values have equal
 //! descriptors, and a descriptor that has one set is no value.
+//!
+//! **What is no value is a no-op** ([offload-21]): programs look into no value, so a slot may have been given to one that
+//! nobody understands, and be decided. All members then have the same descriptor and the same bytes, since what changed on
+//! its way is dropped ([offload-16]), and [`meaning`] depends on nothing else. So what a descriptor means never changes
+//! while the frame has this version: a new kind of value, or a new use of a field, needs a new one, or two releases would
+//! execute different things.
 
 use crate::Descriptor;
 use quorate_core::{
@@ -138,6 +144,13 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
     (again == Ok(*named)).then_some((value, bytes))
 }
 
+/// What a slot holds that has this descriptor and this room, and whether that is a value: a no-op if not ([offload-21]).
+pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
+    value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| {
+        (value, bytes, true)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::{vec, vec::Vec};
@@ -249,6 +262,21 @@ mod tests {
         assert_eq!(refused, Err(NotCarried::Bytes));
         let refused = descriptor(&Value::NoOp, bytes, ROOM);
         assert_eq!(refused, Err(NotCarried::Bytes));
+    }
+
+    /// [offload-21] Whatever the fields say: a value, or a no-op without bytes.
+    #[test]
+    fn what_is_no_value_is_a_no_op() {
+        for (before, bytes) in carried() {
+            let named = descriptor(&before, &bytes, ROOM).unwrap();
+            let room = room(&bytes);
+            assert_eq!(meaning(&named, &room), (before, &bytes[..], true));
+            let crc = named.crc ^ 1;
+            let length = u16::MAX;
+            for none in [Descriptor { crc, ..named }, Descriptor { length, ..named }] {
+                assert_eq!(meaning(&none, &room), (Value::NoOp, &b""[..], false));
+            }
+        }
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Voting {
         let said = &heard.header;
         match said.kind {
             Type::Phase2b if self.ballot() == Some(said.ballot) => self.tap.on_vote(heard, desk),
-            Type::Cell => return self.on_cell(heard, desk),
+            Type::Cell => self.on_cell(heard, desk),
             Type::Done | Type::Refused => {
                 if let Some(stands) = self.ask.hear(said, desk.now, desk.settings.owner_boot) {
                     return self.on_stands(&stands, desk);
@@ -234,26 +234,24 @@ impl Voting {
         Ok(())
     }
 
-    fn on_cell(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
-        let (said, slot) = (&heard.header, Slot(heard.header.slot));
+    fn on_cell(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) {
+        let said = &heard.header;
         let fencing = match self.phase {
             // What was read while it was armed, or by another owner, is not what it holds now.
             Phase::Reading if said.ballot == PackedBallot::NONE => true,
             Phase::Armed if Some(said.ballot) == self.ballot() => false,
-            _ => return Ok(()),
+            _ => return,
         };
         if !self.reader.hear(said.slot) || said.voted == 0 {
-            return Ok(());
+            return;
         }
         if fencing {
-            // There is a vote. One that cannot be said is one that was forgotten.
-            let vote = heard.held().ok_or(Loss::Unreadable { slot })?;
+            let (vote, _) = heard.held();
             let of = PackedBallot(said.voted);
             self.found.insert(said.slot, (of, vote));
         } else if said.voted == said.ballot.0 {
             self.tap.on_vote(heard, desk);
         }
-        Ok(())
     }
 
     /// No step runs that saw the device armed, and nothing is on its way that such a step answered.

@@ -53,21 +53,22 @@ INLINE int has_room(const struct frame *frame, void *end) {
         return 0;
     if (frame->udp)
         return frame->link->total == be16(28 + payload) && frame->link->udp_length == be16(8 + payload);
-    return *(u16 *)&frame->link->version == be16(payload);
+    return *length_of(frame->link) == be16(payload);
 }
 
 /* [offload-6] Before anything is written: a frame that changed on its way votes for nothing. */
 INLINE enum reason is_whole(const struct frame *frame) {
     struct head *head = frame->head;
     u16 room = fold(sum_room(frame->room, setup.room));
-    if (frame->udp) {
-        if (fold(sum_ip(frame->link)) != 0xffff || !head->before)
-            return WHY_CHECKSUM;
-        if (fold(sum_pseudo(frame->link) + sum_head(head) + room) != 0xffff)
-            return WHY_CHECKSUM;
-    } else if (head->before) {
-        return WHY_RESERVED;
-    }
+    u64 all = sum_head(head) + room;
+    if (!frame->udp)
+        all += *length_of(frame->link);
+    else if (fold(sum_ip(frame->link)) == 0xffff)
+        all += sum_pseudo(frame->link);
+    else
+        return WHY_CHECKSUM;
+    if (!head->before || fold(all) != 0xffff)
+        return WHY_CHECKSUM;
     return room == head->sum ? NONE : WHY_CHECKSUM;
 }
 

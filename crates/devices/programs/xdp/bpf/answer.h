@@ -5,9 +5,13 @@
 #pragma once
 #include "admit.h"
 
+/* What a frame for the owner was made of ([offload-21]): handed on as it came; said about a frame from the network; said
+ * about what the owner or the other program asked. */
+enum came { FROM_NETWORK, ASKED, INSIDE };
+
 /* What stands before each frame in the tap: where it begins a multiple of 8, and so does the next one. */
 struct tapped {
-    u32 length, pad;
+    u32 length, came;
 };
 
 /* Where an answer goes, beside refusals. */
@@ -30,8 +34,8 @@ struct asked {
     enum answer answer;
 };
 
-/* Addresses and sums; the header is as it shall be, and `sum` that of the room. IPv4's sum is made anew, that of UDP
- * from the header and the sum of the room, never from its bytes. */
+/* Addresses and sums; the header is as it shall be, and `sum` that of the room. IPv4's sum is made anew, that of UDP or
+ * of the shim from the header and the sum of the room, never from its bytes. */
 INLINE void address(struct frame *frame, const struct address *to) {
     struct link *link = frame->link;
     struct head *head = frame->head;
@@ -39,18 +43,23 @@ INLINE void address(struct frame *frame, const struct address *to) {
         link->to[at] = to->mac[at];
         link->from[at] = setup.own.mac[at];
     }
-    if (!frame->udp)
-        return;
-    link->ip_from[0] = setup.own.ip[0];
-    link->ip_from[1] = setup.own.ip[1];
-    link->ip_to[0] = to->ip[0];
-    link->ip_to[1] = to->ip[1];
-    link->ip_sum = 0;
-    link->ip_sum = ~fold(sum_ip(link));
-    link->port_from = setup.own.port;
-    link->port_to = to->port;
     head->before = 0;
-    u16 sum = ~fold(sum_pseudo(link) + sum_head(head) + head->sum);
+    u64 all = sum_head(head) + head->sum;
+    if (frame->udp) {
+        link->ip_from[0] = setup.own.ip[0];
+        link->ip_from[1] = setup.own.ip[1];
+        link->ip_to[0] = to->ip[0];
+        link->ip_to[1] = to->ip[1];
+        link->ip_sum = 0;
+        link->ip_sum = ~fold(sum_ip(link));
+        link->port_from = setup.own.port;
+        link->port_to = to->port;
+        all += sum_pseudo(link);
+    } else {
+        all += *length_of(link);
+    }
+    /* Zero would mean that there is none. */
+    u16 sum = ~fold(all);
     head->before = sum ? sum : 0xffff;
 }
 
@@ -70,9 +79,11 @@ INLINE void lose(u16 role) {
         here->lost++;
 }
 
-INLINE struct tapped *reserve(u16 role) {
+INLINE struct tapped *reserve(u16 role, enum came came) {
     struct tapped *record = ringbuf_reserve(&tap, sizeof(*record) + ROOM_UDP + setup.room, 0);
-    if (!record)
+    if (record)
+        record->came = came;
+    else
         lose(role);
     return record;
 }
@@ -82,7 +93,7 @@ INLINE struct tapped *reserve(u16 role) {
 INLINE void copy_to(struct tapped *record, const struct frame *frame, u32 room) {
     u64 *to = (u64 *)(record + 1);
     const void *from = frame->link;
-    record->length = record->pad = 0;
+    record->length = 0;
     if (frame->udp && from + ROOM_UDP + room <= frame->end) {
         record->length = ROOM_UDP + setup.room;
         copy(to, from, ROOM_UDP + room);
@@ -92,8 +103,8 @@ INLINE void copy_to(struct tapped *record, const struct frame *frame, u32 room) 
     }
 }
 
-INLINE void copy_to_tap(u16 role, const struct frame *frame) {
-    struct tapped *record = reserve(role);
+INLINE void copy_to_tap(u16 role, enum came came, const struct frame *frame) {
+    struct tapped *record = reserve(role, came);
     if (!record)
         return;
     copy_to(record, frame, setup.room);
@@ -101,11 +112,11 @@ INLINE void copy_to_tap(u16 role, const struct frame *frame) {
 }
 
 /* The same, to the owner's address, whatever address the frame has. */
-INLINE void tell_owner(u16 role, struct frame *frame) {
+INLINE void tell_owner(u16 role, enum came came, struct frame *frame) {
     struct address owner = {};
     from_setup(&owner, &setup.owner);
     address(frame, &owner);
-    copy_to_tap(role, frame);
+    copy_to_tap(role, came, frame);
 }
 
 INLINE void set_type(struct head *head, enum type type, u8 position) { head->type_position = type << 4 | position; }
@@ -240,7 +251,7 @@ INLINE enum fate finish(struct asked *asked, enum reason why) {
         return TAKEN;
     case THE_OWNER:
         if (asked->from != OWNER) {
-            tell_owner(asked->role, frame);
+            tell_owner(asked->role, ASKED, frame);
             return TAKEN;
         }
         from_setup(&to, &setup.owner);
@@ -248,7 +259,7 @@ INLINE enum fate finish(struct asked *asked, enum reason why) {
         return TO_OWNER;
     case ALONG_VOTES_AND_OWNER:
     case ALONG_DECISIONS_AND_OWNER:
-        tell_owner(asked->role, frame);
+        tell_owner(asked->role, asked->from == OWNER ? INSIDE : ASKED, frame);
         break;
     default:
         break;

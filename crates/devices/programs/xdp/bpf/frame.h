@@ -33,7 +33,7 @@ enum reason {
 };
 
 /* The header of 62 bytes, and the two bytes before it, so that every field lies where its size wants it: in both
- * forms this begins at a multiple of 8. The two bytes are the checksum of UDP, or the shim's zeros. */
+ * forms this begins at a multiple of 8. The two bytes are the checksum of UDP, or the shim's. */
 struct head {
     u16 before;
     u8 magic, type_position;
@@ -57,7 +57,8 @@ enum {
     ROOM_BYTES_MAX = 1408,
 };
 
-/* Ethernet, IPv4 and UDP, field by field; in a raw frame only the first three fields, then the shim. */
+/* Ethernet, IPv4 and UDP, field by field; in a raw frame only the first three fields, then the shim: its length where
+ * version and service are, and its checksum. */
 struct link {
     u16 to[3], from[3], ether;
     u8 version, service;
@@ -156,6 +157,9 @@ INLINE u64 sum_ip(const struct link *link) {
         sum += words[at];
     return sum;
 }
+
+/* What a raw frame has before its checksum: its length. */
+INLINE u16 *length_of(struct link *link) { return (u16 *)&link->version; }
 
 /* What UDP adds of IP, and its own header but for the checksum. */
 INLINE u64 sum_pseudo(const struct link *link) {

@@ -48,6 +48,12 @@ SECTION("xdp") int owner(struct xdp_md *context) {
 
 /* On interfaces whose driver has no XDP, and on veth among sockets faster than that. */
 SECTION("classifier") int traffic(struct __sk_buff *context) {
+    /* [offload-16] The kernel, or the interface, has taken a tag of a VLAN off, and would put it on what is sent back. */
+    if (context->vlan_present) {
+        count(0, WHY_VLAN);
+        tail_call(context, &next_traffic, 0);
+        return TC_OK;
+    }
     /* What is behind the first part of a packet is not to be seen before it is pulled in. */
     if (context->data_end - context->data < context->len && skb_pull_data(context, context->len))
         return TC_OK;

@@ -14,7 +14,7 @@
 /* To the owner by the tap, as it came. */
 INLINE enum fate hand_on(struct asked *asked, enum reason why) {
     count(0, why);
-    copy_to_tap(0, &asked->frame);
+    copy_to_tap(0, FROM_NETWORK, &asked->frame);
     return TAKEN;
 }
 
@@ -68,7 +68,7 @@ INLINE void tell_decision(struct frame *frame) {
         return;
     from_setup(&owner, &setup.owner);
     address(frame, &owner);
-    struct tapped *record = reserve(COORDINATOR);
+    struct tapped *record = reserve(COORDINATOR, INSIDE);
     if (!record)
         return;
     copy_to(record, frame, 0);
@@ -108,7 +108,7 @@ INLINE void vote_inside(struct asked *asked) {
     if (why)
         return;
     if (heard.answer == ALONG_VOTES_AND_OWNER)
-        tell_owner(0, &heard.frame);
+        tell_owner(0, INSIDE, &heard.frame);
     if (is_mac(setup.votes.mac, setup.heard))
         count_inside(&heard);
 }

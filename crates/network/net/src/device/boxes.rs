@@ -38,8 +38,10 @@ impl Way {
             Self::Frames(interface) => {
                 let place = Place::at(interface, cluster)?;
                 let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
-                let wire = Packet::open(interface, &groups).map_err(|error| text(&error))?;
-                let wire = Translated::new(wire, place.for_thread(Form::Raw), room);
+                let told = place.for_thread(Form::Raw);
+                let mut wire = Packet::open(interface, &groups).map_err(|error| text(&error))?;
+                wire.claim(told.group).map_err(|error| text(&error))?;
+                let wire = Translated::new(wire, told, room);
                 Software::start_with(inner, programs, wire, alarm)
             }
             Self::Udp(udp) => {

@@ -3,14 +3,19 @@
 use std::{fmt, os::fd::BorrowedFd};
 
 use quorate_device::xdp::{Before, Failed, Hook, Host};
-use quorate_offload::Form;
-use quorate_offload::port::{Device, Drained, Hearing, Program, Shape};
+use quorate_offload::port::{Came, Device, Drained, Hearing, Program, Shape};
+use quorate_offload::{Form, reason::COUNTERS};
 
-use super::place::Place;
+use super::place::{Place, Sight};
 
 /// Both programs at an interface. A process that is killed leaves them there: they vote on in a ballot that nobody can
 /// raise, and the next process ends them before it does anything else ([offload-8]).
-pub(super) struct Kernel(Option<Host>);
+pub(super) struct Kernel {
+    /// Until it is dropped.
+    host: Option<Host>,
+    /// Hooks that were not tried, and why.
+    not: Vec<&'static str>,
+}
 
 impl Kernel {
     /// At an interface, by the first of these hooks that takes it.
@@ -20,15 +25,15 @@ impl Kernel {
     /// ([offload-9], [offload-10]).
     pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
-        // What XDP sends back at one end of a pair, the other end drops if nobody prepared it.
-        let hooks: Vec<Hook> = if place.is_pair() {
-            let mut hooks = hooks.to_vec();
-            hooks.retain(|hook| *hook != Hook::Native);
-            hooks.sort_by_key(|hook| *hook != Hook::Traffic);
-            hooks
-        } else {
-            hooks.to_vec()
-        };
+        let mut not = Vec::new();
+        let mut hooks = hooks.to_vec();
+        hooks.retain(|hook| match blind(place.sight(), *hook) {
+            Some(why) => {
+                not.push(why);
+                false
+            }
+            None => true,
+        });
         let open = || Host::open(&told, interface, &hooks, Form::Raw);
         let (mut host, before) = open()?;
         if !matches!(before, Before::Nothing) {
@@ -38,15 +43,18 @@ impl Kernel {
             host.leave()?;
             (host, _) = open()?;
         }
-        Ok(Self(Some(host)))
+        Ok(Self {
+            host: Some(host),
+            not,
+        })
     }
 
     fn host(&self) -> &Host {
-        self.0.as_ref().expect("until it is dropped")
+        self.host.as_ref().expect("until it is dropped")
     }
 
     fn host_mut(&mut self) -> &mut Host {
-        self.0.as_mut().expect("until it is dropped")
+        self.host.as_mut().expect("until it is dropped")
     }
 
     /// Where it hears the network.
@@ -73,7 +81,7 @@ impl Device for Kernel {
         self.host_mut().send(frame);
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
         self.host_mut().take(frame)
     }
 
@@ -92,11 +100,19 @@ impl Device for Kernel {
     fn hearing(&mut self) -> Hearing {
         self.host_mut().hearing()
     }
+
+    fn moved(&mut self) -> Option<String> {
+        self.host_mut().moved()
+    }
+
+    fn refused(&mut self) -> [u64; COUNTERS] {
+        self.host_mut().refused()
+    }
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let left = self.0.take().map(Host::leave);
+        let left = self.host.take().map(Host::leave);
         if let Some(Err(failed)) = left {
             // The next process finds it there, and ends it.
             tracing::warn!("cannot remove the device from the kernel: {failed}");
@@ -106,6 +122,45 @@ impl Drop for Kernel {
 
 impl fmt::Display for Kernel {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.host().fmt(to)
+        self.host().fmt(to)?;
+        self.not.iter().try_for_each(|why| write!(to, "; {why}"))
+    }
+}
+
+/// Why a hook is no place for a device at such an interface ([offload-16]).
+const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
+    match hook {
+        Hook::Native if sight.is_pair => {
+            Some("not native XDP: at one end of a pair the other end drops what is sent back")
+        }
+        Hook::Native if sight.takes_tags => Some(
+            "not native XDP: the interface takes VLAN tags out of frames \
+             (`ethtool -K INTERFACE rxvlan off` ends that)",
+        ),
+        Hook::Generic => Some("not generic XDP: it does not see VLAN tags"),
+        Hook::Native | Hook::Traffic => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [offload-16] What a program does not see it cannot refuse.
+    #[test]
+    fn a_hook_that_does_not_see_tags_is_no_place() {
+        let taken = |is_pair, takes_tags| {
+            let sight = Sight {
+                is_pair,
+                takes_tags,
+            };
+            let mut hooks = Hook::ALL.to_vec();
+            hooks.retain(|hook| blind(sight, *hook).is_none());
+            hooks
+        };
+        assert_eq!(taken(false, false), [Hook::Native, Hook::Traffic]);
+        for (is_pair, takes_tags) in [(false, true), (true, false), (true, true)] {
+            assert_eq!(taken(is_pair, takes_tags), [Hook::Traffic]);
+        }
     }
 }

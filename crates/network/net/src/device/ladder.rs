@@ -157,8 +157,10 @@ impl Rungs {
             Rung::Packet(interface) => {
                 let place = Place::at(interface, self.cluster)?;
                 let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
-                let wire = Packet::open(interface, &groups).map_err(text)?;
-                self.thread(place.for_thread(Form::Raw), wire, name)
+                let told = place.for_thread(Form::Raw);
+                let mut wire = Packet::open(interface, &groups).map_err(text)?;
+                wire.claim(told.group).map_err(text)?;
+                self.thread(told, wire, name)
             }
             Rung::Udp(udp) => {
                 let (told, wire) = udp.open(self.cluster).map_err(text)?;

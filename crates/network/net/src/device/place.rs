@@ -24,8 +24,18 @@ pub(super) struct Place {
     pub(super) everybody: Address,
     /// The same, and clients that learn by themselves ([offload-15]).
     pub(super) decisions: Address,
-    /// What its driver sends back from XDP is lost, unless the other end helps.
-    is_pair: bool,
+    /// Which places of the kernel see a frame as it was sent.
+    sight: Sight,
+}
+
+/// What of a frame programs see at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    /// It is one end of a pair: what its driver sends back from XDP is lost, unless the other end helps; and tags of VLANs
+    /// travel beside frames.
+    pub(super) is_pair: bool,
+    /// Tags of VLANs are taken out before XDP, which then would obey frames of any VLAN.
+    pub(super) takes_tags: bool,
 }
 
 impl Place {
@@ -42,11 +52,14 @@ impl Place {
         Ok(Self::of(
             raw.local().0,
             cluster,
-            raw.driver().as_deref() == Some(PAIRS),
+            Sight {
+                is_pair: raw.driver().as_deref() == Some(PAIRS),
+                takes_tags: raw.takes_tags().unwrap_or(true),
+            },
         ))
     }
 
-    fn of(mac: [u8; 6], cluster: u128, is_pair: bool) -> Self {
+    fn of(mac: [u8; 6], cluster: u128, sight: Sight) -> Self {
         let group = group_of(cluster);
         let [a, b, c, d] = group.to_be_bytes();
         // In raw frames stations have no other addresses.
@@ -60,12 +73,12 @@ impl Place {
             own: station(mac),
             everybody: of_group(0),
             decisions: of_group(1),
-            is_pair,
+            sight,
         }
     }
 
-    pub(super) const fn is_pair(&self) -> bool {
-        self.is_pair
+    pub(super) const fn sight(&self) -> Sight {
+        self.sight
     }
 
     /// What a device in user space is told.
@@ -112,10 +125,14 @@ mod tests {
     use super::*;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+    const PLAIN: Sight = Sight {
+        is_pair: false,
+        takes_tags: false,
+    };
 
     #[test]
     fn clusters_have_groups_of_stations_of_their_own() {
-        let [one, other] = [1, 2].map(|cluster| Place::of(MAC, cluster, false));
+        let [one, other] = [1, 2].map(|cluster| Place::of(MAC, cluster, PLAIN));
         let all = [&one, &other].map(|place| [place.everybody.mac, place.decisions.mac]);
         let all = all.as_flattened();
         for (at, mac) in all.iter().enumerate() {
@@ -126,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_not_the_device() {
-        let told = Place::of(MAC, 1, false).for_kernel().unwrap();
+        let told = Place::of(MAC, 1, PLAIN).for_kernel().unwrap();
         assert_ne!(told.setup.owner.mac, told.setup.own.mac);
         assert_eq!(told.setup.own.mac, MAC);
         assert_eq!(

@@ -75,6 +75,30 @@ impl Raw {
         })
     }
 
+    /// From now on only frames of the interface itself: not those of its VLANs, whose tags the kernel takes off before a
+    /// socket sees them, whether they have interfaces of their own or not.
+    pub fn hear_no_vlan(&self) -> Result<(), Failed> {
+        let option = "SO_ATTACH_FILTER";
+        system::hear_no_vlan(self.socket.as_fd(), self.interface.index)
+            .map_err(|source| Failed::Option { option, source })
+    }
+
+    /// Whether the interface takes tags of VLANs out of frames before anybody sees them; not every one tells.
+    pub fn takes_tags(&self) -> Option<bool> {
+        let name = Name::new(&self.interface.name)?;
+        system::takes_tags(self.socket.as_fd(), name).ok()
+    }
+
+    /// The interface's number.
+    pub const fn index(&self) -> u32 {
+        self.interface.index
+    }
+
+    /// What the interface is called now; `None`: it is gone.
+    pub fn name(&self) -> Option<String> {
+        index_to_name(&self.socket, self.interface.index).ok()
+    }
+
     /// The address of the interface when this was opened.
     pub const fn local(&self) -> Mac {
         self.interface.mac

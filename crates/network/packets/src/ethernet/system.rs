@@ -8,7 +8,9 @@
 
 use std::{io, ptr};
 
-use libc::{c_int, packet_mreq, sockaddr_ll, socklen_t, tpacket_req, tpacket_stats};
+use libc::{
+    c_int, packet_mreq, sock_filter, sock_fprog, sockaddr_ll, socklen_t, tpacket_req, tpacket_stats,
+};
 use rustix::{
     fd::{AsRawFd as _, BorrowedFd},
     ioctl::{Opcode, Updater, ioctl},
@@ -30,8 +32,13 @@ const GET_FLAGS: Opcode = 0x8913;
 /// `SIOCETHTOOL` of linux/sockios.h, and its question about the driver (`ETHTOOL_GDRVINFO` of linux/ethtool.h).
 const ETHTOOL: Opcode = 0x8946;
 const GET_DRIVER: u32 = 3;
+/// `ETHTOOL_GFLAGS`, and `ETH_FLAG_RXVLAN` of what it says.
+const GET_OFFLOADS: u32 = 0x25;
+const TAKES_TAGS: u32 = 1 << 8;
 /// `PACKET_MR_MULTICAST`, as wide as its field.
 const MULTICAST: u16 = 0;
+/// `PACKET_OTHERHOST` of linux/if_packet.h.
+const OTHERHOST: u32 = 3;
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 const IGNORE_OUTGOING: c_int = 23;
 const _: () = assert!(MULTICAST as c_int == libc::PACKET_MR_MULTICAST);
@@ -120,16 +127,23 @@ struct Driver {
     rest: [u8; 160],
 }
 
+/// `struct ethtool_value` of linux/ethtool.h.
+#[repr(C)]
+struct Offloads {
+    command: u32,
+    flags: u32,
+}
+
 /// `struct ifreq` with a pointer to a question.
 #[repr(C)]
-struct Question {
+struct Question<T> {
     name: [u8; NAME_BYTES],
-    about: *mut Driver,
+    about: *mut T,
     rest: [u8; 16],
 }
 
 const _: () = assert!(size_of::<Driver>() == 196);
-const _: () = assert!(size_of::<Question>() == size_of::<libc::ifreq>());
+const _: () = assert!(size_of::<Question<Driver>>() == size_of::<libc::ifreq>());
 
 /// The name of the driver behind an interface; not every one tells.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
@@ -145,9 +159,84 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_drvinfo` to where that points;
     // both are as long as those, are valid whatever is written, and outlive the call.
-    unsafe { ioctl(socket, Updater::<ETHTOOL, Question>::new(&mut question)) }?;
+    unsafe {
+        ioctl(
+            socket,
+            Updater::<ETHTOOL, Question<Driver>>::new(&mut question),
+        )
+    }?;
     let name = driver.name.split(|byte| *byte == 0).next();
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
+}
+
+/// Whether an interface takes tags of VLANs out of the frames that it receives.
+pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
+    let mut offloads = Offloads {
+        command: GET_OFFLOADS,
+        flags: 0,
+    };
+    let mut question = Question {
+        name: name.0,
+        about: &raw mut offloads,
+        rest: [0; 16],
+    };
+    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_value` to where that points;
+    // both are as long as those, are valid whatever is written, and outlive the call.
+    unsafe {
+        ioctl(
+            socket,
+            Updater::<ETHTOOL, Question<Offloads>>::new(&mut question),
+        )
+    }?;
+    Ok(offloads.flags & TAKES_TAGS != 0)
+}
+
+/// The socket hears what arrived at this interface for it or a group, and nothing that the kernel sorted to another one or
+/// to nobody: those are frames of VLANs, whose tags it took off.
+pub(crate) fn hear_no_vlan(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    // Words beside the frame, `SKF_AD_OFF` and what is from there.
+    let word = |at: u32| (-0x1000_i32).cast_unsigned() + at;
+    let (audience, interface) = (word(4), word(8));
+    let step = |code: u32, when: u8, otherwise: u8, k| sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt: when,
+        jf: otherwise,
+        k,
+    };
+    let load = |k| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, k);
+    let is = |k, when, otherwise| {
+        let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        step(code, when, otherwise, k)
+    };
+    let give = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    let mut steps = [
+        load(audience),
+        is(OTHERHOST, 3, 0),
+        load(interface),
+        is(index, 0, 1),
+        give(u32::MAX),
+        give(0),
+    ];
+    let program = sock_fprog {
+        len: 6,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it points; both outlive
+    // the call, and it keeps a copy.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            ptr::from_ref(&program).cast(),
+            length_of::<sock_fprog>(),
+        )
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Where a packet socket is bound: an interface and an EtherType.

@@ -1,20 +1,31 @@
 //! Frames between devices: each flies by itself, and reaches a device whether its owner lives or not.
 
+use std::collections::VecDeque;
+
 use quorate_core::record::Class;
 use quorate_node::host::Host as _;
 
 use super::{Event, World, name};
-use crate::{device::Device, dice::Dice};
+use crate::{
+    device::{self, Device},
+    dice::Dice,
+};
+
+/// Frames that strangers may send again.
+const SENT_MAX: usize = 2048;
 
 /// What decides about frames of devices.
 pub(super) struct Frames {
     dice: Dice,
+    /// What was sent, for strangers to send again.
+    sent: VecDeque<Vec<u8>>,
 }
 
 impl Frames {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             dice: Dice::new(!seed ^ 0x4672_616d_6573_2121),
+            sent: VecDeque::new(),
         }
     }
 }
@@ -51,6 +62,10 @@ impl World {
         };
         for frame in device.take_sent() {
             self.counts.device_frames += 1;
+            if self.frames.sent.len() == SENT_MAX {
+                self.frames.sent.pop_front();
+            }
+            self.frames.sent.push_back(frame.clone());
             for to in (0..self.nodes.len()).filter(|to| *to != node) {
                 self.fly_frame(node, to, &frame);
             }
@@ -76,9 +91,65 @@ impl World {
             delays.push(dice.below(4_000_000));
         }
         for us in delays {
-            let bytes = frame.to_vec();
+            let mut bytes = frame.to_vec();
+            self.damage(&mut bytes);
             self.after(us, Event::Frame { from, to, bytes });
         }
+    }
+
+    /// A bit turns; one sum sees each.
+    fn damage(&mut self, bytes: &mut [u8]) {
+        let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
+        let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
+        if rate.is_some_and(|rate| self.frames.dice.chance(rate, 1000)) {
+            // What is before is nobody's word: others drop it, or hear it as a stranger's.
+            let bit = self.frames.dice.between(12 * 8, 8 * bytes.len() as u64 - 1);
+            let bit = usize::try_from(bit).unwrap_or(0);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            self.counts.frames_damaged += 1;
+        }
+    }
+
+    /// The next time that somebody sends a frame who is no device.
+    pub(super) fn plan_stranger(&mut self) {
+        let mean_us = self.settings.devices.and_then(|faults| faults.strangers_us);
+        if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
+            let wait = self.frames.dice.interval(mean_us);
+            self.after(wait, Event::DeviceStranger);
+        }
+    }
+
+    /// To a device: what one sent long ago, or what none would.
+    pub(super) fn send_as_stranger(&mut self) {
+        self.plan_stranger();
+        let frames = &mut self.frames;
+        if frames.sent.is_empty() {
+            return;
+        }
+        let to = frames.dice.index(self.nodes.len());
+        let mut bytes = frames.sent[frames.dice.index(frames.sent.len())].clone();
+        if frames.dice.chance(1, 2) {
+            let Some(forged) = device::forged(&bytes, to, &mut frames.dice) else {
+                return;
+            };
+            bytes = forged;
+        }
+        self.counts.frames_of_strangers += 1;
+        self.deliver_frame(to, &bytes);
+    }
+
+    /// A frame of anybody's to the device of a node, now.
+    pub fn deliver_frame(&mut self, to: usize, bytes: &[u8]) {
+        let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
+        if device.is_some_and(|device| device.hear(bytes)) {
+            self.wake(to);
+        }
+        self.send_device_frames(to);
+    }
+
+    /// What devices sent until now, the newest last: the last few thousand frames.
+    pub fn device_frames(&self) -> impl Iterator<Item = &[u8]> {
+        self.frames.sent.iter().map(Vec::as_slice)
     }
 
     /// A frame arrives at a device.
@@ -86,11 +157,7 @@ impl World {
         if self.network.is_blocked(from, to) {
             return;
         }
-        let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
-        if device.is_some_and(|device| device.hear(bytes)) {
-            self.wake(to);
-        }
-        self.send_device_frames(to);
+        self.deliver_frame(to, bytes);
     }
 
     /// The next time that a device loses power while its owner lives.

@@ -1,9 +1,11 @@
 //! Phase 2 in devices, in whole clusters: the same programs, owners and replicas as in production.
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
+use quorate_offload::{Header, Type};
 use quorate_replica::group::{As, asking::Ask};
 use quorate_sim::{
-    device::Faults,
+    device::{self, Faults},
+    dice::Dice,
     faults::{Losses, Settings},
     run_with,
     world::{Counts, World},
@@ -192,6 +194,94 @@ fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     assert!(world.nodes[node].member().incarnation > was);
 }
 
+/// [offload-21] Values that no decoder understands, submitted to the leader's device: decided, and executed nowhere. No node
+/// is lost by it, and none of them executes anything else than the others.
+#[test]
+fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = elected(settings(class, 3, Some(Faults::calm())));
+        let leader = world.leader().unwrap();
+        let client = world.client((leader + 1) % 3);
+        slowest_write_us(&mut world, client);
+        let was = world
+            .nodes
+            .iter()
+            .map(|node| node.member())
+            .collect::<Vec<_>>();
+        let sent = world
+            .device_frames()
+            .map(<[u8]>::to_vec)
+            .collect::<Vec<_>>();
+        let (before, mut dice) = (world.history().len(), Dice::new(7));
+        let mut submitted = 0;
+        for old in sent.iter().rev().take(200) {
+            let forged = device::forged(old, (leader + 1) % 3, &mut dice).unwrap();
+            let header = forged[18..18 + 62].try_into().unwrap();
+            if Header::read(header).unwrap().kind == Type::Submit {
+                submitted += 1;
+            }
+            world.deliver_frame(leader, &forged);
+            world.run_for(2_000).unwrap();
+        }
+        assert!(submitted > 10);
+        let took_us = slowest_write_us(&mut world, client);
+        assert!(took_us < NOT_WAITED_US, "{class:?}: {took_us} µs");
+        assert_eq!(world.leader().unwrap(), leader, "{class:?}");
+        world.settle().unwrap();
+        let history = world.history();
+        let none = history[before..]
+            .iter()
+            .filter(|(_, value)| *value == Value::NoOp);
+        assert!(none.count() >= submitted, "{class:?}: {history:?}");
+        for (node, was) in world.nodes.iter().zip(was) {
+            let running = node.running.as_ref().unwrap();
+            assert_eq!((running.replica().error(), node.member()), (None, was));
+        }
+    }
+}
+
+/// [offload-21] What a node's device said before it lost its memory or was exchanged comes to it again, as a frame: the node
+/// is not lost by that, and the group needs no other leader.
+#[test]
+fn old_frames_of_its_own_take_nothing_from_a_node() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = elected(settings(class, 3, Some(Faults::calm())));
+        let leader = world.leader().unwrap();
+        let client = world.client((leader + 1) % 3);
+        slowest_write_us(&mut world, client);
+        let sent = world
+            .device_frames()
+            .map(<[u8]>::to_vec)
+            .collect::<Vec<_>>();
+        // Another device, at the same place, with another boot.
+        world.nodes[leader].device.as_ref().unwrap().take_away();
+        world.run_for(3_000_000).unwrap();
+        slowest_write_us(&mut world, client);
+        assert!(
+            world.nodes[leader]
+                .running
+                .as_ref()
+                .unwrap()
+                .replica()
+                .device()
+                .unwrap()
+                .used
+        );
+        let leader = world.leader().unwrap();
+        for (number, old) in sent.iter().enumerate() {
+            world.deliver_frame(number % 3, old);
+            world.run_for(500).unwrap();
+        }
+        let took_us = slowest_write_us(&mut world, client);
+        assert!(took_us < NOT_WAITED_US, "{class:?}: {took_us} µs");
+        assert_eq!(world.leader().unwrap(), leader, "{class:?}");
+        for node in &world.nodes {
+            assert_eq!(node.running.as_ref().unwrap().replica().error(), None);
+        }
+        world.settle().unwrap();
+    }
+}
+
 /// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner asks at once.
 #[test]
 fn a_leader_with_a_device_hands_over_at_once() {
@@ -247,6 +337,8 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.taken_back += counts.taken_back;
         all.device_resets += counts.device_resets;
         all.devices_taken += counts.devices_taken;
+        all.frames_damaged += counts.frames_damaged;
+        all.frames_of_strangers += counts.frames_of_strangers;
     }
     all
 }
@@ -259,4 +351,6 @@ fn seeds_with_devices_hold() {
     assert!(all.device_counted > 150, "{all:?}");
     assert!(all.taken_back > 30 && all.device_resets > 20, "{all:?}");
     assert!(all.devices_taken > 20, "{all:?}");
+    assert!(all.frames_damaged > 100, "{all:?}");
+    assert!(all.frames_of_strangers > 1_000, "{all:?}");
 }

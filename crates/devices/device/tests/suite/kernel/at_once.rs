@@ -21,7 +21,7 @@ const CELLS: u32 = 32_768;
 
 fn tapped(device: &mut Device, form: Form) -> Vec<(u64, u64)> {
     let mut seen = Vec::new();
-    while device.tapped(|frame| {
+    while device.tapped(|_, frame| {
         let (header, bytes) = parse(form, frame);
         assert_eq!(bytes, room(header.value.counter), "torn");
         seen.push((header.slot, header.value.counter));

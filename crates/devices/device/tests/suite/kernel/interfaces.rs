@@ -6,32 +6,40 @@ use std::{
     process::Stdio,
 };
 
-use quorate_device::xdp::{Before, Failed, Health, Hook, Host};
+use quorate_device::{
+    Packet, Wire as _,
+    wire::Arrived,
+    xdp::{Before, Failed, Health, Hook, Host},
+};
 use quorate_offload::{
     Form, Header, PackedBallot, Reason, Type,
-    port::{Device as _, Drained, Program},
+    port::{Came, Device as _, Drained, Program},
 };
+use quorate_packets::ethernet::Mac;
 use quorate_testbed::namespace::ip;
 
 use crate::kernel::{
     desk::{BALLOT, arm, descriptor, number, parse, room, start, submit},
-    wires::{Another, CLIENT, Client, INTERFACE, again, alone, at, lay, settings, word},
+    wires::{
+        Another, CLIENT, Client, DECISIONS, GROUP, INTERFACE, again, alone, at, lay, settings,
+        vlan, word,
+    },
 };
 
 const VALUES: u64 = 10_000;
 /// More than all values, so that every cell can be compared.
-const CELLS: u32 = 1 << 14;
+pub(crate) const CELLS: u32 = 1 << 14;
 /// How many a client waits for.
 const OUTSTANDING: u64 = 32;
 
-fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
+pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
     at(host, || {
         Host::open(&settings(host, cells), INTERFACE, hooks, Form::Raw)
     })
 }
 
 /// Both programs know who they are, and the acceptor votes.
-fn armed(host: u8, hooks: &[Hook]) -> Host {
+pub(crate) fn armed(host: u8, hooks: &[Hook]) -> Host {
     let (device, before) = open(host, CELLS, hooks).unwrap();
     assert!(matches!(before, Before::Nothing));
     for program in Program::ALL {
@@ -58,7 +66,7 @@ struct Delivered {
 impl Delivered {
     fn take(&mut self, host: &mut Host) {
         let mut frame = Vec::new();
-        while let Some(program) = host.take(&mut frame) {
+        while let Some((program, _)) = host.take(&mut frame) {
             let (header, bytes) = parse(Form::Raw, &frame);
             assert_eq!(bytes, room(header.value.counter));
             match header.kind {
@@ -166,6 +174,72 @@ fn ten_thousand_values_by_tc() {
     });
 }
 
+/// [offload-16] The kernel takes tags off before tc: a frame of a VLAN is passed on and counted, wherever its tag was, and
+/// nothing is answered into that VLAN.
+#[test]
+fn frames_of_a_vlan_are_not_obeyed_by_tc() {
+    alone("interfaces::frames_of_a_vlan_are_not_obeyed_by_tc", || {
+        let _passing = lay(1);
+        let mut host = armed(1, &[Hook::Traffic]);
+        let client = Client::new();
+        let asked = crate::kernel::desk::phase2a;
+        let before = host.device().counters().unwrap();
+        // By an interface of that VLAN, whose tag is beside the frame; in the frame itself; with a priority alone.
+        if vlan(CLIENT, "tagged", 5) {
+            Client::on("tagged").send(1, &asked(0, 1));
+        } else {
+            client.send_tagged(1, 7, &asked(0, 1));
+        }
+        client.send_tagged(1, 5, &asked(1, 2));
+        client.send_tagged(1, 0xe000, &asked(2, 3));
+        client.send(1, &asked(3, 4));
+        let (heard, _) = client.hear().unwrap();
+        assert_eq!((heard.kind, heard.slot), (Type::Phase2b, 3));
+        let counters = host.device().counters().unwrap();
+        assert_eq!(counters[Reason::Vlan as usize], 3);
+        let obeyed = Reason::None as usize;
+        assert_eq!(counters[obeyed] - before[obeyed], 1);
+        let mut frame = Vec::new();
+        assert!(host.take(&mut frame).is_some() && host.take(&mut frame).is_none());
+        host.close().unwrap();
+    });
+}
+
+/// The same of a device that is a thread: the kernel hands a socket of an interface what its VLANs get, too.
+#[test]
+fn frames_of_a_vlan_are_not_heard_by_a_thread() {
+    alone(
+        "interfaces::frames_of_a_vlan_are_not_heard_by_a_thread",
+        || {
+            let _passing = lay(1);
+            // Of one that the host has an interface of, too, and of one that it has not.
+            let there =
+                vlan(CLIENT, "tagged", 5) && vlan(1, "tagged", 5) && vlan(CLIENT, "other", 6);
+            let groups = [GROUP, DECISIONS].map(|group| Mac(group.mac));
+            let mut hears = at(1, || Packet::open(INTERFACE, &groups).unwrap());
+            let client = Client::new();
+            let asked = crate::kernel::desk::phase2a;
+            if there {
+                Client::on("tagged").send(1, &asked(0, 1));
+                Client::on("other").send(1, &asked(1, 2));
+            }
+            client.send_tagged(1, 5, &asked(2, 3));
+            client.send_tagged(1, 6, &asked(3, 4));
+            client.send(1, &asked(4, 5));
+            let mut arrived = Arrived::default();
+            while arrived.iter().next().is_none() {
+                hears.receive(&mut arrived);
+            }
+            hears.receive(&mut arrived);
+            let slots: Vec<u64> = arrived
+                .iter()
+                .map(|frame| parse(Form::Raw, frame).0.slot)
+                .collect();
+            assert_eq!(slots, [4]);
+        },
+    );
+}
+
 /// What an owner asks goes in by its port, and what is for others leaves by its socket.
 #[test]
 fn an_owner_drives_its_device_by_frames() {
@@ -202,13 +276,16 @@ fn an_owner_drives_its_device_by_frames() {
         host.put(Program::Coordinator, &ask);
         let mut frame = Vec::new();
         let mut taken = Vec::new();
-        while let Some(program) = host.take(&mut frame) {
-            taken.push((program, parse(Form::Raw, &frame).0.kind));
+        while let Some((program, came)) = host.take(&mut frame) {
+            taken.push((program, came, parse(Form::Raw, &frame).0.kind));
         }
         let (acceptor, coordinator) = (Program::Acceptor, Program::Coordinator);
         assert_eq!(
             taken,
-            [(coordinator, Type::Done), (acceptor, Type::Phase2b)]
+            [
+                (coordinator, Came::Inside, Type::Done),
+                (acceptor, Came::Inside, Type::Phase2b)
+            ]
         );
         host.close().unwrap();
         // What others say that looks like an owner's answers does not reach the owner; a refusal does.
@@ -216,9 +293,17 @@ fn an_owner_drives_its_device_by_frames() {
         for kind in [Type::Done, Type::Cell, Type::Refused] {
             client.send(1, &Header { kind, ..submit(1) });
         }
-        assert_eq!(host.take(&mut frame), Some(Program::Acceptor));
+        assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
         assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Refused);
         assert_eq!(host.take(&mut frame), None);
+        // [offload-21] Neither do an own address nor an own boot make it the device's word; its vote is.
+        for kind in [Type::Decided, Type::Refused] {
+            client.claim(1, &Header { kind, ..submit(1) });
+            assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
+        }
+        client.claim(1, &crate::kernel::desk::phase2a(3, 3));
+        assert_eq!(host.take(&mut frame), Some((acceptor, Came::Asked)));
+        assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Phase2b);
         host.close().unwrap();
     });
 }
@@ -283,7 +368,8 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         // Its tap still has what the killed owner did not take.
         let mut frame = Vec::new();
         for slot in 0..100 {
-            assert_eq!(host.take(&mut frame), Some(Program::Acceptor));
+            let voted = (Program::Acceptor, Came::Asked);
+            assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
         // Told otherwise, it is another device: the old one, armed again, is ended, and can still be read.

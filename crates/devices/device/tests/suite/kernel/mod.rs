@@ -4,4 +4,5 @@ mod at_once;
 mod desk;
 mod interfaces;
 mod owner;
+mod owners;
 mod wires;

@@ -123,6 +123,19 @@ fn wire(machine: u8) -> Passing {
     Passing::attach(&format!("p{machine}")).unwrap()
 }
 
+/// An interface of a VLAN at a machine's own; whether this kernel has such.
+pub(crate) fn vlan(machine: u8, name: &str, id: u16) -> bool {
+    let made = ip(&format!(
+        "-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"
+    ));
+    if let Err(why) = made {
+        skip(&format!("an interface of VLAN {id}"), &why.to_string());
+        return false;
+    }
+    ip(&format!("-n n{machine} link set {name} up")).unwrap();
+    true
+}
+
 /// Does something as a machine; what is opened there stays there.
 pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
@@ -180,20 +193,53 @@ pub(crate) struct Client(Raw);
 
 impl Client {
     pub(crate) fn new() -> Self {
+        Self::on(INTERFACE)
+    }
+
+    /// On another interface than the one that all machines have.
+    pub(crate) fn on(interface: &str) -> Self {
         let hears = Hears::EtherType(ETHER_TYPE);
         let socket = at(CLIENT, || {
-            Raw::open(INTERFACE, hears, Some(Mac(DECISIONS.mac))).unwrap()
+            Raw::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap()
         });
         socket.set_patience(Some(Duration::from_secs(5))).unwrap();
         Self(socket)
     }
 
     pub(crate) fn send(&self, host: u8, header: &Header) {
+        self.send_from(&address(CLIENT), &address(host), header);
+    }
+
+    /// To all, as if this host had sent it: also to that one.
+    pub(crate) fn claim(&self, host: u8, header: &Header) {
+        self.send_from(&address(host), &GROUP, header);
+    }
+
+    /// With a tag in the frame.
+    pub(crate) fn send_tagged(&self, host: u8, vlan: u16, header: &Header) {
         let mut buffer = vec![0; 200];
-        let (from, to) = (address(CLIENT), address(host));
         let room = room(header.value.counter);
+        let (from, to) = (address(CLIENT), address(host));
         let frame = Form::Raw.write(&mut buffer, &from, &to, header, &room);
+        let (addresses, rest) = frame.unwrap().split_at(12);
+        let tag = [[0x81, 0], vlan.to_be_bytes()].concat();
+        let tagged = [addresses, &tag, rest].concat();
+        assert!(self.0.send(&tagged).unwrap(), "no room on the wire");
+    }
+
+    fn send_from(&self, from: &Address, to: &Address, header: &Header) {
+        let mut buffer = vec![0; 200];
+        let room = room(header.value.counter);
+        let frame = Form::Raw.write(&mut buffer, from, to, header, &room);
         assert!(self.0.send(frame.unwrap()).unwrap(), "no room on the wire");
+    }
+
+    /// A frame that is there.
+    pub(crate) fn hear_at_once(&self) -> Option<(Header, Vec<u8>)> {
+        let mut buffer = [0; 200];
+        let frame = self.0.try_receive(&mut buffer).unwrap()?;
+        let (header, room) = crate::kernel::desk::parse(Form::Raw, frame);
+        Some((header, room.to_vec()))
     }
 
     /// The next frame, if one comes within some seconds.

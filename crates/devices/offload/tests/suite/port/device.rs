@@ -10,7 +10,7 @@ use quorate_offload::{
     acceptor::Arm,
     header::COORDINATOR,
     out::FRAMES_MAX,
-    port::{Device, Drained, Program, Shape},
+    port::{Came, Device, Drained, Program, Shape},
 };
 
 use crate::port::frames::{
@@ -36,8 +36,8 @@ pub(crate) struct Bad {
     calls: u64,
     inward: Vec<(Program, Vec<u8>)>,
     network: Vec<Vec<u8>>,
-    outward: Vec<(Program, Vec<u8>)>,
-    ready: VecDeque<(Program, Vec<u8>)>,
+    outward: Vec<(Program, Came, Vec<u8>)>,
+    ready: VecDeque<(Program, Came, Vec<u8>)>,
     /// Fences that were answered, while steps that began before go on.
     late: BTreeMap<Program, Vec<u8>>,
     /// The highest number that each program was told.
@@ -149,6 +149,16 @@ impl Bad {
         self.propose(ballot, slot, value, &[]);
     }
 
+    /// Somebody else's value for the own coordinator.
+    pub(crate) fn submit(&mut self, value: Descriptor) {
+        let header = Header::submit(GROUP, value, 0);
+        let mut buffer = vec![0; 200];
+        let (from, to) = (address(12), address(OWN));
+        let frame = Form::Udp.write(&mut buffer, &from, &to, &header, &[0; ROOM]);
+        let frame = frame.unwrap().to_vec();
+        self.run(Program::Coordinator, Port::Network, &frame, false);
+    }
+
     fn propose(&mut self, ballot: PackedBallot, slot: u64, value: Descriptor, bytes: &[u8]) {
         let mut room = [0; ROOM];
         room[..bytes.len()].copy_from_slice(bytes);
@@ -161,8 +171,8 @@ impl Bad {
     }
 
     /// A frame for the owner that no program made.
-    pub(crate) fn say(&mut self, program: Program, frame: Vec<u8>) {
-        self.ready.push_back((program, frame));
+    pub(crate) fn say(&mut self, program: Program, came: Came, frame: Vec<u8>) {
+        self.ready.push_back((program, came, frame));
     }
 
     /// Everything is forgotten; what was on its way in or out of the box is, or is not.
@@ -300,7 +310,8 @@ impl Bad {
             },
             ..*asked
         };
-        self.outward.push((program, write(&header, &[0; ROOM])));
+        let frame = write(&header, &[0; ROOM]);
+        self.outward.push((program, Came::Inside, frame));
     }
 
     fn carry_over(&mut self) {
@@ -341,6 +352,11 @@ impl Bad {
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
         };
         let asked = read(frame);
+        // What an own program sent is heard inside.
+        let came = match from {
+            Port::Network if frame[11] != OWN => Came::Asked,
+            Port::Network | Port::Owner => Came::Inside,
+        };
         for (port, sent) in out.frames() {
             let said = read(sent);
             match (said.kind, port) {
@@ -348,7 +364,7 @@ impl Bad {
                 (Type::Phase2b, Port::Owner) => {
                     let voters = self.votes.entry((said.ballot.0, said.slot)).or_default();
                     voters.insert(said.position);
-                    self.outward.push((program, sent.to_vec()));
+                    self.outward.push((program, came, sent.to_vec()));
                 }
                 (Type::Phase2a, _) => {
                     let key = (said.ballot.0, said.slot);
@@ -362,21 +378,23 @@ impl Bad {
                 }
                 (Type::Cell, _) => {
                     let sent = self.cell(program, &said, sent);
-                    self.outward.push((program, sent));
+                    self.outward.push((program, came, sent));
                 }
                 (Type::Done, _) if self.late.contains_key(&program) => {
                     let header = Header {
                         ballot: PackedBallot::NONE,
                         ..said
                     };
-                    self.outward.push((program, write(&header, &[0; ROOM])));
+                    let sent = write(&header, &[0; ROOM]);
+                    self.outward.push((program, came, sent));
                 }
-                (_, Port::Owner) => self.outward.push((program, sent.to_vec())),
+                (_, Port::Owner) => self.outward.push((program, came, sent.to_vec())),
                 (_, Port::Network) => self.network.push(sent.to_vec()),
             }
         }
         if verdict == Verdict::Pass && asked.kind == Type::Decided {
-            self.outward.push((program, frame.to_vec()));
+            let passed = (program, Came::Network, frame.to_vec());
+            self.outward.push(passed);
         }
     }
 
@@ -417,10 +435,10 @@ impl Device for Bad {
         self.inward.push((program, frame.to_vec()));
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<Program> {
-        let (program, taken) = self.ready.pop_front()?;
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+        let (program, came, taken) = self.ready.pop_front()?;
         *frame = taken;
-        Some(program)
+        Some((program, came))
     }
 
     fn drain(&mut self) {

@@ -144,19 +144,21 @@ fn check(form: Form, bytes: &[u8], expected: Reason) {
     assert!(sent.is_empty() && votes(&acceptor).is_empty());
 }
 
-/// [offload-16] What changed on its way votes for nothing: any bit behind the addresses, in a frame of UDP.
+/// [offload-16] What changed on its way votes for nothing: any bit behind the addresses, in either form.
 #[test]
 fn no_bit_of_a_frame_may_change() {
-    let whole = frame(Form::Udp, &phase2a(BALLOT, 3, 1), &room(1));
-    for bit in 0..whole.len() * 8 {
-        let mut bytes = whole.clone();
-        bytes[bit / 8] ^= 0x80 >> (bit % 8);
-        let mut acceptor = acceptor();
-        let (_, sent) = step(&mut acceptor, Port::Network, &bytes);
-        // The sender's hardware address: nothing but the link's own check covers it.
-        let source = (48..96).contains(&bit);
-        assert_eq!(sent.is_empty(), !source, "bit {bit}");
-        assert_eq!(votes(&acceptor).is_empty(), !source, "bit {bit}");
+    for form in [Form::Udp, Form::Raw] {
+        let whole = frame(form, &phase2a(BALLOT, 3, 1), &room(1));
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+            let mut acceptor = acceptor();
+            let (_, sent) = step(&mut acceptor, Port::Network, &bytes);
+            // The sender's hardware address: nothing but the link's own check covers it.
+            let source = (48..96).contains(&bit);
+            assert_eq!(sent.is_empty(), !source, "{form:?} bit {bit}");
+            assert_eq!(votes(&acceptor).is_empty(), !source, "{form:?} bit {bit}");
+        }
     }
 }
 
@@ -225,13 +227,12 @@ fn what_is_no_frame_of_the_group_passes() {
 
     let raw = frame(Form::Raw, &phase2a(BALLOT, 3, 1), &room(1));
     assert_eq!(raw[12..14], ETHER_TYPE.to_be_bytes());
-    let mut reserved = raw.clone();
-    reserved[17] = 1;
-    check(Form::Raw, &reserved, Reason::Reserved);
+    let mut none = raw.clone();
+    none[16..18].fill(0);
+    check(Form::Raw, &none, Reason::Checksum);
     let mut other = raw.clone();
     other[13] ^= 1;
     check(Form::Raw, &other, Reason::Foreign);
-    // The sum of the room is all that a raw frame has.
     let mut torn = raw;
     *torn.last_mut().unwrap() ^= 1;
     check(Form::Raw, &torn, Reason::Checksum);
@@ -248,6 +249,13 @@ fn a_sum_that_lies_is_refused() {
     let whole = udp(sum(pseudo, &bytes[34..]));
     bytes[40..42].copy_from_slice(&whole.to_be_bytes());
     check(Form::Udp, &bytes, Reason::Checksum);
+
+    let mut raw = frame(Form::Raw, &phase2a(BALLOT, 3, 1), &room(1));
+    raw[75] ^= 1;
+    raw[16..18].fill(0);
+    let whole = udp(sum(0, &raw[14..]));
+    raw[16..18].copy_from_slice(&whole.to_be_bytes());
+    check(Form::Raw, &raw, Reason::Checksum);
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! Ends devices whose owners are gone, wherever they are and whatever their machine's nodes want now ([offload-9]).
+//!
+//! A node that was killed leaves its device at the interface: it votes on, in a ballot that nobody can raise, until the
+//! next owner at that interface ends it. There need not be one: the node may come back with another kind of device, at
+//! another interface, or with none.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::xdp::{Failed, Pins, Role, claim, host::leave};
+
+/// Of this group, on this machine: fenced, and off their interfaces. Which folders they had. Of an interface whose owner
+/// lives nothing is touched.
+pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
+    let mut ended = Vec::new();
+    let Some(root) = claim::root() else {
+        return Ok(ended);
+    };
+    for interface in folders(&root)? {
+        let folder = interface.join(format!("{group:08x}"));
+        if !folder.exists() {
+            continue;
+        }
+        let lock = claim::lock(&interface).map_err(|error| failed(&interface, error))?;
+        if lock.is_none() {
+            continue;
+        }
+        for role in Role::ALL {
+            let pins = Pins::at(folder.join(role.name()), role);
+            if !pins.folder().exists() {
+                continue;
+            }
+            end(&pins)?;
+            ended.push(pins.folder().to_owned());
+        }
+        // If something else is in it, it stays.
+        let _ = fs::remove_dir(&folder);
+    }
+    Ok(ended)
+}
+
+/// One of another release, or that cannot be asked, ends without its pins, too.
+fn end(pins: &Pins) -> Result<(), Failed> {
+    if let Ok(Some((device, kept))) = pins.find()
+        && leave(device, kept, pins).is_ok()
+    {
+        return Ok(());
+    }
+    pins.sweep()
+}
+
+fn folders(root: &Path) -> Result<Vec<PathBuf>, Failed> {
+    let entries = match fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(root, error)),
+    };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let paths: io::Result<Vec<_>> = paths.collect();
+    paths.map_err(|error| failed(root, error))
+}
+
+fn failed(folder: &Path, error: io::Error) -> Failed {
+    Failed::Io {
+        what: format!("look for devices in {}", folder.display()),
+        error,
+    }
+}

@@ -1,0 +1,131 @@
+//! Why a device does nothing, for people: its own node cannot know, but it sees what the group does.
+
+use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
+
+/// So long nothing is remarkable, in milliseconds.
+const PATIENCE_MS: u64 = 3_000;
+/// So many slots must have been decided meanwhile.
+const SLOTS: u64 = 64;
+
+/// What a device's node knows of its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings {
+    /// It is a voter.
+    pub(crate) has_vote: bool,
+    /// Votes of devices are hints.
+    pub(crate) is_durable: bool,
+    /// It leads.
+    pub(crate) leads: bool,
+    /// Who leads.
+    pub(crate) leader: Option<NodeId>,
+    /// What is decided.
+    pub(crate) decided_to: Slot,
+}
+
+/// Since when it does nothing, and what was decided then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Idling {
+    /// Armed, and without a vote.
+    votes: Option<(Time, Slot)>,
+    /// There to be used, and not armed.
+    armed: Option<(Time, Slot)>,
+}
+
+impl Idling {
+    /// It voted.
+    pub(crate) const fn voted(&mut self) {
+        self.votes = None;
+    }
+
+    /// What is remarkable. `used`, `armed`: how it stands.
+    pub(crate) fn note(
+        &mut self,
+        now: Time,
+        group: &Surroundings,
+        (used, armed): (bool, bool),
+    ) -> Option<String> {
+        let decided_to = group.decided_to;
+        let since = |at: &mut Option<(Time, Slot)>, is: bool| {
+            if !is {
+                *at = None;
+                return None;
+            }
+            let (since, slot) = *at.get_or_insert((now, decided_to));
+            let slots = decided_to.0.saturating_sub(slot.0);
+            (now >= since.plus_ms(PATIENCE_MS) && slots >= SLOTS).then_some(slots)
+        };
+        let silent = since(&mut self.votes, armed);
+        let unasked = since(&mut self.armed, used && !armed && group.has_vote);
+        if let Some(slots) = silent {
+            return Some(format!(
+                "it voted for none of the last {slots} slots: the group decides without it, or it hears nothing"
+            ));
+        }
+        let leader = group.leader.filter(|_| !group.leads);
+        unasked.and(leader).map(|leader| {
+            format!("node {leader}, which leads, asks for no votes: it uses no device")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(decided_to: u64) -> Surroundings {
+        Surroundings {
+            has_vote: true,
+            is_durable: false,
+            leads: false,
+            leader: Some(NodeId(7)),
+            decided_to: Slot(decided_to),
+        }
+    }
+
+    fn at(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    #[test]
+    fn a_device_that_votes_for_nothing_while_the_group_decides_says_so() {
+        let mut idling = Idling::default();
+        let mut note = |ms, decided| idling.note(at(ms), &group(decided), (true, true));
+        assert_eq!(note(0, 100), None);
+        assert_eq!(note(2_999, 900), None, "not for long yet");
+        let said = note(3_000, 900).unwrap();
+        assert!(
+            said.starts_with("it voted for none of the last 800 slots"),
+            "{said}"
+        );
+        idling.voted();
+        let mut note = |ms, decided| idling.note(at(ms), &group(decided), (true, true));
+        assert_eq!(note(3_001, 900), None);
+        assert_eq!(note(9_000, 910), None, "nothing to vote for");
+    }
+
+    #[test]
+    fn who_is_not_asked_says_by_whom() {
+        let mut idling = Idling::default();
+        let idle = (true, false);
+        assert_eq!(idling.note(at(0), &group(1), idle), None);
+        let said = idling.note(at(3_000), &group(65), idle).unwrap();
+        assert!(
+            said.starts_with("node 7, which leads, asks for no votes"),
+            "{said}"
+        );
+        // One that leads itself, and one that is none of those who vote.
+        for other in [
+            Surroundings {
+                leads: true,
+                ..group(65)
+            },
+            Surroundings {
+                has_vote: false,
+                ..group(65)
+            },
+        ] {
+            assert_eq!(idling.note(at(3_000), &other, idle), None);
+        }
+        assert_eq!(idling.note(at(4_000), &group(200), (false, false)), None);
+    }
+}
