@@ -326,6 +326,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         stream_bytes_appended: "Bytes that became part of a byte stream.",
         stream_bytes_placed: "Bytes of streams of which records say where the store of streams has them.",
         stream_bytes_recorded: "Bytes of streams that lie in records, and are copied to the store later.",
+        stream_bytes_needless: "Times that this auxiliary was told that nobody needs the stream content that it looked for.",
         stream_slots_skipped: "Slots of stream content that was a no-op: repeated, or behind a gap or a close.",
         stream_bytes_dropped: "Bytes of streams that came and did not fit; they are offered or asked for again.",
         stream_bytes_repeated: "Bytes of own streams that were offered again, for want of progress.",

@@ -11,6 +11,7 @@ use quorate_core::{
 };
 use quorate_log::Values;
 use quorate_log::disk::{Completed, Disk};
+use quorate_wire::{Frame, Lane};
 use quorate_stream::{Change, Command, How, Info, Name, Retention, Writer, store::Store};
 
 use super::{Replica, requests::Requester};
@@ -102,6 +103,52 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.found(now, value);
         }
         self.streaming.offering.arrived(stream);
+    }
+
+    /// [aux-5] Slots from here on have everything that the table says before them.
+    fn table_holds_from(&self) -> Slot {
+        // A service may be ahead of a log that lost its end.
+        let decided_to = self.protocol.node().decided_to();
+        self.applying.applied_to().max(decided_to)
+    }
+
+    /// [aux-5] Whether content in this slot is a no-op, as follows from what is applied here, whatever is decided
+    /// before it. An auxiliary has no table, and cannot know; nobody can give it bytes that all let go.
+    pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
+        let Value::Content { stream, offset } = *value else {
+            return false;
+        };
+        let streams = self.applying.streams();
+        slot >= self.table_holds_from().max(Slot(offset))
+            && streams
+                .may_append(stream, offset, SlotRange::one(slot))
+                .is_empty()
+    }
+
+    /// [aux-5] Says so to one who asked for the bytes, of all that is needless of this stream.
+    pub(super) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
+        let Value::Content { stream, .. } = *value else {
+            return;
+        };
+        let frame = Frame::Needless {
+            stream,
+            // One that is not open, and that nobody will open, is closed.
+            below: self.applying.streams().next(stream).unwrap_or(u64::MAX),
+            from: self.table_holds_from(),
+        };
+        Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
+    }
+
+    /// [aux-5] A full replica says that nobody needs bytes that this node may look for. Full replicas find out by
+    /// their own tables, in time, and believe nothing else.
+    pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
+        if !self.protocol.node().is_auxiliary() {
+            return;
+        }
+        for value in self.contents.settle(stream, below, from) {
+            self.counters.stream_bytes_needless += 1;
+            self.found(now, value);
+        }
     }
 
     /// A peer looks for the bytes of content that was proposed in this slot, or for a position: whether the
