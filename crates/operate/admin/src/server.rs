@@ -39,7 +39,7 @@ use axum::{
     Extension, Json, Router,
     extract::{DefaultBodyLimit, Request, State},
     http::{
-        StatusCode,
+        StatusCode, Uri,
         header::{CONTENT_TYPE, ORIGIN},
     },
     middleware::{Next, from_fn, from_fn_with_state},
@@ -444,20 +444,42 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
+/// With `?streams` it is also ready to take bytes of streams in; without, it only says if it is not.
+async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
+    let asks_for_streams = match uri.query().unwrap_or_default() {
+        "" => false,
+        "streams" => true,
+        _ => {
+            return Err(Failure::new(
+                StatusCode::BAD_REQUEST,
+                "bad_request",
+                "GET /ready accepts only streams",
+                "docs/operate.md shows it",
+            ));
+        }
+    };
     if let Some(why) = obstacle(&status) {
         return Err(not_ready(&status, &why));
     }
     let probed = admin.ask(|handle, _| handle.probe()).await?;
     match probed.map_err(Failure::unanswered)? {
-        Probed::Served => Ok("ready\n"),
+        Probed::Served => match &status.streams.stopped {
+            None => Ok("ready\n".to_owned()),
+            Some(why) if asks_for_streams => Err(not_ready(&status, &no_streams(why))),
+            Some(why) => Ok(format!("ready\n{}\n", no_streams(why))),
+        },
         missed => {
             // It has gone on meanwhile.
             let (status, _) = admin.status().await?;
             Err(not_ready(&status, &missed.to_string()))
         }
     }
+}
+
+/// Commands are served all the same.
+fn no_streams(why: &str) -> String {
+    format!("byte streams are not taken in: {why}")
 }
 
 fn not_ready(status: &Status, why: &str) -> Failure {

@@ -59,6 +59,8 @@ struct Owned {
     next: u64,
     /// When `next` moved last, or bytes were offered again.
     progress_at: Time,
+    /// When `next` moved last, or bytes came after all before were decided.
+    moved_at: Time,
     closing: Option<Closing>,
     /// Nobody here asked for it, or not any more: it is only to be closed.
     orphan: bool,
@@ -164,6 +166,7 @@ impl Owning {
             sent: BTreeMap::new(),
             next: 0,
             progress_at: now,
+            moved_at: now,
             closing: None,
             orphan: !asked,
         };
@@ -215,6 +218,7 @@ impl Owning {
         };
         if owned.given() == owned.next {
             owned.progress_at = now;
+            owned.moved_at = now;
         }
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
@@ -229,6 +233,13 @@ impl Owning {
             self.total += taken as u64;
         }
         taken
+    }
+
+    /// For how long the bytes have waited of which none were decided for the longest time.
+    pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
+        let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
+        let first = waiting.map(|owned| owned.moved_at).min();
+        first.map_or(0, |since| now.since_us(since) / 1000)
     }
 
     /// The piece is closed once all that was given is decided. `false`: it is not open.
@@ -289,6 +300,7 @@ impl Owning {
             return None;
         }
         owned.progress_at = now;
+        owned.moved_at = now;
         while owned.under_way.pop_front_if(|end| *end <= next).is_some() {}
         self.active.insert(stream);
         Some(owned.first + next)

@@ -813,3 +813,29 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(later, 10_000), later), closed);
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
+
+/// [stream-8] A writer whose bytes nobody decides waits; its node says so, after a while, and no longer than that lasts.
+#[test]
+fn what_clients_gave_and_nobody_decides_is_told() {
+    let mut group = group(Class::Durable, 6);
+    let node = leader(&mut group);
+    let mut client = Client::new(1);
+    client.open(&mut group, node);
+    client.write_to(&mut group, 5_000, node);
+    let stopped = |group: &Group| {
+        let status = group.replica(node).status(group.now());
+        status.streams.stopped
+    };
+    group.run_ms(10_000);
+    assert_eq!(stopped(&group), None, "nobody waits");
+    let others = ALL.into_iter().filter(|other| *other != node);
+    others.clone().for_each(|other| group.crash(other));
+    client.give(&mut group, 6_000);
+    group.run_ms(4_000);
+    assert_eq!(stopped(&group), None, "it has not been long");
+    group.run_ms(4_000);
+    let why = stopped(&group).expect("it takes nothing in");
+    assert!(why.contains("have waited for"), "{why}");
+    others.for_each(|other| group.start(other));
+    assert!(group.run_until(30_000, |group| stopped(group).is_none()));
+}
