@@ -50,7 +50,7 @@ use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
 use quorate_net::{Handle, Unanswered};
-use quorate_replica::{Probed, group::asking::Ask, status::Status, tuner::Setting};
+use quorate_replica::{Probed, StreamHold, group::asking::Ask, status::Status, tuner::Setting};
 use quorate_tls::{Protection, Trust};
 
 use crate::{
@@ -94,6 +94,8 @@ pub struct Admin {
     /// 0 while it waits for an id.
     node: Arc<AtomicU32>,
     backups: Turn,
+    /// Of a backup with streams whose snapshot is still being taken: it is asked for again.
+    held: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::Ears,
     protection: Protection,
     /// What the node was started with; once in a process.
@@ -135,6 +137,7 @@ impl Admin {
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
             backups: Turn::default(),
+            held: Arc::default(),
             ears: reaching::Ears::default(),
             audience: Audience::default(),
             acts: Acts::default(),
@@ -195,6 +198,10 @@ impl Admin {
 
     fn backups(&self) -> &Turn {
         &self.backups
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<StreamHold>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ears(&self) -> &reaching::Ears {

@@ -11,8 +11,8 @@ use quorate_core::{
 };
 use quorate_log::Values;
 use quorate_log::disk::{Completed, Disk};
-use quorate_wire::{Frame, Lane};
 use quorate_stream::{Change, Command, How, Info, Name, Retention, Writer, store::Store};
+use quorate_wire::{Frame, Lane};
 
 use super::{Replica, requests::Requester};
 use crate::{
@@ -24,7 +24,12 @@ use crate::{
     service::StateMachine,
     storing::reads::Purpose,
     stream_front::{StreamEvent, StreamRequests, StreamTag},
-    streaming::{Told, keeping::Fetched, owning::NOBODY},
+    streaming::{
+        Told,
+        holding::{NotRead, StreamHold},
+        keeping::Fetched,
+        owning::NOBODY,
+    },
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -375,6 +380,52 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (start, applied_to) = (self.storing.log().start(), self.applying.applied_to());
         let keeping = &mut self.streaming.keeping;
         keeping.loaded(start, applied_to, streams);
+    }
+
+    /// [trim-2] From now on no bytes of streams are let go that a snapshot from here on speaks of, until that is
+    /// dropped. An earlier hold goes on if it is not over; another one is over now.
+    ///
+    /// # Errors
+    /// Why this node does not have them all.
+    pub fn hold_streams(
+        &mut self,
+        now: Time,
+        earlier: Option<StreamHold>,
+    ) -> Result<StreamHold, String> {
+        let keeping = &mut self.streaming.keeping;
+        if let Some(earlier) = earlier
+            && keeping.goes_on(now, &earlier)
+        {
+            return Ok(earlier);
+        }
+        if self.protocol.node().is_hollow() || self.protocol.node().is_auxiliary() {
+            return Err("it is an auxiliary, which has no bytes of streams".to_owned());
+        }
+        if keeping.lacks() || keeping.replays().is_some() {
+            let missing = keeping.missing_bytes();
+            return Err(format!(
+                "it is still looking for bytes of streams, of which it knows {missing} to be missing"
+            ));
+        }
+        Ok(keeping.hold(now, self.applying.applied_to()))
+    }
+
+    /// Reads at most so many bytes of an inner stream, of those that are held: [`Replica::take_held_bytes`] has them
+    /// under the number `asked`.
+    pub fn read_held(
+        &mut self,
+        now: Time,
+        (asked, hold): (u64, u64),
+        (stream, position, bytes_max): (StreamName, u64, usize),
+    ) {
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
+    }
+
+    /// The next thing that was read so, or was not.
+    pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
+        self.streaming.keeping.next_held()
     }
 
     /// Bytes at a position of a named stream, as applied here.
