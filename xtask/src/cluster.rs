@@ -2,6 +2,7 @@
 
 mod check;
 mod failover;
+mod kills;
 mod pressure;
 mod replace;
 mod round;
@@ -21,7 +22,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -48,13 +49,15 @@ enum Part {
     Snapshots,
     Replace,
     Streams,
+    /// Every role of a group with streams is killed so many times.
+    StreamKills,
     /// All rounds on planes of packets; it needs both.
     Planes,
     /// All rounds with phase 2 in devices; it needs both.
     Devices,
 }
 
-/// Rounds of [`Part::Streams`], if nobody says how many.
+/// Rounds of [`Part::Streams`], and kills of each role, if nobody says how many.
 const STREAM_ROUNDS: u64 = 100;
 
 /// Runs the task.
@@ -100,6 +103,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
         Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),
+        Some(Part::StreamKills) => kills::run(wish.rounds, wish.seed),
         Some(Part::Planes) => rounds(network, wish, &Setting::OF_PACKETS),
         Some(Part::Devices) if network.is_none() => {
             skip("devices", "they are at interfaces of networks of their own")
@@ -124,6 +128,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         ["pressure"] => (Some(Part::Pressure), &[][..]),
         ["snapshots"] => (Some(Part::Snapshots), &[][..]),
         ["replace"] => (Some(Part::Replace), &[][..]),
+        ["streams", "kills", rest @ ..] => (Some(Part::StreamKills), rest),
         ["streams", rest @ ..] => (Some(Part::Streams), rest),
         ["planes", rest @ ..] => (Some(Part::Planes), rest),
         ["devices", rest @ ..] => (Some(Part::Devices), rest),
@@ -131,7 +136,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     };
     let mut wish = Wish {
         rounds: match part {
-            Some(Part::Streams) => STREAM_ROUNDS,
+            Some(Part::Streams | Part::StreamKills) => STREAM_ROUNDS,
             _ => 3,
         },
         seed: None,
@@ -268,6 +273,8 @@ mod tests {
         };
         assert_eq!(streams(&["streams"]), (STREAM_ROUNDS, None));
         assert_eq!(streams(&["streams", "1", "--seed", "7"]), (1, Some(7)));
+        let kills = parse(&["streams", "kills", "7"]).unwrap();
+        assert_eq!((kills.part, kills.rounds), (Some(Part::StreamKills), 7));
         let planes = parse(&["planes", "2"]).unwrap();
         assert_eq!((planes.part, planes.rounds), (Some(Part::Planes), 2));
         let devices = parse(&["devices", "1", "--only", "UnplugLeader"]).unwrap();

@@ -48,6 +48,9 @@ const HELP: &str = "cargo xtask NAME
   cluster streams [ROUNDS] [--seed N]
                    byte streams under kills, pauses, cuts and a replacement; 100 rounds,
                    1 takes a minute
+  cluster streams kills [KILLS] [--seed N]
+                   the leader, the follower and the auxiliary are killed 100 times each
+                   beside byte streams
   cluster pressure busy processors and disks beside the nodes: no leader changes because of it
   cluster failover kill of the leader to the next acknowledged write
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]

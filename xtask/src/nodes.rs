@@ -56,6 +56,11 @@ pub(crate) fn ready(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     Ok(nodes)
 }
 
+/// Nodes on loopback, whatever they serve.
+pub(crate) fn started(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+    Ok(Nodes::on_loopback(&program(), PREFIX, count, flags)?)
+}
+
 /// Waits for a condition; says what was waited for if it does not come.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
     Ok(wait::at_most(PATIENCE, what, condition)?)

@@ -153,9 +153,9 @@ fn under_replacement(
     Ok(())
 }
 
-fn said(sum: Sum) -> String {
+pub(super) fn said(sum: Sum) -> String {
     format!(
-        "{} streams with {} MiB, {} takeovers, {} MiB trimmed, equal on {NODES} nodes, nothing wrong with their histories",
+        "{} streams with {} MiB, {} takeovers, {} MiB trimmed, equal on all full nodes, nothing wrong with their histories",
         sum.streams,
         sum.bytes >> 20,
         sum.takeovers,
@@ -184,7 +184,7 @@ fn kept_if_failed(
 }
 
 /// Where clients of streams connect, of all that belong to the cluster.
-fn stream_addresses(nodes: &Nodes) -> Vec<String> {
+pub(super) fn stream_addresses(nodes: &Nodes) -> Vec<String> {
     let ids = nodes.ids();
     let all = (1..).zip(nodes.all());
     all.filter(|(id, _)| ids.contains(id))
@@ -234,7 +234,7 @@ fn bytes_of(folder: &Path) -> io::Result<u64> {
 }
 
 /// Nobody found itself wrong, and the logs are whole.
-fn end(nodes: &mut Nodes) -> Result<(), Failed> {
+pub(super) fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     nodes.check_alive()?;
     for id in nodes.ids() {
         if let Some(line) = nodes.log(id).lines().find(|line| line.contains("panicked")) {

@@ -11,19 +11,24 @@ use quorate_replica::{
 
 use crate::{
     handle::{
-        Command, GROUP_WAIT, GroupError, Metrics, Question, SNAPSHOT_WAIT, SnapshotError,
-        Unanswered,
+        Command, GROUP_WAIT, GroupError, HELD_WAIT, HeldError, Metrics, Question, SNAPSHOT_WAIT,
+        SnapshotError, Unanswered,
     },
-    host::{Now, OperatorSide, Order, Outcome},
+    host::{Now, OperatorSide, Order, Outcome, Wanted},
 };
 
 /// An asker for a snapshot has gone after this: a little more than it waits.
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
 /// The same for what is asked of the group.
 const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
+/// The same for bytes of streams.
+const HELD_MS: u64 = HELD_WAIT.as_millis() as u64 + 1000;
 
 /// Who waits for an answer of the group, and when they go.
 type GroupAsker = (Time, SyncSender<Result<Answer, GroupError>>);
+
+/// The same for bytes of streams.
+type HeldAsker = (Time, SyncSender<Result<Vec<u8>, HeldError>>);
 
 /// Those who asked, until they are answered. Askers that have gone are passed over.
 #[derive(Debug)]
@@ -36,6 +41,8 @@ pub(crate) struct Desk {
     snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
     /// Askers of the group, by the number of what they asked.
     group: BTreeMap<u64, GroupAsker>,
+    /// Readers of held bytes of streams, by the number of what they asked.
+    held: BTreeMap<u64, HeldAsker>,
     /// Numbers up to this one were given out; none is used again.
     asked: u64,
     /// To be answered at the end of the turn.
@@ -43,8 +50,8 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, and as many for
-    /// the group.
+    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, for the group, and for bytes
+    /// of streams.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
@@ -52,6 +59,7 @@ impl Desk {
             probes: Vec::new(),
             snapshots: Vec::new(),
             group: BTreeMap::new(),
+            held: BTreeMap::new(),
             asked: 0,
             questions: Vec::new(),
         }
@@ -85,6 +93,27 @@ impl Desk {
             }
             Command::Backup(reply) => {
                 let _ = reply.try_send(host.backup());
+            }
+            Command::HoldStreams(earlier, reply) => {
+                let _ = reply.try_send(host.hold_streams(now, earlier));
+            }
+            Command::Held(hold, (stream, position, bytes_max), reply) => {
+                self.held.retain(|_, (gone_at, _)| now.time < *gone_at);
+                if self.held.len() == self.waiting_max {
+                    let _ = reply.try_send(Err(HeldError::Unanswered(Unanswered::Busy)));
+                    return;
+                }
+                self.asked += 1;
+                let asked = self.asked;
+                self.held.insert(asked, (now.time.plus_ms(HELD_MS), reply));
+                let wanted = Wanted {
+                    asked,
+                    hold,
+                    stream,
+                    position,
+                    bytes_max,
+                };
+                host.order(now, Order::Held(wanted));
             }
             Command::Probe(reply) => {
                 if self.probes.len() == self.waiting_max {
@@ -137,6 +166,11 @@ impl Desk {
                 Outcome::Group(asked, result) => {
                     if let Some((_, reply)) = self.group.remove(&asked) {
                         let _ = reply.try_send(result.map_err(GroupError::Refused));
+                    }
+                }
+                Outcome::Held(asked, read) => {
+                    if let Some((_, reply)) = self.held.remove(&asked) {
+                        let _ = reply.try_send(read.map_err(HeldError::NotRead));
                     }
                 }
                 Outcome::Transferred(result) => {

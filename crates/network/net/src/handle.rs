@@ -7,9 +7,9 @@ use std::{
 };
 
 use quorate_access::Users;
-use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot};
+use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot, value::StreamName};
 use quorate_replica::{
-    Probed,
+    NotRead, Probed, StreamHold,
     group::asking::{Answer, Ask, Members, Refused},
     status::{Snapshot, Status, TuningReport},
     tuner::Setting,
@@ -30,6 +30,9 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 const PROBE_WAIT: Duration = Duration::from_secs(8);
 /// How long a transfer may take; the core gives up before.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long bytes of a stream may take to be read.
+pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
@@ -114,6 +117,15 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
+/// Why bytes of a stream were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldError {
+    /// The question was not taken, or not answered.
+    Unanswered(Unanswered),
+    /// They cannot be read.
+    NotRead(NotRead),
+}
+
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
@@ -132,6 +144,14 @@ pub(crate) enum Command {
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
     /// This node's snapshot, to be read by who asked.
     Backup(SyncSender<Option<Backup>>),
+    /// Bytes of streams are to stay until that is dropped.
+    HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
+    /// At most so many bytes of an inner stream, from a position on, that this hold holds.
+    Held(
+        u64,
+        (StreamName, u64, usize),
+        SyncSender<Result<Vec<u8>, HeldError>>,
+    ),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
     /// Something asked of the group, and whether a plan is only to be shown.
@@ -208,6 +228,28 @@ impl Handle {
     /// This node's snapshot, to be read at leisure; `None` if it has none.
     pub fn backup(&self) -> Result<Option<Backup>, Unanswered> {
         self.ask(ANSWER_WAIT, Command::Backup)
+    }
+
+    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped; an earlier hold goes
+    /// on, if it is not over. The inner error says why this node does not have them all.
+    pub fn hold_streams(
+        &self,
+        earlier: Option<StreamHold>,
+    ) -> Result<Result<StreamHold, String>, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
+    }
+
+    /// At most so many bytes of an inner stream, from this position on, that this hold holds.
+    pub fn held(
+        &self,
+        hold: &StreamHold,
+        stream: StreamName,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, HeldError> {
+        let wanted = (stream, position, bytes_max);
+        self.ask(HELD_WAIT, |reply| Command::Held(hold.id, wanted, reply))
+            .map_err(HeldError::Unanswered)?
     }
 
     /// Everything about the members, as the node has applied it.

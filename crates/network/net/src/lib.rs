@@ -37,7 +37,9 @@ mod sync;
 mod wake;
 
 pub use asks::{Asked, Asks, NotPut, asks};
-pub use handle::{GroupError, Handle, Metrics, SnapshotError, TransferError, Unanswered};
+pub use handle::{
+    GroupError, Handle, HeldError, Metrics, SnapshotError, TransferError, Unanswered,
+};
 pub use identity::{Identity, PeerAddress};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among, waits_at};
 pub use limiter::Limiter;

@@ -17,10 +17,11 @@ use quorate_core::{
     record::Class,
     slot::Slot,
     time::Time,
+    value::StreamName,
 };
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
-    Clock, Ladder, Probed,
+    Clock, Ladder, NotRead, Probed, StreamHold,
     backup::{Header, Held, Parts, Unreadable},
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
@@ -29,6 +30,7 @@ use quorate_replica::{
     status::{Addresses, Snapshot, Status, TuningReport},
     tuner::Setting,
 };
+use quorate_stream::Table;
 use quorate_wire::{Join, Lane, RefusalCode};
 
 use crate::{identity::AddressBook, terms::Terms};
@@ -163,6 +165,23 @@ pub enum Order {
         /// A plan is only shown, and nothing is done.
         dry_run: bool,
     },
+    /// Read bytes of an inner stream that a backup holds; ends with [`Outcome::Held`].
+    Held(Wanted),
+}
+
+/// Bytes of an inner stream that a backup wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// A number that was never used before.
+    pub asked: u64,
+    /// Number of the hold.
+    pub hold: u64,
+    /// Which stream.
+    pub stream: StreamName,
+    /// From where on.
+    pub position: u64,
+    /// How many, at most.
+    pub bytes_max: usize,
 }
 
 /// How an [`Order`] ended.
@@ -176,6 +195,8 @@ pub enum Outcome {
     Snapshot(Result<Snapshot, String>),
     /// What came of [`Order::Group`] with this number.
     Group(u64, Result<Answer, asking::Refused>),
+    /// What came of [`Order::Held`] with this number.
+    Held(u64, Result<Vec<u8>, NotRead>),
 }
 
 /// A snapshot of the node's, and what a backup says beside it.
@@ -192,7 +213,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// What the backup says of itself, and where its files are read.
+    /// What the backup says of itself, and where its files are read. Bytes of streams are not in it.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
         let mut files = PartFiles {
             folder: self.folder.clone(),
@@ -207,8 +228,19 @@ impl Backup {
             store: self.founded.store.clone(),
             bytes: self.snapshot.bytes(),
             digest: self.snapshot.digest(),
+            streams: None,
         };
         Ok((header, files))
+    }
+
+    /// The same of a backup with the bytes of streams, and their table.
+    pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
+        let (mut header, mut files) = self.header()?;
+        let table = self.snapshot.streams(&mut files)?;
+        let bytes = table.kept_bytes();
+        let bytes = bytes.ok_or_else(|| Unreadable::Damaged("its streams are too long".into()))?;
+        header.streams = Some(bytes);
+        Ok((header, files, table))
     }
 }
 
@@ -244,6 +276,14 @@ pub trait OperatorSide {
 
     /// This node's snapshot, for another thread to read; `None` if it has none.
     fn backup(&mut self) -> Option<Backup>;
+
+    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped; an earlier hold goes
+    /// on, if it is not over.
+    ///
+    /// # Errors
+    /// Why this node does not have them all.
+    fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
+    -> Result<StreamHold, String>;
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;

@@ -10,7 +10,7 @@ use quorate_replica::{
     front::Refused,
     latencies::CLASSES,
     service::StateMachine,
-    status::{Activity, Peer, Snapshot, Status},
+    status::{Activity, Peer, Snapshot, Status, Streams},
 };
 
 /// Counters whose field is their name.
@@ -34,10 +34,51 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
 ) {
     gauges(status, clients, out);
     counters(replica, out);
+    streams(&status.streams, out);
     totals!(out, "client_", clients.refused, {
         forbidden: "Requests of clients refused because their role is not enough.",
         wrong_passwords: "Passwords of clients that did not fit.",
     });
+}
+
+fn streams(streams: &Streams, out: &mut String) {
+    gauge(out, "streams", "Named byte streams.", streams.named);
+    gauge(
+        out,
+        "streams_open",
+        "Of those, how many are written to.",
+        streams.open,
+    );
+    gauge(
+        out,
+        "stream_store_used_bytes",
+        "Bytes of this node's disk that hold bytes of streams.",
+        streams.used_bytes,
+    );
+    gauge(
+        out,
+        "stream_store_file_bytes",
+        "Bytes of the files in which they lie.",
+        streams.file_bytes,
+    );
+    gauge(
+        out,
+        "stream_missing_bytes",
+        "Bytes of streams that this node should hold, and is fetching from others.",
+        streams.missing_bytes,
+    );
+    gauge(
+        out,
+        "stream_ingest_stopped",
+        "1 if this node takes no bytes of streams in; /ready says why.",
+        u64::from(streams.stopped.is_some()),
+    );
+    gauge(
+        out,
+        "stream_store_waits",
+        "1 if bytes of streams wait for room on the disk, or for descriptors.",
+        u64::from(streams.short),
+    );
 }
 
 /// What the front says of clients.
@@ -333,6 +374,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         stream_bytes_appended: "Bytes that became part of a byte stream.",
         stream_bytes_placed: "Bytes of streams of which records say where the store of streams has them.",
         stream_bytes_recorded: "Bytes of streams that lie in records, and are copied to the store later.",
+        stream_bytes_needless: "Times that this auxiliary was told that nobody needs the stream content that it looked for.",
         stream_slots_skipped: "Slots of stream content that was a no-op: repeated, or behind a gap or a close.",
         stream_bytes_dropped: "Bytes of streams that came and did not fit; they are offered or asked for again.",
         stream_bytes_repeated: "Bytes of own streams that were offered again, for want of progress.",
@@ -394,38 +436,6 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
             bytes,
         );
     }
-    let streams = replica.stream_use();
-    gauge(out, "streams", "Named byte streams.", streams.named);
-    gauge(
-        out,
-        "streams_open",
-        "Of those, how many are written to.",
-        streams.open,
-    );
-    gauge(
-        out,
-        "stream_store_used_bytes",
-        "Bytes of this node's disk that hold bytes of streams.",
-        streams.used_bytes,
-    );
-    gauge(
-        out,
-        "stream_store_file_bytes",
-        "Bytes of the files in which they lie.",
-        streams.file_bytes,
-    );
-    gauge(
-        out,
-        "stream_missing_bytes",
-        "Bytes of streams that this node should hold, and is fetching from others.",
-        streams.missing_bytes,
-    );
-    gauge(
-        out,
-        "stream_store_waits",
-        "1 if bytes of streams wait for room on the disk, or for descriptors.",
-        u64::from(streams.short),
-    );
     totals!(out, "disk_", replica.log().counters(), {
         writes: "Writes into log segments; one per commit.",
         flushes: "Flushes of log segments; one per commit.",
@@ -519,7 +529,7 @@ mod tests {
             choices: Vec::new(),
             device: None,
             disk: DiskUse::default(),
-            streams: quorate_replica::status::Streams::default(),
+            streams: Streams::default(),
             traffic: quorate_replica::status::Traffic::default(),
             reigns: Vec::new(),
             quorum: quorate_core::quorum::QuorumRule::Majority,

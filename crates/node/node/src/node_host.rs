@@ -13,7 +13,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
-    Clock, Ladder, Replica,
+    Clock, Ladder, Replica, StreamHold,
     events::Event,
     front::{Front, Requests},
     group::{
@@ -32,7 +32,7 @@ use crate::{
     home::Home,
     host::{
         Backup, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide,
-        PeerUp, Refused,
+        PeerUp, Refused, Wanted,
     },
     identity::{Identity, IdentityError},
     listener::Listener,
@@ -306,6 +306,14 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
         })
     }
 
+    fn hold_streams(
+        &mut self,
+        now: Now,
+        earlier: Option<StreamHold>,
+    ) -> Result<StreamHold, String> {
+        self.replica.hold_streams(now.time, earlier)
+    }
+
     fn tuning(&self) -> TuningReport {
         self.replica.tuning()
     }
@@ -338,6 +346,16 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
                 ask,
                 dry_run,
             } => self.replica.ask_group(now.time, asked, ask, dry_run),
+            Order::Held(Wanted {
+                asked,
+                hold,
+                stream,
+                position,
+                bytes_max,
+            }) => {
+                let wanted = (stream, position, bytes_max);
+                self.replica.read_held(now.time, (asked, hold), wanted);
+            }
         }
     }
 
@@ -349,6 +367,10 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             .or_else(|| replica.take_transfer_result().map(Outcome::Transferred))
             .or_else(|| replica.take_snapshot_answer().map(Outcome::Snapshot))
             .or_else(|| replica.take_group_answer().map(answered))
+            .or_else(|| {
+                let (asked, read) = replica.take_held_bytes()?;
+                Some(Outcome::Held(asked, read))
+            })
     }
 }
 

@@ -1,8 +1,11 @@
-//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]).
+//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]); `streams` fills its store of byte
+//! streams.
 //!
 //! All of the backup was checked before. A mark comes first and the identity last: until that is there the
 //! folder is nobody's, and another attempt begins anew; from then on an ordinary start finds all that it needs,
 //! a snapshot and a log that begins with it.
+
+mod streams;
 
 use std::{
     collections::BTreeMap,
@@ -14,8 +17,11 @@ use std::{
 };
 
 use quorate_log::Base;
-use quorate_log::disk::{Family, FileId, SmallFiles as _};
-use quorate_replica::backup::{Bad, Checked, NewGroup, Part, founded};
+use quorate_log::disk::{Family, FileId, SmallFiles as _, temporary};
+use quorate_replica::backup::{Bad, Checked, Founded, NewGroup, Part, founded};
+
+use quorate_stream::store::Store;
+use streams::Streams;
 
 use crate::{
     folder::{LockedFolder, RESTORING, failed, sync_folder},
@@ -106,8 +112,21 @@ fn fill<R: Read>(
         folder: &folder,
         open: None,
     };
-    let begins =
-        founded::<R, RestoreError>(from, checked, group, &mut |part| Ok(parts.write(&part)?))?;
+    let begins = match checked.header.streams {
+        Some(1..) => {
+            let mut streams = Streams::open(home)?;
+            let begins = founded::<R, RestoreError>(
+                from,
+                checked,
+                group,
+                &mut |part| Ok(parts.write(&part)?),
+                &mut |stream, position, bytes| Ok(streams.put(stream, position, bytes)?),
+            )?;
+            streams.finish(group.at)?;
+            begins
+        }
+        _ => without_streams(from, checked, group, &mut parts)?,
+    };
     parts.close()?;
     sync_folder(&folder.join(Family::Snapshot.folder()))?;
     sync_folder(&folder)?;
@@ -118,6 +137,22 @@ fn fill<R: Read>(
     let (name, bytes) = base.of_new_log(group.cluster, group.node);
     home.replace(name, &bytes).map_err(IdentityError::from)?;
     Ok(())
+}
+
+/// There are none, or their bytes are not in the backup.
+fn without_streams<R: Read>(
+    from: R,
+    checked: &Checked,
+    group: &NewGroup,
+    parts: &mut PartFiles<'_>,
+) -> Result<Founded, RestoreError> {
+    founded::<R, RestoreError>(
+        from,
+        checked,
+        group,
+        &mut |part| Ok(parts.write(&part)?),
+        &mut |_, _, _| unreachable!("the backup has no bytes of streams"),
+    )
 }
 
 /// The file that is being written.
@@ -169,8 +204,14 @@ fn clear(folder: &Path) -> Result<(), IdentityError> {
         ignore_missing(fs::remove_dir_all(&path))
             .map_err(|error| failed("remove", &path, &error))?;
     }
-    let path = folder.join(Base::FILE);
-    ignore_missing(fs::remove_file(&path)).map_err(|error| failed("remove", &path, &error))?;
+    let made = Family::all().map(Family::made_file);
+    for name in made.chain([Base::FILE, Store::FILE]) {
+        let names = [name.to_owned(), temporary(name)];
+        for path in names.map(|name| folder.join(name)) {
+            ignore_missing(fs::remove_file(&path))
+                .map_err(|error| failed("remove", &path, &error))?;
+        }
+    }
     sync_folder(folder)
 }
 

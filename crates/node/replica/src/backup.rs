@@ -14,6 +14,6 @@ mod tests;
 
 pub use checked::{Checked, Each, check};
 pub use encoded::Encoded;
-pub use file::{Bad, Encoder, Header, Reader, Summary};
-pub use founded::{Founded, NewGroup, Part, founded};
-pub use held::{Held, Parts, Unreadable};
+pub use file::{Bad, Encoder, Header, Next, Reader, Summary};
+pub use founded::{Founded, Keep, NewGroup, Part, founded};
+pub use held::{Held, Parts, StreamBytes, Unreadable};

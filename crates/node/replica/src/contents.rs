@@ -100,8 +100,8 @@ pub(crate) struct Mismatched;
 pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
-    /// Content that this node voted for before its start without bytes: nobody needs them, whatever the
-    /// table, which may be older than the vote, says meanwhile.
+    /// Content whose bytes nobody needs, whatever the table says: this node voted for it without them before its
+    /// start, and the table may be older than the vote; or a full replica said so ([aux-5]).
     bare: Vec<(SlotRange, Value)>,
     fetches: Fetches,
 }
@@ -280,6 +280,31 @@ impl Contents {
             to = known.to.min(range.to);
         }
         SlotRange::new(range.from, to)
+    }
+
+    /// [aux-5] A full replica says that nobody needs content of this stream at positions below `below`, in slots from
+    /// `from` on. Gives the content that was looked for and is settled by that, if only its first part is.
+    pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
+        let mut settled = self.fetches.of_stream(stream);
+        settled.retain(|value| {
+            let Value::Content { offset, .. } = *value else {
+                return false;
+            };
+            let wanted = self
+                .fetches
+                .wanted(value)
+                .filter(|wanted| wanted.from >= from);
+            let Some(SlotRange { from, to }) = wanted else {
+                return false;
+            };
+            // A slot below the offset has no position: such content is nobody's.
+            let to = to.min(Slot(offset.saturating_add(below)));
+            if from < to {
+                self.bare.push((SlotRange::new(from, to), *value));
+            }
+            from < to
+        });
+        settled
     }
 
     /// Bytes that were read back from the log, of slots that are still open: they stay.
@@ -543,6 +568,48 @@ mod tests {
             [7, 8],
             "a peer may"
         );
+    }
+
+    /// [aux-5] An auxiliary knows no stream. What a full replica says settles what it looks for: this stream's, below the
+    /// position, in the slots that are meant, and nothing else.
+    #[test]
+    fn what_is_needless_elsewhere_is_not_looked_for() {
+        let streams = Table::default();
+        let now = Time(0);
+        let looking = |range| {
+            let mut contents = contents(100);
+            contents.fetch(now, &CONTENT, range, NodeId(2), &streams, false);
+            contents
+        };
+        let Value::Content { stream, .. } = CONTENT else {
+            unreachable!()
+        };
+        let other = StreamName {
+            number: 2,
+            ..stream
+        };
+        let mut nothing = looking(slots(20, 30));
+        for (stream, below, from) in [
+            (other, u64::MAX, 1),
+            (stream, 20, 1),
+            (stream, u64::MAX, 21),
+        ] {
+            assert_eq!(nothing.settle(stream, below, Slot(from)), []);
+            assert_eq!(nothing.found(now, &CONTENT, &streams), None);
+        }
+        let mut all = looking(slots(20, 30));
+        assert_eq!(all.settle(stream, u64::MAX, Slot(20)), [CONTENT]);
+        let found = all.found(now, &CONTENT, &streams);
+        assert_eq!((found, all.wanted(&CONTENT)), (Some(slots(20, 30)), None));
+        let bytes = bytes_of(&all, &CONTENT, slots(20, 30), &streams);
+        assert_eq!(bytes, Bytes::None, "its record has none");
+        assert_eq!(all.settle(stream, u64::MAX, Slot(20)), [], "said again");
+        all.release_below(Slot(30));
+        assert!(all.bare.is_empty());
+        let mut part = looking(slots(20, 30));
+        assert_eq!(part.settle(stream, 25, Slot(3)), [CONTENT]);
+        assert_eq!(part.found(now, &CONTENT, &streams), Some(slots(20, 25)));
+        assert_eq!(part.wanted(&CONTENT), Some(slots(25, 30)));
     }
 
     /// [value-2]

@@ -80,6 +80,8 @@ pub struct Counters {
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
+    /// Times that this node, an auxiliary, was told that nobody needs bytes that it looked for ([aux-5]).
+    pub stream_bytes_needless: u64,
     /// Bytes of streams that came from their owners and did not fit.
     pub stream_bytes_dropped: u64,
     /// Bytes of streams that were offered again, for want of progress.

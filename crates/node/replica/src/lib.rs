@@ -118,3 +118,4 @@ pub use replica::{Replica, requests::Requester};
 pub use service::{CommandId, StateMachine};
 pub use snapshots::trimming::SnapshotOptions;
 pub use status::{Status, TuningReport};
+pub use streaming::holding::{NotRead, StreamHold};

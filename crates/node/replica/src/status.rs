@@ -111,7 +111,7 @@ pub struct Addresses {
 }
 
 /// Byte streams, as a node has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// How many there are.
     pub named: usize,
@@ -127,6 +127,8 @@ pub struct Streams {
     pub lacks: bool,
     /// The store waits for room or descriptors.
     pub short: bool,
+    /// Why this node takes no bytes of clients in, if it takes none.
+    pub stopped: Option<String>,
 }
 
 /// Commands, counted since the process started.

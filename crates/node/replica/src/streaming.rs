@@ -5,6 +5,7 @@
 //! (`offering`); nodes vote as for any value; what is decided goes through the table (`applying`) into the
 //! store, and the owner's client hears how far that is.
 
+pub(crate) mod holding;
 pub(crate) mod keeping;
 pub(crate) mod offering;
 pub(crate) mod open;

@@ -39,7 +39,7 @@ use axum::{
     Extension, Json, Router,
     extract::{DefaultBodyLimit, Request, State},
     http::{
-        StatusCode,
+        StatusCode, Uri,
         header::{CONTENT_TYPE, ORIGIN},
     },
     middleware::{Next, from_fn, from_fn_with_state},
@@ -50,7 +50,7 @@ use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
 use quorate_net::{Handle, Unanswered};
-use quorate_replica::{Probed, group::asking::Ask, status::Status, tuner::Setting};
+use quorate_replica::{Probed, StreamHold, group::asking::Ask, status::Status, tuner::Setting};
 use quorate_tls::{Protection, Trust};
 
 use crate::{
@@ -94,6 +94,8 @@ pub struct Admin {
     /// 0 while it waits for an id.
     node: Arc<AtomicU32>,
     backups: Turn,
+    /// Of a backup with streams whose snapshot is still being taken: it is asked for again.
+    held: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::Ears,
     protection: Protection,
     /// What the node was started with; once in a process.
@@ -135,6 +137,7 @@ impl Admin {
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
             backups: Turn::default(),
+            held: Arc::default(),
             ears: reaching::Ears::default(),
             audience: Audience::default(),
             acts: Acts::default(),
@@ -195,6 +198,10 @@ impl Admin {
 
     fn backups(&self) -> &Turn {
         &self.backups
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<StreamHold>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ears(&self) -> &reaching::Ears {
@@ -444,20 +451,42 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
+/// With `?streams` it is also ready to take bytes of streams in; without, it only says if it is not.
+async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
+    let asks_for_streams = match uri.query().unwrap_or_default() {
+        "" => false,
+        "streams" => true,
+        _ => {
+            return Err(Failure::new(
+                StatusCode::BAD_REQUEST,
+                "bad_request",
+                "GET /ready accepts only streams",
+                "docs/operate.md shows it",
+            ));
+        }
+    };
     if let Some(why) = obstacle(&status) {
         return Err(not_ready(&status, &why));
     }
     let probed = admin.ask(|handle, _| handle.probe()).await?;
     match probed.map_err(Failure::unanswered)? {
-        Probed::Served => Ok("ready\n"),
+        Probed::Served => match &status.streams.stopped {
+            None => Ok("ready\n".to_owned()),
+            Some(why) if asks_for_streams => Err(not_ready(&status, &no_streams(why))),
+            Some(why) => Ok(format!("ready\n{}\n", no_streams(why))),
+        },
         missed => {
             // It has gone on meanwhile.
             let (status, _) = admin.status().await?;
             Err(not_ready(&status, &missed.to_string()))
         }
     }
+}
+
+/// Commands are served all the same.
+fn no_streams(why: &str) -> String {
+    format!("byte streams are not taken in: {why}")
 }
 
 fn not_ready(status: &Status, why: &str) -> Failure {

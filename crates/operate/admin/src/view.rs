@@ -250,7 +250,7 @@ impl DiskView {
 }
 
 /// Byte streams, as a node has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsView {
     /// How many there are.
     pub count: u64,
@@ -260,15 +260,19 @@ pub struct StreamsView {
     pub bytes: u64,
     /// Bytes that the node should have, and fetches from others.
     pub missing_bytes: u64,
+    /// Why the node takes no bytes of clients in; null: it does, or none waits.
+    #[serde(default)]
+    pub stopped: Option<String>,
 }
 
 impl StreamsView {
-    fn new(streams: Streams) -> Self {
+    fn new(streams: &Streams) -> Self {
         Self {
             count: streams.named as u64,
             open: streams.open as u64,
             bytes: streams.used_bytes,
             missing_bytes: streams.missing_bytes,
+            stopped: streams.stopped.clone(),
         }
     }
 
@@ -580,7 +584,7 @@ impl NodeView {
             snapshot: status.snapshot.map(SnapshotView::new),
             snapshot_taking: status.snapshot_taking.map(SnapshotView::new),
             disk: DiskView::new(status.disk),
-            streams: StreamsView::new(status.streams),
+            streams: StreamsView::new(&status.streams),
             traffic: TrafficView::new(status.traffic),
             reigns: status.reigns.iter().map(ReignView::new).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -786,7 +790,7 @@ pub(crate) mod tests {
                 "snapshot": {"slot": 5, "bytes": 900},
                 "snapshot_taking": null,
                 "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
-                "streams": {"count": 4, "open": 1, "bytes": 700, "missing_bytes": 30},
+                "streams": {"count": 4, "open": 1, "bytes": 700, "missing_bytes": 30, "stopped": null},
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,
             "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,

@@ -42,6 +42,9 @@ pub(crate) struct BackupArgs {
     /// Admin address of any node
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: String,
+    /// Include the bytes of byte streams
+    #[arg(long)]
+    streams: bool,
 }
 
 /// What was backed up, or restored.
@@ -55,15 +58,49 @@ pub(crate) struct Report {
     pub(crate) bytes: u64,
     /// XXH3-128 of the file but its trailer, which has it.
     pub(crate) checksum: String,
+    /// Byte streams whose bytes are in it, and how many bytes.
+    pub(crate) streams: u64,
+    pub(crate) stream_bytes: u64,
+    /// Byte streams whose bytes are not in it, and how many bytes.
+    pub(crate) streams_left_out: u64,
+    pub(crate) stream_bytes_left_out: u64,
 }
 
 impl Report {
     pub(crate) fn of(checked: &Checked) -> Self {
+        let found = (checked.streams, checked.stream_bytes);
+        let (with, without) = match checked.header.streams {
+            Some(_) => (found, (0, 0)),
+            None => ((0, 0), found),
+        };
         Self {
             cluster: format!("{:032x}", checked.header.cluster),
             decided: checked.header.slot.0,
             bytes: checked.summary.bytes,
             checksum: format!("{:032x}", checked.summary.checksum),
+            streams: with.0,
+            stream_bytes: with.1,
+            streams_left_out: without.0,
+            stream_bytes_left_out: without.1,
+        }
+    }
+
+    /// What to say of byte streams; nothing, if there are none.
+    pub(crate) fn of_streams(&self, to_have_them: &str) -> String {
+        let Self {
+            streams,
+            stream_bytes,
+            streams_left_out,
+            stream_bytes_left_out,
+            ..
+        } = *self;
+        match (streams, streams_left_out) {
+            (0, 0) => String::new(),
+            (0, left_out) => {
+                let what = counted(left_out, stream_bytes_left_out);
+                format!("\nnot in it: {what}; {to_have_them}")
+            }
+            (streams, _) => format!("\nwith {}", counted(streams, stream_bytes)),
         }
     }
 
@@ -73,16 +110,29 @@ impl Report {
             decided,
             bytes,
             checksum,
+            ..
         } = self;
         let size = size(*bytes);
-        format!("backup of cluster {cluster} at slot {decided}: {size}, checksum {checksum}")
+        let streams = self.of_streams("include their bytes with --streams");
+        format!(
+            "backup of cluster {cluster} at slot {decided}: {size}, checksum {checksum}{streams}"
+        )
     }
+}
+
+/// So many byte streams, and how many bytes they have.
+fn counted(streams: u64, bytes: u64) -> String {
+    let name = match streams {
+        1 => "byte stream",
+        _ => "byte streams",
+    };
+    format!("{streams} {name} ({})", size(bytes))
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     if args.to.as_os_str() == "-" {
-        let (checked, _) = take(&args.admin, io::stdout().lock())?;
+        let (checked, _) = take(args, io::stdout().lock())?;
         let report = Report::of(&checked);
         // Standard output is the backup's.
         progress(&match output.json {
@@ -110,7 +160,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
             .hint("check that the folder exists and is writable, and that the disk has space")
     };
     let file = File::create(part).map_err(|error| failed("create", part, &error))?;
-    let (checked, file) = take(&args.admin, file)?;
+    let (checked, file) = take(args, file)?;
     file.sync_all()
         .map_err(|error| failed("sync", part, &error))?;
     fs::rename(part, &args.to).map_err(|error| failed("rename to", &args.to, &error))?;
@@ -124,9 +174,11 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
 }
 
 /// Has the node make one, and writes down what it sends; all of it is checked on the way.
-fn take<W: Write>(admin: &str, to: W) -> Result<(Checked, W), Problem> {
+fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
+    let admin = args.admin.as_str();
     let at = snapshot::status(admin)?.applied;
-    let path = format!("/backup?at={at}");
+    let streams = if args.streams { "&streams" } else { "" };
+    let path = format!("/backup?at={at}{streams}");
     let from = snapshot::until_taken(admin, &mut || {
         let answer = client::stream(admin, &path, WAIT);
         let answer = answer.map_err(|error| Problem::unreachable(admin, error))?;
@@ -145,7 +197,9 @@ fn take<W: Write>(admin: &str, to: W) -> Result<(Checked, W), Problem> {
     let checked = check(
         BufReader::with_capacity(PIECE, &mut copied),
         &mut |_, _| Ok(()),
-        &mut |header, bytes| how_far.tell(|| HowFar::bytes("backup", bytes, header.bytes)),
+        &mut |header, bytes| {
+            how_far.tell(|| HowFar::bytes("backup", bytes, header.content_bytes()))
+        },
     );
     drop(how_far);
     let Copied { mut to, failed, .. } = copied;
@@ -160,9 +214,11 @@ fn take<W: Write>(admin: &str, to: W) -> Result<(Checked, W), Problem> {
 
 fn refused(status: u16, refusal: client::Refusal) -> Problem {
     let busy = refusal.code == "busy";
+    let missing = refusal.code == "streams_missing";
     let mut problem = snapshot::failed(status, refusal);
     match problem.code {
         _ if busy => problem.code = "busy",
+        _ if missing => problem.code = "streams_missing",
         "snapshot_failed" => problem.code = "backup_failed",
         _ => {}
     }

@@ -44,7 +44,6 @@ use crate::{
     config::{Store, address_argument},
     memory,
     output::{Exit, Output, Problem, progress},
-    restore::left_out,
     start::{open_store, store_of},
 };
 
@@ -89,6 +88,9 @@ struct Recovered {
     old: PathBuf,
     /// Byte streams of the old cluster that the new one does not have.
     streams_left_out: u64,
+    /// The same for people.
+    #[serde(skip)]
+    streams: String,
 }
 
 /// Runs the command.
@@ -139,10 +141,9 @@ fn human(recovered: &Recovered, args: &RecoverArgs) -> String {
         decided,
         from,
         old,
-        streams_left_out,
+        streams,
         ..
     } = recovered;
-    let streams = left_out(*streams_left_out, "their bytes are in the old node's files");
     let data = args.data.display();
     format!(
         "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
@@ -253,12 +254,15 @@ impl Task<'_> {
                 RestoreError::Backup(bad) => unreadable(bad),
             },
         )?;
+        let report = Report::of(&checked);
+        let streams = report.of_streams("their bytes are in the old node's files");
         let Report {
             cluster: from,
             decided,
             bytes,
             checksum,
-        } = Report::of(&checked);
+            ..
+        } = report;
         Ok(Recovered {
             cluster: format!("{:032x}", group.cluster),
             node: group.node.0,
@@ -268,6 +272,7 @@ impl Task<'_> {
             from,
             old: PathBuf::new(),
             streams_left_out: checked.streams,
+            streams,
         })
     }
 

@@ -54,17 +54,11 @@ struct Restored {
     checksum: String,
     /// The cluster that the backup is of.
     from: String,
+    /// Byte streams that the new one has, and how many bytes of them.
+    streams: u64,
+    stream_bytes: u64,
     /// Byte streams of the old cluster that the new one does not have.
     streams_left_out: u64,
-}
-
-/// What to say about byte streams that a new cluster does not have; nothing, if there were none.
-pub(crate) fn left_out(streams: u64, where_else: &str) -> String {
-    match streams {
-        0 => String::new(),
-        1 => format!("\nnot in it: 1 byte stream; {where_else}"),
-        _ => format!("\nnot in it: {streams} byte streams; {where_else}"),
-    }
 }
 
 /// Runs the command.
@@ -92,12 +86,18 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
         RestoreError::Folder(error) => folder(error),
         RestoreError::Backup(bad) => unusable(&args.file, &bad),
     })?;
+    let report = Report::of(&checked);
+    let streams_said = report.of_streams("the backup was taken without --streams");
     let Report {
         cluster: from,
         decided,
         bytes,
         checksum,
-    } = Report::of(&checked);
+        streams,
+        stream_bytes,
+        streams_left_out,
+        ..
+    } = report;
     let restored = Restored {
         cluster: format!("{:032x}", group.cluster),
         node: group.node.0,
@@ -105,22 +105,22 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
         bytes,
         checksum,
         from,
-        streams_left_out: checked.streams,
+        streams,
+        stream_bytes,
+        streams_left_out,
     };
-    output.result(&restored, || human(&restored, args));
+    output.result(&restored, || human(&restored, &streams_said, args));
     Ok(Exit::Done)
 }
 
-fn human(restored: &Restored, args: &RestoreArgs) -> String {
+fn human(restored: &Restored, streams: &str, args: &RestoreArgs) -> String {
     let Restored {
         cluster,
         node,
         decided,
         from,
-        streams_left_out,
         ..
     } = restored;
-    let streams = left_out(*streams_left_out, "backups do not have their bytes");
     format!(
         "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
          start it: quorate start --data {} --peer {}\n\
@@ -137,7 +137,9 @@ fn checked(file: &File, path: &Path) -> Result<Checked, Problem> {
     let checked = check(
         BufReader::with_capacity(PIECE, file),
         &mut |header, item| keys.take(&header.store, item),
-        &mut |header, bytes| how_far.tell(|| HowFar::bytes("checking", bytes, header.bytes)),
+        &mut |header, bytes| {
+            how_far.tell(|| HowFar::bytes("checking", bytes, header.content_bytes()))
+        },
     );
     drop(how_far);
     let checked = checked.map_err(|bad| unusable(path, &bad))?;

@@ -133,7 +133,7 @@ fn headline(cluster: &ClusterView) -> String {
     });
     let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
     let streams = streams
-        .map(|view| view.streams)
+        .map(|view| &view.streams)
         .filter(|streams| streams.count > 0);
     let streams = streams.map_or_else(String::new, |StreamsView { count, open, .. }| {
         format!(", byte streams {count}, open {open}")
@@ -324,11 +324,12 @@ mod tests {
             open: 1,
             bytes: 3 << 20,
             missing_bytes: 0,
+            ..StreamsView::default()
         };
         second.streams = StreamsView {
             bytes: 2 << 20,
             missing_bytes: 1 << 20,
-            ..first.streams
+            ..first.streams.clone()
         };
         first.plan = Some(PlanView {
             id: 88,

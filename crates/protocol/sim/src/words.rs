@@ -34,6 +34,16 @@ pub fn frame(frame: &Frame<'_>) -> String {
             let count = bytes.len();
             format!("{count} bytes of stream {owner}/{boot}/{number}, from {position} on")
         }
+        Frame::Needless {
+            stream,
+            below,
+            from,
+        } => {
+            let (owner, boot, number) = (stream.owner, stream.boot, stream.number);
+            format!(
+                "from slot {from} on nobody needs bytes of stream {owner}/{boot}/{number} below {below}"
+            )
+        }
         Frame::Applied { to, digest } => {
             format!("everything applied below {to} has digest {digest:016x}")
         }

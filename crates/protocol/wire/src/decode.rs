@@ -287,6 +287,17 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
                 bytes: body,
             })
         }
+        kind::NEEDLESS => {
+            no_body(body)?;
+            let Value::Content { stream, offset: 0 } = value(header)? else {
+                return Err(Malformed::Field("value"));
+            };
+            Ok(Frame::Needless {
+                stream,
+                below: header.number,
+                from: Slot(header.from),
+            })
+        }
         _ => protocol(header, body),
     }
 }

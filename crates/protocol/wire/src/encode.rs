@@ -67,6 +67,7 @@ pub(crate) mod kind {
     pub(crate) const SNAPSHOT_OFFER: u8 = 54;
     pub(crate) const SNAPSHOT_PIECE: u8 = 55;
     pub(crate) const STREAM_BYTES: u8 = 56;
+    pub(crate) const NEEDLESS: u8 = 57;
 }
 
 /// A frame that no receiver would take. Nothing was appended.
@@ -129,7 +130,8 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
         | Frame::FetchRequest { .. }
         | Frame::Applied { .. }
         | Frame::SnapshotAsk { .. }
-        | Frame::SnapshotOffer { .. } => 0,
+        | Frame::SnapshotOffer { .. }
+        | Frame::Needless { .. } => 0,
     };
     HEADER_BYTES + body
 }
@@ -359,6 +361,20 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
                 return Err(Unencodable::TooLong);
             }
             Ok(Carried::Bytes(bytes))
+        }
+        Frame::Needless {
+            stream,
+            below,
+            from,
+        } => {
+            header.kind = kind::NEEDLESS;
+            header.value = value_to_bytes(&Value::Content {
+                stream: *stream,
+                offset: 0,
+            });
+            header.number = *below;
+            header.from = from.0;
+            Ok(Carried::Body)
         }
     }
 }
@@ -702,7 +718,8 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
         | Frame::SnapshotAsk { .. }
         | Frame::SnapshotOffer { .. }
         | Frame::SnapshotPiece { .. }
-        | Frame::StreamBytes { .. } => {}
+        | Frame::StreamBytes { .. }
+        | Frame::Needless { .. } => {}
     }
 }
 

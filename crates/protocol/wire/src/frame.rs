@@ -286,4 +286,14 @@ pub enum Frame<'a> {
         /// At most [`STREAM_PIECE_BYTES_MAX`], at least one.
         bytes: &'a [u8],
     },
+    /// Content of this stream below a position is a no-op in all slots from one on: nobody needs its bytes
+    /// ([aux-5]).
+    Needless {
+        /// Whose.
+        stream: StreamName,
+        /// Positions below are meant; all of them, if it is the largest number: the stream is closed.
+        below: u64,
+        /// Nothing is said of the slots before this one.
+        from: Slot,
+    },
 }

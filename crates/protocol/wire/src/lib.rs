@@ -48,7 +48,7 @@ pub const BODY_BYTES_MAX: usize = 16 << 20;
 pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
 
 /// What is spoken between nodes. A newer peer is refused, with this number in the reason.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 /// CRC-32C, as every frame, batch name and log record uses it.
 pub fn checksum(bytes: &[u8]) -> u32 {

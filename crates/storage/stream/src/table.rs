@@ -254,6 +254,23 @@ impl Table {
         self.open.keys().copied()
     }
 
+    /// The same streams as a new group begins with them ([restore-1]): the owners of open pieces are no nodes of it,
+    /// so these end where they are. Whoever wrote may go on, with a new piece.
+    #[must_use]
+    pub fn with_all_closed(mut self) -> Self {
+        for stream in self.open().collect::<Vec<_>>() {
+            self.end_piece(stream);
+        }
+        self.changes.clear();
+        self
+    }
+
+    /// Bytes of all that is kept; `None` if there are more than a number can say.
+    pub fn kept_bytes(&self) -> Option<u64> {
+        let mut lengths = self.kept().map(|(_, range)| range.end - range.start);
+        lengths.try_fold(0_u64, u64::checked_add)
+    }
+
     /// Whether something of this inner stream is kept.
     pub fn is_kept(&self, stream: StreamName) -> bool {
         self.known.contains(&stream)

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::file::{Bad, Header, Reader, Summary};
+use super::file::{Bad, Header, Next, Reader, Summary};
 use crate::{
     applying::{access, membership},
     group::Group,
@@ -13,7 +13,10 @@ use crate::{
 };
 use quorate_access::Users;
 use quorate_core::reconfigure::Eras;
-use quorate_stream::Table;
+use quorate_stream::Table as StreamTable;
+
+/// Streams are not longer: a position takes a slot, and there are fewer slots.
+const POSITION_MAX: u64 = 1 << 62;
 
 /// A whole backup.
 #[derive(Clone, Debug)]
@@ -22,8 +25,12 @@ pub struct Checked {
     pub header: Header,
     /// Its size and its checksum.
     pub summary: Summary,
-    /// How many byte streams there were. Their bytes are in no backup, so a new cluster has none of them.
+    /// How many byte streams there were. Without their bytes ([`Header::streams`]) a new cluster has none of them.
     pub streams: u64,
+    /// How many bytes of them were kept.
+    pub stream_bytes: u64,
+    /// Their table, if their bytes are in the backup.
+    pub(super) stream_table: Option<StreamTable>,
     /// The group's table there.
     pub(super) table: Group,
     /// The eras there.
@@ -44,6 +51,7 @@ struct Found {
     header: Option<StreamHeader>,
     group: Option<(Group, Eras)>,
     streams: u64,
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Found {
@@ -70,7 +78,11 @@ impl Found {
             Item::Meta(key, value) if *key == access::KEY => {
                 Users::decode(value).ok_or(Malformed("the users' table makes no sense"))?;
             }
-            Item::Meta(key, _) => self.streams += u64::from(Table::is_stream(key)),
+            Item::Meta(key, value) if StreamTable::is_row(key) => {
+                self.streams += u64::from(StreamTable::is_stream(key));
+                self.rows.push((key.to_vec(), value.to_vec()));
+            }
+            Item::Meta(..) => {}
             Item::Service(_) => {}
         }
         Ok(())
@@ -92,8 +104,11 @@ pub fn check<R: Read>(
     let mut content = Vec::new();
     let summary = loop {
         tell(&header, reader.position());
-        if let Some(summary) = reader.next(&mut content)? {
-            break summary;
+        match reader.next(&mut content)? {
+            Next::End(summary) => break summary,
+            // Their checksums are right; how many there are to be, the header has said.
+            Next::OfStreams => continue,
+            Next::OfSnapshot => {}
         }
         let fed: Result<(), Refused> = items.feed(&content, |item| {
             found.take(&mut stage, &item)?;
@@ -112,6 +127,7 @@ pub fn check<R: Read>(
         header: Some(of),
         group: Some((table, eras)),
         streams,
+        rows,
     } = found
     else {
         return Err(wrong("the snapshot lacks its header or the group's table"));
@@ -122,10 +138,27 @@ pub fn check<R: Read>(
     if !same || !class || !eras_agree || table.next_id() > header.next_id {
         return Err(wrong("its header is not that of its contents"));
     }
+    let kept = StreamTable::restore(rows).map_err(|bad| bad.to_string());
+    let kept = kept.and_then(|kept| match kept.kept_bytes() {
+        Some(bytes) if kept.kept().all(|(_, range)| range.end <= POSITION_MAX) => Ok((kept, bytes)),
+        _ => Err("a stream is longer than any can be".to_owned()),
+    });
+    let (stream_bytes, stream_table) = match (header.streams, kept) {
+        (None, kept) => (kept.map_or(0, |(_, bytes)| bytes), None),
+        (Some(_), Err(what)) => return Err(wrong(&what)),
+        (Some(said), Ok((_, bytes))) if said != bytes => {
+            return Err(wrong(
+                "it has more or fewer bytes of streams than their table says",
+            ));
+        }
+        (Some(_), Ok((kept, bytes))) => (bytes, Some(kept)),
+    };
     Ok(Checked {
         header,
         summary,
         streams,
+        stream_bytes,
+        stream_table,
         table,
         eras,
     })

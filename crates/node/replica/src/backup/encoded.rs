@@ -1,26 +1,90 @@
 //! A snapshot that is held, as the bytes of a backup: what `GET /backup` sends and recovery reads.
 
-use std::io::{self, Read};
+use std::{
+    collections::VecDeque,
+    io::{self, Read},
+    ops::Range,
+};
 
-use super::{Encoder, Header, Held, Parts, Unreadable};
+use quorate_core::value::StreamName;
+use quorate_stream::Table;
+
+use super::{Encoder, Header, Held, Parts, StreamBytes, Unreadable};
+
+/// Bytes of a stream that are asked for at a time: a chunk of the store.
+const READ_BYTES: u64 = 1 << 20;
 
 /// The bytes, as they are read.
 pub struct Encoded<'a, P> {
     held: &'a mut Held,
     parts: P,
+    streams: Option<Streams<'a>>,
     encoder: Option<Encoder>,
     piece: Vec<u8>,
     used: usize,
 }
 
+/// What is left of the bytes of byte streams.
+struct Streams<'a> {
+    ranges: VecDeque<(StreamName, Range<u64>)>,
+    from: &'a mut dyn StreamBytes,
+}
+
+impl Streams<'_> {
+    /// The next ones; empty at the end.
+    fn next(&mut self) -> io::Result<Vec<u8>> {
+        while let Some((stream, range)) = self.ranges.front_mut() {
+            if range.is_empty() {
+                self.ranges.pop_front();
+                continue;
+            }
+            let most = (range.end - range.start).min(READ_BYTES);
+            let most = usize::try_from(most).expect("it is bounded");
+            let bytes = self.from.read(*stream, range.start, most)?;
+            if bytes.is_empty() || bytes.len() > most {
+                return Err(io::Error::other(
+                    "a read of a stream gave too few or too many bytes",
+                ));
+            }
+            range.start += bytes.len() as u64;
+            return Ok(bytes);
+        }
+        Ok(Vec::new())
+    }
+}
+
 impl<'a, P: Parts> Encoded<'a, P> {
     /// From the beginning, however far the snapshot was read before.
     pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
+        debug_assert_eq!(header.streams, None, "nobody has their bytes");
+        Self::begin_with(held, header, parts, None)
+    }
+
+    /// The same with the bytes of the byte streams of this table, which is the snapshot's.
+    pub fn with_streams(
+        held: &'a mut Held,
+        header: &Header,
+        parts: P,
+        table: &Table,
+        from: &'a mut dyn StreamBytes,
+    ) -> Self {
+        debug_assert_eq!(header.streams, table.kept_bytes(), "it says how many");
+        let ranges = table.kept().collect();
+        Self::begin_with(held, header, parts, Some(Streams { ranges, from }))
+    }
+
+    fn begin_with(
+        held: &'a mut Held,
+        header: &Header,
+        parts: P,
+        streams: Option<Streams<'a>>,
+    ) -> Self {
         held.rewind();
         let (encoder, piece) = Encoder::begin(header);
         Self {
             held,
             parts,
+            streams,
             encoder: Some(encoder),
             piece,
             used: 0,
@@ -37,13 +101,16 @@ impl<'a, P: Parts> Encoded<'a, P> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(Vec::new());
         };
-        match self.held.next(&mut self.parts)? {
-            Some(content) => Ok(encoder.chunks(&content)),
-            None => {
-                let encoder = self.encoder.take();
-                Ok(encoder.map_or_else(Vec::new, |encoder| encoder.end().1))
-            }
+        let content = match (self.held.next(&mut self.parts)?, &mut self.streams) {
+            (Some(content), _) => content,
+            (None, Some(streams)) => streams.next().map_err(Unreadable::Io)?,
+            (None, None) => Vec::new(),
+        };
+        if content.is_empty() {
+            let encoder = self.encoder.take();
+            return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.end().1));
         }
+        Ok(encoder.chunks(&content))
     }
 }
 

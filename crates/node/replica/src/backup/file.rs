@@ -1,9 +1,10 @@
-//! The file of a backup: a header, the stream of a snapshot in chunks, a trailer. Numbers are big-endian.
+//! The file of a backup: a header, the stream of a snapshot in chunks, the bytes of byte streams in more of them, a
+//! trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; whatever needs none is written in it.
 //!
 //! | bytes | header |
 //! |---|---|
 //! | 8 | `qrtbckup` |
-//! | 2 | format: 1 |
+//! | 2 | format: 1 or 2 |
 //! | 2 | bytes of the header |
 //! | 16 | cluster |
 //! | 8 | the snapshot's slot |
@@ -12,6 +13,7 @@
 //! | 1 | class: 0 volatile, 1 durable |
 //! | 8 | bytes of the stream |
 //! | 16 | XXH3-128 of the stream |
+//! | 8 | in format 2: bytes of byte streams |
 //! | 1 | length of the store's name |
 //! | length | the store's name |
 //! | 4 | CRC-32C of everything before |
@@ -19,8 +21,11 @@
 //! | bytes | chunk |
 //! |---|---|
 //! | 4 | length, not 0 |
-//! | 4 | CRC-32C of the place in the stream (8 bytes) and the content |
+//! | 4 | CRC-32C of the place (8 bytes) and the content |
 //! | length | content |
+//!
+//! Bytes of byte streams follow the stream as if they were part of it, but for its checksum; a chunk has of one or of
+//! the other. They are all that the snapshot's table of streams says is kept, in its order, and nothing else.
 //!
 //! | bytes | trailer |
 //! |---|---|
@@ -44,10 +49,14 @@ use crate::fields::Fields;
 const MAGIC: &[u8; 8] = b"qrtbckup";
 const END: &[u8; 8] = b"qrtbkend";
 const FORMAT: u16 = 1;
+/// The one with bytes of byte streams.
+const FORMAT_STREAMS: u16 = 2;
 /// Bytes that say how long the header is.
 const LEAD: usize = 12;
 /// A header without the store's name.
 const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
+/// What format 2 has more.
+const STREAMS: usize = 8;
 const STORE_MAX: usize = 64;
 /// Longest content of a chunk.
 const CHUNK_MAX: usize = 1 << 20;
@@ -74,18 +83,29 @@ pub struct Header {
     pub bytes: u64,
     /// XXH3-128 of the stream.
     pub digest: u128,
+    /// Bytes of byte streams that follow it, if those are in the backup.
+    pub streams: Option<u64>,
 }
 
 impl Header {
+    /// Bytes of all that is in it.
+    pub fn content_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.streams.unwrap_or(0))
+    }
+
     fn encode(&self) -> Vec<u8> {
         let store = self.store.as_bytes();
         assert!(
             (1..=STORE_MAX).contains(&store.len()),
             "names of stores are short"
         );
-        let length = u16::try_from(HEADER_MIN + store.len()).expect("it is short");
+        let (format, more) = match self.streams {
+            Some(_) => (FORMAT_STREAMS, STREAMS),
+            None => (FORMAT, 0),
+        };
+        let length = u16::try_from(HEADER_MIN + more + store.len()).expect("it is short");
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&FORMAT.to_be_bytes());
+        out.extend_from_slice(&format.to_be_bytes());
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(&self.cluster.to_be_bytes());
         out.extend_from_slice(&self.slot.0.to_be_bytes());
@@ -97,6 +117,9 @@ impl Header {
         });
         out.extend_from_slice(&self.bytes.to_be_bytes());
         out.extend_from_slice(&self.digest.to_be_bytes());
+        if let Some(streams) = self.streams {
+            out.extend_from_slice(&streams.to_be_bytes());
+        }
         out.push(u8::try_from(store.len()).expect("it is short"));
         out.extend_from_slice(store);
         out.extend_from_slice(&checksum(&out).to_be_bytes());
@@ -104,7 +127,7 @@ impl Header {
     }
 
     /// What stands behind the lead, without the checksum.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(format: u16, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
             cluster: fields.u128()?,
@@ -118,6 +141,10 @@ impl Header {
             },
             bytes: fields.u64()?,
             digest: fields.u128()?,
+            streams: match format {
+                FORMAT_STREAMS => Some(fields.u64()?),
+                _ => None,
+            },
             store: {
                 let length = usize::from(fields.u8()?);
                 let name = fields.bytes(length)?;
@@ -126,7 +153,12 @@ impl Header {
         };
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
         let named = (1..=STORE_MAX).contains(&header.store.len());
-        let sound = named && header.store.chars().all(plain) && header.slot > Slot::FIRST;
+        let countable = header
+            .bytes
+            .checked_add(header.streams.unwrap_or(0))
+            .is_some();
+        let sound =
+            named && countable && header.store.chars().all(plain) && header.slot > Slot::FIRST;
         (sound && fields.0.is_empty()).then_some(header)
     }
 }
@@ -176,7 +208,7 @@ impl Encoder {
         self.hash.update(bytes);
     }
 
-    /// The next bytes of the stream, as they stand in the file.
+    /// The next bytes of the stream, or of byte streams behind it, as they stand in the file.
     pub fn chunks(&mut self, content: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD);
         for content in content.chunks(CHUNK_MAX) {
@@ -247,6 +279,17 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
+/// What a reader has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A part of the snapshot's stream.
+    OfSnapshot,
+    /// A part of the bytes of byte streams.
+    OfStreams,
+    /// The trailer.
+    End(Summary),
+}
+
 /// Reads a backup, and believes nothing of it before its checksum was looked at. Takes memory for one chunk.
 pub struct Reader<R> {
     from: R,
@@ -272,6 +315,7 @@ impl<R: Read> Reader<R> {
                 store: String::new(),
                 bytes: 0,
                 digest: 0,
+                streams: None,
             },
             bytes: 0,
             hash: Xxh3::new(),
@@ -285,11 +329,12 @@ impl<R: Read> Reader<R> {
             return Err(Bad::NotABackup);
         }
         let format = lead.u16().unwrap_or_default();
-        if format != FORMAT {
+        if !(FORMAT..=FORMAT_STREAMS).contains(&format) {
             return Err(Bad::Newer(format));
         }
         let length = usize::from(lead.u16().unwrap_or_default());
-        if !(HEADER_MIN + 1..=HEADER_MIN + STORE_MAX).contains(&length) {
+        let more = if format == FORMAT { 0 } else { STREAMS };
+        if !(HEADER_MIN + 1..=HEADER_MIN + STORE_MAX).contains(&length.saturating_sub(more)) {
             return Err(reader.damaged("its header has an impossible length"));
         }
         all.resize(length, 0);
@@ -298,7 +343,7 @@ impl<R: Read> Reader<R> {
         if checksum(covered).to_be_bytes() != sum {
             return Err(reader.damaged("the checksum of the header does not match"));
         }
-        let header = Header::decode(&covered[LEAD..]);
+        let header = Header::decode(format, &covered[LEAD..]);
         reader.header = header.ok_or_else(|| reader.damaged("its header makes no sense"))?;
         reader.hash.update(&all);
         Ok(reader)
@@ -339,16 +384,21 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The next bytes of the stream go to `content`; at its end, the trailer is read instead, and the file
-    /// is whole.
-    pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Option<Summary>, Bad> {
+    /// The next bytes of the stream, or of byte streams behind it, go to `content`; at the end, the trailer is read
+    /// instead, and the file is whole.
+    pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if length == 0 {
-            return self.end().map(Some);
+            return self.end().map(Next::End);
         }
-        let left = self.header.bytes - self.stream;
+        let of_streams = self.stream >= self.header.bytes;
+        let end = match of_streams {
+            true => self.header.content_bytes(),
+            false => self.header.bytes,
+        };
+        let left = end - self.stream;
         if length > CHUNK_MAX || length as u64 > left {
             return Err(self.damaged("a chunk has an impossible length"));
         }
@@ -362,9 +412,12 @@ impl<R: Read> Reader<R> {
         self.hash.update(&(length as u32).to_be_bytes());
         self.hash.update(&sum);
         self.hash.update(content);
-        self.stream_hash.update(content);
         self.stream += length as u64;
-        Ok(None)
+        if of_streams {
+            return Ok(Next::OfStreams);
+        }
+        self.stream_hash.update(content);
+        Ok(Next::OfSnapshot)
     }
 
     fn end(&mut self) -> Result<Summary, Bad> {
@@ -378,7 +431,7 @@ impl<R: Read> Reader<R> {
             return Err(self.damaged("its trailer does not match the rest"));
         }
         let whole = (self.stream, self.stream_hash.digest128());
-        if whole != (self.header.bytes, self.header.digest) {
+        if whole != (self.header.content_bytes(), self.header.digest) {
             return Err(self.damaged("its contents are not what its header says"));
         }
         match self.from.read(&mut [0]) {

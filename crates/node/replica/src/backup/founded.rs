@@ -5,7 +5,7 @@
 //! are gone. Their ids are slots, so the new group begins at a slot far above all that the old one can reach:
 //! nobody's old session is ever taken for one of the new group ([session-1]).
 
-use std::{fmt, io::Read};
+use std::{fmt, io::Read, ops::Range};
 
 use quorate_core::{
     ballot::Era,
@@ -13,13 +13,15 @@ use quorate_core::{
     node_id::{Member, NodeId},
     reconfigure::{Eras, Identity},
     slot::Slot,
+    value::StreamName,
 };
 use quorate_log::disk::Position;
+use quorate_stream::Table;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     checked::Checked,
-    file::{Bad, Header, Reader},
+    file::{Bad, Header, Next, Reader},
 };
 use crate::{
     applying::{
@@ -139,13 +141,20 @@ pub struct Founded {
     pub header: Header,
 }
 
-/// Reads the backup once more, and cuts the new snapshot into its parts, which go to `write`. Nothing of it
-/// counts before this has ended well.
+/// Takes bytes of an inner stream, from a position on.
+pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
+
+/// Reads the backup once more, and cuts the new snapshot into its parts, which go to `write`; the bytes of byte streams
+/// go to `keep`. Nothing of it counts before this has ended well.
+///
+/// Streams keep their names, their inner streams, and where they start: the owners of those are no nodes of the new
+/// group, and its own nodes have other ids, so no name is used twice ([value-2]).
 pub fn founded<R: Read, E: From<Bad>>(
     from: R,
     checked: &Checked,
     group: &NewGroup,
     write: &mut dyn FnMut(Part<'_>) -> Result<(), E>,
+    keep: &mut Keep<'_, E>,
 ) -> Result<Founded, E> {
     let mut reader = Reader::open(from)?;
     let mut cutter = Cutter::new(group.at);
@@ -162,10 +171,24 @@ pub fn founded<R: Read, E: From<Bad>>(
     let (key, value) = Membership::new(table, group.eras.clone()).entry();
     Item::Meta(&key, &value).encode(&mut bytes);
     cutter.push(&bytes, write)?;
+    let closed = checked.stream_table.clone().map(Table::with_all_closed);
+    for (key, value) in closed.iter().flat_map(Table::rows) {
+        bytes.clear();
+        Item::Meta(&key, &value).encode(&mut bytes);
+        cutter.push(&bytes, write)?;
+    }
+    let mut kept = closed.iter().flat_map(Table::kept);
+    let mut current = None;
     let (mut items, mut content) = (Items::default(), Vec::new());
     let summary = loop {
-        if let Some(summary) = reader.next(&mut content)? {
-            break summary;
+        match reader.next(&mut content)? {
+            Next::End(summary) => break summary,
+            Next::OfStreams => {
+                hand_out(&content, &mut current, &mut kept, keep)?
+                    .ok_or_else(|| reader.damaged("it changed while it was read"))?;
+                continue;
+            }
+            Next::OfSnapshot => {}
         }
         bytes.clear();
         let fed: Result<(), Malformed> = items.feed(&content, |item| {
@@ -196,6 +219,30 @@ pub fn founded<R: Read, E: From<Bad>>(
         note: note.encode(),
         header: checked.header.clone(),
     })
+}
+
+/// Bytes of byte streams go where they belong, one kept range after the other. `None`: they belong nowhere.
+fn hand_out<E>(
+    mut bytes: &[u8],
+    current: &mut Option<(StreamName, Range<u64>)>,
+    kept: &mut dyn Iterator<Item = (StreamName, Range<u64>)>,
+    keep: &mut Keep<'_, E>,
+) -> Result<Option<()>, E> {
+    while !bytes.is_empty() {
+        let Some((stream, range)) = current.as_mut().filter(|(_, range)| !range.is_empty()) else {
+            *current = kept.next();
+            match current {
+                Some(_) => continue,
+                None => return Ok(None),
+            }
+        };
+        let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let (now, behind) = bytes.split_at(bytes.len().min(left));
+        keep(*stream, range.start, now)?;
+        range.start += now.len() as u64;
+        bytes = behind;
+    }
+    Ok(Some(()))
 }
 
 /// Cuts a stream into sealed chunks.

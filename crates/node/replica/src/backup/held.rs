@@ -2,8 +2,9 @@
 
 use std::{fmt, io, sync::Arc};
 
-use quorate_core::{ballot::Era, slot::Slot};
+use quorate_core::{ballot::Era, slot::Slot, value::StreamName};
 use quorate_log::disk::Position;
+use quorate_stream::Table;
 
 use crate::snapshots::{
     Manifest,
@@ -19,6 +20,15 @@ pub trait Parts {
     /// # Errors
     /// It cannot be read.
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
+}
+
+/// Where the bytes of byte streams are read, by another thread than the node's.
+pub trait StreamBytes {
+    /// At least one byte of this stream from here on, and at most so many.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
 /// Why a snapshot cannot be read.
@@ -113,6 +123,28 @@ impl Held {
                 "{place}: the chunk is damaged"
             ))),
         }
+    }
+
+    /// The table of streams at its slot: before everything that the service gave.
+    pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
+        let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
+        let (mut at, mut items) = (0, Items::default());
+        let (mut rows, mut over) = (Vec::new(), false);
+        while !over && let Some(content) = self.read_at(at, parts)? {
+            at += content.len() as u64;
+            let fed: Result<(), Malformed> = items.feed(&content, |item| {
+                match item {
+                    Item::Meta(key, value) if Table::is_row(key) => {
+                        rows.push((key.to_vec(), value.to_vec()));
+                    }
+                    Item::Meta(..) | Item::Header(_) => {}
+                    Item::Service(_) => over = true,
+                }
+                Ok(())
+            });
+            fed.map_err(|Malformed(what)| damaged(what))?;
+        }
+        Table::restore(rows).map_err(|bad| damaged(&bad.to_string()))
     }
 
     /// The era at its slot: it stands in its first bytes.

@@ -1,5 +1,7 @@
 //! Backups of bytes that are sound, cut, or flipped.
 
+use std::collections::BTreeMap;
+
 use quorate_access::{Command, Password, Role, Users};
 use quorate_core::dice::Dice;
 use quorate_core::{
@@ -7,11 +9,13 @@ use quorate_core::{
     class::Class,
     node_id::{Member, NodeId},
     slot::Slot,
+    value::StreamName,
 };
+use quorate_stream::Table;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    file::{Bad, Header, Reader},
+    file::{Bad, Header, Next, Reader},
     *,
 };
 use crate::{
@@ -21,7 +25,10 @@ use crate::{
         layout::{self, Head},
         stream::{Item, Items, Malformed},
     },
-    testing::backups::{CLUSTER, SLOT, eras, file_of, header_of, stream},
+    testing::backups::{
+        CLUSTER, SLOT, byte_streams, bytes_of, eras, file_of, file_with_streams, header_of, stream,
+        stream_with,
+    },
 };
 
 fn items() -> Vec<Vec<u8>> {
@@ -49,8 +56,9 @@ fn a_backup_is_read_back_however_it_is_cut() {
         let (mut back, mut content) = (Vec::new(), Vec::new());
         let end = loop {
             match reader.next(&mut content).unwrap() {
-                None => back.extend_from_slice(&content),
-                Some(summary) => break summary,
+                Next::OfSnapshot => back.extend_from_slice(&content),
+                Next::OfStreams => panic!("there are none"),
+                Next::End(summary) => break summary,
             }
         };
         assert!(back == stream, "in pieces of {piece}");
@@ -183,7 +191,9 @@ fn a_backup_that_contradicts_itself_is_refused() {
     assert!(check(&file[..], &mut refusing, &mut |_, _| {}).is_err());
     let mut later = file;
     later[9] = 2;
-    assert!(matches!(checked(&later), Err(Bad::Newer(2))));
+    assert!(matches!(checked(&later), Err(Bad::Damaged { .. })));
+    later[9] = 3;
+    assert!(matches!(checked(&later), Err(Bad::Newer(3))));
     later[0] = 0;
     assert!(matches!(checked(&later), Err(Bad::NotABackup)));
 }
@@ -202,8 +212,12 @@ fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
         Ok(())
     };
-    let founded = founded(file, &checked, group, &mut write).unwrap();
+    let founded = founded(file, &checked, group, &mut write, &mut none).unwrap();
     (founded, stream)
+}
+
+fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
+    panic!("nobody backed up bytes of streams")
 }
 
 /// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they were.
@@ -314,8 +328,8 @@ fn another_backup_than_was_checked_is_refused() {
     let other = stream(&items()[1..]);
     let (other, _) = file_of(&header_of(&other), &other, 1000);
     let mut write = |_: Part<'_>| -> Result<(), Bad> { Ok(()) };
-    assert!(founded(&other[..], &first, &group, &mut write).is_err());
-    assert!(founded(&file[..], &first, &group, &mut write).is_ok());
+    assert!(founded(&other[..], &first, &group, &mut write, &mut none).is_err());
+    assert!(founded(&file[..], &first, &group, &mut write, &mut none).is_ok());
 }
 
 /// The format does not change without a new version: `docs/spec/snapshot.md` has the table.
@@ -332,4 +346,154 @@ fn the_bytes_of_a_backup_stay_the_same() {
          00000000000000887c72107a88ed5540c44926628b9992837054bb6c"
     );
     assert_eq!(summary.bytes, file.len() as u64);
+}
+
+/// What of the streams a new cluster begins with: their table, and what was kept of each.
+fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>) {
+    let checked = checked(file).unwrap();
+    let group = NewGroup::of(&checked, 99, "here:1").unwrap();
+    let (mut kept, mut stream) = (BTreeMap::new(), Vec::new());
+    let mut write = |part: Part<'_>| -> Result<(), Bad> {
+        let head = Head {
+            at: group.at,
+            offset: stream.len() as u64,
+            first_part: 1,
+        };
+        stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
+        Ok(())
+    };
+    let mut keep = |name, position, bytes: &[u8]| -> Result<(), Bad> {
+        let (first, all) = kept.entry(name).or_insert((position, Vec::new()));
+        assert_eq!(position, *first + all.len() as u64, "one behind the other");
+        all.extend_from_slice(bytes);
+        Ok(())
+    };
+    founded(file, &checked, &group, &mut write, &mut keep).unwrap();
+    let (mut rows, mut order) = (Vec::new(), Vec::new());
+    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+        match item {
+            Item::Header(_) => order.push(1),
+            Item::Meta(key, value) => {
+                order.push(2);
+                if Table::is_row(key) {
+                    rows.push((key.to_vec(), value.to_vec()));
+                }
+            }
+            Item::Service(_) => order.push(3),
+        }
+        Ok(())
+    });
+    fed.unwrap();
+    assert!(order.is_sorted());
+    (Table::restore(rows).unwrap(), kept)
+}
+
+/// Streams come back as they were at the snapshot's slot, and every byte that was kept of them; whoever wrote is not there.
+#[test]
+fn streams_come_back_with_their_bytes() {
+    let before = byte_streams();
+    for piece in [1, 7, 699, 700, 701, 5000] {
+        let file = file_with_streams(&items(), Some(piece));
+        let read = checked(&file).unwrap();
+        assert_eq!((read.streams, read.stream_bytes), (3, 1270));
+        assert_eq!(read.header.streams, Some(1270));
+        let (table, kept) = restored_streams(&file);
+        assert_eq!(table.open().count(), 0);
+        for info in table.infos(None) {
+            let was = before.info(&info.name).unwrap();
+            assert_eq!((info.start, info.end), (was.start, was.end));
+            assert_eq!((info.finished, info.pieces), (was.finished, was.pieces));
+            assert_eq!((info.id, info.keep), (was.id, was.keep));
+        }
+        assert_eq!(table.len(), 3);
+        let ranges: Vec<_> = table
+            .kept()
+            .filter(|(_, range)| !range.is_empty())
+            .collect();
+        assert_eq!(ranges.len(), 3);
+        for (name, range) in ranges {
+            let (first, bytes) = &kept[&name];
+            assert_eq!(
+                (*first, bytes.len() as u64),
+                (range.start, range.end - range.start)
+            );
+            assert!(bytes.iter().zip(range).all(|(byte, at)| *byte == at as u8));
+        }
+    }
+    // Without their bytes a new cluster has none of them.
+    let without = file_with_streams(&items(), None);
+    let read = checked(&without).unwrap();
+    assert_eq!(
+        (read.streams, read.stream_bytes, read.header.streams),
+        (3, 1270, None)
+    );
+    let group = NewGroup::of(&read, 99, "here:1").unwrap();
+    let (_, stream) = restored(&without, &group);
+    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+        assert!(!matches!(item, Item::Meta(key, _) if Table::is_row(key)));
+        Ok(())
+    });
+    fed.unwrap();
+}
+
+#[test]
+fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
+    let file = file_with_streams(&items(), Some(400));
+    checked(&file).unwrap();
+    let streams = file.len() - 40 - 1270 - 4 * 8;
+    for length in streams..file.len() {
+        assert!(
+            matches!(checked(&file[..length]), Err(Bad::Truncated(_))),
+            "{length}"
+        );
+    }
+    let mut flipped = file.clone();
+    for at in (0..100).chain(streams..file.len()) {
+        flipped[at] ^= 1 << (at % 8);
+        assert!(checked(&flipped).is_err(), "byte {at}");
+        flipped[at] ^= 1 << (at % 8);
+    }
+    // Sound checksums: of more or fewer bytes than the table says, or than the header does.
+    let table = byte_streams();
+    let (stream, bytes) = (stream_with(&items(), &table), bytes_of(&table));
+    for (said, there) in [
+        (1269, 1269),
+        (1271, 1271),
+        (1270, 1269),
+        (1270, 1271),
+        (0, 0),
+        (u64::MAX, 1270),
+    ] {
+        let mut header = header_of(&stream);
+        header.streams = Some(said);
+        let (mut encoder, mut out) = Encoder::begin(&header);
+        out.extend(encoder.chunks(&stream));
+        let mut bytes = bytes.clone();
+        bytes.resize(there, 0);
+        out.extend(encoder.chunks(&bytes));
+        out.extend(encoder.end().1);
+        assert!(
+            matches!(checked(&out), Err(Bad::Damaged { .. })),
+            "{said} {there}"
+        );
+    }
+}
+
+/// Format 2 does not change either.
+#[test]
+fn the_bytes_of_a_backup_with_streams_stay_the_same() {
+    let mut header = header_of(b"abc");
+    header.streams = Some(2);
+    let (mut encoder, mut file) = Encoder::begin(&header);
+    file.extend(encoder.chunks(b"abc"));
+    file.extend(encoder.chunks(b"xy"));
+    file.extend(encoder.end().1);
+    let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        "71727462636b7570000200550000000000000000000000000000000700000000000001f40000000100000009\
+         01000000000000000306b05ab6733a618578af5f94892f39500000000000000002036c736da2a1ff46000000\
+         03fcfe2a35616263000000022294a8e6787900000000717274626b656e64000000000000009208300b24e9d7\
+         02e94f55982c9c9909c992be4a76"
+    );
 }

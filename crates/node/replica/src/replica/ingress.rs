@@ -68,6 +68,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.on_forward(now, from.node, value, brought(bytes), plane);
             }
             Frame::NotTaken { value, .. } => self.on_not_taken(now, &value),
+            Frame::FetchRequest { value, slot } if self.is_needless(&value, slot) => {
+                self.say_needless(from.node, &value, plane);
+            }
             Frame::FetchRequest { value, slot } if self.has_in_store(from.node, &value, slot) => {}
             Frame::FetchRequest { value, slot } => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
@@ -82,6 +85,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 position,
                 bytes,
             } => self.on_stream_bytes(now, from.node, (stream, position), brought(bytes)),
+            Frame::Needless {
+                stream,
+                below,
+                from,
+            } => self.on_needless(now, stream, below, from),
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
             Frame::SnapshotAsk { at, digest, offset } => {
                 self.on_snapshot_ask(now, from.node, (at, digest, offset), plane);

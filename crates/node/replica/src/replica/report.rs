@@ -26,6 +26,9 @@ use crate::{
     },
 };
 
+/// Bytes that clients gave wait for more than a moment.
+const STUCK_MS: u64 = 5_000;
+
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// What this node says about itself.
     pub fn status(&self, now: Time) -> Status {
@@ -55,7 +58,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             choices: self.choices(),
             device: self.devices.status().cloned(),
             disk: self.disk_use(now),
-            streams: self.stream_use(),
+            streams: self.stream_use(now),
             traffic: Traffic::of(&self.counters),
             reigns: self.observing.reigns(now),
             progress: self.observing.progress(now, &self.standing()),
@@ -104,7 +107,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// The byte streams, as this node has them.
-    pub fn stream_use(&self) -> Streams {
+    pub fn stream_use(&self, now: Time) -> Streams {
         let (streams, keeping) = (self.applying.streams(), &self.streaming.keeping);
         let (used_bytes, file_bytes) = keeping.bytes();
         Streams {
@@ -115,7 +118,28 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             missing_bytes: keeping.missing_bytes(),
             lacks: keeping.lacks(),
             short: keeping.short().is_some(),
+            stopped: self.streams_stopped(now),
         }
+    }
+
+    /// [stream-8] Why clients that write wait, and not only for a moment. What a leader lacks, the others see only by
+    /// that.
+    fn streams_stopped(&self, now: Time) -> Option<String> {
+        let keeping = &self.streaming.keeping;
+        if let Some(why) = keeping.failure() {
+            return Some(format!("the store of byte streams has failed: {why}"));
+        }
+        if keeping.is_full() || !keeping.has_room() && keeping.short().is_some() {
+            let why = keeping.short().unwrap_or("nothing more has room");
+            return Some(format!("the store of byte streams has no room: {why}"));
+        }
+        let stuck_ms = self.streaming.owning.stuck_ms(now);
+        (stuck_ms >= STUCK_MS).then(|| {
+            let seconds = stuck_ms / 1000;
+            format!(
+                "bytes that clients gave have waited for {seconds} s: the leader, or too many others, take none"
+            )
+        })
     }
 
     /// What somebody should look at, although the node serves.

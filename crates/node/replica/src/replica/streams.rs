@@ -12,6 +12,7 @@ use quorate_core::{
 use quorate_log::Values;
 use quorate_log::disk::{Completed, Disk};
 use quorate_stream::{Change, Command, How, Info, Name, Retention, Writer, store::Store};
+use quorate_wire::{Frame, Lane};
 
 use super::{Replica, requests::Requester};
 use crate::{
@@ -23,7 +24,12 @@ use crate::{
     service::StateMachine,
     storing::reads::Purpose,
     stream_front::{StreamEvent, StreamRequests, StreamTag},
-    streaming::{Told, keeping::Fetched, owning::NOBODY},
+    streaming::{
+        Told,
+        holding::{NotRead, StreamHold},
+        keeping::Fetched,
+        owning::NOBODY,
+    },
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -102,6 +108,52 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.found(now, value);
         }
         self.streaming.offering.arrived(stream);
+    }
+
+    /// [aux-5] Slots from here on have everything that the table says before them.
+    fn table_holds_from(&self) -> Slot {
+        // A service may be ahead of a log that lost its end.
+        let decided_to = self.protocol.node().decided_to();
+        self.applying.applied_to().max(decided_to)
+    }
+
+    /// [aux-5] Whether content in this slot is a no-op, as follows from what is applied here, whatever is decided
+    /// before it. An auxiliary has no table, and cannot know; nobody can give it bytes that all let go.
+    pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
+        let Value::Content { stream, offset } = *value else {
+            return false;
+        };
+        let streams = self.applying.streams();
+        slot >= self.table_holds_from().max(Slot(offset))
+            && streams
+                .may_append(stream, offset, SlotRange::one(slot))
+                .is_empty()
+    }
+
+    /// [aux-5] Says so to one who asked for the bytes, of all that is needless of this stream.
+    pub(super) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
+        let Value::Content { stream, .. } = *value else {
+            return;
+        };
+        let frame = Frame::Needless {
+            stream,
+            // One that is not open, and that nobody will open, is closed.
+            below: self.applying.streams().next(stream).unwrap_or(u64::MAX),
+            from: self.table_holds_from(),
+        };
+        Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
+    }
+
+    /// [aux-5] A full replica says that nobody needs bytes that this node may look for. Full replicas find out by
+    /// their own tables, in time, and believe nothing else.
+    pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
+        if !self.protocol.node().is_auxiliary() {
+            return;
+        }
+        for value in self.contents.settle(stream, below, from) {
+            self.counters.stream_bytes_needless += 1;
+            self.found(now, value);
+        }
     }
 
     /// A peer looks for the bytes of content that was proposed in this slot, or for a position: whether the
@@ -328,6 +380,52 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (start, applied_to) = (self.storing.log().start(), self.applying.applied_to());
         let keeping = &mut self.streaming.keeping;
         keeping.loaded(start, applied_to, streams);
+    }
+
+    /// [trim-2] From now on no bytes of streams are let go that a snapshot from here on speaks of, until that is
+    /// dropped. An earlier hold goes on if it is not over; another one is over now.
+    ///
+    /// # Errors
+    /// Why this node does not have them all.
+    pub fn hold_streams(
+        &mut self,
+        now: Time,
+        earlier: Option<StreamHold>,
+    ) -> Result<StreamHold, String> {
+        let keeping = &mut self.streaming.keeping;
+        if let Some(earlier) = earlier
+            && keeping.goes_on(now, &earlier)
+        {
+            return Ok(earlier);
+        }
+        if self.protocol.node().is_hollow() || self.protocol.node().is_auxiliary() {
+            return Err("it is an auxiliary, which has no bytes of streams".to_owned());
+        }
+        if keeping.lacks() || keeping.replays().is_some() {
+            let missing = keeping.missing_bytes();
+            return Err(format!(
+                "it is still looking for bytes of streams, of which it knows {missing} to be missing"
+            ));
+        }
+        Ok(keeping.hold(now, self.applying.applied_to()))
+    }
+
+    /// Reads at most so many bytes of an inner stream, of those that are held: [`Replica::take_held_bytes`] has them
+    /// under the number `asked`.
+    pub fn read_held(
+        &mut self,
+        now: Time,
+        (asked, hold): (u64, u64),
+        (stream, position, bytes_max): (StreamName, u64, usize),
+    ) {
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
+    }
+
+    /// The next thing that was read so, or was not.
+    pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
+        self.streaming.keeping.next_held()
     }
 
     /// Bytes at a position of a named stream, as applied here.

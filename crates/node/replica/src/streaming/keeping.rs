@@ -23,7 +23,11 @@ use quorate_stream::{
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    applying::applier::Appended, contents::positions, outbox::Outbox, stream_front::StreamTag,
+    applying::applier::Appended,
+    contents::positions,
+    outbox::Outbox,
+    stream_front::StreamTag,
+    streaming::holding::{Holding, NotRead, StreamHold},
     wake::earliest,
 };
 
@@ -43,6 +47,8 @@ const LOOK_MS: u64 = 50;
 enum Reader {
     Front(StreamTag),
     Peer(NodeId),
+    /// A backup, by the number of its question.
+    Backup(u64),
 }
 
 /// How a read for a front ended.
@@ -97,6 +103,10 @@ pub(crate) struct Keeping {
     later: VecDeque<(Slot, Change)>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
+    /// A backup that needs what is kept.
+    holding: Holding,
+    /// What was read for backups.
+    held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
 }
 
 impl Keeping {
@@ -123,6 +133,8 @@ impl Keeping {
             known_to: Some(log_end.max(store.checkpointed_to())),
             later: VecDeque::new(),
             retry_at: None,
+            holding: Holding::default(),
+            held: VecDeque::new(),
             store,
         };
         keeping.replay(log_start, applied_to, streams);
@@ -219,6 +231,9 @@ impl Keeping {
             .extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
             match change {
+                Change::Trimmed { .. } | Change::Removed { .. } if self.holding.holds() => {
+                    self.holding.note_late();
+                }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
                 // What was placed behind its end is needed by nobody.
@@ -391,6 +406,7 @@ impl Keeping {
         mut tell: impl FnMut(StreamTag, Fetched),
     ) {
         self.store.advance(disk);
+        self.holding.look(now, self.store.is_full());
         if self.store.is_due() {
             self.start_checkpoint(disk);
         }
@@ -424,6 +440,12 @@ impl Keeping {
                     out.send(to, Lane::Bulk, &frame);
                 }
                 (Reader::Peer(_), Err(_)) => {}
+                (Reader::Backup(asked), Ok(bytes)) => {
+                    self.held.push_back((asked, Ok(bytes.to_vec())));
+                }
+                (Reader::Backup(asked), Err(_)) => {
+                    self.held.push_back((asked, Err(NotRead::NotHere)));
+                }
             }
         }
         self.start_reads(disk);
@@ -501,7 +523,14 @@ impl Keeping {
         peers: &[NodeId],
         out: &mut Outbox<'_>,
     ) {
-        if self.replays().is_some() || !self.lacks() {
+        if self.replays().is_some() {
+            return;
+        }
+        if self.known_to.is_none() && self.follows() && self.holding.take_late() {
+            self.forget_unknown(streams);
+            self.drop_trimmed(streams);
+        }
+        if !self.lacks() {
             return;
         }
         if self.lack.unknown || (now >= self.lack.look_at && self.lack.asked > 0) {
@@ -541,8 +570,7 @@ impl Keeping {
     }
 
     fn look(&mut self, now: Time, streams: &Table) {
-        let follows = self.later.is_empty();
-        if self.known_to.is_none() && follows {
+        if self.known_to.is_none() && self.follows() {
             self.forget_unknown(streams);
         }
         let store = &self.store;
@@ -554,11 +582,55 @@ impl Keeping {
         self.lack.unknown = false;
         self.lack.asked_to = 0;
         self.lack.look_at = now.plus_ms(LOOK_MS);
+        if self.follows() {
+            self.drop_trimmed(streams);
+        }
+    }
+
+    /// Whether the store may be made to have no more than the table says.
+    fn follows(&self) -> bool {
+        self.later.is_empty() && !self.holding.holds()
+    }
+
+    fn drop_trimmed(&mut self, streams: &Table) {
         for (stream, kept) in streams.kept() {
-            if kept.start > 0 && follows {
+            if kept.start > 0 {
                 self.store.drop_below(stream, kept.start);
             }
         }
+    }
+
+    /// [trim-2] Nothing is let go while a backup is taken: what is kept now, behind all that is applied, stays.
+    pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
+        self.holding.begin(now, applied_to)
+    }
+
+    /// Whether a hold is not over; it is needed for some time more.
+    pub(crate) fn goes_on(&mut self, now: Time, hold: &StreamHold) -> bool {
+        self.holding.touch(now, hold.id)
+    }
+
+    /// A backup wants bytes that it holds; [`Keeping::next_held`] has them.
+    pub(crate) fn read_held<D: Disk>(
+        &mut self,
+        now: Time,
+        (asked, hold): (u64, u64),
+        (stream, position, bytes_max): (StreamName, u64, usize),
+        disk: &mut D,
+    ) {
+        let why = if !self.holding.touch(now, hold) {
+            NotRead::LetGo
+        } else if self.read_for(Reader::Backup(asked), stream, position, bytes_max, disk) {
+            return;
+        } else {
+            NotRead::Busy
+        };
+        self.held.push_back((asked, Err(why)));
+    }
+
+    /// The next thing that was read for a backup, or was not.
+    pub(crate) fn next_held(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
+        self.held.pop_front()
     }
 
     /// When something is due without anything having happened.
@@ -581,8 +653,34 @@ mod tests {
         store::{Layout, StoreLimits},
     };
 
+    use quorate_core::node_id::Member;
+    use quorate_core::node_set::NodeSet;
+
     use super::*;
-    use crate::payload::Payload;
+    use crate::{
+        counters::Counters,
+        payload::Payload,
+        plane::{Body, Plane, TooLarge},
+    };
+
+    /// There are no peers.
+    struct Nobody;
+
+    impl Plane for Nobody {
+        fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
+            false
+        }
+
+        fn send(
+            &mut self,
+            _: NodeSet,
+            _: Lane,
+            _: &[u8],
+            _: Body<'_>,
+        ) -> Result<NodeSet, TooLarge> {
+            Ok(NodeSet::default())
+        }
+    }
 
     const S: StreamName = StreamName {
         owner: NodeId(1),
@@ -652,6 +750,59 @@ mod tests {
         // What was voted for since needs none of it.
         keeping.applied((Slot(20), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 0);
+    }
+
+    /// A backup holds what a table of before says is kept; when it is over, or the store is asked for too little for too
+    /// long, what was let go meanwhile goes.
+    #[test]
+    fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
+        let mut disk = MemoryDisk::default();
+        let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
+        let (nothing, mut streams) = (Table::default(), table());
+        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
+        let mut plane = Nobody;
+        let mut counters = Counters::default();
+        let put = vec![ten_bytes()];
+        keeping.applied((Slot(12), Slot(12)), put, Vec::new(), &mut disk);
+        let mut turn = |keeping: &mut Keeping, now, streams: &Table| {
+            let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
+            keeping.advance(now, &mut disk, &mut out, |_, _| {});
+            keeping.look_for_missing(now, streams, &[], &mut out);
+        };
+        turn(&mut keeping, Time(0), &streams);
+        let trim = Command::Trim {
+            name: "s".parse().unwrap(),
+            before: 4,
+        };
+        for (number, remove) in [(1, false), (2, true)] {
+            let hold = keeping.hold(Time(0), Slot(12));
+            assert_eq!(hold.id, number);
+            let (change, after) = match remove {
+                false => {
+                    streams.execute(Slot(12), &trim.encode()).unwrap();
+                    (
+                        Change::Trimmed {
+                            stream: S,
+                            below: 4,
+                        },
+                        &streams,
+                    )
+                }
+                true => (Change::Removed { stream: S }, &nothing),
+            };
+            let first = if remove { 4 } else { 0 };
+            let slots = (Slot(13), Slot(13));
+            keeping.applied(slots, Vec::new(), vec![change], &mut MemoryDisk::default());
+            // Nor when it looks for what is missing.
+            keeping.lack.unknown = true;
+            turn(&mut keeping, Time(1), after);
+            assert_eq!(keeping.store.held_to(S, first), 10, "it is held");
+            drop(hold);
+            turn(&mut keeping, Time(2), after);
+            assert_eq!(keeping.store.held_to(S, first), first, "it is let go");
+            let rest = if remove { 4 } else { 10 };
+            assert_eq!(keeping.store.held_to(S, 4), rest);
+        }
     }
 
     /// The service fails and comes back empty while it is about to be looked up what is missing: its table knows no

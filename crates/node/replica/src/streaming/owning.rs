@@ -59,6 +59,8 @@ struct Owned {
     next: u64,
     /// When `next` moved last, or bytes were offered again.
     progress_at: Time,
+    /// When `next` moved last, or bytes came after all before were decided.
+    moved_at: Time,
     closing: Option<Closing>,
     /// Nobody here asked for it, or not any more: it is only to be closed.
     orphan: bool,
@@ -74,6 +76,7 @@ impl Owned {
     fn begins(&mut self, now: Time) {
         if self.given() == self.next {
             self.progress_at = now;
+            self.moved_at = now;
         }
     }
 
@@ -171,6 +174,7 @@ impl Owning {
             sent: BTreeMap::new(),
             next: 0,
             progress_at: now,
+            moved_at: now,
             closing: None,
             orphan: !asked,
         };
@@ -267,6 +271,13 @@ impl Owning {
         }
     }
 
+    /// For how long the bytes have waited of which none were decided for the longest time.
+    pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
+        let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
+        let first = waiting.map(|owned| owned.moved_at).min();
+        first.map_or(0, |since| now.since_us(since) / 1000)
+    }
+
     /// The piece is closed once all that was given is decided. `false`: it is not open.
     pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
         let Some(owned) = self.pieces.get_mut(&stream) else {
@@ -325,6 +336,7 @@ impl Owning {
             return None;
         }
         owned.progress_at = now;
+        owned.moved_at = now;
         while owned.under_way.pop_front_if(|end| *end <= next).is_some() {}
         self.active.insert(stream);
         Some(owned.first + next)

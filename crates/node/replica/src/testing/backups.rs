@@ -1,14 +1,17 @@
 //! Backups made by hand, for tests and as seeds of the fuzz target `backup`.
 
+use std::ops::Range;
+
 use quorate_core::{
     ballot::Era,
     class::Class,
     configuration::{Change, Configuration},
     node_id::{Member, NodeId},
     reconfigure::Eras,
-    slot::Slot,
-    value::Value,
+    slot::{Slot, SlotRange},
+    value::{StreamName, Value},
 };
+use quorate_stream::{Command, How, Table, Writer};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
@@ -38,8 +41,77 @@ fn table() -> Group {
     Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
 }
 
+/// Byte streams: of one that is open the second piece is written to, and its start was trimmed; one is closed, and one
+/// is empty.
+pub fn byte_streams() -> Table {
+    let inner = |owner, number| StreamName {
+        owner: NodeId(owner),
+        boot: 3,
+        number,
+    };
+    let open = |name: &str, how, writer, stream| Command::Open {
+        name: name.parse().expect("a name"),
+        how,
+        writer: Writer(writer),
+        stream,
+        now_ms: 0,
+    };
+    let mut table = Table::default();
+    let mut slot = 10;
+    let mut execute = |table: &mut Table, command: Command| {
+        slot += 1;
+        let done = table.execute(Slot(slot), &command.encode());
+        done.expect("these are in order");
+    };
+    let append = |table: &mut Table, stream, count: u64| {
+        let next = table.next(stream).expect("it is open");
+        let range = SlotRange::new(Slot(100 + next), Slot(100 + next + count));
+        assert_eq!(table.append(stream, 100, range), next..next + count);
+    };
+    execute(&mut table, open("grows", How::Create, 1, inner(1, 1)));
+    append(&mut table, inner(1, 1), 1000);
+    execute(&mut table, open("grows", How::Takeover, 2, inner(2, 1)));
+    append(&mut table, inner(2, 1), 500);
+    let (name, before) = ("grows".parse().expect("a name"), 300);
+    execute(&mut table, Command::Trim { name, before });
+    execute(&mut table, open("closed", How::Create, 3, inner(1, 2)));
+    append(&mut table, inner(1, 2), 70);
+    let (stream, finish) = (inner(1, 2), true);
+    execute(&mut table, Command::Close { stream, finish });
+    execute(&mut table, open("empty", How::Create, 4, inner(1, 3)));
+    table
+}
+
+/// Their bytes, one kept range behind the other: each is its place in its inner stream.
+pub fn bytes_of(table: &Table) -> Vec<u8> {
+    let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
+    table.kept().flat_map(bytes).collect()
+}
+
+/// A backup of these items and of [`byte_streams`]: with their bytes, in pieces of this size, or without.
+pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
+    let table = byte_streams();
+    let stream = stream_with(items, &table);
+    let mut header = header_of(&stream);
+    header.streams = piece.and_then(|_| table.kept_bytes());
+    let (mut encoder, mut out) = Encoder::begin(&header);
+    out.extend(encoder.chunks(&stream));
+    if let Some(piece) = piece {
+        for bytes in bytes_of(&table).chunks(piece) {
+            out.extend(encoder.chunks(bytes));
+        }
+    }
+    out.extend(encoder.end().1);
+    out
+}
+
 /// The stream of a snapshot with these items of the service, and a session.
 pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
+    stream_with(items, &Table::default())
+}
+
+/// The same with byte streams.
+pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     let header = StreamHeader {
         cluster: CLUSTER,
         at: SLOT,
@@ -50,6 +122,9 @@ pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
     let (key, value) = Membership::new(table(), eras()).entry();
     Item::Meta(&key, &value).encode(&mut out);
     Item::Meta(b"session", b"of somebody").encode(&mut out);
+    for (key, value) in streams.rows() {
+        Item::Meta(&key, &value).encode(&mut out);
+    }
     for item in items {
         Item::Service(item).encode(&mut out);
     }
@@ -67,6 +142,7 @@ pub fn header_of(stream: &[u8]) -> Header {
         store: "lsm".to_owned(),
         bytes: stream.len() as u64,
         digest: xxh3_128(stream),
+        streams: None,
     }
 }
 

@@ -238,6 +238,20 @@ fn impossible_frames_change_nothing() {
                 other,
                 Frame::FetchReply { value, bytes: None },
             );
+            let stream = StreamName::default();
+            for below in [0, 1, u64::MAX] {
+                let from = Slot(from);
+                tell(
+                    &mut cluster,
+                    leader,
+                    other,
+                    Frame::Needless {
+                        stream,
+                        below,
+                        from,
+                    },
+                );
+            }
             let to = Slot(u64::MAX);
             tell(
                 &mut cluster,

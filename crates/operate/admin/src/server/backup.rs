@@ -1,9 +1,17 @@
-//! `GET /backup`: the node's own snapshot as one file, for as long as its reader takes.
+//! `GET /backup`: the node's own snapshot as one file, and with `streams` the bytes of byte streams as well, for as
+//! long as its reader takes.
 //!
-//! A thread of its own reads the files; the reactor only says which, and keeps them meanwhile. The reader sets
+//! A thread of its own reads the files; the reactor only says which, and keeps them meanwhile. Bytes of streams it asks
+//! the reactor for, chunk by chunk: only the store knows where they lie, and other nodes may have what rotted here. The
+//! hold on them comes before the snapshot, so all that the snapshot speaks of is there. The reader sets
 //! the pace: a few pieces wait for it, and if it takes none of them for a minute it is given up.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::{Body, Bytes},
@@ -11,9 +19,12 @@ use axum::{
     http::{StatusCode, Uri, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
-use quorate_core::slot::Slot;
-use quorate_net::Backup;
-use quorate_replica::backup::{Encoded, Unreadable};
+use quorate_core::{slot::Slot, value::StreamName};
+use quorate_net::{Backup, Handle, HeldError, SnapshotError, Unanswered, host::PartFiles};
+use quorate_replica::{
+    NotRead, StreamHold,
+    backup::{Encoded, StreamBytes, Unreadable},
+};
 use tokio::{
     runtime,
     sync::mpsc::{Sender, channel},
@@ -30,13 +41,30 @@ use super::{
 const PIECES_MAX: usize = 4;
 /// A reader that takes nothing for so long is gone.
 const STALL: Duration = Duration::from_secs(60);
+/// Bytes of streams that this node lacks are waited for so long: a reader hears nothing meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Response, Failure> {
-    let at = wanted(&uri)?;
+    let Wanted { mut at, streams } = wanted(&uri)?;
     let taken = admin.backups().take().ok_or_else(|| {
         Failure::unavailable("busy", "another backup is being taken from this node")
     })?;
+    let hold = match streams {
+        true => Some(hold(&admin).await?),
+        false => None,
+    };
+    if let Some(hold) = &hold {
+        at = at.max(Some(hold.from));
+    }
     let snapshot = admin.ask(move |handle, _| handle.snapshot(at)).await?;
+    if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
+        // Who asks again gets the snapshot of this hold.
+        *admin.held() = hold;
+        return Err(Failure::snapshot(SnapshotError::Unanswered(
+            Unanswered::TimedOut,
+        )));
+    }
     snapshot.map_err(Failure::snapshot)?;
     let backup = admin.ask(|handle, _| handle.backup()).await?;
     let backup = backup
@@ -45,9 +73,11 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     let (sender, pieces) = channel(PIECES_MAX);
     let lasts = Arc::new(());
     let lasting = Lasting(Arc::downgrade(&lasts));
+    let handle = admin.ask(|handle, _| handle.clone()).await?;
+    let streams = hold.map(|hold| HeldStreams { handle, hold });
     tokio::task::spawn_blocking(move || {
         let to = Reader { sender };
-        if let Err(error) = send(backup, &to) {
+        if let Err(error) = send(backup, streams, &to) {
             tracing::warn!(%error, "backup failed");
             // Who reads it is told by a connection that breaks; it may be gone itself.
             let _ = to.piece(Err(error));
@@ -60,36 +90,127 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     Ok(response)
 }
 
-/// `at=SLOT`: a snapshot at this slot or behind it.
-fn wanted(uri: &Uri) -> Result<Option<Slot>, Failure> {
-    let Some(query) = uri.query().filter(|query| !query.is_empty()) else {
-        return Ok(None);
-    };
-    let slot = query.strip_prefix("at=").and_then(|at| at.parse().ok());
-    slot.map(|slot| Some(Slot(slot))).ok_or_else(|| {
+/// The hold of an attempt before whose snapshot was not there in time, or a new one.
+async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
+    let earlier = admin.held().take();
+    let held = admin.ask(|handle, _| handle.hold_streams(earlier)).await?;
+    held.map_err(Failure::unanswered)?.map_err(|why| {
+        let why = format!("this node cannot back up the bytes of streams: {why}");
         Failure::new(
-            StatusCode::BAD_REQUEST,
-            "bad_request",
-            "GET /backup accepts only at=SLOT",
-            "docs/operate.md shows it",
+            StatusCode::SERVICE_UNAVAILABLE,
+            "streams_missing",
+            &why,
+            "back up another node, or wait until 'quorate status' says that nothing is missing",
         )
     })
 }
 
-fn send(mut backup: Backup, to: &Reader) -> io::Result<()> {
-    let (header, files) = backup.header().map_err(unreadable)?;
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// A snapshot at this slot or behind it.
+    at: Option<Slot>,
+    /// Bytes of streams as well.
+    streams: bool,
+}
+
+/// `at=SLOT` and `streams`, or neither.
+fn wanted(uri: &Uri) -> Result<Wanted, Failure> {
+    let mut wanted = Wanted {
+        at: None,
+        streams: false,
+    };
+    let parts = uri.query().unwrap_or_default().split('&');
+    for part in parts.filter(|part| !part.is_empty()) {
+        let slot = part.strip_prefix("at=").and_then(|at| at.parse().ok());
+        match slot {
+            Some(slot) => wanted.at = Some(Slot(slot)),
+            None if part == "streams" => wanted.streams = true,
+            None => {
+                return Err(Failure::new(
+                    StatusCode::BAD_REQUEST,
+                    "bad_request",
+                    "GET /backup accepts only at=SLOT and streams",
+                    "docs/operate/backup.md shows it",
+                ));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+fn send(mut backup: Backup, streams: Option<HeldStreams>, to: &Reader) -> io::Result<()> {
+    let (slot, bytes) = match streams {
+        None => {
+            let (header, files) = backup.header().map_err(unreadable)?;
+            let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
+            (header.slot, send_all(encoded, to)?)
+        }
+        Some(mut streams) => {
+            let (header, files, table) = backup.header_with_streams().map_err(unreadable)?;
+            let snapshot = &mut backup.snapshot;
+            let encoded = Encoded::with_streams(snapshot, &header, files, &table, &mut streams);
+            (header.slot, send_all(encoded, to)?)
+        }
+    };
+    tracing::info!(slot = slot.0, bytes, "backup taken");
+    Ok(())
+}
+
+fn send_all(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usize> {
     let mut bytes = 0;
-    let mut encoded = Encoded::begin(&mut backup.snapshot, &header, files);
     loop {
         let piece = encoded.next_piece().map_err(unreadable)?;
         if piece.is_empty() {
-            break;
+            return Ok(bytes);
         }
         bytes += piece.len();
         to.piece(Ok(piece.into()))?;
     }
-    tracing::info!(slot = header.slot.0, bytes, "backup taken");
-    Ok(())
+}
+
+/// Bytes of streams, asked of the reactor.
+struct HeldStreams {
+    handle: Handle,
+    hold: StreamHold,
+}
+
+impl StreamBytes for HeldStreams {
+    fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let began = Instant::now();
+        let failed = |what: &str| {
+            let StreamName {
+                owner,
+                boot,
+                number,
+            } = stream;
+            let what =
+                format!("byte {position} of stream {owner}/{boot}/{number} cannot be read: {what}");
+            Err(io::Error::other(what))
+        };
+        loop {
+            let why = match self.handle.held(&self.hold, stream, position, bytes_max) {
+                Ok(bytes) => return Ok(bytes),
+                Err(HeldError::NotRead(NotRead::LetGo)) => {
+                    return failed(
+                        "the node needed the room that it takes, or another backup began",
+                    );
+                }
+                Err(HeldError::Unanswered(Unanswered::Stopped)) => {
+                    return failed("the node is stopping");
+                }
+                Err(HeldError::NotRead(NotRead::NotHere)) => "this node has lost it",
+                Err(HeldError::NotRead(NotRead::Busy) | HeldError::Unanswered(_)) => {
+                    "the node has too much to do"
+                }
+            };
+            // What rotted is fetched from another node.
+            if began.elapsed() > PATIENCE {
+                return failed(why);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
 }
 
 fn unreadable(why: Unreadable) -> io::Error {

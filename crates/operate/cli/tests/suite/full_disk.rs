@@ -491,11 +491,21 @@ fn a_stream_waits_for_room_and_goes_on() {
             });
         }
         assert!(node.child.try_wait().unwrap().is_none());
+        wait_for(
+            "the cause, where readiness for streams is asked for",
+            || {
+                let (code, why) = http(&node.ready.admin, "/ready?streams")?;
+                (code == 503 && why.contains("room")).then_some(())
+            },
+        );
         let before = durable();
         disk.empty();
         wait_for("a stream that goes on", || {
             assert!(!writing.is_finished());
             (durable() > before + (16 << 20)).then_some(())
+        });
+        wait_for("readiness for streams", || {
+            (http(&node.ready.admin, "/ready?streams")?.0 == 200).then_some(())
         });
     }
     enough.store(true, Ordering::Relaxed);

@@ -32,6 +32,7 @@ mod snapshots;
 mod stamp;
 mod strangers;
 mod stream;
+mod stream_backup;
 mod stream_kills;
 mod streams;
 mod top;

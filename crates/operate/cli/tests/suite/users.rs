@@ -108,6 +108,19 @@ impl Guarded {
         };
         refused("eye", &put("others"), "forbidden");
         refused("nobody", &put("others"), "wrong_password");
+        // A user's name with another password, and no name at all, to read and to write.
+        let other = self.nodes.folder().join("other");
+        fs::write(&other, "not-the-password\n").unwrap();
+        let wrong = ["--login", "web", "--login-file", other.to_str().unwrap()];
+        for (login, expected) in [(&wrong[..], "wrong_password"), (&[], "forbidden")] {
+            let ls = [&["stream", "ls"], &at[..]].concat();
+            for words in [&put("others"), &ls] {
+                let output = quorate(&[&words[..], login, &["--json"]].concat());
+                assert_eq!(output.status.code(), Some(1), "{output:?}");
+                let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+                assert_eq!(code(&json), expected, "{json}");
+            }
+        }
         let nobody = [&cat[..], &["--json"]].concat();
         let output = quorate(&nobody);
         assert_eq!(output.status.code(), Some(1));

@@ -147,7 +147,8 @@ impl World {
                 Outcome::Group(..)
                 | Outcome::Probed(_)
                 | Outcome::Transferred(_)
-                | Outcome::Snapshot(_) => {}
+                | Outcome::Snapshot(_)
+                | Outcome::Held(..) => {}
             }
         }
     }

@@ -210,6 +210,16 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     Ok(())
 }
 
+/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content behind a stream's close. Full replicas have
+/// let its bytes go, as nobody needs them; the auxiliary, which knows no stream, once asked for them for ever.
+#[test]
+fn content_behind_a_close_is_settled_for_an_auxiliary() {
+    for seed in [147_839, 134_257] {
+        let report = quorate_sim::run(seed, 6_000);
+        assert!(report.holds(), "\n{report}\n");
+    }
+}
+
 /// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with the table,
 /// from the checkpoint of the store, and from the log behind both ([trim-2]).
 #[test]

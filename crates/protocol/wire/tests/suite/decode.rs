@@ -460,6 +460,27 @@ fn a_piece_of_a_stream_is_bounded() {
     assert_eq!(beyond, Err(Malformed::Field("position")));
 }
 
+/// What nobody needs is of a stream, and has no body.
+#[test]
+fn needless_content_is_of_a_stream_and_brings_no_bytes() {
+    let frame = Frame::Needless {
+        stream: StreamName::default(),
+        below: u64::MAX,
+        from: Slot(7),
+    };
+    let bytes = bytes_of(Member::first(1), &frame);
+    assert!(decode(&bytes, 0).is_ok());
+    let question = Frame::FetchRequest {
+        value: Value::NoOp,
+        slot: Slot(7),
+    };
+    let mut other = bytes_of(Member::first(1), &question);
+    other[5] = bytes[5];
+    let sealed = [&other[..8], &other[12..160]].concat();
+    other[8..12].copy_from_slice(&checksum(&sealed).to_le_bytes());
+    assert_eq!(decode(&other, 0), Err(Malformed::Field("value")));
+}
+
 #[test]
 fn a_value_of_one_slot_never_covers_two() {
     let value = Value::AllocateNode { nonce: 1 };

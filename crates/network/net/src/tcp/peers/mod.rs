@@ -625,7 +625,8 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
         | Frame::SnapshotAsk { .. }
         | Frame::SnapshotOffer { .. }
         | Frame::SnapshotPiece { .. }
-        | Frame::StreamBytes { .. } => true,
+        | Frame::StreamBytes { .. }
+        | Frame::Needless { .. } => true,
         Frame::Hello(_)
         | Frame::Welcome(_)
         | Frame::Refused(..)

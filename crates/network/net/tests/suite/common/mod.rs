@@ -32,7 +32,7 @@ use quorate_net::{
     plane::Wanted,
 };
 use quorate_replica::{
-    Payload, Probed,
+    Payload, Probed, StreamHold,
     front::{Completion, ConnectionId, Door, Endpoints, Failure, Front, Requests, Sequenced, Tag},
     group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
@@ -530,6 +530,10 @@ impl OperatorSide for Fake {
         None
     }
 
+    fn hold_streams(&mut self, _: Now, _: Option<StreamHold>) -> Result<StreamHold, String> {
+        Err("it has none".to_owned())
+    }
+
     fn charter(&self) -> Charter {
         unreachable!("nobody asks")
     }
@@ -561,7 +565,7 @@ impl OperatorSide for Fake {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
-            Order::Hold(..) => unreachable!("nobody asks"),
+            Order::Hold(..) | Order::Held(_) => unreachable!("nobody asks"),
             Order::Group {
                 asked,
                 ask,

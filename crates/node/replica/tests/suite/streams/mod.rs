@@ -3,13 +3,24 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use quorate_core::{node_id::NodeId, record::Class, value::StreamName};
+use quorate_core::{
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    record::Class,
+    slot::Slot,
+    value::{StreamName, Value},
+};
 use quorate_log::disk::Family;
 use quorate_replica::{
-    ReplicaOptions, SnapshotOptions, front::Failure, service::Health, stream_front::StreamTag,
+    ReplicaOptions, SnapshotOptions,
+    front::Failure,
+    plane::{Body, Plane, Received, TooLarge},
+    service::Health,
+    stream_front::StreamTag,
     testing::Heard,
 };
 use quorate_stream::{Denied, Done, How, Name, Retention, Writer, store::Layout, table::Nowhere};
+use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 use crate::snapshots::shelf::{Kept, Shelf, Shelves as Group};
 
@@ -719,4 +730,112 @@ fn trimmed_and_removed_bytes_are_not_there() {
         client.listen(group, owner);
         client.at.is_none()
     }));
+}
+
+/// Keeps what a replica says.
+#[derive(Default)]
+struct Said(Vec<u8>);
+
+impl Plane for Said {
+    fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
+        true
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        _: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        self.0.extend_from_slice(header);
+        self.0.extend_from_slice(body.bytes());
+        Ok(to)
+    }
+}
+
+/// [aux-5] Of slots that are to come it says that closed streams, and positions below the next one, need no bytes; not of
+/// slots that it has applied, in which the same content was appended, nor of what may still come.
+#[test]
+fn a_full_replica_says_what_is_needless_and_no_more() {
+    let mut group = group(Class::Durable, 5);
+    let node = leader(&mut group);
+    let mut client = Client::new(1);
+    client.open(&mut group, node);
+    client.write_to(&mut group, 10_000, node);
+    let (_, stream) = client.at.expect("it writes");
+    let asks = |group: &mut Group, value, slot| {
+        let now = group.now();
+        let mut said = Said::default();
+        let asker = ALL.into_iter().find(|other| *other != node).unwrap();
+        let frame = Frame::FetchRequest { value, slot };
+        let received = Received::plain(Member::first(asker.0), frame);
+        group
+            .replica_mut(node)
+            .on_frame(now, 0, received, &mut said);
+        match decode(&said.0, BODY_BYTES_MAX) {
+            Ok(Decoded::Frame {
+                frame:
+                    Frame::Needless {
+                        stream,
+                        below,
+                        from,
+                    },
+                ..
+            }) => Some((stream, below, from)),
+            _ => None,
+        }
+    };
+    let applied = group.replica(node).applied_to();
+    // In this slot it would have the position.
+    let content = |slot: Slot, position: u64| Value::Content {
+        stream,
+        offset: slot.0 - position,
+    };
+    let later = applied.plus(1000);
+    assert_eq!(asks(&mut group, content(later, 10_000), later), None);
+    let below = Some((stream, 10_000, applied));
+    assert_eq!(asks(&mut group, content(later, 9_999), later), below);
+    assert_eq!(asks(&mut group, content(applied, 9_999), applied), below);
+    let unknown = Value::Content {
+        stream: StreamName {
+            number: 77,
+            ..stream
+        },
+        offset: later.0,
+    };
+    assert_eq!(asks(&mut group, unknown, later), None, "it may be opened");
+    let before = Slot(applied.0 - 1);
+    assert_eq!(asks(&mut group, content(before, 9_999), before), None);
+    client.finish(&mut group);
+    let applied = group.replica(node).applied_to();
+    let closed = Some((stream, u64::MAX, applied));
+    assert_eq!(asks(&mut group, content(later, 10_000), later), closed);
+    assert_eq!(asks(&mut group, content(before, 9_999), before), None);
+}
+
+/// [stream-8] A writer whose bytes nobody decides waits; its node says so, after a while, and no longer than that lasts.
+#[test]
+fn what_clients_gave_and_nobody_decides_is_told() {
+    let mut group = group(Class::Durable, 6);
+    let node = leader(&mut group);
+    let mut client = Client::new(1);
+    client.open(&mut group, node);
+    client.write_to(&mut group, 5_000, node);
+    let stopped = |group: &Group| {
+        let status = group.replica(node).status(group.now());
+        status.streams.stopped
+    };
+    group.run_ms(10_000);
+    assert_eq!(stopped(&group), None, "nobody waits");
+    let others = ALL.into_iter().filter(|other| *other != node);
+    others.clone().for_each(|other| group.crash(other));
+    client.give(&mut group, 6_000);
+    group.run_ms(4_000);
+    assert_eq!(stopped(&group), None, "it has not been long");
+    group.run_ms(4_000);
+    let why = stopped(&group).expect("it takes nothing in");
+    assert!(why.contains("have waited for"), "{why}");
+    others.for_each(|other| group.start(other));
+    assert!(group.run_until(30_000, |group| stopped(group).is_none()));
 }

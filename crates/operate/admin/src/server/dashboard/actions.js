@@ -94,7 +94,7 @@ const ACTIONS = {
   },
   backup: (_, now) => ({
     title: "Back up", role: "operator", confirm: "Download",
-    what: `Node ${now().here} writes what it has applied to a file, which your browser saves: everything that clients stored, unencrypted. It keeps serving meanwhile. For the backup of another node, open the page of that node. quorate restore creates a new cluster from it.`,
+    what: `Node ${now().here} writes what it has applied to a file, which your browser saves: everything that clients stored, unencrypted, but for the bytes of byte streams, which quorate backup --streams includes. It keeps serving meanwhile. For the backup of another node, open the page of that node. quorate restore creates a new cluster from it.`,
     run: async () => {
       const link = make("a", { href: "/backup", download: "quorate.backup" });
       document.body.append(link);

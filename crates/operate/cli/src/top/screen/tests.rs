@@ -274,6 +274,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
             open: 1,
             bytes: 3 << 20,
             missing_bytes: 1 << 20,
+            stopped: None,
         };
         let lasts = |days: i64| Validity {
             begins_unix_s: 0,

@@ -25,7 +25,7 @@ use quorate_wire::{
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 35;
+pub(crate) const KINDS: u64 = 36;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -292,6 +292,11 @@ impl Random {
                     })
                     .collect(),
             }),
+            35 => Frame::Needless {
+                stream: self.stream(),
+                below: self.wide(),
+                from: self.slot(),
+            },
             kind => return (from, self.protocol(kind, value, bytes)),
         };
         (from, frame)

@@ -1,0 +1,120 @@
+//! The store of byte streams of a node that is being made: bytes of a backup go into it, and it is closed by a checkpoint.
+//!
+//! The store is the node's own, on the node's own disk. Nothing else runs here, so what a reactor would do between
+//! turns is waiting.
+
+use std::{io, path::PathBuf};
+
+use quorate_core::{slot::Slot, value::StreamName};
+use quorate_log::disk::{Disk as _, Family, FileDisk};
+use quorate_stream::store::{Layout, Store, StoreLimits};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+
+use crate::{
+    folder::{LockedFolder, failed},
+    home::Home as _,
+    identity::IdentityError,
+};
+
+/// How long the disk is waited for at a time.
+const WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+/// A disk that lacks room after so many of those gets none.
+const WAITS_MAX: u32 = 60;
+
+/// The store, as it fills.
+pub(super) struct Streams {
+    disk: FileDisk,
+    store: Store,
+    /// How often it has been waited for in vain, while it lacks something.
+    waits: u32,
+    folder: PathBuf,
+}
+
+impl Streams {
+    /// A new one, in a folder that has none.
+    pub(super) fn open(home: &mut LockedFolder) -> Result<Self, IdentityError> {
+        let folder = home.path().join(Family::Stream.folder());
+        let mut disk = home.open_disk(&mut |_| {})?;
+        let store = Store::open(&mut disk, StoreLimits::USUAL, Layout::USUAL);
+        let store = store.map_err(|error| failed("use", &folder, &io::Error::other(error)))?;
+        Ok(Self {
+            disk,
+            store,
+            waits: 0,
+            folder,
+        })
+    }
+
+    /// These bytes follow one another.
+    pub(super) fn put(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        bytes: &[u8],
+    ) -> Result<(), IdentityError> {
+        while !self.store.has_room() {
+            self.wait()?;
+        }
+        self.store.put(stream, position, bytes, &mut self.disk);
+        self.go_on()?;
+        Ok(())
+    }
+
+    /// Everything is in it, and on stable storage: it is the state behind all slots below.
+    pub(super) fn finish(mut self, at: Slot) -> Result<(), IdentityError> {
+        while !self.store.start_checkpoint(at, &mut self.disk) {
+            self.wait()?;
+        }
+        while self.store.checkpointed_to() < at {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), IdentityError> {
+        if self.go_on()? && self.store.short().is_none() {
+            return Ok(());
+        }
+        // What lacks room is tried again, and fails at once: only time may help.
+        let is_short = self.store.short().is_some();
+        self.waits += u32::from(is_short);
+        let descriptor = self.disk.wait_fd().filter(|_| !is_short);
+        let polled = descriptor.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let mut polled: Vec<PollFd<'_>> = polled.into_iter().collect();
+        match poll(&mut polled, Some(&WAIT)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(failed("wait for", &self.folder, &error.into())),
+        }
+    }
+
+    /// Whether the disk has done something.
+    fn go_on(&mut self) -> Result<bool, IdentityError> {
+        let mut more = false;
+        while let Some(completed) = self.disk.poll() {
+            if Store::concerns(&completed) {
+                self.store.on_completed(completed, &mut self.disk);
+            }
+            more = true;
+        }
+        self.store.advance(&mut self.disk);
+        let failed =
+            |why: &str| failed("write to", &self.folder, &io::Error::other(why.to_owned()));
+        if let Some(why) = self.store.failure() {
+            return Err(failed(why));
+        }
+        match self.store.short() {
+            Some(why) if self.waits >= WAITS_MAX => Err(failed(why)),
+            Some(_) => Ok(more),
+            None => {
+                self.waits = 0;
+                Ok(more)
+            }
+        }
+    }
+}

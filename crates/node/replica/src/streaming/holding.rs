@@ -1,0 +1,124 @@
+//! Bytes of streams that stay while a backup of them is read, whatever is trimmed or removed meanwhile ([trim-2]).
+//!
+//! A backup is of one slot: its table says which bytes are in it. So what is kept at the moment of asking stays in the
+//! store until the backup is over, whichever way it ends: its reader is gone, it has asked for nothing for a while, or
+//! the disk is full, for then writers would wait for a reader.
+
+use std::sync::{Arc, Weak};
+
+use quorate_core::{slot::Slot, time::Time};
+
+/// A reader that asks for nothing for so long is gone.
+const IDLE_MS: u64 = 120_000;
+
+/// Until this is dropped the node lets go of no bytes of streams.
+#[derive(Clone, Debug)]
+pub struct StreamHold {
+    /// Tells it from others of this process.
+    pub id: u64,
+    /// Everything below this slot was applied when it began: of snapshots from here on, all bytes are there.
+    pub from: Slot,
+    _hold: Arc<()>,
+}
+
+/// Why bytes that are held were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRead {
+    /// Too many are asked for.
+    Busy,
+    /// This node lacks them at the moment. Another node may have them, and it asks.
+    NotHere,
+    /// They are held no more: nobody asked for any for too long, another backup began, or the disk is full.
+    LetGo,
+}
+
+/// The one hold that there may be.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    current: Option<(u64, Weak<()>, Time)>,
+    last_id: u64,
+    /// Something was to be let go meanwhile.
+    late: bool,
+}
+
+impl Holding {
+    /// From now on nothing is let go. An earlier hold is over.
+    pub(crate) fn begin(&mut self, now: Time, applied_to: Slot) -> StreamHold {
+        self.last_id += 1;
+        let hold = Arc::new(());
+        let until = now.plus_ms(IDLE_MS);
+        self.current = Some((self.last_id, Arc::downgrade(&hold), until));
+        StreamHold {
+            id: self.last_id,
+            from: applied_to,
+            _hold: hold,
+        }
+    }
+
+    /// Its reader asks for more. `false`: it is over.
+    pub(crate) fn touch(&mut self, now: Time, id: u64) -> bool {
+        match &mut self.current {
+            Some((current, _, until)) if *current == id => {
+                *until = now.plus_ms(IDLE_MS);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing may be let go.
+    pub(crate) fn holds(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Something would have been let go.
+    pub(crate) fn note_late(&mut self) {
+        self.late = true;
+    }
+
+    /// Looks whether it is over by now.
+    pub(crate) fn look(&mut self, now: Time, is_full: bool) {
+        let over = |(_, hold, until): &(u64, Weak<()>, Time)| {
+            is_full || now >= *until || hold.strong_count() == 0
+        };
+        self.current.take_if(|current| over(current));
+    }
+
+    /// Whether something is to be let go now that could not be before; said once.
+    pub(crate) fn take_late(&mut self) -> bool {
+        !self.holds() && std::mem::take(&mut self.late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_ends_with_its_reader_its_patience_or_the_room() {
+        let mut holding = Holding::default();
+        assert!(!holding.holds() && !holding.take_late());
+        // Its reader is gone.
+        let hold = holding.begin(Time(0), Slot(7));
+        holding.note_late();
+        holding.look(Time(1), false);
+        assert!(holding.holds() && !holding.take_late());
+        drop(hold);
+        holding.look(Time(2), false);
+        assert!(!holding.holds() && holding.take_late() && !holding.take_late());
+        // It asks for nothing.
+        let hold = holding.begin(Time(0), Slot(7));
+        let idle = Time(0).plus_ms(IDLE_MS);
+        assert!(holding.touch(Time(1), hold.id));
+        holding.look(idle, false);
+        assert!(holding.holds(), "it asked meanwhile");
+        holding.look(Time(1).plus_ms(IDLE_MS), false);
+        assert!(!holding.holds() && !holding.touch(idle, hold.id));
+        // There is no room.
+        let other = holding.begin(Time(0), Slot(9));
+        assert!(!holding.touch(Time(0), hold.id), "it is another one");
+        assert!(holding.touch(Time(0), other.id));
+        holding.look(Time(0), true);
+        assert!(!holding.holds());
+    }
+}

@@ -1,0 +1,297 @@
+//! Byte streams in backups, on real processes: what a backup has of them is of one moment, and comes back; what is
+//! trimmed or removed while it is read is in it.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use crate::common::{
+    Cluster, NodeProcess, PATIENCE, free_port, http, quorate, quorate_json, single, wait_for, with,
+};
+use quorate_client::stream::{How, Info, Keep, Options, StreamReader, StreamWriter, Streams};
+use quorate_replica::backup::check;
+use quorate_testbed::stream_bytes::{bytes, first_other};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn options() -> Options {
+    Options {
+        open: PATIENCE,
+        patience: PATIENCE,
+        ..Options::default()
+    }
+}
+
+/// Writes a stream from where it ends to this position: the bytes of this writer.
+fn put(nodes: &[String], name: &str, how: How, writer: u16, to: usize, finish: bool) {
+    let mut stream = StreamWriter::open(nodes, name, how, options()).unwrap();
+    let from = stream.position();
+    let count = to - usize::try_from(from).unwrap();
+    stream.write_all(&bytes(writer, from, count)).unwrap();
+    let end = match finish {
+        true => stream.finish(),
+        false => stream.leave(),
+    };
+    assert_eq!(end.unwrap(), to as u64);
+}
+
+fn stat(nodes: &[String], name: &str) -> Info {
+    Streams::new(nodes, options()).stat(name).unwrap()
+}
+
+/// All that is kept of a stream is what its writer wrote.
+fn read(nodes: &[String], name: &str, writer: u16) {
+    let Info { start, end, .. } = stat(nodes, name);
+    let mut reader = StreamReader::new(nodes, name, options())
+        .from(start)
+        .to(end);
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes.len() as u64, end - start, "{name}");
+    assert_eq!(first_other(writer, start, &bytes), None, "{name}");
+}
+
+fn addresses(cluster: &Cluster) -> Vec<String> {
+    let nodes = cluster.nodes.all().iter();
+    nodes.map(|node| node.ready.stream.clone()).collect()
+}
+
+fn backup(admin: &str, file: &Path, flags: &[&str]) -> Json {
+    let arguments = ["backup", "--to", text(file), "--admin", admin, "--json"];
+    let (code, said) = quorate_json(&[&arguments[..], flags].concat());
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(said["bytes"], fs::metadata(file).unwrap().len(), "{said}");
+    said
+}
+
+fn restore(file: &Path, data: &Path, peer: &str) -> (i32, Json) {
+    let (file, data) = (text(file), text(data));
+    quorate_json(&["restore", file, "--data", data, "--peer", peer, "--json"])
+}
+
+fn start(data: &Path, flags: &[&str]) -> NodeProcess {
+    let peer = format!("127.0.0.1:{}", free_port());
+    started(data, &peer, flags)
+}
+
+fn started(data: &Path, peer: &str, flags: &[&str]) -> NodeProcess {
+    let spec = with(single(data, flags), "--peer", peer);
+    let mut node = NodeProcess::spawn(spec).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    wait_for("the node to serve", || {
+        (http(&node.ready.admin, "/ready?streams")?.0 == 200).then_some(())
+    });
+    node
+}
+
+/// Closed ones with their end, trimmed ones from their start, bounded ones, and one that grows all the while: up to the
+/// backup's slot, and no byte further. Whoever joins the new cluster gets them too.
+#[test]
+fn streams_are_backed_up_at_one_moment_and_come_back() {
+    let cluster = Cluster::start(3, &["--store", "memory"]);
+    let nodes = addresses(&cluster);
+    put(&nodes, "closed", How::Create, 1, 3 * MIB + 77, true);
+    put(&nodes, "trimmed", How::Create, 2, MIB, false);
+    put(&nodes, "trimmed", How::Append, 2, 2 * MIB + 5, false);
+    let mut streams = Streams::new(&nodes, options());
+    streams.trim("trimmed", 300_001).unwrap();
+    put(&nodes, "bounded", How::Create, 3, 100_000, false);
+    let keep = Keep {
+        bytes: Some(50 * MIB as u64),
+        age_ms: Some(3_600_000),
+    };
+    streams.retain("bounded", keep).unwrap();
+    put(&nodes, "removed", How::Create, 4, MIB, true);
+    streams.remove("removed").unwrap();
+
+    let folder = TempDir::new().unwrap();
+    let (file, without) = (folder.path().join("with"), folder.path().join("without"));
+    let admin = cluster.nodes.admin_addresses().swap_remove(1);
+    let (stop, durable) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (before, said, after) = thread::scope(|scope| {
+        let (stop, durable, nodes) = (&stop, &durable, &nodes);
+        let writing = scope.spawn(move || {
+            let mut grows = StreamWriter::open(nodes, "grows", How::Create, options()).unwrap();
+            while !stop.load(Ordering::SeqCst) {
+                let more = bytes(5, grows.position(), 10_000);
+                grows.write_all(&more).unwrap();
+                durable.store(grows.durable_position(), Ordering::SeqCst);
+            }
+            grows.leave().unwrap()
+        });
+        wait_for("some bytes", || {
+            (durable.load(Ordering::SeqCst) > MIB as u64).then_some(())
+        });
+        let before = durable.load(Ordering::SeqCst);
+        // What was acknowledged anywhere is applied there now.
+        assert!(stat(&nodes[1..2], "grows").end >= before);
+        let said = backup(&admin, &file, &["--streams"]);
+        stop.store(true, Ordering::SeqCst);
+        (before, said, writing.join().unwrap())
+    });
+    assert_eq!(
+        (&said["streams"], &said["streams_left_out"]),
+        (&4.into(), &0.into())
+    );
+
+    // The same state without their bytes: that is said, and how to have them.
+    let plain = backup(&admin, &without, &[]);
+    assert_eq!(
+        (&plain["streams"], &plain["streams_left_out"]),
+        (&0.into(), &4.into())
+    );
+    let output = quorate(&["backup", "--to", text(&without), "--admin", &admin]);
+    let human = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        human.contains("not in it: 4 byte streams (") && human.contains("--streams"),
+        "{human}"
+    );
+    let data = folder.path().join("without-streams");
+    let (code, new) = restore(&without, &data, "127.0.0.1:7451");
+    assert_eq!((code, &new["streams_left_out"]), (0, &4.into()), "{new}");
+
+    let data = folder.path().join("new");
+    let peer = format!("127.0.0.1:{}", free_port());
+    let (code, new) = restore(&file, &data, &peer);
+    assert_eq!(code, 0, "{new}");
+    for same in ["streams", "stream_bytes", "decided", "checksum"] {
+        assert_eq!(new[same], said[same], "{new}");
+    }
+    let mut node = started(&data, &peer, &[]);
+    let here = [node.ready.stream.clone()];
+    let check_all = |here: &[String]| {
+        let infos = Streams::new(here, options()).list().unwrap();
+        let names: Vec<&str> = infos.iter().map(|info| &*info.name).collect();
+        assert_eq!(names, ["bounded", "closed", "grows", "trimmed"]);
+        for (name, writer) in [("bounded", 3), ("closed", 1), ("grows", 5), ("trimmed", 2)] {
+            read(here, name, writer);
+            let (new, old) = (stat(here, name), stat(&nodes, name));
+            assert_eq!(
+                (new.start, new.finished),
+                (old.start, old.finished),
+                "{name}"
+            );
+            assert_eq!((new.keep, new.id), (old.keep, old.id), "{name}");
+            assert!(new.end == old.end || name == "grows", "{name}");
+        }
+    };
+    check_all(&here);
+    let restored = stat(&here, "grows").end;
+    assert!(
+        (before..=after).contains(&restored),
+        "{before} {restored} {after}"
+    );
+
+    // It goes on from there, closed ones stay closed, and another node gets all of it.
+    put(
+        &here,
+        "grows",
+        How::Append,
+        5,
+        usize::try_from(restored).unwrap() + MIB,
+        false,
+    );
+    assert!(StreamWriter::open(&here, "closed", How::Append, options()).is_err());
+    node.kill().unwrap();
+    node.restart().unwrap();
+    let second = start(
+        &folder.path().join("second"),
+        &["--join", &node.ready.admin],
+    );
+    wait_for("all bytes on the second node", || {
+        let (_, status) = http(&second.ready.admin, "/status")?;
+        let status: Json = serde_json::from_str(&status).unwrap();
+        let all = status["streams"]["count"] == 4 && status["streams"]["missing_bytes"] == 0;
+        all.then_some(())
+    });
+    check_all(std::slice::from_ref(&second.ready.stream));
+    let kept = fs::read_dir(folder.path().join("second/stream"))
+        .unwrap()
+        .count();
+    assert!(kept > 0, "it has them itself");
+
+    // Any damage in their bytes is found before anything is written.
+    let good = fs::read(&file).unwrap();
+    let bad = folder.path().join("bad");
+    let data = folder.path().join("nothing");
+    for at in [good.len() - 41, good.len() - MIB, good.len() / 2] {
+        let mut spoilt = good.clone();
+        spoilt[at] ^= 1;
+        fs::write(&bad, &spoilt).unwrap();
+        let (code, said) = restore(&bad, &data, "127.0.0.1:7451");
+        assert_eq!(
+            (code, &said["error"]["code"]),
+            (4, &"damaged_backup".into()),
+            "{said}"
+        );
+        assert!(!data.exists(), "something was written");
+    }
+    fs::write(&bad, &good[..good.len() - MIB]).unwrap();
+    assert_eq!(restore(&bad, &data, "127.0.0.1:7451").0, 4);
+    assert!(!data.exists());
+}
+
+/// A backup that is read slowly has all that its moment had, and keeps the room until it is over.
+#[test]
+fn what_is_removed_while_a_backup_is_read_is_in_it() {
+    let folder = TempDir::new().unwrap();
+    let node = start(&folder.path().join("n"), &[]);
+    let (here, admin) = ([node.ready.stream.clone()], &node.ready.admin);
+    // So much that a checkpoint is worth while when it is gone.
+    put(&here, "large", How::Create, 1, 70 * MIB, true);
+    put(&here, "long", How::Create, 2, 10 * MIB, false);
+    let used = || {
+        let (_, status) = http(admin, "/status")?;
+        let status: Json = serde_json::from_str(&status).unwrap();
+        status["streams"]["bytes"].as_u64()
+    };
+    let mut slow = TcpStream::connect(admin).unwrap();
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.write_all(b"GET /backup?streams HTTP/1.0\r\n\r\n")
+        .unwrap();
+    let mut slow = BufReader::with_capacity(4096, slow);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(slow.read_line(&mut head).unwrap() > 0, "{head}");
+    }
+    assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+    let mut streams = Streams::new(&here, options());
+    streams.remove("large").unwrap();
+    streams.trim("long", 9 * MIB as u64).unwrap();
+    // Room that is free is given out again: the new stream would take it.
+    put(&here, "later", How::Create, 3, 30 * MIB, true);
+    assert!(
+        used().unwrap() >= 110 * MIB as u64,
+        "the old ones are there still"
+    );
+    let mut all = Vec::new();
+    slow.read_to_end(&mut all).unwrap();
+    let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    assert_eq!(
+        (checked.streams, checked.stream_bytes),
+        (2, 80 * MIB as u64)
+    );
+    wait_for("the room of what is gone", || {
+        (used()? <= 40 * MIB as u64).then_some(())
+    });
+    read(&here, "later", 3);
+
+    // Another query than is known, and a page that says whether streams are taken in.
+    assert_eq!(http(admin, "/backup?stream").unwrap().0, 400);
+    assert_eq!(
+        http(admin, "/ready?streams").unwrap(),
+        (200, "ready\n".to_owned())
+    );
+    assert_eq!(http(admin, "/ready?x").unwrap().0, 400);
+}
