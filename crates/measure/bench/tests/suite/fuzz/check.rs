@@ -100,7 +100,7 @@ pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
                 front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
                 seen.commands.push(command);
             }
-            seen.output.append(front.output(CLIENT));
+            seen.output.extend(front.take_output(CLIENT));
             if used == 0 || held.is_empty() {
                 break;
             }
