@@ -34,6 +34,27 @@ pub enum Op {
     ErrorIfPresent = 17,
     Keyspace = 18,
     Inspect = 19,
+    HMget = 20,
+    HAll = 21,
+    HStrlen = 22,
+    HRandField = 23,
+    Count = 24,
+    ScanRows = 25,
+    LIndex = 26,
+    LRange = 27,
+    LPos = 28,
+    SIsMember = 29,
+    SMembers = 30,
+    SRandMember = 31,
+    SCombine = 32,
+    SInterCard = 33,
+    ZScore = 34,
+    ZRank = 35,
+    ZCount = 36,
+    ZRange = 37,
+    ZRandMember = 38,
+    ZCombine = 39,
+    ZInterCard = 40,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -60,11 +81,35 @@ pub enum Op {
     BreakLock = 87,
     Publish = 88,
     Sweep = 89,
+    HSet = 90,
+    HDel = 91,
+    HIncrBy = 92,
+    HIncrByFloat = 93,
+    LPush = 94,
+    LPop = 95,
+    LSet = 96,
+    LTrim = 97,
+    LRem = 98,
+    LInsert = 99,
+    LMove = 100,
+    LMpop = 101,
+    SAdd = 102,
+    SRem = 103,
+    SMove = 104,
+    SPop = 105,
+    SStore = 106,
+    ZAdd = 107,
+    ZRem = 108,
+    ZRemRange = 109,
+    ZPop = 110,
+    ZMpop = 111,
+    ZRangeStore = 112,
+    ZStore = 113,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 90] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -84,6 +129,27 @@ impl Op {
         Self::ErrorIfPresent,
         Self::Keyspace,
         Self::Inspect,
+        Self::HMget,
+        Self::HAll,
+        Self::HStrlen,
+        Self::HRandField,
+        Self::Count,
+        Self::ScanRows,
+        Self::LIndex,
+        Self::LRange,
+        Self::LPos,
+        Self::SIsMember,
+        Self::SMembers,
+        Self::SRandMember,
+        Self::SCombine,
+        Self::SInterCard,
+        Self::ZScore,
+        Self::ZRank,
+        Self::ZCount,
+        Self::ZRange,
+        Self::ZRandMember,
+        Self::ZCombine,
+        Self::ZInterCard,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -110,6 +176,30 @@ impl Op {
         Self::BreakLock,
         Self::Publish,
         Self::Sweep,
+        Self::HSet,
+        Self::HDel,
+        Self::HIncrBy,
+        Self::HIncrByFloat,
+        Self::LPush,
+        Self::LPop,
+        Self::LSet,
+        Self::LTrim,
+        Self::LRem,
+        Self::LInsert,
+        Self::LMove,
+        Self::LMpop,
+        Self::SAdd,
+        Self::SRem,
+        Self::SMove,
+        Self::SPop,
+        Self::SStore,
+        Self::ZAdd,
+        Self::ZRem,
+        Self::ZRemRange,
+        Self::ZPop,
+        Self::ZMpop,
+        Self::ZRangeStore,
+        Self::ZStore,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -154,7 +244,9 @@ impl Kind {
         let mut decoder = Decoder(command);
         match decoder.byte().ok().and_then(Op::from_byte) {
             Some(op) if op.is_read() => Self::Read,
-            Some(Op::GetDel | Op::GetEx | Op::Exec) => Self::WriteReturning,
+            Some(
+                Op::GetDel | Op::GetEx | Op::Exec | Op::LPop | Op::LMove | Op::LMpop | Op::SPop,
+            ) => Self::WriteReturning,
             Some(Op::Set) if decoder.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
                 Self::WriteReturning
             }
@@ -224,7 +316,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 20, 63, 90, 255] {
+        for byte in [0, 41, 63, 114, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

@@ -1,0 +1,10 @@
+//! Hashes, lists, sets and sorted sets: each command with its edges, and all of them against a reference.
+
+mod differential;
+mod hashes;
+mod lists;
+mod reference;
+mod sets;
+mod stores;
+mod together;
+mod zsets;
