@@ -55,6 +55,10 @@ pub enum Op {
     ZRandMember = 38,
     ZCombine = 39,
     ZInterCard = 40,
+    GetBit = 41,
+    BitCount = 42,
+    BitPos = 43,
+    BitFieldRo = 44,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -105,11 +109,14 @@ pub enum Op {
     ZMpop = 111,
     ZRangeStore = 112,
     ZStore = 113,
+    SetBit = 114,
+    BitOp = 115,
+    BitField = 116,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 90] = [
+    pub const ALL: [Self; 97] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -150,6 +157,10 @@ impl Op {
         Self::ZRandMember,
         Self::ZCombine,
         Self::ZInterCard,
+        Self::GetBit,
+        Self::BitCount,
+        Self::BitPos,
+        Self::BitFieldRo,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -200,6 +211,9 @@ impl Op {
         Self::ZMpop,
         Self::ZRangeStore,
         Self::ZStore,
+        Self::SetBit,
+        Self::BitOp,
+        Self::BitField,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -316,7 +330,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 41, 63, 114, 255] {
+        for byte in [0, 45, 63, 117, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

@@ -10,6 +10,7 @@ use crate::{
     resp::reply::Reply,
 };
 
+pub mod bits;
 mod budget;
 mod chance;
 pub mod channels;
@@ -38,13 +39,14 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 16] = [
+pub const FAMILIES: [&Family; 17] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
     &channels::FAMILY,
     &scripts::FAMILY,
     &counters::FAMILY,
+    &bits::FAMILY,
     &expiry::FAMILY,
     &keys::FAMILY,
     &elements::FAMILY,
@@ -88,7 +90,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
             from.signed().ok()?;
         }
         // All writes of collections begin with their key, but for those of several keys.
-        Op::GetDel | Op::DelIf => {}
+        Op::GetDel | Op::DelIf | Op::SetBit | Op::BitField => {}
         op if (Op::HSet as u8..=Op::ZStore as u8).contains(&(op as u8))
             && !matches!(op, Op::LMpop | Op::ZMpop) => {}
         Op::Expire => {

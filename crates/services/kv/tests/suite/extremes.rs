@@ -465,6 +465,41 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
                 if keys { key(random) } else { score(random) }
             });
         }
+        Op::GetBit => _ = out.bytes(&key(random)).count(number(random)),
+        Op::SetBit => {
+            let offset = match random.below(4) {
+                0 => number(random),
+                _ => random.below(500) as u64,
+            };
+            out.bytes(&key(random)).count(offset).byte(byte(random, 3));
+        }
+        Op::BitCount | Op::BitPos => {
+            out.bytes(&key(random));
+            if op == Op::BitPos {
+                out.byte(byte(random, 3));
+            }
+            out.byte(byte(random, 4));
+            out.signed(signed(random)).signed(signed(random));
+        }
+        Op::BitOp => {
+            out.byte(byte(random, 5));
+            list(random, out, key);
+        }
+        Op::BitField | Op::BitFieldRo => {
+            let steps = random.below(4);
+            out.bytes(&key(random)).length(steps);
+            for _ in 0..steps {
+                let flags = byte(random, 32);
+                out.byte(flags).byte(byte(random, 66));
+                out.count(match random.below(8) {
+                    0 => number(random),
+                    _ => random.below(300) as u64,
+                });
+                if flags & 3 != 0 {
+                    out.signed(signed(random));
+                }
+            }
+        }
         _ => return false,
     }
     true

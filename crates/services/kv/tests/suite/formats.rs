@@ -192,6 +192,13 @@ fn encoded_commands_of_collections_stay_as_they_are() {
         ),
         ("ZINTERSTORE k 1 a", "71016b010000020161083ff0000000000000"),
         ("ZDIFFSTORE k 1 a", "71016b020000020161083ff0000000000000"),
+        ("SETBIT k 9 1", "72016b0901"),
+        ("BITOP AND k a b", "730003016b01610162"),
+        ("BITOP NOT k a", "730302016b0161"),
+        (
+            "BITFIELD k OVERFLOW SAT SET i5 3 -1 INCRBY u8 #1 2 GET u8 0",
+            "74016b031505030106080804040800",
+        ),
     ];
     for (request, expected) in cases {
         let mut node = Node::memory();
@@ -201,7 +208,7 @@ fn encoded_commands_of_collections_stay_as_they_are() {
             panic!("{request} is a write");
         };
         assert_eq!(hex(&command), expected, "{request}");
-        let several = request.starts_with("LMPOP") || request.starts_with("ZMPOP");
+        let several = ["LMPOP", "ZMPOP", "BITOP"].contains(&request.split(' ').next().unwrap());
         let key = first_key(&command);
         assert_eq!(key, (!several).then_some(&b"k"[..]), "{request}");
     }

@@ -1,5 +1,6 @@
-//! Hashes, lists, sets and sorted sets: each command with its edges, and all of them against a reference.
+//! Bits of strings, hashes, lists, sets and sorted sets: each command with its edges, and all of them against a reference.
 
+mod bits;
 mod differential;
 mod hashes;
 mod lists;
