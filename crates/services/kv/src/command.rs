@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::{
     encode::Encoder,
-    key::{KEY_TOO_LONG, Key, TooLong},
+    key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong},
     resp::{integer::parse_integer, request::Arguments},
 };
 
@@ -58,12 +58,23 @@ pub struct Request<'a> {
     pub wall_ms: u64,
     /// Largest value that this node lets a command build.
     pub value_bytes_max: usize,
+    /// Different each time: what is left to chance hangs on it, and it travels in the command.
+    pub seed: u64,
 }
 
 impl<'a> Request<'a> {
     /// The argument with this number, the first behind the name being 0.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.arguments.at(index)
+    }
+
+    /// An argument as the name of a field or member.
+    pub fn field(&self, index: usize) -> Result<&'a [u8], Refusal> {
+        let field = self.at(index);
+        if field.len() > FIELD_BYTES_MAX {
+            return Err(FIELD_TOO_LONG.into());
+        }
+        Ok(field)
     }
 
     /// An argument as a number.

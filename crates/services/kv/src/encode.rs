@@ -3,7 +3,7 @@
 //! Lengths and counts are LEB128, deadlines and slots eight bytes little-endian. These bytes live
 //! as long as the log does: a layout never changes under the same operation number.
 
-use crate::key::{KEY_TOO_LONG, Key, TooLong};
+use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 
 /// The bytes are not a command. Deterministic: every node says so of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Fault {
     Malformed,
     /// A key that no store takes; a front refuses it, but the log may be from another version.
     KeyTooLong,
+    /// The same of a field or member.
+    FieldTooLong,
     /// The commands of its batch have copied as much as they may.
     Budget,
 }
@@ -27,6 +29,7 @@ impl Fault {
         match self {
             Self::Malformed => "ERR malformed command",
             Self::KeyTooLong => KEY_TOO_LONG,
+            Self::FieldTooLong => FIELD_TOO_LONG,
             Self::Budget => {
                 // Not BUSY: within a session this is the number's reply forever.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
@@ -153,6 +156,11 @@ impl<'a> Decoder<'a> {
         Ok(Key::new(self.bytes()?)?)
     }
 
+    /// The name of a field or member, with its length before it.
+    pub fn field(&mut self) -> Result<&'a [u8], Fault> {
+        check_field(self.bytes()?)
+    }
+
     /// Nothing may follow.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() {
@@ -175,6 +183,14 @@ impl<'a> Decoder<'a> {
         })
     }
 
+    /// A counted list in which every one of `step`, behind those skipped, is the name of a field or member.
+    pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
+        let list = self.list()?;
+        let mut fields = list.skip(skip).step_by(step);
+        fields.try_for_each(|field| check_field(field).map(drop))?;
+        Ok(list)
+    }
+
     /// A counted list of keys.
     pub fn keys(&mut self) -> Result<Keys<'a>, Fault> {
         let list = self.list()?;
@@ -190,6 +206,14 @@ impl<'a> Decoder<'a> {
         }
         check_keys(list.step_by(2))?;
         Ok(Pairs(list))
+    }
+}
+
+const fn check_field(field: &[u8]) -> Result<&[u8], Fault> {
+    if field.len() <= FIELD_BYTES_MAX {
+        Ok(field)
+    } else {
+        Err(Fault::FieldTooLong)
     }
 }
 

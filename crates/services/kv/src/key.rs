@@ -15,6 +15,13 @@ pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
+/// Most bytes of a field of a hash, or a member of a set or sorted set: 64 KiB less 64. They are names of rows, which
+/// have more before them than keys do.
+pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
+
+/// What a command with a longer one is told.
+pub const FIELD_TOO_LONG: &str = "TOOBIG not executed: a field or a member may have 65472 bytes; values and elements of lists may be longer";
+
 /// A key that every store can keep.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a>(&'a [u8]);
@@ -60,6 +67,7 @@ mod tests {
     #[test]
     fn the_text_names_the_limit() {
         assert!(KEY_TOO_LONG.contains(&format!("{KEY_BYTES_MAX} bytes")));
+        assert!(FIELD_TOO_LONG.contains(&format!("{FIELD_BYTES_MAX} bytes")));
         assert!(Key::new(&[0; KEY_BYTES_MAX]).is_ok());
         assert_eq!(Key::new(&[0; KEY_BYTES_MAX + 1]), Err(TooLong));
     }

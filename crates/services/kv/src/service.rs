@@ -14,7 +14,7 @@ use crate::{
     resp::reply::Reply,
     store::{
         self, Metadata, Position, Store,
-        image::{Items, Loaded, encode_head, encode_key},
+        image::{Items, Loaded, encode_head, encode_part},
     },
 };
 
@@ -87,6 +87,7 @@ impl StateMachine for Service {
             applied_to: self.applied_to,
             version: id.into(),
             budget: &mut self.budget,
+            begun: 0,
             notices: &mut self.notices,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
@@ -181,8 +182,8 @@ impl StateMachine for Service {
             encode_head(keys, &mut item);
             each(&item);
         }
-        self.store.next_image(bytes, &mut |key, entry| {
-            encode_key(key, entry, &mut item);
+        self.store.next_image(bytes, &mut |part| {
+            encode_part(part, &mut item);
             each(&item);
         })
     }
@@ -203,9 +204,10 @@ impl StateMachine for Service {
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         // It is back only if all went well.
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        if let Some(Loaded { key, entry }) = items.take(item)? {
-            self.store
-                .load(key, &entry.value, entry.version, entry.deadline)?;
+        match items.take(item)? {
+            None => {}
+            Some(Loaded::Key(key, entry)) => self.store.load(key, &entry.value, entry.stamp())?,
+            Some(Loaded::Row(id, name, value)) => self.store.load_row(id, name, value)?,
         }
         self.loading = Some(items);
         Ok(())

@@ -86,7 +86,18 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+pub(super) const NOT_FINITE: &str = "ERR value is NaN or Infinity";
+pub(super) const TOO_LARGE_SUM: &str = "ERR increment would produce NaN or Infinity";
+
+/// Whether a text is a number, but none to count with.
+pub(super) fn is_not_finite(text: &[u8]) -> bool {
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    [&b"inf"[..], b"infinity", b"nan"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word))
+}
 
 fn write_incr(delta: i64, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(Op::IncrBy as u8).signed(delta).bytes(r.at(0));
@@ -162,11 +173,11 @@ pub(super) fn incr_by_float(
     };
     let (old, deadline) = match entry {
         Some(entry) => (Decimal::parse(&entry.value), entry.deadline),
-        None => (Some(Decimal(0)), None),
+        None => (Some(Decimal::ZERO), None),
     };
     match old.map(|old| old.plus(delta)) {
         None => reply.error(NOT_A_FLOAT),
-        Some(None) => reply.error("ERR increment would produce NaN or Infinity"),
+        Some(None) => reply.error(TOO_LARGE_SUM),
         Some(Some(new)) => {
             let text = new.to_string();
             state.put(key, text.as_bytes(), deadline);
@@ -181,9 +192,10 @@ pub(super) fn incr_by_float(
 /// Binary floating point would do, if every machine and library rounded and printed alike; sums of
 /// decimal fractions are exact, and 0.1 + 0.2 is 0.3. Redis prints 17 digits behind the point too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Decimal(i128);
+pub(super) struct Decimal(i128);
 
 impl Decimal {
+    pub(super) const ZERO: Self = Self(0);
     /// Digits behind the point; what is beyond is rounded, halves away from zero.
     const SCALE: i32 = 17;
     /// Bound of the magnitude: 10^20.
@@ -191,13 +203,13 @@ impl Decimal {
     /// Longest text that is looked at.
     const TEXT_BYTES_MAX: usize = 64;
 
-    fn plus(self, other: Self) -> Option<Self> {
+    pub(super) fn plus(self, other: Self) -> Option<Self> {
         let sum = self.0 + other.0;
         (sum.abs() <= Self::MAX).then_some(Self(sum))
     }
 
     /// Digits, perhaps with a sign, a point and an exponent.
-    fn parse(text: &[u8]) -> Option<Self> {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text)
             .ok()
             .filter(|text| text.len() <= Self::TEXT_BYTES_MAX)?;

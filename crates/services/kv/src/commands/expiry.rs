@@ -327,9 +327,9 @@ pub(super) fn change(
     };
     if let Some(entry) = state.store.get(key) {
         state.budget.take(entry.value.len())?;
-        let value = entry.value.to_vec();
+        let (value, kind) = (entry.value.to_vec(), entry.kind);
         drop(entry);
-        state.put(key, &value, deadline);
+        state.set(key, &value, deadline, kind);
     }
     Ok(())
 }

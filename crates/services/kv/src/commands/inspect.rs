@@ -10,6 +10,10 @@ use crate::{
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::{integer::parse_integer, reply::Reply},
+    store::{
+        Entry,
+        collection::{Header, Kind},
+    },
 };
 
 /// The family.
@@ -56,6 +60,12 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// are empty for the larger part.
 const ENTRY_BYTES: usize = 96;
 
+/// What a row of the memory store takes besides name and value.
+const ROW_BYTES: u64 = 80;
+/// Redis packs collections up to about this size.
+const SMALL_ELEMENTS: u64 = 128;
+const SMALL_BYTES: u64 = 8192;
+
 const NO_IDLE_TIME: &str = "ERR idle time is not tracked: no key is ever evicted here, so the time of its last use \
     is not kept";
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
@@ -98,7 +108,7 @@ pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// `MEMORY USAGE key [SAMPLES count]`. A string has nothing to sample.
+/// `MEMORY USAGE key [SAMPLES count]`. There is nothing to sample: collections know their bytes.
 pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
         2 => {}
@@ -128,18 +138,38 @@ pub(super) fn inspect(
         return Ok(());
     };
     match what {
-        What::Encoding => reply.bulk(encoding(&entry.value).as_bytes()),
+        What::Encoding => reply.bulk(encoding(&entry).as_bytes()),
         What::Frequency => reply.error(NO_FREQUENCY),
         What::IdleTime => reply.error(NO_IDLE_TIME),
         What::References => reply.integer(1),
-        What::Memory => reply.count(ENTRY_BYTES + key.bytes().len() + entry.value.len()),
+        What::Memory => {
+            let rows = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows());
+            let rows = rows.map_or(0, |header| {
+                let each = header
+                    .count
+                    .saturating_mul(entry.kind.rows_each() * ROW_BYTES);
+                each.saturating_add(header.bytes)
+            });
+            let own = ENTRY_BYTES + key.bytes().len() + entry.value.len();
+            reply.count(own.saturating_add(usize::try_from(rows).unwrap_or(usize::MAX)));
+        }
     }
     Ok(())
 }
 
-/// What Redis calls the form in which it would store this value when it is set.
-fn encoding(value: &[u8]) -> &'static str {
-    match value {
+/// What Redis calls the form in which it would store this value when it is set; for collections about so: Redis looks
+/// at the longest element, too, and remembers what a collection was before.
+fn encoding(entry: &Entry<'_>) -> &'static str {
+    if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
+        let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;
+        return match (entry.kind, is_small) {
+            (_, true) => "listpack",
+            (Kind::List, false) => "quicklist",
+            (Kind::Zset, false) => "skiplist",
+            _ => "hashtable",
+        };
+    }
+    match &*entry.value {
         lock if is_lock(lock) => "listpack",
         number if parse_integer(number).is_some() => "int",
         short if short.len() <= EMBEDDED_BYTES_MAX => "embstr",

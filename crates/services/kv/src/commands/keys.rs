@@ -7,7 +7,8 @@ use crate::{
     commands::family::{Family, Operation},
     commands::{
         lock::is_lock,
-        state::{Reading, Writing, too_large},
+        rows::copy_rows,
+        state::{Items, Reading, Writing, too_large},
         strings::encode_list,
     },
     encode::{Decoder, Encoder, Fault},
@@ -15,7 +16,10 @@ use crate::{
     key::Key,
     op::Op,
     resp::{integer::parse_integer, reply::Reply},
-    store::Position,
+    store::{
+        Entry, Position,
+        collection::{Header, Kind},
+    },
 };
 
 /// The family.
@@ -263,8 +267,8 @@ pub(super) fn type_of(
     let key = from.key()?;
     from.end()?;
     reply.simple(match state.store.get(key) {
-        Some(entry) if is_lock(&entry.value) => "hash",
-        Some(_) => "string",
+        Some(entry) if entry.kind == Kind::String && is_lock(&entry.value) => Kind::Hash.name(),
+        Some(entry) => entry.kind.name(),
         None => "none",
     });
     Ok(())
@@ -286,16 +290,23 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// A key's value and deadline.
-type Contents = (Vec<u8>, Option<u64>);
+/// What a key has, to be given to another key: all of a string, or the header of a collection.
+struct Contents {
+    value: Vec<u8>,
+    deadline: Option<u64>,
+    kind: Kind,
+}
 
-/// What a key has, to be given to another key.
-fn copied(state: &mut Writing<'_>, key: Key<'_>) -> Result<Option<Contents>, Fault> {
+fn contents(state: &mut Writing<'_>, key: Key<'_>) -> Result<Option<Contents>, Fault> {
     let Some(entry) = state.store.get(key) else {
         return Ok(None);
     };
     state.budget.take(entry.value.len())?;
-    Ok(Some((entry.value.to_vec(), entry.deadline)))
+    Ok(Some(Contents {
+        value: entry.value.to_vec(),
+        deadline: entry.deadline,
+        kind: entry.kind,
+    }))
 }
 
 pub(super) fn rename(
@@ -315,10 +326,11 @@ pub(super) fn rename(
         return Ok(());
     }
     if old != new
-        && let Some((value, deadline)) = copied(state, old)?
+        && let Some(found) = contents(state, old)?
     {
-        state.store.remove(old);
-        state.put(new, &value, deadline);
+        // Rows stay where they are: another key names them now.
+        state.store.detach(old);
+        state.set(new, &found.value, found.deadline, found.kind);
     }
     if only_new {
         reply.integer(1)
@@ -365,19 +377,21 @@ pub(super) fn copy(
         reply.integer(0);
         return Ok(());
     }
-    match copied(state, source)? {
-        Some((value, deadline)) => {
-            state.put(target, &value, deadline);
-            reply.integer(1);
-        }
-        None => reply.integer(0),
+    let Some(mut found) = contents(state, source)? else {
+        reply.integer(0);
+        return Ok(());
+    };
+    if let Some(header) = Header::from_bytes(&found.value).filter(|_| found.kind.has_rows()) {
+        let copied = copy_rows(state, header)?;
+        found.value = copied.to_bytes().to_vec();
     }
+    state.set(target, &found.value, found.deadline, found.kind);
+    reply.integer(1);
     Ok(())
 }
 
 fn encode_randomkey(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // Any number will do that is not the same every time.
-    out.byte(Op::RandomKey as u8).word(r.wall_ms);
+    out.byte(Op::RandomKey as u8).word(r.seed);
     Ok(())
 }
 
@@ -417,71 +431,58 @@ pub(super) fn keys(
 ) -> Result<(), Fault> {
     let pattern = from.key()?.bytes();
     from.end()?;
-    let mut page = Page::default();
-    let start = reply.0.len();
-    let mut large = false;
+    let mut page = Items::default();
     state.store.scan(Position::START, &mut |key, entry| {
         if entry.exists_at(state.store.time()) && glob::matches(pattern, key) {
-            page.add(key);
+            page.next().bulk(key);
         }
-        large = too_large(&mut Reply(&mut page.items), 0);
-        if large {
+        if page.are_too_many() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     });
-    if large {
-        reply.0.extend_from_slice(&page.items);
-    } else {
-        page.write(reply);
-        too_large(reply, start);
-    }
+    page.write(reply, Reply::array);
     Ok(())
 }
 
-/// Keys found, as the items of an array.
-#[derive(Default)]
-struct Page {
-    count: usize,
-    items: Vec<u8>,
-}
-
-impl Page {
-    fn add(&mut self, key: &[u8]) {
-        self.count += 1;
-        Reply(&mut self.items).bulk(key);
-    }
-
-    fn write(&self, reply: &mut Reply<'_>) {
-        reply.array(self.count);
-        reply.0.extend_from_slice(&self.items);
-    }
-}
-
-/// The types that a SCAN looks for.
+/// The types that a SCAN looks for. Numbers travel in queries, and in transactions in the log.
 #[derive(Clone, Copy)]
 enum Wanted {
     Nothing = 0,
     All = 1,
     Strings = 2,
-    Locks = 3,
+    /// Locks are hashes, too.
+    Hashes = 3,
+    Lists = 4,
+    Sets = 5,
+    Zsets = 6,
 }
 
 impl Wanted {
     fn named(name: &[u8]) -> Self {
         match name.to_ascii_lowercase().as_slice() {
             b"string" => Self::Strings,
-            b"hash" => Self::Locks,
+            b"hash" => Self::Hashes,
+            b"list" => Self::Lists,
+            b"set" => Self::Sets,
+            b"zset" => Self::Zsets,
             _ => Self::Nothing,
         }
     }
 
-    fn includes(wanted: u8, value: &[u8]) -> bool {
+    fn includes(wanted: u8, entry: &Entry<'_>) -> bool {
+        let kind = match entry.kind {
+            Kind::String if is_lock(&entry.value) => Kind::Hash,
+            kind => kind,
+        };
         match wanted {
             0 => false,
-            2 => !is_lock(value),
-            3 => is_lock(value),
+            2 => kind == Kind::String,
+            3 => kind == Kind::Hash,
+            4 => kind == Kind::List,
+            5 => kind == Kind::Set,
+            6 => kind == Kind::Zset,
             _ => true,
         }
     }
@@ -537,14 +538,13 @@ pub(super) fn scan(
     let (cursor, count, wanted) = (from.word()?, from.count()?, from.byte()?);
     let pattern = from.key()?.bytes();
     from.end()?;
-    let (mut page, mut looked_at) = (Page::default(), 0);
+    let (mut page, mut looked_at) = (Items::default(), 0);
     let mut last = Position::START;
     let mut next = None;
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
             let position = Position::of(key);
-            let full =
-                looked_at >= count.min(SCAN_COUNT_MAX) || page.items.len() >= SCAN_PAGE_BYTES;
+            let full = looked_at >= count.min(SCAN_COUNT_MAX) || page.bytes() >= SCAN_PAGE_BYTES;
             if full && position != last {
                 next = Some(position);
                 return ControlFlow::Break(());
@@ -552,8 +552,8 @@ pub(super) fn scan(
             // One that ended counts, too: a page takes bounded time.
             (looked_at, last) = (looked_at + 1, position);
             let exists = entry.exists_at(state.store.time());
-            if exists && Wanted::includes(wanted, &entry.value) && glob::matches(pattern, key) {
-                page.add(key);
+            if exists && Wanted::includes(wanted, entry) && glob::matches(pattern, key) {
+                page.next().bulk(key);
             }
             ControlFlow::Continue(())
         });
@@ -561,7 +561,7 @@ pub(super) fn scan(
     let start = reply.0.len();
     reply.array(2);
     reply.bulk(next.map_or(0, Position::cursor).to_string().as_bytes());
-    page.write(reply);
+    page.write(reply, Reply::array);
     too_large(reply, start);
     Ok(())
 }

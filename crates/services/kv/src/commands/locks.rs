@@ -1,30 +1,28 @@
 //! Locks: what the scripts of lock libraries do ([`crate::scripts`]), each as one operation.
 //!
 //! The locks of redis-py and node-redlock are strings, whose value is the token of the holder. The
-//! lock of Redisson is a hash of one field: its holder, with how often it was taken. There are no
-//! hashes here; it is a *lock record*, a value of its own form, which TYPE calls a hash and commands
-//! on strings refuse.
+//! lock of Redisson is a hash of one field: its holder, with how often it was taken. Here it is a *lock record*, a value
+//! of its own form, older than hashes: TYPE calls it a hash, commands that read hashes see its field
+//! ([`crate::commands::hash`]), and all others refuse it.
 
 use crate::{
-    command::{Doc, READS, Refusal, Request, Spec},
     commands::family::{Family, Operation},
     commands::{
         channels, expiry,
         lock::Lock,
-        state::{Reading, WRONG_TYPE, Writing, string},
+        state::{WRONG_TYPE, Writing, string},
     },
     encode::{Decoder, Encoder, Fault, Malformed},
     key::Key,
     op::{Deadline, Op},
     resp::{integer::parse_integer, reply::Reply},
-    store::Store,
+    store::{Store, collection::Kind},
 };
 
 /// The family.
 pub const FAMILY: Family = Family {
-    commands: COMMANDS,
+    commands: &[],
     operations: &[
-        Operation::read(Op::LockHolder, holder),
         Operation::write(Op::ExpireEqual, expire_equal),
         Operation::write(Op::DelEqual, del_equal),
         Operation::write(Op::SetAll, set_all),
@@ -34,35 +32,6 @@ pub const FAMILY: Family = Family {
         Operation::write(Op::BreakLock, break_lock),
     ],
 };
-
-const COMMANDS: &[Spec] = &[
-    Spec::data(
-        "hexists",
-        3,
-        READS,
-        (1, 1, 1),
-        encode_hexists,
-        Doc::new(
-            "hash",
-            "2.0.0",
-            "O(1)",
-            "Determines whether a field exists in a hash.",
-        ),
-    ),
-    Spec::data(
-        "hget",
-        3,
-        READS,
-        (1, 1, 1),
-        encode_hget,
-        Doc::new(
-            "hash",
-            "2.0.0",
-            "O(1)",
-            "Returns the value of a field in a hash.",
-        ),
-    ),
-];
 
 /// What a key has, as the scripts of Redisson see it.
 enum Held {
@@ -78,7 +47,8 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
     let Some(entry) = store.get(key) else {
         return Held::Absent;
     };
-    match Lock::parse(&entry.value) {
+    let lock = Lock::parse(&entry.value).filter(|_| entry.kind == Kind::String);
+    match lock {
         Some(lock) if lock.holder == holder => Held::Own(lock.count),
         Some(_) => Held::Other,
         None => Held::String,
@@ -464,52 +434,5 @@ pub(super) fn break_lock(
         channels::tell(state, tell);
     }
     reply.integer(i64::from(removed));
-    Ok(())
-}
-
-fn write_holder(count: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
-    out.byte(Op::LockHolder as u8)
-        .byte(u8::from(count))
-        .bytes(r.at(0))
-        .bytes(r.at(1));
-}
-
-fn encode_hexists(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_holder(false, r, out);
-    Ok(())
-}
-
-fn encode_hget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_holder(true, r, out);
-    Ok(())
-}
-
-/// HEXISTS and HGET of a lock record, whose field is its holder.
-pub(super) fn holder(
-    from: &mut Decoder<'_>,
-    state: &Reading<'_>,
-    reply: &mut Reply<'_>,
-) -> Result<(), Fault> {
-    let count = from.byte()? != 0;
-    let (key, holder) = (from.key()?, from.bytes()?);
-    from.end()?;
-    let times = match held(state.store, key, holder) {
-        Held::String => {
-            reply.error(WRONG_TYPE);
-            return Ok(());
-        }
-        Held::Own(times) => Some(times),
-        Held::Absent | Held::Other => None,
-    };
-    if count {
-        reply.optional(
-            times
-                .map(|times| times.to_string())
-                .as_ref()
-                .map(String::as_bytes),
-        );
-    } else {
-        reply.integer(i64::from(times.is_some()));
-    }
     Ok(())
 }

@@ -10,35 +10,50 @@ use crate::{
     resp::reply::Reply,
 };
 
+pub mod bits;
 mod budget;
+mod chance;
 pub mod channels;
 pub mod conditions;
 pub mod counters;
+mod elements;
 pub mod exec;
 pub mod expiry;
 pub mod family;
+pub mod hash;
 pub mod inspect;
 pub mod keys;
+pub mod list;
 mod lock;
 pub mod locks;
+mod rows;
+mod score;
 pub mod scripts;
 pub mod server;
+pub mod set;
 pub mod state;
 pub mod strings;
 pub mod transactions;
+pub mod zset;
 
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 11] = [
+pub const FAMILIES: [&Family; 17] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
     &channels::FAMILY,
     &scripts::FAMILY,
     &counters::FAMILY,
+    &bits::FAMILY,
     &expiry::FAMILY,
     &keys::FAMILY,
+    &elements::FAMILY,
+    &hash::FAMILY,
+    &list::FAMILY,
+    &set::FAMILY,
+    &zset::FAMILY,
     &inspect::FAMILY,
     &server::FAMILY,
     &transactions::FAMILY,
@@ -74,7 +89,10 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         Op::IncrBy => {
             from.signed().ok()?;
         }
-        Op::GetDel | Op::DelIf => {}
+        // All writes of collections begin with their key, but for those of several keys.
+        Op::GetDel | Op::DelIf | Op::SetBit | Op::BitField => {}
+        op if (Op::HSet as u8..=Op::ZStore as u8).contains(&(op as u8))
+            && !matches!(op, Op::LMpop | Op::ZMpop) => {}
         Op::Expire => {
             from.byte().ok()?;
         }

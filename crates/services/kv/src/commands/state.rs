@@ -7,10 +7,13 @@ use crate::{
     key::Key,
     op::REPLY_BYTES_MAX,
     resp::reply::Reply,
-    store::{Entry, Store, Version},
+    store::{
+        Entry, Stamp, Store, Version,
+        collection::{Id, Kind},
+    },
 };
 
-/// The error for a command on strings and a key that is no string.
+/// The error for a command on one type and a key of another.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// The reply says it already.
@@ -24,7 +27,7 @@ pub(crate) fn string<'s>(
 ) -> Result<Option<Entry<'s>>, WrongType> {
     let entry = store.get(key);
     match &entry {
-        Some(found) if lock::is_lock(&found.value) => {
+        Some(found) if found.kind != Kind::String || lock::is_lock(&found.value) => {
             reply.error(WRONG_TYPE);
             Err(WrongType)
         }
@@ -56,14 +59,36 @@ pub struct Writing<'a> {
     pub version: Version,
     /// What the commands of its batch may still copy.
     pub budget: &'a mut Budget,
+    /// Collections that this command has begun.
+    pub begun: u32,
     /// What it tells others; no part of the data.
     pub notices: &'a mut Vec<Notice>,
 }
 
 impl Writing<'_> {
-    /// Sets a key.
+    /// Sets a key to a string.
     pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
         self.store.put(key, value, self.version, deadline);
+    }
+
+    /// Sets a key to a value of some kind.
+    pub fn set(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>, kind: Kind) {
+        let stamp = Stamp {
+            version: self.version,
+            deadline,
+            kind,
+        };
+        self.store.set(key, value, stamp);
+    }
+
+    /// Begins a collection.
+    pub fn begin(&mut self) -> Id {
+        let number = self.begun;
+        self.begun += 1;
+        Id {
+            version: self.version,
+            number,
+        }
     }
 
     /// The same state, for reading.
@@ -76,12 +101,60 @@ impl Writing<'_> {
     }
 }
 
+/// Several replies whose number is known only when they are all there.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+impl Items {
+    /// One more, or one half of a pair.
+    pub(crate) fn next(&mut self) -> Reply<'_> {
+        self.count += 1;
+        Reply(&mut self.bytes)
+    }
+
+    /// Whether they are more than one reply may have.
+    pub(crate) const fn are_too_many(&self) -> bool {
+        self.bytes.len() > REPLY_BYTES_MAX
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Their bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Writes them behind a header, which says how many they are; or an error in their place.
+    pub(crate) fn write<'r>(
+        &self,
+        reply: &mut Reply<'r>,
+        header: impl FnOnce(&mut Reply<'r>, usize),
+    ) {
+        if self.are_too_many() {
+            reply.error(TOO_LARGE);
+            return;
+        }
+        header(reply, self.count);
+        reply.0.extend_from_slice(&self.bytes);
+    }
+}
+
+/// What is said in place of a reply that is too large.
+pub(crate) const TOO_LARGE: &str =
+    "TOOBIG the reply would be larger than 32 MiB; ask for less at a time";
+
 /// Whether a reply that began at `start` has grown beyond its limit; if so it becomes an error.
 pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
     let large = reply.0.len() - start > REPLY_BYTES_MAX;
     if large {
         reply.0.truncate(start);
-        reply.error("TOOBIG the reply would be larger than 32 MiB; ask for less at a time");
+        reply.error(TOO_LARGE);
     }
     large
 }

@@ -12,6 +12,7 @@ use crate::{
     encode::{Decoder, Encoder, Fault},
     op::{Deadline, Op, set_flag},
     resp::{reply::Reply, request::SKIPPED_BYTES_MAX},
+    store::collection::Kind,
 };
 
 /// The family.
@@ -677,7 +678,8 @@ pub(super) fn mget(
     let start = reply.0.len();
     reply.array(keys.len());
     for key in keys {
-        let entry = state.store.get(key).filter(|entry| !is_lock(&entry.value));
+        let entry = state.store.get(key);
+        let entry = entry.filter(|entry| entry.kind == Kind::String && !is_lock(&entry.value));
         reply.optional(entry.as_ref().map(|entry| &*entry.value));
         if too_large(reply, start) {
             break;

@@ -522,6 +522,7 @@ impl Connection {
                     arguments: arguments.from(1),
                     wall_ms: requests.wall_ms(),
                     value_bytes_max: requests.command_bytes_max(),
+                    seed: shared.seed(requests.wall_ms()),
                 };
                 fresh(&mut shared.command);
                 let encoded = encode(&request, &mut Encoder(&mut shared.command));

@@ -75,6 +75,8 @@ pub(super) struct Shared {
     patience: Patience,
     /// The version of the table of users that subscriptions were last judged by.
     users_version: u64,
+    /// How many were given.
+    seeds: u64,
 }
 
 impl Shared {
@@ -104,6 +106,7 @@ impl Shared {
             patient: Vec::new(),
             patience: Patience::default(),
             users_version: 0,
+            seeds: 0,
         }
     }
 
@@ -175,9 +178,16 @@ impl Shared {
             arguments: words.from(2),
             wall_ms: requests.wall_ms(),
             value_bytes_max: requests.command_bytes_max(),
+            seed: self.seed(requests.wall_ms()),
         };
         fresh(&mut self.command);
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
+    }
+
+    /// What the next request leaves to chance hangs on this: different for each of them, and after a restart.
+    pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
+        self.seeds = self.seeds.wrapping_add(1);
+        wall_ms.rotate_left(32) ^ self.seeds
     }
 
     /// A copy of the query in the scratch buffer.

@@ -1,8 +1,9 @@
 //! Replies in a form that belongs to no protocol version, and their rendering for RESP2 or RESP3.
 //!
-//! The neutral form is RESP3 with one addition, `N` for "no array" (an aborted EXEC), which RESP2
-//! tells apart from "no value". It is what `apply` returns and what sessions store, equal on every
-//! node. The commonest replies look the same in both versions, so rendering them is copying.
+//! The neutral form is RESP3 with two additions: `N` for "no array" (an aborted EXEC), which RESP2
+//! tells apart from "no value", and `P` for pairs, which are arrays of two in RESP3 and lie flat in RESP2. It is what
+//! `apply` returns and what sessions store, equal on every node. The commonest replies look the same in both versions,
+//! so rendering them is copying.
 
 use std::io::Write as _;
 
@@ -93,6 +94,26 @@ impl Reply<'_> {
         self.header(b'%', count);
     }
 
+    /// `count` replies follow, in an order that means nothing.
+    pub fn set(&mut self, count: usize) {
+        self.header(b'~', count);
+    }
+
+    /// `count` pairs of replies follow, each of which belongs together.
+    pub fn pairs(&mut self, count: usize) {
+        self.header(b'P', count);
+    }
+
+    /// A number with a fraction, in Redis' words for it.
+    pub fn double(&mut self, text: &str) {
+        self.line(b',', text.as_bytes());
+    }
+
+    /// No array.
+    pub fn null_array(&mut self) {
+        self.0.extend_from_slice(NULL_ARRAY);
+    }
+
     /// `count` replies follow that nobody asked for at this place.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
@@ -124,55 +145,71 @@ impl Reply<'_> {
 
 /// Writes a neutral reply as `version` has it.
 pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
-    match (neutral.first(), version) {
-        (Some(b'+' | b'-' | b':' | b'$'), _) => out.extend_from_slice(neutral),
-        (Some(b'N'), Version::Resp3) => out.extend_from_slice(NULL),
-        (Some(_), Version::Resp3) => out.extend_from_slice(neutral),
-        (Some(_), Version::Resp2) => {
+    match neutral.first() {
+        Some(b'+' | b'-' | b':' | b'$') => out.extend_from_slice(neutral),
+        Some(_) => {
             let start = out.len();
-            if down(neutral, 0, out).is_none() {
+            if one(neutral, version, 0, out).is_none() {
                 out.truncate(start);
                 Reply(out).error("ERR a reply could not be rendered");
             }
         }
-        (None, _) => Reply(out).error("ERR the service gave no reply"),
+        None => Reply(out).error("ERR the service gave no reply"),
     }
 }
 
 /// Whether these bytes are one reply, and nothing else.
 pub fn is_whole(neutral: &[u8]) -> bool {
-    down(neutral, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
+    one(neutral, Version::Resp2, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
 }
 
-/// Renders one reply for RESP2; returns what is behind it.
-fn down<'a>(neutral: &'a [u8], depth: usize, out: &mut Vec<u8>) -> Option<&'a [u8]> {
+/// Renders one reply; returns what is behind it.
+fn one<'a>(
+    neutral: &'a [u8],
+    version: Version,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> Option<&'a [u8]> {
     let end = neutral.iter().position(|&byte| byte == b'\n')? + 1;
     let (line, rest) = neutral.split_at(end);
     let text = line.get(1..end.checked_sub(2)?)?;
     let count = || std::str::from_utf8(text).ok()?.parse::<usize>().ok();
-    match line[0] {
-        b'+' | b'-' | b':' => out.extend_from_slice(line),
-        b'_' => out.extend_from_slice(b"$-1\r\n"),
-        b'N' => out.extend_from_slice(b"*-1\r\n"),
-        b'#' => out.extend_from_slice(if text == b"t" { b":1\r\n" } else { b":0\r\n" }),
-        b',' => Reply(out).bulk(text),
-        b'$' => {
+    match (line[0], version) {
+        (b'+' | b'-' | b':', _) => out.extend_from_slice(line),
+        (b'_' | b'#' | b',', Version::Resp3) => out.extend_from_slice(line),
+        (b'N', Version::Resp3) => out.extend_from_slice(NULL),
+        (b'_', Version::Resp2) => out.extend_from_slice(b"$-1\r\n"),
+        (b'N', Version::Resp2) => out.extend_from_slice(b"*-1\r\n"),
+        (b'#', Version::Resp2) => {
+            out.extend_from_slice(if text == b"t" { b":1\r\n" } else { b":0\r\n" });
+        }
+        (b',', Version::Resp2) => Reply(out).bulk(text),
+        (b'$', _) | (b'=', Version::Resp3) => {
             let body = rest.get(..count()?.checked_add(2)?)?;
             out.extend_from_slice(line);
             out.extend_from_slice(body);
             return Some(&rest[body.len()..]);
         }
-        b'=' => {
+        (b'=', Version::Resp2) => {
             let body = rest.get(..count()?.checked_add(2)?)?;
             Reply(out).bulk(body.get(4..body.len() - 2)?);
             return Some(&rest[body.len()..]);
         }
-        kind @ (b'*' | b'%' | b'~' | b'>') if depth < DEPTH_MAX => {
-            let count = count()?.checked_mul(if kind == b'%' { 2 } else { 1 })?;
-            Reply(out).array(count);
+        (kind @ (b'*' | b'%' | b'~' | b'>' | b'P'), _) if depth < DEPTH_MAX => {
+            let count = count()?;
+            let items = count.checked_mul(if matches!(kind, b'%' | b'P') { 2 } else { 1 })?;
+            let paired = kind == b'P' && version == Version::Resp3;
+            match (kind, version) {
+                (b'P', Version::Resp3) => Reply(out).array(count),
+                (_, Version::Resp2) => Reply(out).array(items),
+                (_, Version::Resp3) => out.extend_from_slice(line),
+            }
             let mut rest = rest;
-            for _ in 0..count {
-                rest = down(rest, depth + 1, out)?;
+            for item in 0..items {
+                if paired && item % 2 == 0 {
+                    Reply(out).array(2);
+                }
+                rest = one(rest, version, depth + 1, out)?;
             }
             return Some(rest);
         }
@@ -237,6 +274,27 @@ mod tests {
             },
             "*2\r\n$7\r\nmessage\r\n$-1\r\n",
             ">2\r\n$7\r\nmessage\r\n_\r\n",
+        );
+        check(
+            |r| {
+                r.array(2);
+                r.pairs(2);
+                for member in [b"a", b"b"] {
+                    r.bulk(member);
+                    r.double("1.5");
+                }
+                r.null_array();
+            },
+            "*2\r\n*4\r\n$1\r\na\r\n$3\r\n1.5\r\n$1\r\nb\r\n$3\r\n1.5\r\n*-1\r\n",
+            "*2\r\n*2\r\n*2\r\n$1\r\na\r\n,1.5\r\n*2\r\n$1\r\nb\r\n,1.5\r\n_\r\n",
+        );
+        check(
+            |r| {
+                r.set(1);
+                r.bulk(b"a");
+            },
+            "*1\r\n$1\r\na\r\n",
+            "~1\r\n$1\r\na\r\n",
         );
         check(|r| r.0.extend_from_slice(b"#t\r\n"), ":1\r\n", "#t\r\n");
         check(

@@ -5,9 +5,14 @@
 use std::borrow::Cow;
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{Imaged, LoadError};
+use quorate_replica::service::LoadError;
 
-use super::{Bytes, Entry, Position, Version, merge::Merge, table::Table};
+use super::{
+    Bytes, Entry, Position, Version,
+    collection::{Header, Id, Kind, NAME_BYTES_MAX, id_in},
+    merge::Merge,
+    table::Table,
+};
 use crate::{
     encode::{Decoder, Encoder, Fault, Malformed},
     key::{KEY_BYTES_MAX, Key},
@@ -25,7 +30,23 @@ mod kind {
     pub(super) const HEAD: u8 = 0;
     pub(super) const KEY: u8 = 1;
     pub(super) const KEY_WITH_DEADLINE: u8 = 2;
+    /// The key of a collection; its rows follow.
+    pub(super) const COLLECTION: u8 = 3;
+    pub(super) const COLLECTION_WITH_DEADLINE: u8 = 4;
+    pub(super) const ROW: u8 = 5;
 }
+
+/// What an image consists of.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    /// A key, and all that it has.
+    Key(&'a [u8], &'a Entry<'a>),
+    /// A row of the key before it: name and value.
+    Row(&'a [u8], &'a [u8]),
+}
+
+/// Where the parts go.
+pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
 /// A place in the order of stores.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
@@ -47,6 +68,71 @@ pub(super) struct Cursor {
     position: Position,
     /// The last key at it that was passed; `None`: none was.
     key: Option<Box<[u8]>>,
+    /// The rows of that key that it is in the middle of.
+    within: Option<Within>,
+}
+
+/// Rows that are being passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Within {
+    pub(super) id: Id,
+    /// The last of them that was passed.
+    last: Option<Box<[u8]>>,
+}
+
+impl Within {
+    /// Whether the image is behind this row already.
+    pub(super) fn has_passed(&self, name: &[u8]) -> bool {
+        self.last.as_deref().is_some_and(|last| name <= last)
+    }
+
+    /// Where to look for what is left.
+    pub(super) fn from(&self) -> &[u8] {
+        self.last.as_deref().unwrap_or_default()
+    }
+}
+
+/// What one turn of an image has cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    cost: usize,
+    most: usize,
+    given: bool,
+}
+
+impl Turn {
+    /// It may give about this many bytes.
+    pub(super) const fn of(bytes: usize) -> Self {
+        Self {
+            cost: 0,
+            most: bytes,
+            given: false,
+        }
+    }
+
+    fn passed(&mut self) {
+        self.cost = self.cost.saturating_add(ITEM_BYTES);
+    }
+
+    fn gave(&mut self, bytes: usize) {
+        self.given = true;
+        self.cost = self.cost.saturating_add(bytes);
+    }
+
+    const fn is_over(&self) -> bool {
+        self.given && self.cost >= self.most
+    }
+}
+
+/// Why an image stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The turn is over.
+    Over,
+    /// The rows of a key come next, or those of one have come.
+    Rows,
+    /// Nothing is left.
+    End,
 }
 
 impl Cursor {
@@ -61,30 +147,67 @@ impl Cursor {
             || (position == self.position && self.key.as_deref().is_some_and(|last| key <= last))
     }
 
-    /// Passes what is at and behind the cursor to `each`, about `bytes` of it.
-    pub(super) fn go_on(
+    /// The rows that come next, if it is in the middle of some.
+    pub(super) const fn within(&self) -> Option<&Within> {
+        self.within.as_ref()
+    }
+
+    /// Passes the keys at and behind the cursor to `each`, up to one with rows.
+    pub(super) fn pass_keys(
         &mut self,
         from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,
-        bytes: usize,
-        each: &mut dyn FnMut(&[u8], &Entry<'_>),
-    ) -> Imaged {
-        let (mut cost, mut given) = (0_usize, false);
+        turn: &mut Turn,
+        each: &mut Each<'_>,
+    ) -> Stop {
         for ((position, key), entry) in from_here {
             if self.has_passed(position, &key) {
                 continue;
             }
-            cost = cost.saturating_add(ITEM_BYTES);
+            turn.passed();
+            let mut id = None;
             if let Some(entry) = entry {
-                each(&key, &entry);
-                given = true;
-                cost = cost.saturating_add(key.len() + entry.value.len());
+                each(Part::Key(&key, &entry));
+                turn.gave(key.len() + entry.value.len());
+                id = id_in(entry.kind, &entry.value);
             }
-            if given && cost >= bytes {
+            if id.is_some() || turn.is_over() {
                 (self.position, self.key) = (position, Some(key.into()));
-                return Imaged::More;
+                self.within = id.map(|id| Within { id, last: None });
+                return match turn.is_over() {
+                    true => Stop::Over,
+                    false => Stop::Rows,
+                };
             }
         }
-        Imaged::End
+        Stop::End
+    }
+
+    /// Passes the rows that it is in the middle of.
+    pub(super) fn pass_rows<'r>(
+        &mut self,
+        from_here: Merge<'r, Cow<'r, [u8]>, Option<Bytes<'r>>>,
+        turn: &mut Turn,
+        each: &mut Each<'_>,
+    ) -> Stop {
+        let Some(within) = &mut self.within else {
+            return Stop::Rows;
+        };
+        for (name, value) in from_here {
+            if within.has_passed(&name) {
+                continue;
+            }
+            turn.passed();
+            if let Some(value) = value {
+                each(Part::Row(&name, &value));
+                turn.gave(name.len() + value.len());
+            }
+            if turn.is_over() {
+                within.last = Some(name.into());
+                return Stop::Over;
+            }
+        }
+        self.within = None;
+        Stop::Rows
     }
 }
 
@@ -99,12 +222,29 @@ pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.clear();
     let Version { slot, index } = entry.version;
     let mut to = Encoder(item);
-    match entry.deadline {
-        None => to.byte(kind::KEY),
-        Some(deadline) => to.byte(kind::KEY_WITH_DEADLINE).count(deadline),
+    match (entry.kind, entry.deadline) {
+        (Kind::String, None) => to.byte(kind::KEY),
+        (Kind::String, Some(deadline)) => to.byte(kind::KEY_WITH_DEADLINE).count(deadline),
+        (of, None) => to.byte(kind::COLLECTION).byte(of as u8),
+        (of, Some(deadline)) => {
+            let to = to.byte(kind::COLLECTION_WITH_DEADLINE);
+            to.byte(of as u8).count(deadline)
+        }
     };
     to.count(slot).count(index.into()).bytes(key);
     item.extend_from_slice(&entry.value);
+}
+
+/// Writes the item of a part.
+pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
+    match part {
+        Part::Key(key, entry) => encode_key(key, entry, item),
+        Part::Row(name, value) => {
+            item.clear();
+            Encoder(item).byte(kind::ROW).bytes(name);
+            item.extend_from_slice(value);
+        }
+    }
 }
 
 /// The items of an image on their way in. Whatever they say, only images of stores pass.
@@ -115,15 +255,26 @@ pub struct Items {
     last: Cursor,
     /// No key has a later version.
     newest: u64,
+    /// Rows of the last key.
+    rows: Option<Rows>,
 }
 
-/// A key that comes in.
+/// Rows that are still to come.
 #[derive(Debug)]
-pub struct Loaded<'a> {
-    /// It is new: every one comes once.
-    pub key: Key<'a>,
-    /// All that it has.
-    pub entry: Entry<'a>,
+struct Rows {
+    id: Id,
+    left: u64,
+    /// The last one.
+    last: Option<Box<[u8]>>,
+}
+
+/// What comes in; each comes once.
+#[derive(Debug)]
+pub enum Loaded<'a> {
+    /// A key, and all that it has.
+    Key(Key<'a>, Entry<'a>),
+    /// A row of a collection: its name and value.
+    Row(Id, &'a [u8], &'a [u8]),
 }
 
 impl From<Malformed> for LoadError {
@@ -142,12 +293,29 @@ impl Items {
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
-        let Some(keys_left) = &mut self.keys_left else {
+        if self.keys_left.is_none() {
             return self.take_head(kind, from).map(|()| None);
-        };
-        let deadline = match kind {
-            kind::KEY => None,
-            kind::KEY_WITH_DEADLINE => Some(from.count()?),
+        }
+        if kind == kind::ROW {
+            return self.take_row(from).map(Some);
+        }
+        self.take_key(kind, from).map(Some)
+    }
+
+    fn take_key<'a>(
+        &mut self,
+        item_kind: u8,
+        mut from: Decoder<'a>,
+    ) -> Result<Loaded<'a>, LoadError> {
+        self.no_rows_left()?;
+        let mut kind = Kind::String;
+        if matches!(item_kind, kind::COLLECTION | kind::COLLECTION_WITH_DEADLINE) {
+            let of = Kind::from_byte(from.byte()?).filter(|kind| kind.has_rows());
+            kind = of.ok_or(LoadError::Malformed("a key of an unknown type"))?;
+        }
+        let deadline = match item_kind {
+            kind::KEY | kind::COLLECTION => None,
+            kind::KEY_WITH_DEADLINE | kind::COLLECTION_WITH_DEADLINE => Some(from.count()?),
             _ => return Err(LoadError::Malformed("an item of an unknown kind")),
         };
         let (slot, index) = (from.count()?, from.count()?);
@@ -157,11 +325,21 @@ impl Items {
             _ => LoadError::Malformed("a key is too long"),
         })?;
         let value = from.0;
-        *keys_left = keys_left
-            .checked_sub(1)
-            .ok_or(LoadError::Malformed("there are more keys than it says"))?;
+        let keys_left = self.keys_left.and_then(|left| left.checked_sub(1));
+        self.keys_left =
+            Some(keys_left.ok_or(LoadError::Malformed("there are more keys than it says"))?);
         if deadline == Some(u64::MAX) || slot == 0 || value.len() > VALUE_BYTES_MAX {
             return Err(LoadError::Malformed("a key has what no key can have"));
+        }
+        if kind.has_rows() {
+            let header = Header::from_bytes(value)
+                .filter(|header| header.count > 0 && header.id.version.slot <= slot);
+            let header = header.ok_or(LoadError::Malformed("a collection makes no sense"))?;
+            self.rows = Some(Rows {
+                id: header.id,
+                left: header.count.saturating_mul(kind.rows_each()),
+                last: None,
+            });
         }
         let position = Position::of(key.bytes());
         if self.last.has_passed(position, key.bytes()) {
@@ -170,14 +348,38 @@ impl Items {
         self.last = Cursor {
             position,
             key: Some(key.bytes().into()),
+            within: None,
         };
         self.newest = self.newest.max(slot);
         let entry = Entry {
             value: Bytes::Borrowed(value),
             version: Version { slot, index },
             deadline,
+            kind,
         };
-        Ok(Some(Loaded { key, entry }))
+        Ok(Loaded::Key(key, entry))
+    }
+
+    fn take_row<'a>(&mut self, mut from: Decoder<'a>) -> Result<Loaded<'a>, LoadError> {
+        let name = from.bytes()?;
+        let rows = self.rows.as_mut().filter(|rows| rows.left > 0);
+        let rows = rows.ok_or(LoadError::Malformed("there are more rows than it says"))?;
+        if name.len() > NAME_BYTES_MAX || from.0.len() > VALUE_BYTES_MAX {
+            return Err(LoadError::Malformed("a row is longer than any can be"));
+        }
+        if rows.last.as_deref().is_some_and(|last| name <= last) {
+            return Err(LoadError::Malformed("rows are out of order"));
+        }
+        rows.left -= 1;
+        rows.last = Some(name.into());
+        Ok(Loaded::Row(rows.id, name, from.0))
+    }
+
+    fn no_rows_left(&self) -> Result<(), LoadError> {
+        match self.rows {
+            Some(Rows { left: 1.., .. }) => Err(LoadError::Malformed("rows are missing")),
+            _ => Ok(()),
+        }
     }
 
     fn take_head(&mut self, kind: u8, mut from: Decoder<'_>) -> Result<(), LoadError> {
@@ -195,6 +397,7 @@ impl Items {
 
     /// There are no more items, and every slot below `at` is in them: whether that can be.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
+        self.no_rows_left()?;
         if self.keys_left != Some(0) {
             return Err(LoadError::Malformed("keys are missing"));
         }
@@ -217,8 +420,38 @@ mod tests {
             value: Bytes::Borrowed(value),
             version: Version { slot, index: 3 },
             deadline,
+            kind: Kind::String,
         };
         encode_key(key, &entry, &mut item);
+        item
+    }
+
+    /// A hash of this many fields, begun in this slot.
+    fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
+        let version = Version {
+            slot: begun,
+            index: 0,
+        };
+        let header = Header {
+            id: Id { version, number: 0 },
+            count,
+            bytes: 2,
+            first: 0,
+        };
+        let mut item = Vec::new();
+        let entry = Entry {
+            value: Bytes::Borrowed(&header.to_bytes()),
+            version: Version { slot: 5, index: 3 },
+            deadline: None,
+            kind: Kind::Hash,
+        };
+        encode_part(Part::Key(key, &entry), &mut item);
+        item
+    }
+
+    fn row_item(name: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut item = Vec::new();
+        encode_part(Part::Row(name, value), &mut item);
         item
     }
 
@@ -241,6 +474,53 @@ mod tests {
         assert_eq!(key_item(b"k", 5, None, b"val"), b"\x01\x05\x03\x01kval");
         let expected = b"\x02\x80\x01\x05\x03\x01kval";
         assert_eq!(key_item(b"k", 5, Some(128), b"val"), expected);
+        let hash = hash_item(b"k", 1, 4);
+        assert_eq!(hash[..6], *b"\x03\x01\x05\x03\x01k");
+        assert_eq!(hash.len(), 6 + Header::BYTES);
+        assert_eq!(row_item(b"n", b"val"), b"\x05\x01nval");
+    }
+
+    #[test]
+    fn rows_belong_to_the_key_before_them() {
+        let (hash, row) = (hash_item(b"k", 1, 4), row_item(b"n", b"v"));
+        let check = |items: &[&[u8]]| {
+            let mut state = Items::default();
+            for item in items {
+                state.take(item)?;
+            }
+            state.end(Slot(10))
+        };
+        assert_eq!(check(&[&head(1), &hash, &row]), Ok(()));
+        let [first, second] = two();
+        let two_rows = hash_item(first, 2, 5);
+        let (a, b) = (row_item(b"a", b""), row_item(b"b", b""));
+        assert_eq!(check(&[&head(1), &two_rows, &a, &b]), Ok(()));
+        let string = key_item(second, 5, None, b"1");
+        assert_eq!(check(&[&head(2), &two_rows, &a, &b, &string]), Ok(()));
+        let long = row_item(&[b'n'; NAME_BYTES_MAX + 1], b"");
+        let mut unknown = hash.clone();
+        unknown[1] = 9;
+        let mut of_strings = hash.clone();
+        of_strings[1] = 0;
+        let refused: &[&[&[u8]]] = &[
+            &[&head(1), &hash],
+            &[&head(1), &hash, &row, &row_item(b"o", b"")],
+            &[&head(1), &row],
+            &[&head(1), &two_rows, &b, &a],
+            &[&head(1), &two_rows, &a, &a],
+            &[&head(2), &two_rows, &a, &string],
+            &[&head(2), &two_rows, &a, &b, &string, &row],
+            &[&head(1), &hash, &long],
+            &[&head(1), &hash_item(b"k", 0, 4)],
+            &[&head(1), &hash_item(b"k", 1, 6), &row],
+            &[&head(1), &hash[..hash.len() - 1], &row],
+            &[&head(1), &unknown, &row],
+            &[&head(1), &of_strings, &row],
+        ];
+        for items in refused {
+            let result = check(items);
+            assert!(matches!(result, Err(LoadError::Malformed(_))), "{items:?}");
+        }
     }
 
     #[test]
@@ -272,7 +552,7 @@ mod tests {
             (&[&[0, 2, 0]], 10),
             (&[&[0, 1, 0, 0]], 10),
             (&[&head(1), &[]], 10),
-            (&[&head(1), &[3]], 10),
+            (&[&head(1), &[6]], 10),
             (&[&head(1), &long], 10),
             (&[&head(1), &key_item(b"k", 0, None, b"")], 10),
             (&[&head(1), &key_item(b"k", 1, Some(u64::MAX), b"")], 10),

@@ -47,9 +47,10 @@ mod writer;
 use std::{
     borrow::Cow,
     cell::{Cell, OnceCell, RefCell},
+    cmp::Reverse,
     collections::VecDeque,
     fmt, iter, mem,
-    ops::{ControlFlow, Range},
+    ops::{Bound, ControlFlow, Range},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -61,10 +62,10 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{
     changes::Changes,
-    image::Image,
+    image::{Image, changed},
     layout::{
-        State, data_key, deadline_key, entry, header, kind, parse_data_key, parse_deadline_key,
-        prefix,
+        State, behind_rows, data_key, deadline_key, entry, kind, old, parse_data_key,
+        parse_deadline_key, parse_row_key, prefix, row_key,
     },
     loading::Load,
     tree::{Home, Opened, Tree},
@@ -77,8 +78,12 @@ pub use self::{
     writer::Delays,
 };
 use super::{
-    Entry, Metadata, Overdue, Position, Store, Version, Visit, dead::Dead, image::records,
-    merge::Merge, table::Record,
+    Bytes, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
+    collection::{Id, NAME_BYTES_MAX, id_in},
+    dead::Dead,
+    image::{Part, records},
+    merge::Merge,
+    table::Record,
 };
 use crate::key::Key;
 
@@ -185,6 +190,8 @@ pub struct LsmStore {
     dirty: bool,
     /// There is something to purge.
     cleared: bool,
+    /// There are collections, or were.
+    collections: bool,
     /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines that were removed
     /// lie before it until they are compacted away; looking for overdue keys must not walk over them each time.
     earliest: RefCell<(u64, Box<[u8]>)>,
@@ -238,14 +245,15 @@ impl LsmStore {
             Err(failure) if failure.may_pass() => (None, Condition::Closed(failure.to_string())),
             Err(failure) => return Err(error(failure)),
         };
-        let (tree, state, newest_generation, note) = match opened {
+        let (tree, state, newest_generation, collections, note) = match opened {
             Some(Opened {
                 tree,
                 state,
                 newest_generation,
+                has_rows,
                 note,
-            }) => (Some(tree), state, newest_generation, note),
-            None => (None, State::EMPTY, 0, None),
+            }) => (Some(tree), state, newest_generation, has_rows, note),
+            None => (None, State::EMPTY, 0, false, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
         // The library syncs its journal before it reads it.
@@ -276,6 +284,7 @@ impl LsmStore {
             syncing: false,
             dirty: false,
             cleared: false,
+            collections,
             earliest: RefCell::default(),
             next: Cell::new(0),
             time: 0,
@@ -356,15 +365,11 @@ impl LsmStore {
         found.map_while(|read| self.must_read(read))
     }
 
-    /// The deadline of a key, if the key is there.
-    fn deadline_of(&self, position: Position, key: &[u8]) -> Option<Option<u64>> {
+    /// What is lost with a key, if the key is there.
+    fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
-            Some(record) => (!record.is_absent()).then(|| record.deadline()),
-            None => {
-                let stored = self.in_tree(position, key)?;
-                let (_, deadline) = self.must_make_sense(header(&stored))?;
-                Some(deadline)
-            }
+            Some(record) => (!record.is_absent()).then(|| record.old()),
+            None => self.must_make_sense(old(&self.in_tree(position, key)?)),
         }
     }
 
@@ -399,7 +404,7 @@ impl LsmStore {
         self.state.keys = self.state.keys.saturating_sub(1);
         self.move_deadline(key, deadline, None);
         let position = Position::of(key);
-        self.active.put(position, key, b"", Version::ABSENT, None);
+        self.active.put(position, key, b"", Stamp::ABSENT);
     }
 
     /// Gives all that is committed to the tree and waits for it, unless the disk is in the way.
@@ -508,25 +513,122 @@ impl Store for LsmStore {
         }
     }
 
-    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
+    fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) {
         let key = key.bytes();
         let position = Position::of(key);
-        let old = self.deadline_of(position, key);
+        let old = self.old(position, key);
         self.dirty = true;
+        self.collections |= stamp.kind.has_rows();
         self.state.keys += u64::from(old.is_none());
-        self.move_deadline(key, old.flatten(), deadline);
-        self.active.put(position, key, value, version, deadline);
+        let ended = old.and_then(|old| old.id);
+        if let Some(id) = ended
+            && ended != id_in(stamp.kind, value)
+        {
+            self.active.end(id);
+        }
+        self.move_deadline(key, old.and_then(|old| old.deadline), stamp.deadline);
+        self.active.put(position, key, value, stamp);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
-        let deadline = self.deadline_of(Position::of(key.bytes()), key.bytes())?;
-        self.remove_stored(key, deadline);
-        Some(deadline)
+        let old = self.old(Position::of(key.bytes()), key.bytes())?;
+        self.remove_stored(key, old.deadline);
+        if let Some(id) = old.id {
+            self.active.end(id);
+        }
+        Some(old.deadline)
+    }
+
+    fn detach(&mut self, key: Key<'_>) {
+        if let Some(old) = self.old(Position::of(key.bytes()), key.bytes()) {
+            self.remove_stored(key, old.deadline);
+        }
     }
 
     fn forget(&mut self, key: Key<'_>, deadline: u64) {
-        // Without looking for it: it is among the deadlines.
-        self.remove_stored(key, Some(deadline));
+        if self.collections {
+            // It may have rows.
+            self.take(key);
+        } else {
+            // Without looking for it: it is among the deadlines.
+            self.remove_stored(key, Some(deadline));
+        }
+    }
+
+    fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>> {
+        if let Some(row) = self.layers().find_map(|layer| layer.row(id, name)) {
+            return row.map(Bytes::Borrowed);
+        }
+        let key = row_key(self.state.generation, id, name);
+        let found = match &self.tree {
+            Some(tree) => tree.get(&key),
+            None => Err(Failure::NotOpen),
+        };
+        Some(Bytes::Shared(self.must_read(found)??, 0))
+    }
+
+    fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]) {
+        self.dirty = true;
+        self.active.set_row(id, name, Some(value));
+    }
+
+    fn remove_row(&mut self, id: Id, name: &[u8]) {
+        self.dirty = true;
+        self.active.set_row(id, name, None);
+    }
+
+    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+        if span.is_empty() {
+            return;
+        }
+        // The tree asserts how long keys are. No name is as long as this: the same names are before it.
+        let cut = |name: &'_ [u8]| name.len().min(NAME_BYTES_MAX + 1);
+        let span = Span {
+            from: &span.from[..cut(span.from)],
+            to: span.to.map(|to| &to[..cut(to)]),
+            ..span
+        };
+        if span.is_empty() {
+            return;
+        }
+        let generation = self.state.generation;
+        let to = span.to.map_or(Bound::Unbounded, Bound::Excluded);
+        let bounds = (Bound::Included(span.from), to);
+        let layers = self.layers().filter_map(|layer| layer.rows.get(&id));
+        let layers = layers.map(|rows| rows.range::<[u8], _>(bounds));
+        let behind = match span.to {
+            Some(to) => row_key(generation, id, to),
+            None => behind_rows(generation, id),
+        };
+        let range = row_key(generation, id, span.from)..behind;
+        let in_tree = |(key, value): (Slice, Slice)| {
+            let name = self.must_make_sense(parse_row_key(&key))?.to_vec();
+            Some((Cow::Owned(name), Some(Bytes::Shared(value, 0))))
+        };
+        if span.back {
+            let mut merge = Merge::new();
+            let reversed = |(name, value)| (Reverse(name), value);
+            for rows in layers {
+                merge.add(changed(rows.rev()).map(reversed));
+            }
+            let tree = self.tree.iter();
+            let found = tree.flat_map(|tree| tree.range_back(range.clone()));
+            let found = found.map_while(|read| in_tree(self.must_read(read)?));
+            merge.add(found.map(reversed));
+            visit_rows(merge.map(|(Reverse(name), value)| (name, value)), visit);
+        } else {
+            let mut merge = Merge::new();
+            for rows in layers {
+                merge.add(changed(rows));
+            }
+            merge.add(self.tree_range(range).map_while(in_tree));
+            visit_rows(merge, visit);
+        }
+    }
+
+    fn end_rows(&mut self, id: Id) {
+        self.dirty = true;
+        self.active.end(id);
     }
 
     fn clear(&mut self) {
@@ -675,7 +777,7 @@ impl Store for LsmStore {
         if self.has_failed() || self.dirty || self.loading.is_some() {
             return None;
         }
-        if self.active.data.len() > 0 {
+        if !self.active.is_empty() {
             let still = self.still();
             self.waiting.push_back(still);
         }
@@ -685,7 +787,7 @@ impl Store for LsmStore {
         Some(self.state.keys)
     }
 
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged {
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged {
         let Some(image) = &mut self.image else {
             return Imaged::Failed;
         };
@@ -704,14 +806,12 @@ impl Store for LsmStore {
         self.start_load()
     }
 
-    fn load(
-        &mut self,
-        key: Key<'_>,
-        value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
-    ) -> Result<(), LoadError> {
-        self.load_key(key, value, version, deadline)
+    fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError> {
+        self.load_key(key, value, stamp)
+    }
+
+    fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        self.load_one_row(id, name, value)
     }
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
@@ -725,6 +825,19 @@ impl Store for LsmStore {
 
     fn start_sync(&mut self) {
         self.want_sync();
+    }
+}
+
+fn visit_rows<'a>(
+    rows: impl Iterator<Item = (Cow<'a, [u8]>, Option<Bytes<'a>>)>,
+    visit: &mut VisitRow<'_>,
+) {
+    for (name, value) in rows {
+        if let Some(value) = value
+            && visit(&name, &value).is_break()
+        {
+            return;
+        }
     }
 }
 

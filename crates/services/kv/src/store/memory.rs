@@ -1,16 +1,19 @@
 //! The store in memory, rebuilt from a snapshot and the log after a restart.
 
 mod image;
+mod rows;
 
 use std::{collections::BTreeSet, mem};
 
 use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
-use self::image::Image;
+use self::{image::Image, rows::Collections};
 use super::{
-    Entry, Metadata, Overdue, Position, Store, Version, Visit,
+    Bytes, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
+    collection::{Id, id_in},
     dead::Dead,
+    image::Part,
     table::{Record, Table},
 };
 use crate::key::Key;
@@ -19,12 +22,15 @@ use crate::key::Key;
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     table: Table,
+    collections: Collections,
     deadlines: BTreeSet<(u64, Box<[u8]>)>,
     /// The group's time.
     time: u64,
     dead: Dead,
     /// The one that is going on.
     image: Option<Box<Image>>,
+    /// How many were begun.
+    images: u64,
 }
 
 impl MemoryStore {
@@ -43,6 +49,34 @@ impl MemoryStore {
         }
         if let Some(new) = new {
             self.deadlines.insert((new, key.into()));
+        }
+    }
+
+    /// Removes what is stored of a key, and gives what that was.
+    fn remove_stored(&mut self, key: &[u8]) -> Option<Old> {
+        let position = Position::of(key);
+        if self.image.is_some() {
+            self.keep_for_image(position, key);
+        }
+        let old = self.table.remove(position, key)?.old();
+        self.set_deadline(key, old.deadline, None);
+        Some(old)
+    }
+
+    /// A row is about to change, and an image is going on.
+    #[cold]
+    fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
+        if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
+            && !image.keep_row(id, rows, name)
+        {
+            self.image = None;
+        }
+    }
+
+    /// Frees rows that no key names, unless an image may need them.
+    fn free_some(&mut self) {
+        if self.image.is_none() {
+            self.collections.free_some();
         }
     }
 
@@ -75,33 +109,70 @@ impl Store for MemoryStore {
         self.table.get(Position::of(key), key).map(Record::entry)
     }
 
-    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
+    fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) {
         let key = key.bytes();
         let position = Position::of(key);
         if self.image.is_some() {
             self.keep_for_image(position, key);
         }
-        let old = self.table.put(position, key, value, version, deadline);
-        self.set_deadline(key, old, deadline);
+        let old = self.table.put(position, key, value, stamp);
+        let ended = old.and_then(|old| old.id);
+        if let Some(id) = ended
+            && ended != id_in(stamp.kind, value)
+        {
+            self.collections.end(id);
+        }
+        self.set_deadline(key, old.and_then(|old| old.deadline), stamp.deadline);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
-        let key = key.bytes();
-        let position = Position::of(key);
-        if self.image.is_some() {
-            self.keep_for_image(position, key);
+        let old = self.remove_stored(key.bytes())?;
+        if let Some(id) = old.id {
+            self.collections.end(id);
         }
-        let deadline = self.table.remove(position, key)?.deadline();
-        self.set_deadline(key, deadline, None);
-        Some(deadline)
+        Some(old.deadline)
+    }
+
+    fn detach(&mut self, key: Key<'_>) {
+        if let Some(Old { id: Some(id), .. }) = self.remove_stored(key.bytes()) {
+            self.collections.detached(id);
+        }
+    }
+
+    fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>> {
+        self.collections.row(id, name).map(Bytes::Borrowed)
+    }
+
+    fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]) {
+        if self.image.is_some() {
+            self.keep_row_for_image(id, name);
+        }
+        let image = self.image.as_ref().map_or(0, |image| image.number());
+        self.collections.put(id, name, value, image);
+    }
+
+    fn remove_row(&mut self, id: Id, name: &[u8]) {
+        if self.image.is_some() {
+            self.keep_row_for_image(id, name);
+        }
+        self.collections.remove(id, name);
+    }
+
+    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+        self.collections.visit(id, span, visit);
+    }
+
+    fn end_rows(&mut self, id: Id) {
+        self.collections.end(id);
     }
 
     fn clear(&mut self) {
         let table = mem::take(&mut self.table);
+        let collections = mem::take(&mut self.collections);
         self.deadlines = BTreeSet::new();
         self.dead = Dead::default();
         if let Some(image) = &mut self.image {
-            image.keep_all(table);
+            image.keep_all(table, collections);
         }
     }
 
@@ -145,7 +216,9 @@ impl Store for MemoryStore {
         Some(*deadline).filter(|deadline| *deadline <= until_ms)
     }
 
-    fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {}
+    fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {
+        self.free_some();
+    }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
@@ -160,15 +233,17 @@ impl Store for MemoryStore {
     }
 
     fn begin_image(&mut self) -> Option<u64> {
-        self.image = Some(Box::new(Image::of(&self.table)));
+        self.images += 1;
+        let image = Image::of(&self.table, &self.collections, self.images);
+        self.image = Some(Box::new(image));
         Some(self.table.len())
     }
 
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged {
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged {
         let Some(image) = &mut self.image else {
             return Imaged::Failed;
         };
-        let left = image.next(&self.table, bytes, each);
+        let left = image.next(&self.table, &mut self.collections, bytes, each);
         if left == Imaged::End {
             self.image = None;
         }
@@ -182,19 +257,19 @@ impl Store for MemoryStore {
     fn begin_load(&mut self) -> Result<(), LoadError> {
         *self = Self {
             time: self.time,
+            images: self.images,
             ..Self::default()
         };
         Ok(())
     }
 
-    fn load(
-        &mut self,
-        key: Key<'_>,
-        value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
-    ) -> Result<(), LoadError> {
-        self.put(key, value, version, deadline);
+    fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError> {
+        self.set(key, value, stamp);
+        Ok(())
+    }
+
+    fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        self.put_row(id, name, value);
         Ok(())
     }
 
@@ -207,7 +282,7 @@ impl Store for MemoryStore {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
+    use super::{super::Version, *};
 
     const VERSION: Version = Version { slot: 1, index: 0 };
     const KEYS: u64 = 20_000;
@@ -241,7 +316,7 @@ mod tests {
         const MAX: usize = 1 << 20;
         let mut store = filled();
         assert!(store.begin_image().is_some());
-        store.image = Some(Box::new(Image::within(MAX)));
+        store.image = Some(Box::new(Image::within(MAX, 1)));
         let mut last_first = in_order();
         last_first.reverse();
         let mut last_first = last_first.into_iter().cycle();
@@ -264,8 +339,10 @@ mod tests {
             // It moves on slowly by itself.
             let mut bytes = 1 << 10;
             while left == Imaged::More {
-                left = store.next_image(bytes, &mut |key, entry| {
-                    seen.insert(key.to_vec(), entry.value.to_vec());
+                left = store.next_image(bytes, &mut |part| {
+                    if let Part::Key(key, entry) = part {
+                        seen.insert(key.to_vec(), entry.value.to_vec());
+                    }
                 });
                 if store.health() == Health::Well {
                     break;
@@ -292,7 +369,7 @@ mod tests {
             let key = number.to_le_bytes();
             store.put((&key).into(), b"", VERSION, None);
         }
-        assert_eq!(store.next_image(1, &mut |_, _| {}), Imaged::Failed);
+        assert_eq!(store.next_image(1, &mut |_| {}), Imaged::Failed);
         assert_eq!(
             store.health(),
             Health::Well,
@@ -307,7 +384,7 @@ mod tests {
         let keys = in_order();
         let mut passed = 0;
         while passed < KEYS / 2 {
-            store.next_image(10_000, &mut |_, _| passed += 1);
+            store.next_image(10_000, &mut |_| passed += 1);
         }
         for key in &keys[..usize::try_from(passed).expect("a small number")] {
             store.put(key.into(), b"new", VERSION, None);
@@ -323,7 +400,7 @@ mod tests {
         store.put((&keys[20_000 - 2]).into(), b"new", VERSION, None);
         assert_eq!(kept(&store), once);
         let mut rest = 0;
-        while store.next_image(10_000, &mut |_, _| rest += 1) == Imaged::More {}
+        while store.next_image(10_000, &mut |_| rest += 1) == Imaged::More {}
         assert_eq!(passed + rest, KEYS);
     }
 }

@@ -6,8 +6,13 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use self::{
+    collection::{Id, Kind, id_in},
+    image::Part,
+};
 use crate::key::Key;
 
+pub mod collection;
 mod dead;
 pub mod image;
 pub mod lsm;
@@ -50,6 +55,8 @@ impl Position {
     /// Before every key.
     pub const START: Self = Self(0);
     const BITS: u32 = 48;
+    /// Bytes of a position.
+    pub(crate) const BYTES: usize = 6;
     const MAX: u64 = (1 << Self::BITS) - 1;
 
     /// The position of a key. Part of the store's format and of the meaning of cursors.
@@ -116,12 +123,63 @@ pub struct Entry<'a> {
     pub version: Version,
     /// From when on it does not exist.
     pub deadline: Option<u64>,
+    /// What the value is.
+    pub kind: Kind,
 }
 
 impl Entry<'_> {
+    /// All that it has besides the value.
+    pub const fn stamp(&self) -> Stamp {
+        Stamp {
+            version: self.version,
+            deadline: self.deadline,
+            kind: self.kind,
+        }
+    }
+
     /// [time-2] Whether the key exists at this time of the group.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
+    }
+}
+
+/// What a key has besides its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Who changed it last.
+    pub version: Version,
+    /// From when on it does not exist.
+    pub deadline: Option<u64>,
+    /// What the value is.
+    pub kind: Kind,
+}
+
+impl Stamp {
+    /// A string's.
+    pub const fn string(version: Version, deadline: Option<u64>) -> Self {
+        Self {
+            version,
+            deadline,
+            kind: Kind::String,
+        }
+    }
+
+    /// What a layer says of a key that was removed.
+    const ABSENT: Self = Self::string(Version::ABSENT, None);
+}
+
+/// What a key had that is replaced or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Old {
+    deadline: Option<u64>,
+    /// Its rows.
+    id: Option<Id>,
+}
+
+impl Old {
+    fn new(value: &[u8], deadline: Option<u64>, kind: Kind) -> Self {
+        let id = id_in(kind, value);
+        Self { deadline, id }
     }
 }
 
@@ -135,6 +193,39 @@ pub type Overdue<'v> = dyn FnMut(u64, &[u8]) -> ControlFlow<()> + 'v;
 
 /// What a scan does with one key.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
+
+/// What is done with a row: its name and value.
+pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+
+/// Some of the rows of a collection: those from a name on, up to another one if there is one, in order or backwards.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// The first name.
+    pub from: &'a [u8],
+    /// No name from here on.
+    pub to: Option<&'a [u8]>,
+    /// The last ones first.
+    pub back: bool,
+}
+
+impl<'a> Span<'a> {
+    /// All rows.
+    pub const ALL: Self = Self {
+        from: &[],
+        to: None,
+        back: false,
+    };
+
+    /// Rows from a name on.
+    pub const fn from(from: &'a [u8]) -> Self {
+        Self { from, ..Self::ALL }
+    }
+
+    /// Whether no name is in it.
+    fn is_empty(&self) -> bool {
+        self.to.is_some_and(|to| self.from >= to)
+    }
+}
 
 /// What the replica keeps next to the data: keys and values of its own choice.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
@@ -169,11 +260,34 @@ pub trait Store: Send {
         self.get(key).is_some()
     }
 
-    /// Sets all that `key` has.
-    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>);
+    /// Sets all that `key` has. The rows that it had end, unless the value names them, too.
+    fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp);
 
-    /// Removes what is stored of `key`; gives the deadline that it had, if anything was stored.
+    /// The same with a string.
+    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
+        self.set(key, value, Stamp::string(version, deadline));
+    }
+
+    /// Removes what is stored of `key`; gives the deadline that it had, if anything was stored. Its rows end.
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
+
+    /// Removes what is stored of `key`, whose rows are all gone or belong to another key by now.
+    fn detach(&mut self, key: Key<'_>);
+
+    /// A row of a collection.
+    fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>>;
+
+    /// Sets a row of a collection. Its name has at most [`collection::NAME_BYTES_MAX`] bytes.
+    fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]);
+
+    /// Removes a row of a collection.
+    fn remove_row(&mut self, id: Id, name: &[u8]);
+
+    /// Visits rows of a collection.
+    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
+
+    /// No key names these rows any more: they are freed little by little. Nobody sees when.
+    fn end_rows(&mut self, id: Id);
 
     /// Removes `key`; says whether it was there.
     fn remove(&mut self, key: Key<'_>) -> bool {
@@ -263,9 +377,9 @@ pub trait Store: Send {
     /// are; as [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
     fn begin_image(&mut self) -> Option<u64>;
 
-    /// Passes the next keys of the image, in the order of the store; as
+    /// Passes the next keys of the image, in the order of the store, each followed by its rows; as
     /// [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged;
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged;
 
     /// Ends the image, if one is going on.
     fn end_image(&mut self);
@@ -275,13 +389,10 @@ pub trait Store: Send {
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
     /// One of them; each comes once.
-    fn load(
-        &mut self,
-        key: Key<'_>,
-        value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
-    ) -> Result<(), LoadError>;
+    fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
+
+    /// A row of one of them; each comes once.
+    fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
     /// That was all; as
     /// [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
@@ -296,20 +407,29 @@ pub trait Store: Send {
     fn start_sync(&mut self) {}
 }
 
-/// A fingerprint of all stored keys, values, versions and deadlines: equal stores, equal digests,
+/// A fingerprint of all stored keys, values, versions, deadlines and rows: equal stores, equal digests,
 /// whichever kind they are. Reads everything.
 pub fn digest(store: &dyn Store) -> u128 {
-    let mut hasher = Xxh3::new();
-    store.scan(Position::START, &mut |key, entry| {
-        for part in [key, &entry.value] {
+    fn update(hasher: &mut Xxh3, parts: [&[u8]; 2]) {
+        for part in parts {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
+    }
+    let mut hasher = Xxh3::new();
+    store.scan(Position::START, &mut |key, entry| {
+        update(&mut hasher, [key, &entry.value]);
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
-        // 0 and "none" must differ.
-        hasher.update(&[u8::from(entry.deadline.is_some())]);
+        // 0 and "none" must differ, and so must a header and a string of the same bytes.
+        hasher.update(&[u8::from(entry.deadline.is_some()) | (entry.kind as u8) << 1]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
+        if let Some(id) = id_in(entry.kind, &entry.value) {
+            store.rows(id, Span::ALL, &mut |name, value| {
+                update(&mut hasher, [name, value]);
+                ControlFlow::Continue(())
+            });
+        }
         ControlFlow::Continue(())
     });
     hasher.digest128()

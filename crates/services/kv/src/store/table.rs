@@ -10,7 +10,7 @@ mod record;
 use std::{cmp::Ordering, collections::BTreeMap, hint::black_box, iter, mem};
 
 pub(super) use self::record::Record;
-use super::{Position, Version};
+use super::{Old, Position, Stamp};
 
 const SHARD_BITS: u32 = 10;
 /// Slots of a shard with one key.
@@ -82,26 +82,25 @@ impl Table {
         self.shards[shard_of(position)].get(position, key)
     }
 
-    /// Sets what `key` has; returns the deadline that it had.
+    /// Sets what `key` has; returns what it had.
     pub(super) fn put(
         &mut self,
         position: Position,
         key: &[u8],
         value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
-    ) -> Option<u64> {
+        stamp: Stamp,
+    ) -> Option<Old> {
         let shard = &mut self.shards[shard_of(position)];
         let known = match shard.find(position, key) {
             Ok(at) => shard.slots[at].as_mut().map(|item| &mut item.record),
             Err(_) => shard.spilled_mut(position, key),
         };
         if let Some(record) = known {
-            let old = record.deadline();
-            record.set(value, version, deadline);
-            return old;
+            let old = record.old();
+            record.set(value, stamp);
+            return Some(old);
         }
-        let record = Record::new(key, value, version, deadline);
+        let record = Record::new(key, value, stamp);
         shard.add(Item { position, record });
         self.keys += 1;
         None
@@ -365,7 +364,7 @@ mod tests {
     }
 
     fn put(table: &mut Table, model: &mut Model, position: Position, key: &[u8], value: &[u8]) {
-        table.put(position, key, value, Version::ABSENT, None);
+        table.put(position, key, value, Stamp::ABSENT);
         model.insert((position, key.to_vec()), value.to_vec());
     }
 

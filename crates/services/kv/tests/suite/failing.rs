@@ -17,7 +17,7 @@ use quorate_kv::{
     key::Key,
     service::Service,
     store::{
-        Store, Version, digest,
+        Stamp, Store, Version, digest,
         lsm::{Access, Delays, Disk, Limits, LsmStore, Options, Room},
         memory::MemoryStore,
     },
@@ -377,7 +377,9 @@ fn a_load_that_the_disk_ends_is_begun_again() {
             disk.seal(Some(io::ErrorKind::Other));
         }
         match store.health() {
-            Health::Well => store.load(key.into(), b"new", version, None).unwrap(),
+            Health::Well => store
+                .load(key.into(), b"new", Stamp::string(version, None))
+                .unwrap(),
             Health::Behind => {}
             Health::Stuck(_) => break,
             other => panic!("{other:?}"),
@@ -386,7 +388,7 @@ fn a_load_that_the_disk_ends_is_begun_again() {
     until_health(&mut store, |health| matches!(health, Health::Stuck(_)));
     disk.heal();
     until_health(&mut store, |health| matches!(health, Health::Back(_)));
-    let load = store.load(b"a".into(), b"new", version, None);
+    let load = store.load(b"a".into(), b"new", Stamp::string(version, None));
     assert_eq!(load, Err(LoadError::NotLoading));
     assert_eq!(store.finish_load(Slot(50), &[]), Err(LoadError::NotLoading));
     assert_eq!(store.recovered().0, Slot(40));
@@ -395,7 +397,9 @@ fn a_load_that_the_disk_ends_is_begun_again() {
     let mut loaded = MemoryStore::new();
     for key in &keys {
         until_health(&mut store, |health| *health == Health::Well);
-        store.load(key.into(), b"new", version, None).unwrap();
+        store
+            .load(key.into(), b"new", Stamp::string(version, None))
+            .unwrap();
         loaded.put(key.into(), b"new", version, None);
     }
     store.finish_load(Slot(50), &[]).unwrap();
@@ -417,7 +421,7 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
         step(&mut store, &mut model, slot);
     }
     store.persist().unwrap();
-    let next = |store: &mut LsmStore| store.next_image(1, &mut |_, _| {});
+    let next = |store: &mut LsmStore| store.next_image(1, &mut |_| {});
     assert_eq!(store.begin_image(), Some(199));
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
@@ -442,7 +446,7 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     replay(&mut store, slot);
     assert_eq!(store.begin_image(), Some(slot - 1));
     let mut keys = 0;
-    while store.next_image(300, &mut |_, _| keys += 1) == Imaged::More {}
+    while store.next_image(300, &mut |_| keys += 1) == Imaged::More {}
     assert_eq!(keys, slot - 1);
 }
 

@@ -7,7 +7,7 @@ use quorate_kv::{
 };
 use quorate_replica::service::{MetaChange, StateMachine as _};
 
-use crate::common::{Asked, Node, on_both_stores};
+use crate::common::{Asked, Node, World, on_both_stores};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -141,6 +141,146 @@ fn encoded_commands_stay_as_they_are() {
     };
     assert_eq!(node.world.apply(&expired(1_000_024)), b":0\r\n");
     assert_eq!(node.world.apply(&expired(1_000_048)), b":1\r\n");
+}
+
+/// The same of collections; what is left to chance has a seed.
+#[test]
+fn encoded_commands_of_collections_stay_as_they_are() {
+    let cases = [
+        ("HSET k f v", "5a016b000201660176"),
+        ("HMSET k f v", "5a016b010201660176"),
+        ("HSETNX k f v", "5a016b020201660176"),
+        ("HDEL k f g", "5b016b0201660167"),
+        ("HINCRBY k f -3", "5c016b016605"),
+        ("HINCRBYFLOAT k f 1.5", "5d016b016603312e35"),
+        ("LPUSH k a b", "5e016b00000201610162"),
+        ("RPUSHX k a", "5e016b0101010161"),
+        ("LPOP k", "5f016b0000"),
+        ("RPOP k 5", "5f016b010105"),
+        ("LSET k -1 a", "60016b010161"),
+        ("LTRIM k 1 -2", "61016b0203"),
+        ("LREM k 2 a", "62016b040161"),
+        ("LINSERT k AFTER p a", "63016b0101700161"),
+        ("LMOVE k l LEFT RIGHT", "64016b016c0001"),
+        ("RPOPLPUSH k l", "64016b016c0100"),
+        ("LMPOP 2 k l RIGHT COUNT 3", "65010302016b016c"),
+        ("SADD k a b", "66016b0201610162"),
+        ("SREM k a", "67016b010161"),
+        ("SMOVE k l a", "68016b016c0161"),
+        ("SINTERSTORE k a b", "6a016b000201610162"),
+        ("SUNIONSTORE k a", "6a016b01010161"),
+        ("SDIFFSTORE k a", "6a016b02010161"),
+        ("ZADD k GT CH 1.5 a", "6b016b1402083ff80000000000000161"),
+        ("ZADD k NX 1 a", "6b016b0102083ff00000000000000161"),
+        ("ZADD k XX LT 1 a", "6b016b0a02083ff00000000000000161"),
+        ("ZINCRBY k -2 a", "6b016b200208c0000000000000000161"),
+        ("ZREM k a", "6c016b010161"),
+        ("ZREMRANGEBYRANK k 0 -1", "6d016b000001"),
+        (
+            "ZREMRANGEBYSCORE k (1 +inf",
+            "6d016b0101083ff000000000000000087ff0000000000000",
+        ),
+        ("ZREMRANGEBYLEX k [a (b", "6d016b02020161030162"),
+        ("ZREMRANGEBYLEX k - +", "6d016b020001"),
+        ("ZPOPMIN k", "6e016b0000"),
+        ("ZPOPMAX k 2", "6e016b010102"),
+        ("ZMPOP 1 k MAX COUNT 2", "6f010201016b"),
+        ("ZRANGESTORE k l 1 2 REV", "70016b016c000204010001"),
+        (
+            "ZUNIONSTORE k 2 a b WEIGHTS 1 2 AGGREGATE MAX",
+            "71016b000200040161083ff00000000000000162084000000000000000",
+        ),
+        ("ZINTERSTORE k 1 a", "71016b010000020161083ff0000000000000"),
+        ("ZDIFFSTORE k 1 a", "71016b020000020161083ff0000000000000"),
+        ("SETBIT k 9 1", "72016b0901"),
+        ("BITOP AND k a b", "730003016b01610162"),
+        ("BITOP NOT k a", "730302016b0161"),
+        (
+            "BITFIELD k OVERFLOW SAT SET i5 3 -1 INCRBY u8 #1 2 GET u8 0",
+            "74016b031505030106080804040800",
+        ),
+    ];
+    for (request, expected) in cases {
+        let mut node = Node::memory();
+        let client = node.connect();
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        assert_eq!(hex(&command), expected, "{request}");
+        let several = ["LMPOP", "ZMPOP", "BITOP"].contains(&request.split(' ').next().unwrap());
+        let key = first_key(&command);
+        assert_eq!(key, (!several).then_some(&b"k"[..]), "{request}");
+    }
+    for (request, head, tail) in [("SPOP k", "69016b", "00"), ("SPOP k 3", "69016b", "0103")] {
+        let mut node = Node::memory();
+        let client = node.connect();
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        let command = hex(&command);
+        assert_eq!((&command[..6], &command[22..]), (head, tail), "{request}");
+    }
+}
+
+/// What the disk keeps of a collection.
+#[test]
+fn stored_rows_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let (store, _) = LsmStore::open(&path).unwrap();
+    let mut node = Node::new(World::new(Box::new(store)));
+    node.world.slot = 0x0102;
+    let client = node.connect();
+    node.say(client, "HSET h f value");
+    node.say(client, "RPUSH l a");
+    node.say(client, "ZADD z 1.5 m");
+    drop(node);
+    let database = fjall::Database::builder(&path).open().unwrap();
+    let keyspace = database
+        .keyspace("kv", fjall::KeyspaceCreateOptions::default)
+        .unwrap();
+    let entries: Vec<(String, String)> = keyspace
+        .iter()
+        .map(|guard| guard.into_inner().unwrap())
+        .map(|(key, value)| (hex(&key), hex(&value)))
+        .collect();
+    let position = |key: &[u8]| hex(&Position::of(key).to_bytes());
+    let generation = "000000000000";
+    let id = |slot: &str| format!("000000000000{slot}0000000000000000");
+    let number = |number: &str| format!("{number}00000000000000");
+    let mut expected = vec![(
+        "00".to_owned(),
+        "01".to_owned() + "0501000000000000" + &number("03") + &number("00") + &number("00"),
+    )];
+    // The kind is in the upper bits of the index.
+    let keys = [
+        (b"h", "02", "10", "01", "0c", "00"),
+        (b"l", "03", "20", "01", "09", "80"),
+        (b"z", "04", "40", "01", "10", "00"),
+    ];
+    for (key, slot, kind, count, bytes, first) in keys {
+        let header = id(&format!("01{slot}")) + &number(count) + &number(bytes);
+        let first = format!("00000000000000{first}");
+        let none = "ffffffffffffffff";
+        expected.push((
+            format!("03{generation}{}{}", position(key), hex(key)),
+            format!("{slot}01000000000000000000{kind}{none}{header}{first}"),
+        ));
+    }
+    expected[1..].sort();
+    let row = |slot: &str, name: String, value: &str| {
+        let id = id(&format!("01{slot}"));
+        (format!("04{generation}{id}{name}"), value.to_owned())
+    };
+    expected.extend([
+        row("02", position(b"f") + "66", "76616c7565"),
+        row("03", "8000000000000000".to_owned(), "61"),
+        row("04", format!("00{}6d", position(b"m")), "3ff8000000000000"),
+        row("04", "01bff80000000000006d".to_owned(), ""),
+    ]);
+    assert_eq!(entries, expected);
 }
 
 /// What the disk keeps.

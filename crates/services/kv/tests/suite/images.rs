@@ -7,7 +7,8 @@ use quorate_kv::{
     key::Key,
     service::Service,
     store::{
-        Entry, Position, Store, Version, digest,
+        Position, Stamp, Store, Version, digest,
+        image::Part,
         lsm::{Disk, Limits, LsmStore, Options, Room},
         memory::MemoryStore,
     },
@@ -247,7 +248,10 @@ fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> 
             && let Some((expected, seen)) = &mut open
         {
             let before = seen.len();
-            let left = store.next_image(random.below(1500), &mut |key, entry: &Entry<'_>| {
+            let left = store.next_image(random.below(1500), &mut |part| {
+                let Part::Key(key, entry) = part else {
+                    panic!("there are strings only")
+                };
                 let value = entry.value.to_vec();
                 seen.push((key.to_vec(), value, entry.version, entry.deadline));
             });
@@ -497,7 +501,8 @@ fn nothing_is_committed_within_a_load() {
     store.commit(Slot(2), &[]);
     store.persist().unwrap();
     store.begin_load().unwrap();
-    store.load(b"new".into(), b"1", version, None).unwrap();
+    let stamp = Stamp::string(version, None);
+    store.load(b"new".into(), b"1", stamp).unwrap();
     store.commit(Slot(3), &[]);
     drop(store);
     let mut store = lsm(&path);

@@ -24,3 +24,4 @@ mod power;
 mod sessions;
 mod tallies;
 mod transactions;
+mod types;

@@ -246,6 +246,7 @@ fn encode_inner(
         arguments: inner.from(1),
         wall_ms: requests.wall_ms(),
         value_bytes_max: requests.command_bytes_max(),
+        seed: shared.seed(requests.wall_ms()),
     };
     let encoded = match spec.handler {
         Handler::Data(encode) => {

@@ -1,17 +1,21 @@
 //! What was committed and is not in the tree yet: the layer above it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_replica::service::MetaChange;
 
 use super::layout::State;
 use crate::store::{
-    Position, Version,
+    Position, Stamp,
+    collection::Id,
     table::{Record, Table},
 };
 
 /// What an entry takes besides its bytes, about.
 const ENTRY_BYTES: usize = 64;
+
+/// Rows of a collection; `None`: the row was removed.
+pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 /// Changes of one generation, and of the metadata.
 #[derive(Debug)]
@@ -24,6 +28,9 @@ pub(super) struct Changes {
     pub(super) data: Table,
     /// Whether the deadline is there, or was removed.
     pub(super) deadlines: BTreeMap<(u64, Box<[u8]>), bool>,
+    pub(super) rows: BTreeMap<Id, ChangedRows>,
+    /// Collections that no key names any more.
+    pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Bytes in memory, about.
     pub(super) held: usize,
@@ -38,6 +45,8 @@ impl Changes {
             generation: state.generation,
             data: Table::default(),
             deadlines: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            ended: BTreeSet::new(),
             meta: BTreeMap::new(),
             held: 0,
             written: 0,
@@ -52,19 +61,46 @@ impl Changes {
         }
     }
 
-    pub(super) fn put(
-        &mut self,
-        position: Position,
-        key: &[u8],
-        value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
-    ) {
+    pub(super) fn put(&mut self, position: Position, key: &[u8], value: &[u8], stamp: Stamp) {
         let bytes = ENTRY_BYTES + key.len() + value.len();
         let held = self.data.get(position, key).map_or(0, Record::bytes);
         self.held += bytes.saturating_sub(held);
         self.written += bytes;
-        self.data.put(position, key, value, version, deadline);
+        self.data.put(position, key, value, stamp);
+    }
+
+    /// Whether keys and rows are as they are below.
+    pub(super) fn is_empty(&self) -> bool {
+        self.data.len() == 0 && self.rows.is_empty()
+    }
+
+    /// Sets a row, or removes it.
+    pub(super) fn set_row(&mut self, id: Id, name: &[u8], value: Option<&[u8]>) {
+        let bytes = ENTRY_BYTES + name.len() + value.map_or(0, <[u8]>::len);
+        self.written += bytes;
+        let rows = self.rows.entry(id).or_default();
+        if let Some(held) = rows.get_mut(name) {
+            let before = ENTRY_BYTES + name.len() + held.as_ref().map_or(0, |held| held.len());
+            self.held += bytes.saturating_sub(before);
+            *held = value.map(Box::from);
+            return;
+        }
+        self.held += bytes;
+        rows.insert(name.into(), value.map(Box::from));
+    }
+
+    /// A row; `None`: nothing is known of it here.
+    pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
+        let row = self.rows.get(&id)?.get(name)?;
+        Some(row.as_deref())
+    }
+
+    /// No key names this collection any more: its rows are removed from the tree after this has come there.
+    pub(super) fn end(&mut self, id: Id) {
+        self.held += ENTRY_BYTES;
+        self.written += ENTRY_BYTES;
+        self.rows.remove(&id);
+        self.ended.insert(id);
     }
 
     pub(super) fn set_deadline(&mut self, key: &[u8], deadline: u64, present: bool) {
@@ -88,6 +124,8 @@ impl Changes {
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
         self.deadlines.clear();
+        self.rows.clear();
+        self.ended.clear();
         self.held = 0;
     }
 }

@@ -1,7 +1,7 @@
 //! An image of the store on disk: the tree as it was, by the library's own snapshot, and the layers that
 //! were above it then.
 
-use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, sync::Arc};
+use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 
 use fjall::Slice;
 use quorate_replica::service::Imaged;
@@ -9,29 +9,67 @@ use quorate_replica::service::Imaged;
 use super::{
     changes::Changes,
     failure::Failure,
-    layout::{data_key, entry, kind, parse_data_key, prefix},
+    layout::{behind_rows, data_key, entry, kind, parse_data_key, parse_row_key, prefix, row_key},
     tree::Past,
 };
 use crate::store::{
-    Entry,
-    image::{Cursor, records},
+    Bytes,
+    image::{Cursor, Each, Stop, Turn, records},
     merge::Merge,
 };
 
 /// An entry of the tree, or why it cannot be read.
 type Read = Result<(Slice, Slice), Failure>;
 
+/// Entries of the tree in their order, of which some were read and not passed yet. To find a place in the tree anew
+/// reads a good deal of it.
+struct Stored {
+    fresh: Box<dyn Iterator<Item = Read> + Send>,
+    ahead: VecDeque<(Slice, Slice)>,
+}
+
+impl Stored {
+    fn new(fresh: impl Iterator<Item = Read> + Send + 'static) -> Self {
+        Self {
+            fresh: Box::new(fresh),
+            ahead: VecDeque::new(),
+        }
+    }
+
+    /// What was not passed; whatever is read for it is ahead then.
+    fn not_passed(&mut self) -> impl Iterator<Item = Read> {
+        let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
+        let ahead = &mut self.ahead;
+        let fresh = self.fresh.by_ref().inspect(|read| {
+            if let Ok(entry) = read {
+                ahead.push_back(entry.clone());
+            }
+        });
+        again.into_iter().chain(fresh)
+    }
+
+    /// These were passed.
+    fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
+        while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
+            self.ahead.pop_front();
+        }
+    }
+}
+
 /// The image. It holds the tree open.
 pub(super) struct Image {
-    /// The entries of the tree behind those in `ahead`. To find a place in the tree anew reads a good deal of it.
-    stored: Box<dyn Iterator<Item = Read> + Send>,
-    /// Entries of the tree that were read and not passed yet.
-    ahead: VecDeque<(Slice, Slice)>,
+    keys: Stored,
+    /// Rows of the collection that it is in the middle of.
+    rows: Option<Stored>,
     /// Uppermost first. Nothing changes them any more.
     layers: Vec<Arc<Changes>>,
     cursor: Cursor,
-    /// What the entries are of, as long as this lives.
-    _tree: Past,
+    generation: u64,
+    tree: Past,
+}
+
+fn nonsense() -> Failure {
+    Failure::damaged("an entry makes no sense")
 }
 
 impl Image {
@@ -41,49 +79,95 @@ impl Image {
         let first = data_key(generation, cursor.position(), b"");
         let before = prefix(kind::DATA, generation + 1);
         Self {
-            stored: Box::new(tree.range(first..before)),
-            ahead: VecDeque::new(),
+            keys: Stored::new(tree.range(first..before)),
+            rows: None,
             layers,
             cursor,
-            _tree: tree,
+            generation,
+            tree,
         }
     }
 
-    /// Passes the next keys.
-    pub(super) fn next(
-        &mut self,
-        bytes: usize,
-        each: &mut dyn FnMut(&[u8], &Entry<'_>),
-    ) -> Result<Imaged, Failure> {
+    /// Passes the next keys and rows.
+    pub(super) fn next(&mut self, bytes: usize, each: &mut Each<'_>) -> Result<Imaged, Failure> {
+        let mut turn = Turn::of(bytes);
+        loop {
+            let stop = match self.cursor.within() {
+                None => self.pass_keys(&mut turn, each)?,
+                Some(_) => self.pass_rows(&mut turn, each)?,
+            };
+            match stop {
+                Stop::Rows => {}
+                Stop::Over => return Ok(Imaged::More),
+                Stop::End => return Ok(Imaged::End),
+            }
+        }
+    }
+
+    fn pass_keys(&mut self, turn: &mut Turn, each: &mut Each<'_>) -> Result<Stop, Failure> {
         let from = self.cursor.position();
         let failed = OnceCell::new();
         let mut merge = Merge::new();
         for layer in &self.layers {
             merge.add(records(&layer.data, from));
         }
-        let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
-        let (stored, ahead) = (&mut self.stored, &mut self.ahead);
-        let fresh = stored.inspect(|read| {
-            if let Ok(entry) = read {
-                ahead.push_back(entry.clone());
-            }
-        });
-        merge.add(again.into_iter().chain(fresh).map_while(|read| {
+        merge.add(self.keys.not_passed().map_while(|read| {
             let parsed = read.and_then(|(key, value)| {
-                let nonsense = || Failure::damaged("an entry makes no sense");
                 let (position, key) = parse_data_key(&key).ok_or_else(nonsense)?;
                 let entry = entry(value).ok_or_else(nonsense)?;
                 Ok(((position, Cow::Owned(key.to_vec())), Some(entry)))
             });
             parsed.map_err(|failure| failed.set(failure)).ok()
         }));
-        let left = self.cursor.go_on(merge, bytes, each);
-        let passed = |(key, _): &(Slice, Slice)| {
-            parse_data_key(key).is_some_and(|(position, key)| self.cursor.has_passed(position, key))
-        };
-        while self.ahead.front().is_some_and(passed) {
-            self.ahead.pop_front();
-        }
-        failed.into_inner().map_or(Ok(left), Err)
+        let stop = self.cursor.pass_keys(merge, turn, each);
+        let cursor = &self.cursor;
+        self.keys.pass(|key| {
+            parse_data_key(key).is_some_and(|(position, key)| cursor.has_passed(position, key))
+        });
+        failed.into_inner().map_or(Ok(stop), Err)
     }
+
+    fn pass_rows(&mut self, turn: &mut Turn, each: &mut Each<'_>) -> Result<Stop, Failure> {
+        let Some(within) = self.cursor.within().cloned() else {
+            return Ok(Stop::Rows);
+        };
+        let (generation, tree) = (self.generation, &self.tree);
+        let rows = self.rows.get_or_insert_with(|| {
+            let first = row_key(generation, within.id, b"");
+            Stored::new(tree.range(first..behind_rows(generation, within.id)))
+        });
+        let failed = OnceCell::new();
+        let mut merge = Merge::new();
+        for layer in &self.layers {
+            if let Some(rows) = layer.rows.get(&within.id) {
+                let from = (Bound::Included(within.from()), Bound::Unbounded);
+                merge.add(changed(rows.range::<[u8], _>(from)));
+            }
+        }
+        merge.add(rows.not_passed().map_while(|read| {
+            let parsed = read.and_then(|(key, value)| {
+                let name = parse_row_key(&key).ok_or_else(nonsense)?.to_vec();
+                Ok((Cow::Owned(name), Some(Bytes::Shared(value, 0))))
+            });
+            parsed.map_err(|failure| failed.set(failure)).ok()
+        }));
+        let stop = self.cursor.pass_rows(merge, turn, each);
+        match self.cursor.within() {
+            Some(within) => {
+                rows.pass(|key| parse_row_key(key).is_some_and(|name| within.has_passed(name)));
+            }
+            None => self.rows = None,
+        }
+        failed.into_inner().map_or(Ok(stop), Err)
+    }
+}
+
+/// Rows of a layer; `None`: one that was removed.
+pub(super) fn changed<'a>(
+    rows: impl Iterator<Item = (&'a Box<[u8]>, &'a Option<Box<[u8]>>)>,
+) -> impl Iterator<Item = (Cow<'a, [u8]>, Option<Bytes<'a>>)> {
+    rows.map(|(name, value)| {
+        let value = value.as_deref().map(Bytes::Borrowed);
+        (Cow::Borrowed(&**name), value)
+    })
 }

@@ -5,7 +5,10 @@ use quorate_core::slot::Slot;
 
 use crate::{
     key::KEY_BYTES_MAX,
-    store::{Bytes, Entry, Position, Version},
+    store::{
+        Bytes, Entry, Old, Position, Stamp, Version,
+        collection::{Id, Kind, NAME_BYTES_MAX},
+    },
 };
 
 /// First bytes of stored keys.
@@ -14,6 +17,10 @@ pub(super) mod kind {
     pub(in crate::store::lsm) const META: u8 = 1;
     pub(in crate::store::lsm) const DEADLINE: u8 = 2;
     pub(in crate::store::lsm) const DATA: u8 = 3;
+    /// Rows of collections.
+    pub(in crate::store::lsm) const ROW: u8 = 4;
+    /// Ids of collections that no key names any more; their rows are to be removed.
+    pub(in crate::store::lsm) const ENDED: u8 = 5;
 }
 
 /// The stored key of what the last commit says.
@@ -24,14 +31,18 @@ pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 
 /// Version of this layout.
 pub(super) const FORMAT: u8 = 1;
-/// Bytes of a stored value before the client's: slot, index, deadline.
+/// Bytes of a stored value before the client's: slot, index and kind, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
+/// Bits of the index; the kind is above them. No batch has so many commands.
+const INDEX_BITS: u32 = 28;
 /// Kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
 /// Bytes of a stored data key before the client's: the prefix, and the position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
 /// Bytes of a stored deadline before the client's key: the prefix, and the deadline.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
+/// Bytes of a stored row's key before its name: the prefix, and the id.
+const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
 /// Deadline of a key without one.
 const NO_DEADLINE: u64 = u64::MAX;
 
@@ -41,6 +52,7 @@ const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
 // Every key fits behind whatever stands before it.
 const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
+const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
 /// What a commit stores besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,23 +146,74 @@ pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     stored
 }
 
-/// Version and deadline of a stored value.
-pub(super) fn header(stored: &[u8]) -> Option<(Version, Option<u64>)> {
+/// The stored key of a row.
+pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
+    let mut stored = prefix(kind::ROW, generation);
+    stored.extend_from_slice(&id.to_bytes());
+    stored.extend_from_slice(name);
+    stored
+}
+
+/// What no key of a row of this collection reaches, and all later ones do.
+pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
+    let mut stored = row_key(generation, id, b"");
+    // Not all of it is 255: a generation that high never is.
+    while stored.pop_if(|last| *last == u8::MAX).is_some() {}
+    if let Some(last) = stored.last_mut() {
+        *last += 1;
+    }
+    stored
+}
+
+/// The name in the stored key of a row.
+pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
+    stored.get(ROW_BYTES..)
+}
+
+/// The stored key that says that a collection ended.
+pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
+    let mut stored = prefix(kind::ENDED, generation);
+    stored.extend_from_slice(&id.to_bytes());
+    stored
+}
+
+/// The collection that it says that of.
+pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
+    Id::from_bytes(stored.get(PREFIX_BYTES..)?)
+}
+
+/// What a stored value says besides the client's.
+fn header(stored: &[u8]) -> Option<Stamp> {
     let (slot, rest) = stored.split_first_chunk()?;
     let (index, rest) = rest.split_first_chunk()?;
     let (deadline, _) = rest.split_first_chunk()?;
+    let index = u32::from_le_bytes(*index);
+    let kind = Kind::from_byte(u8::try_from(index >> INDEX_BITS).ok()?)?;
     let version = Version {
         slot: u64::from_le_bytes(*slot),
-        index: u32::from_le_bytes(*index),
+        index: index & ((1 << INDEX_BITS) - 1),
     };
     let deadline = u64::from_le_bytes(*deadline);
-    Some((version, (deadline != NO_DEADLINE).then_some(deadline)))
+    Some(Stamp {
+        version,
+        deadline: (deadline != NO_DEADLINE).then_some(deadline),
+        kind,
+    })
+}
+
+/// What is lost with a stored value.
+pub(super) fn old(stored: &[u8]) -> Option<Old> {
+    let stamp = header(stored)?;
+    let old = Old::new(&stored[HEADER_BYTES..], stamp.deadline, stamp.kind);
+    (old.id.is_some() == stamp.kind.has_rows()).then_some(old)
 }
 
 pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
+    let index = entry.version.index & ((1 << INDEX_BITS) - 1);
+    let index = index | u32::from(entry.kind as u8) << INDEX_BITS;
     let mut stored = Vec::with_capacity(HEADER_BYTES + entry.value.len());
     stored.extend_from_slice(&entry.version.slot.to_le_bytes());
-    stored.extend_from_slice(&entry.version.index.to_le_bytes());
+    stored.extend_from_slice(&index.to_le_bytes());
     stored.extend_from_slice(&entry.deadline.unwrap_or(NO_DEADLINE).to_le_bytes());
     stored.extend_from_slice(&entry.value);
     stored
@@ -158,10 +221,15 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
 
 /// What a stored value says.
 pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
-    let (version, deadline) = header(&stored)?;
+    let Stamp {
+        version,
+        deadline,
+        kind,
+    } = header(&stored)?;
     Some(Entry {
         value: Bytes::Shared(stored, HEADER_BYTES),
         version,
         deadline,
+        kind,
     })
 }

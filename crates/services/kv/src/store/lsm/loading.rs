@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     key::Key,
-    store::{Position, Version},
+    store::{Position, Stamp, collection::Id},
 };
 
 /// What is known of it.
@@ -54,17 +54,34 @@ impl LsmStore {
         &mut self,
         key: Key<'_>,
         value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
+        stamp: Stamp,
     ) -> Result<(), LoadError> {
         let load = self.loading.as_mut().ok_or(LoadError::NotLoading)?;
         load.keys += 1;
         let key = key.bytes();
-        self.active
-            .put(Position::of(key), key, value, version, deadline);
-        if let Some(deadline) = deadline {
+        self.active.put(Position::of(key), key, value, stamp);
+        if let Some(deadline) = stamp.deadline {
             self.active.set_deadline(key, deadline, true);
         }
+        self.send_some()
+    }
+
+    pub(super) fn load_one_row(
+        &mut self,
+        id: Id,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), LoadError> {
+        if self.loading.is_none() {
+            return Err(LoadError::NotLoading);
+        }
+        self.collections = true;
+        self.active.set_row(id, name, Some(value));
+        self.send_some()
+    }
+
+    /// Sends what has come to the tree when it is enough.
+    fn send_some(&mut self) -> Result<(), LoadError> {
         if self.held() == 0 {
             return Ok(());
         }

@@ -1,14 +1,16 @@
-//! The removal of generations that FLUSHALL or a load ended, and of what a load left that came to
-//! nothing: little by little, and nobody sees them, so it needs no atomicity.
+//! The removal of generations that FLUSHALL or a load ended, of what a load left that came to nothing, and of the
+//! rows of collections that ended: little by little, and nobody sees them, so it needs no atomicity.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
+use fjall::Slice;
+
 use super::{
     failure::Failure,
-    layout::{State, kind, prefix},
+    layout::{State, behind_rows, ended_key, kind, parse_ended_key, prefix, row_key},
     tree::Tree,
 };
 
@@ -24,6 +26,22 @@ pub(super) struct Purge {
     /// The last one of those that a load left, if one did; they are behind the present one.
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
+    /// Collections of the present generation may have ended.
+    ended: bool,
+    /// Where to look for the next of them, and in the middle of one for its next rows: what was removed stands in the
+    /// way for a while.
+    ended_from: Vec<u8>,
+    rows_from: Vec<u8>,
+}
+
+/// What a step came to.
+pub(super) enum Went {
+    /// Through a part of the ended generations: where to go on, if something is left.
+    Generations(Option<Vec<u8>>),
+    /// Through rows of an ended collection: where to go on with it.
+    Rows(Vec<u8>, Vec<u8>),
+    /// No ended collection is left from there on.
+    Nothing,
 }
 
 impl Purge {
@@ -34,24 +52,41 @@ impl Purge {
             below: generation,
             left: (newest > generation).then_some(newest),
             purged_below,
+            ended: true,
+            ended_from: Vec::new(),
+            rows_from: Vec::new(),
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
+        !self.ended && self.generations_are_done()
+    }
+
+    fn generations_are_done(&self) -> bool {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
     /// Generations below this one have ended by now. What ended since the last time lies before where
     /// it goes on, too.
-    pub(super) fn begin(&mut self, below: u64) {
+    pub(super) fn begin(&mut self, below: u64, ended: bool) {
+        if ended || self.below != below {
+            self.look_for_ended();
+        }
         if self.below != below {
             self.below = below;
             self.from.clear();
         }
     }
 
+    fn look_for_ended(&mut self) {
+        self.ended = true;
+        self.ended_from.clear();
+        self.rows_from.clear();
+    }
+
     /// Another tree was opened.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
+        self.look_for_ended();
         self.from.clear();
         self.below = state.generation;
         self.left = (newest > state.generation).then_some(newest);
@@ -59,22 +94,52 @@ impl Purge {
     }
 
     /// Removes some; says where to go on, or that nothing is left.
-    pub(super) fn step(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
+    pub(super) fn step(&self, tree: &Tree) -> Result<Went, Failure> {
+        if self.generations_are_done() {
+            self.step_rows(tree)
+        } else {
+            self.step_generations(tree).map(Went::Generations)
+        }
+    }
+
+    /// Removes some rows of an ended collection.
+    fn step_rows(&self, tree: &Tree) -> Result<Went, Failure> {
+        let generation = self.below;
+        let first = prefix(kind::ENDED, generation).max(self.ended_from.clone());
+        let mut ended = tree.keys(first..prefix(kind::ENDED, generation + 1));
+        let Some(marker) = ended.next().transpose()? else {
+            return Ok(Went::Nothing);
+        };
+        let id = parse_ended_key(&marker)
+            .ok_or_else(|| Failure::damaged("an ended collection makes no sense"))?;
+        let first = row_key(generation, id, b"").max(self.rows_from.clone());
+        let rows = tree.keys(first..behind_rows(generation, id));
+        let mut keys: Vec<Slice> = rows.take(PURGED_MAX).collect::<Result<_, _>>()?;
+        let marker = ended_key(generation, id);
+        let last = keys.last().map(|key| key.to_vec());
+        let rows_from = match last {
+            Some(last) if keys.len() == PURGED_MAX => last,
+            _ => {
+                // With the last rows, or after them.
+                keys.push(Slice::from(marker.as_slice()));
+                Vec::new()
+            }
+        };
+        tree.remove(keys)?;
+        Ok(Went::Rows(marker, rows_from))
+    }
+
+    fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
         let behind = self.below + 1;
         // In the order of the tree.
-        for (kind, generations) in [
-            (kind::DEADLINE, 0..self.below),
-            (
-                kind::DEADLINE,
-                behind..self.left.map_or(behind, |left| left + 1),
-            ),
-            (kind::DATA, 0..self.below),
-            (
-                kind::DATA,
-                behind..self.left.map_or(behind, |left| left + 1),
-            ),
-        ] {
+        let generations = [
+            0..self.below,
+            behind..self.left.map_or(behind, |left| left + 1),
+        ];
+        let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED];
+        let each = |kind| generations.clone().map(|generations| (kind, generations));
+        for (kind, generations) in kinds.into_iter().flat_map(each) {
             let from = prefix(kind, generations.start).max(self.from.clone());
             let before = prefix(kind, generations.end);
             if from >= before {
@@ -90,10 +155,14 @@ impl Purge {
         Ok(last.flatten())
     }
 
-    pub(super) fn went(&mut self, to: Option<Vec<u8>>) {
+    pub(super) fn went(&mut self, to: Went) {
         match to {
-            Some(key) => self.from = key,
-            None => {
+            Went::Nothing => self.ended = false,
+            Went::Rows(ended_from, rows_from) => {
+                (self.ended_from, self.rows_from) = (ended_from, rows_from);
+            }
+            Went::Generations(Some(key)) => self.from = key,
+            Went::Generations(None) => {
                 self.from.clear();
                 self.left = None;
                 self.purged_below.store(self.below, Ordering::Release);
@@ -106,13 +175,69 @@ impl Purge {
 mod tests {
     use super::*;
     use crate::store::{
-        Position,
+        Position, Version,
+        collection::Id,
         lsm::{
             disk::RealDisk,
             layout::{data_key, deadline_key},
             tree::Home,
         },
     };
+
+    fn opened(folder: &tempfile::TempDir) -> Tree {
+        let home = Home {
+            path: folder.path().to_owned(),
+            disk: Arc::new(RealDisk),
+            files_max: 16,
+        };
+        let Ok(opened) = Tree::open(&home, None) else {
+            panic!("a new folder can be opened")
+        };
+        opened.tree
+    }
+
+    #[test]
+    fn rows_of_ended_collections_are_removed_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = opened(&folder);
+        let id = |slot| Id {
+            version: Version { slot, index: 0 },
+            number: 0,
+        };
+        // The neighbours live.
+        for slot in 1..=5 {
+            let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };
+            for number in 0..rows {
+                tree.insert(row_key(4, id(slot), &number.to_be_bytes()));
+            }
+        }
+        let mut purge = Purge::new(4, 4, Arc::new(AtomicU64::new(4)));
+        let run = |purge: &mut Purge| {
+            let mut steps = 0;
+            while !purge.is_done() {
+                let went = purge.step(&tree).unwrap();
+                purge.went(went);
+                steps += 1;
+            }
+            steps
+        };
+        assert_eq!(run(&mut purge), 1, "nothing ended");
+        tree.insert(ended_key(4, id(2)));
+        tree.insert(ended_key(4, id(3)));
+        tree.insert(ended_key(4, id(5)));
+        purge.begin(4, true);
+        assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
+        assert_eq!(tree.entries().unwrap(), 2 * 7);
+        // One that was begun earlier ends later.
+        tree.insert(ended_key(4, id(1)));
+        purge.begin(4, true);
+        run(&mut purge);
+        assert_eq!(tree.entries().unwrap(), 7);
+        // Also after a start.
+        tree.insert(ended_key(4, id(4)));
+        run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
+        assert_eq!(tree.entries().unwrap(), 0);
+    }
 
     /// Puts `keys` keys of a generation into the tree, each with a deadline.
     fn fill(tree: &Tree, generation: u64, keys: u64) {
@@ -131,15 +256,7 @@ mod tests {
     #[test]
     fn a_generation_that_ends_while_another_is_removed_is_removed_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let home = Home {
-            path: folder.path().to_owned(),
-            disk: Arc::new(RealDisk),
-            files_max: 16,
-        };
-        let Ok(opened) = Tree::open(&home, None) else {
-            panic!("a new folder can be opened")
-        };
-        let tree = opened.tree;
+        let tree = opened(&folder);
         let mut purge = Purge::new(1, 1, Arc::default());
         let step = |purge: &mut Purge| {
             let last = purge.step(&tree).unwrap();
@@ -152,7 +269,7 @@ mod tests {
         assert_eq!(purge.from.first(), Some(&kind::DATA));
         fill(&tree, 1, 10);
         fill(&tree, 2, 3);
-        purge.begin(2);
+        purge.begin(2, false);
         while !purge.is_done() {
             step(&mut purge);
         }

@@ -18,7 +18,10 @@ use super::{
     disk::{Access, Disk},
     failure::Failure,
     journal,
-    layout::{NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, kind, stored_value},
+    layout::{
+        NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, ended_key, kind, prefix, row_key,
+        stored_value,
+    },
 };
 use crate::store::Position;
 
@@ -60,6 +63,8 @@ pub(super) struct Opened {
     pub(super) state: State,
     /// No later generation was ever begun.
     pub(super) newest_generation: u64,
+    /// There may be collections.
+    pub(super) has_rows: bool,
     /// What had to be cut off or set aside.
     pub(super) note: Option<String>,
 }
@@ -133,12 +138,14 @@ impl Tree {
             Some(bytes) => State::from_bytes(&bytes)
                 .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?,
         };
+        let has_rows = tree.has_rows()?;
         let begun = tree.get(&NEWEST_KEY)?;
         let begun = begun.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
         Ok(Opened {
             tree,
             state,
             newest_generation: state.generation.max(begun.unwrap_or(0)),
+            has_rows,
             note: None,
         })
     }
@@ -158,6 +165,25 @@ impl Tree {
             disk.allows(Access::Read)?;
             Ok(guard.into_inner()?)
         })
+    }
+
+    /// The same backwards.
+    pub(super) fn range_back(
+        &self,
+        range: Range<Vec<u8>>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice), Failure>> + 'static {
+        let disk = Arc::clone(&self.disk);
+        let found = self.keyspace.range::<Vec<u8>, _>(range).rev();
+        found.map(move |guard| {
+            disk.allows(Access::Read)?;
+            Ok(guard.into_inner()?)
+        })
+    }
+
+    /// Whether there are rows of collections, of whichever generation.
+    fn has_rows(&self) -> Result<bool, Failure> {
+        let rows = prefix(kind::ROW, 0)..prefix(kind::ROW + 1, 0);
+        Ok(self.keys(rows).next().transpose()?.is_some())
     }
 
     /// Keys alone, in order.
@@ -214,6 +240,18 @@ impl Tree {
             } else {
                 batch.insert(&self.keyspace, key, stored_value(&record.entry()));
             }
+        }
+        for (id, rows) in &changes.rows {
+            for (name, value) in rows {
+                let key = row_key(generation, *id, name);
+                match value {
+                    Some(value) => batch.insert(&self.keyspace, key, &**value),
+                    None => batch.remove(&self.keyspace, key),
+                }
+            }
+        }
+        for id in &changes.ended {
+            batch.insert(&self.keyspace, ended_key(generation, *id), []);
         }
         Ok(batch.commit()?)
     }

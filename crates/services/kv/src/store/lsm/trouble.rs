@@ -109,12 +109,14 @@ impl LsmStore {
             tree,
             state,
             newest_generation,
+            has_rows,
             note,
         } = opened;
         self.forget_tree();
         self.tree = Some(tree);
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
+        self.collections |= has_rows;
         // The library syncs its journal before it reads it. After a failure that says little of what
         // was written before: some systems then take for written what is not.
         self.synced = Some(match self.synced {

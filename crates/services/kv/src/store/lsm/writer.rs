@@ -262,7 +262,8 @@ impl Work {
                         return Ok(failure);
                     }
                     (self.needed, self.failures) = (0, 0);
-                    self.purge.begin(changes.state.generation);
+                    let ended = !changes.ended.is_empty();
+                    self.purge.begin(changes.state.generation, ended);
                     // Before it is told, so that the owner's is the last one.
                     drop(changes);
                     self.say(Event::Written)?;
@@ -343,8 +344,8 @@ impl Work {
     }
 
     fn purge_some(&mut self) -> Result<(), Failure> {
-        let last = self.guarded(|tree| self.purge.step(tree))?;
-        self.purge.went(last);
+        let went = self.guarded(|tree| self.purge.step(tree))?;
+        self.purge.went(went);
         Ok(())
     }
 

@@ -1,11 +1,15 @@
 //! An image of the store in memory while commands go on: what they overwrite before the image has
 //! passed it is kept; nothing else is copied.
 
+use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
+
 use quorate_replica::service::Imaged;
 
+use super::rows::{Collections, Rows, in_order};
 use crate::store::{
-    Entry, Position, Version,
-    image::{Cursor, records},
+    Bytes, Position, Stamp,
+    collection::Id,
+    image::{Cursor, Each, Stop, Turn, Within, records},
     merge::Merge,
     table::{Record, Table},
 };
@@ -19,33 +23,43 @@ const KEPT_BYTES_MIN: usize = 16 << 20;
 /// What a kept record takes besides its bytes, about.
 const RECORD_BYTES: usize = 64;
 
+/// Rows as they were; `None`: there was none.
+type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
+
 /// The image.
 #[derive(Debug)]
 pub(super) struct Image {
+    /// Collections that bear it have been passed, or were begun since.
+    number: u64,
     cursor: Cursor,
     /// What stood where something else stands now, as far as the image has not passed it; absent
     /// keys too. It hides what the table has.
     kept: Table,
+    /// The same of rows.
+    kept_rows: BTreeMap<Id, Kept>,
     kept_bytes: usize,
     /// Shards of it that are freed.
     freed: usize,
     /// All keys as they were, if they were removed since: nothing changes them any more.
-    cleared: Option<Table>,
+    cleared: Option<(Table, Collections)>,
     /// Most bytes that may be kept.
     bytes_max: usize,
 }
 
 impl Image {
     /// Of this table as it stands.
-    pub(super) fn of(table: &Table) -> Self {
-        let part = usize::try_from(table.bytes_about() / KEPT_PART).unwrap_or(usize::MAX);
-        Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
+    pub(super) fn of(table: &Table, collections: &Collections, number: u64) -> Self {
+        let bytes = table.bytes_about().saturating_add(collections.bytes());
+        let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
+        Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX), number)
     }
 
-    pub(super) fn within(bytes_max: usize) -> Self {
+    pub(super) fn within(bytes_max: usize, number: u64) -> Self {
         Self {
+            number,
             cursor: Cursor::default(),
             kept: Table::default(),
+            kept_rows: BTreeMap::new(),
             kept_bytes: 0,
             freed: 0,
             cleared: None,
@@ -83,19 +97,41 @@ impl Image {
             return false;
         }
         match record.map(Record::entry) {
-            Some(Entry {
-                value,
-                version,
-                deadline,
-            }) => self.kept.put(position, key, &value, version, deadline),
-            None => self.kept.put(position, key, b"", Version::ABSENT, None),
+            Some(entry) => self.kept.put(position, key, &entry.value, entry.stamp()),
+            None => self.kept.put(position, key, b"", Stamp::ABSENT),
         };
         true
     }
 
-    /// All keys are about to be removed; this is the table.
-    pub(super) fn keep_all(&mut self, table: Table) {
-        self.cleared.get_or_insert(table);
+    /// What collections are marked with that it has nothing to do with any more.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The same for a row.
+    pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
+        let is_within = |within: &Within| within.id == id && within.has_passed(name);
+        let kept = self.kept_rows.get(&id);
+        if self.cleared.is_some()
+            || rows.seen == self.number
+            || self.cursor.within().is_some_and(is_within)
+            || kept.is_some_and(|kept| kept.contains_key(name))
+        {
+            return true;
+        }
+        let old = rows.get(name);
+        self.kept_bytes += row_bytes(name, old);
+        if self.kept_bytes > self.bytes_max {
+            return false;
+        }
+        let kept = self.kept_rows.entry(id).or_default();
+        kept.insert(name.into(), old.map(Box::from));
+        true
+    }
+
+    /// All keys are about to be removed; these are they.
+    pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
+        self.cleared.get_or_insert((table, collections));
     }
 
     /// Whether it has to move on before more is kept: one run of commands more must find room.
@@ -103,20 +139,68 @@ impl Image {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next keys; `table` is as it stands now.
+    /// Passes the next keys and rows; `table` and `collections` are as they stand now.
     pub(super) fn next(
         &mut self,
         table: &Table,
+        collections: &mut Collections,
         bytes: usize,
-        each: &mut dyn FnMut(&[u8], &Entry<'_>),
+        each: &mut Each<'_>,
     ) -> Imaged {
-        let from = self.cursor.position();
-        let mut merge = Merge::new();
-        merge.add(records(&self.kept, from));
-        merge.add(records(self.cleared.as_ref().unwrap_or(table), from));
-        let left = self.cursor.go_on(merge, bytes, each);
+        let mut turn = Turn::of(bytes);
+        let left = loop {
+            match self.pass(table, collections, &mut turn, each) {
+                Stop::Rows => {}
+                Stop::Over => break Imaged::More,
+                Stop::End => break Imaged::End,
+            }
+        };
         self.free();
         left
+    }
+
+    fn pass(
+        &mut self,
+        table: &Table,
+        collections: &mut Collections,
+        turn: &mut Turn,
+        each: &mut Each<'_>,
+    ) -> Stop {
+        let (table, collections) = match &mut self.cleared {
+            Some((table, collections)) => (&*table, collections),
+            None => (table, collections),
+        };
+        let Some(within) = self.cursor.within() else {
+            let from = self.cursor.position();
+            let mut merge = Merge::new();
+            merge.add(records(&self.kept, from));
+            merge.add(records(table, from));
+            return self.cursor.pass_keys(merge, turn, each);
+        };
+        let (id, from) = (within.id, within.from().to_vec());
+        let mut merge = Merge::new();
+        if let Some(kept) = self.kept_rows.get(&id) {
+            let from = (Bound::Included(&*from), Bound::Unbounded);
+            let kept = kept.range::<[u8], _>(from);
+            merge.add(kept.map(|(name, value)| {
+                let value = value.as_deref().map(Bytes::Borrowed);
+                (Cow::Borrowed(&**name), value)
+            }));
+        }
+        if let Some(rows) = collections.get(id) {
+            let rows = in_order(rows, &from);
+            merge.add(rows.map(|(name, value)| (name, Some(value))));
+        }
+        let stop = self.cursor.pass_rows(merge, turn, each);
+        if self.cursor.within().is_none() {
+            collections.mark(id, self.number);
+            let kept = self.kept_rows.remove(&id).unwrap_or_default();
+            let bytes = kept
+                .iter()
+                .map(|(name, old)| row_bytes(name, old.as_deref()));
+            self.kept_bytes = self.kept_bytes.saturating_sub(bytes.sum());
+        }
+        stop
     }
 
     /// Frees what the image has passed.
@@ -126,9 +210,14 @@ impl Image {
         self.kept_bytes = self
             .kept_bytes
             .saturating_sub(records.saturating_mul(RECORD_BYTES) + bytes);
-        if let Some(table) = &mut self.cleared {
+        if let Some((table, _)) = &mut self.cleared {
             table.forget_before(passed, self.freed);
         }
         self.freed = Table::shards_before(passed);
     }
+}
+
+/// What a kept row takes, about.
+fn row_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
+    RECORD_BYTES + name.len() + value.map_or(0, <[u8]>::len)
 }

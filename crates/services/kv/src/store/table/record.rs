@@ -1,9 +1,9 @@
 //! A key with all that it has, in one allocation: one miss of the caches, where a tree has four.
 
-use crate::store::{Bytes, Entry, Version};
+use crate::store::{Bytes, Entry, Kind, Old, Stamp, Version};
 
 /// ```text
-/// slot u64 | deadline u64 | index u32 | key length u32 | has a deadline u8 | key | value
+/// slot u64 | deadline u64 | index u32 | key length u32 | has a deadline, kind u8 | key | value
 /// ```
 #[derive(Debug)]
 pub(in crate::store) struct Record(Box<[u8]>);
@@ -12,45 +12,47 @@ const SLOT: usize = 0;
 const DEADLINE: usize = 8;
 const INDEX: usize = 16;
 const KEY_BYTES: usize = 20;
-const HAS_DEADLINE: usize = 24;
+const FLAGS: usize = 24;
 const HEAD: usize = 25;
+/// Of the flags; the others are the kind.
+const HAS_DEADLINE: u8 = 1;
 /// Of the caches.
 const LINE: usize = 64;
 
 impl Record {
-    pub(in crate::store) fn new(
-        key: &[u8],
-        value: &[u8],
-        version: Version,
-        deadline: Option<u64>,
-    ) -> Self {
+    pub(in crate::store) fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
         let key_bytes = u32::try_from(key.len()).expect("a command is shorter than 4 GiB");
         let mut bytes = Vec::with_capacity(HEAD + key.len() + value.len());
         bytes.resize(HEAD, 0);
-        bytes[KEY_BYTES..HAS_DEADLINE].copy_from_slice(&key_bytes.to_le_bytes());
+        bytes[KEY_BYTES..FLAGS].copy_from_slice(&key_bytes.to_le_bytes());
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
         let mut record = Self(bytes.into_boxed_slice());
-        record.mark(version, deadline);
+        record.mark(stamp);
         record
     }
 
     /// Replaces all but the key. In place, if the value is as long as the old one.
-    pub(in crate::store) fn set(&mut self, value: &[u8], version: Version, deadline: Option<u64>) {
+    pub(in crate::store) fn set(&mut self, value: &[u8], stamp: Stamp) {
         let from = self.value_at();
         if self.0.len() - from == value.len() {
             self.0[from..].copy_from_slice(value);
-            self.mark(version, deadline);
+            self.mark(stamp);
         } else {
-            *self = Self::new(self.key(), value, version, deadline);
+            *self = Self::new(self.key(), value, stamp);
         }
     }
 
-    fn mark(&mut self, version: Version, deadline: Option<u64>) {
+    fn mark(&mut self, stamp: Stamp) {
+        let Stamp {
+            version,
+            deadline,
+            kind,
+        } = stamp;
         self.0[SLOT..DEADLINE].copy_from_slice(&version.slot.to_le_bytes());
         self.0[DEADLINE..INDEX].copy_from_slice(&deadline.unwrap_or(0).to_le_bytes());
         self.0[INDEX..KEY_BYTES].copy_from_slice(&version.index.to_le_bytes());
-        self.0[HAS_DEADLINE] = u8::from(deadline.is_some());
+        self.0[FLAGS] = u8::from(deadline.is_some()) | (kind as u8) << 1;
     }
 
     pub(in crate::store) fn key(&self) -> &[u8] {
@@ -58,7 +60,7 @@ impl Record {
     }
 
     pub(in crate::store) fn deadline(&self) -> Option<u64> {
-        (self.0[HAS_DEADLINE] != 0).then(|| u64::from_le_bytes(self.field(DEADLINE)))
+        (self.0[FLAGS] & HAS_DEADLINE != 0).then(|| u64::from_le_bytes(self.field(DEADLINE)))
     }
 
     pub(in crate::store) fn entry(&self) -> Entry<'_> {
@@ -66,7 +68,17 @@ impl Record {
             value: Bytes::Borrowed(&self.0[self.value_at()..]),
             version: self.version(),
             deadline: self.deadline(),
+            kind: self.kind(),
         }
+    }
+
+    /// What is lost with it.
+    pub(in crate::store) fn old(&self) -> Old {
+        Old::new(&self.0[self.value_at()..], self.deadline(), self.kind())
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::from_byte(self.0[FLAGS] >> 1).unwrap_or_default()
     }
 
     /// A layer above others says with it that the key is gone.

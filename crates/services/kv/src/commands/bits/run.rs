@@ -1,0 +1,249 @@
+//! Bits of strings: what every node does. The first bit is the highest of the first byte.
+
+use super::How;
+use crate::{
+    commands::state::{Reading, Writing, WrongType, string},
+    encode::{Decoder, Fault},
+    key::Key,
+    resp::{reply::Reply, request::SKIPPED_BYTES_MAX},
+    store::Store,
+};
+
+fn place(offset: u64) -> (usize, u8) {
+    let byte = usize::try_from(offset / 8).unwrap_or(usize::MAX);
+    (byte, 0x80 >> (offset % 8))
+}
+
+/// GETBIT.
+pub(super) fn get(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, offset) = (from.key()?, from.count()?);
+    from.end()?;
+    if let Ok(entry) = string(state.store, key, reply) {
+        let (byte, mask) = place(offset);
+        let found = entry.and_then(|entry| entry.value.get(byte).copied());
+        reply.integer(i64::from(found.unwrap_or(0) & mask != 0));
+    }
+    Ok(())
+}
+
+/// A string to be changed, and its deadline.
+type Grown = (Vec<u8>, Option<u64>);
+
+/// A string that has at least so many bytes.
+pub(super) fn grown(
+    state: &mut Writing<'_>,
+    key: Key<'_>,
+    bytes: usize,
+    reply: &mut Reply<'_>,
+) -> Result<Result<Grown, WrongType>, Fault> {
+    // The front bounded it; a command from elsewhere must not exhaust the memory either.
+    if bytes > SKIPPED_BYTES_MAX {
+        return Err(Fault::Malformed);
+    }
+    let old = match string(state.store, key, reply) {
+        Ok(old) => old,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let before = old.as_ref().map_or(0, |entry| entry.value.len());
+    state.budget.take(bytes.saturating_sub(before))?;
+    let (mut value, deadline) = match old {
+        Some(entry) => {
+            state.budget.rewrite(&entry)?;
+            (entry.value.to_vec(), entry.deadline)
+        }
+        None => (Vec::new(), None),
+    };
+    value.resize(bytes.max(before), 0);
+    Ok(Ok((value, deadline)))
+}
+
+/// SETBIT.
+pub(super) fn set(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, offset, bit) = (from.key()?, from.count()?, from.byte()?);
+    from.end()?;
+    let (byte, mask) = place(offset);
+    let Ok((mut value, deadline)) = grown(state, key, byte.saturating_add(1), reply)? else {
+        return Ok(());
+    };
+    let old = value[byte] & mask != 0;
+    value[byte] = value[byte] & !mask | if bit == 0 { 0 } else { mask };
+    state.put(key, &value, deadline);
+    reply.integer(i64::from(old));
+    Ok(())
+}
+
+/// Bits from one up to another; `None`: there are none. Negative ends count from the back.
+fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)> {
+    let units = i64::try_from(length).unwrap_or(i64::MAX);
+    let units = if in_bits {
+        units.saturating_mul(8)
+    } else {
+        units
+    };
+    if start < 0 && end < 0 && start > end {
+        return None;
+    }
+    let place = |at: i64| {
+        if at < 0 {
+            at.saturating_add(units).max(0)
+        } else {
+            at
+        }
+    };
+    let (start, end) = (place(start), place(end).min(units - 1));
+    if start > end || units == 0 {
+        return None;
+    }
+    let scale = if in_bits { 1 } else { 8 };
+    let (start, end) = (start.unsigned_abs(), end.unsigned_abs() + 1);
+    Some((start * scale, end * scale))
+}
+
+/// BITCOUNT.
+pub(super) fn count(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, flags) = (from.key()?, from.byte()?);
+    let (start, end) = (from.signed()?, from.signed()?);
+    from.end()?;
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let mut count = 0;
+    if let Some(entry) = entry
+        && let Some((from, to)) = bits(entry.value.len(), flags & 1 != 0, start, end)
+    {
+        for (byte, bits) in masked(&entry.value, from, to) {
+            count += i64::from((byte & bits).count_ones());
+        }
+    }
+    reply.integer(count);
+    Ok(())
+}
+
+/// The bytes that have bits of a range, each with those bits.
+fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
+    let (first, last) = (from / 8, (to - 1) / 8);
+    let index = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
+    let bytes = value.get(index(first)..=index(last)).unwrap_or_default();
+    (first..).zip(bytes).map(move |(at, byte)| {
+        let mut bits = 0xff;
+        if at == first {
+            bits &= 0xff >> (from % 8);
+        }
+        if at == last {
+            bits &= !(0x7f >> ((to - 1) % 8));
+        }
+        (*byte, bits)
+    })
+}
+
+/// BITPOS.
+pub(super) fn position(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, bit, flags) = (from.key()?, from.byte()?, from.byte()?);
+    let (start, end) = (from.signed()?, from.signed()?);
+    from.end()?;
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let Some(entry) = entry else {
+        // Of an absent key every bit is 0.
+        reply.integer(if bit == 0 { 0 } else { -1 });
+        return Ok(());
+    };
+    let Some((from, to)) = bits(entry.value.len(), flags & 1 != 0, start, end) else {
+        reply.integer(-1);
+        return Ok(());
+    };
+    let flip = if bit == 0 { 0xff } else { 0 };
+    let found = (from / 8..)
+        .zip(masked(&entry.value, from, to))
+        .find(|(_, (byte, bits))| (byte ^ flip) & bits != 0);
+    let found =
+        found.map(|(at, (byte, bits))| at * 8 + u64::from(((byte ^ flip) & bits).leading_zeros()));
+    // Behind a string are zeros, as long as nobody says where it ends.
+    let beyond = (bit == 0 && flags & 2 == 0).then_some(to);
+    let found = found.or(beyond);
+    reply.integer(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)));
+    Ok(())
+}
+
+impl How {
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, Fault> {
+        match from.byte()? {
+            0 => Ok(Self::And),
+            1 => Ok(Self::Or),
+            2 => Ok(Self::Xor),
+            3 => Ok(Self::Not),
+            _ => Err(Fault::Malformed),
+        }
+    }
+
+    const fn of(self, one: u8, other: u8) -> u8 {
+        match self {
+            Self::And => one & other,
+            Self::Or => one | other,
+            Self::Xor => one ^ other,
+            Self::Not => !other,
+        }
+    }
+}
+
+/// BITOP. A string that is shorter counts as if zeros followed.
+pub(super) fn combine(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (how, mut keys) = (How::decode(from)?, from.keys()?);
+    from.end()?;
+    let target = keys.next().ok_or(Fault::Malformed)?;
+    let (mut longest, mut values) = (0, Vec::new());
+    let store: &dyn Store = &*state.store;
+    for key in keys {
+        let Ok(entry) = string(store, key, reply) else {
+            return Ok(());
+        };
+        longest = longest.max(entry.as_ref().map_or(0, |entry| entry.value.len()));
+        values.push(entry);
+    }
+    if how == How::Not && values.len() != 1 {
+        return Err(Fault::Malformed);
+    }
+    state.budget.take(longest)?;
+    let mut result: Vec<u8> = Vec::new();
+    for (number, entry) in values.iter().enumerate() {
+        let value = entry.as_ref().map_or(&[][..], |entry| &*entry.value);
+        let padded = value.iter().copied().chain(std::iter::repeat(0));
+        if number == 0 && how != How::Not {
+            result = padded.take(longest).collect();
+            continue;
+        }
+        result.resize(longest, 0);
+        for (one, other) in result.iter_mut().zip(padded) {
+            *one = how.of(*one, other);
+        }
+    }
+    drop(values);
+    if result.is_empty() {
+        state.store.remove(target);
+    } else {
+        state.put(target, &result, None);
+    }
+    reply.count(result.len());
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! What Redis leaves to chance, decided by a seed that travels in the command: the same on every node.
+
+use std::{collections::BTreeSet, ops::ControlFlow};
+
+use super::rows::{View, each_placed};
+use crate::store::Position;
+
+/// Draws from a seed (splitmix64). What they are is part of what the log's commands mean: never to be changed.
+pub(super) struct Draws(u64);
+
+impl Draws {
+    pub(super) const fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        let wide = u128::from(self.next()) * u128::from(end);
+        u64::try_from(wide >> 64).unwrap_or(0)
+    }
+
+    /// The same for a place in memory.
+    fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).unwrap_or(0)
+    }
+}
+
+/// A member and its value.
+pub(super) type Drawn = (Vec<u8>, Vec<u8>);
+
+/// Up to this many members each is as likely as the others. In larger collections a place is drawn, and then one of
+/// the members that come next: gaps between places would favour some members, and among so many they even out.
+const EVEN: u64 = 1024;
+/// So many of them.
+const NEIGHBOURS: usize = 64;
+/// Up to this many members, several are drawn by looking at all of them.
+const LISTED: u64 = 4096;
+
+/// Draws one member of a collection that has some.
+pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<Drawn> {
+    if view.count() <= EVEN {
+        let mut left = draws.below(view.count().max(1));
+        let mut found = None;
+        each_placed(view, prefix, Position::START, &mut |member, value| {
+            if left == 0 {
+                found = Some((member.to_vec(), value.to_vec()));
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            ControlFlow::Continue(())
+        });
+        return found;
+    }
+    let mut near: Vec<Drawn> = Vec::new();
+    let start = Position::of(&draws.next().to_le_bytes());
+    for from in [start, Position::START] {
+        each_placed(view, prefix, from, &mut |member, value| {
+            if near.len() == NEIGHBOURS {
+                return ControlFlow::Break(());
+            }
+            near.push((member.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        });
+    }
+    let at = draws.index(near.len().max(1));
+    (at < near.len()).then(|| near.swap_remove(at))
+}
+
+/// Draws so many different members, or all if there are not more.
+pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
+    let most = most.min(view.count());
+    if walks(view, most) {
+        // Of those that are left each is taken with the same chance.
+        let (mut wanted, mut left, mut drawn) = (most, view.count(), Vec::new());
+        each_placed(view, prefix, Position::START, &mut |member, value| {
+            if left == 0 || wanted == 0 {
+                return ControlFlow::Break(());
+            }
+            if draws.below(left) < wanted {
+                wanted -= 1;
+                drawn.push((member.to_vec(), value.to_vec()));
+            }
+            left -= 1;
+            ControlFlow::Continue(())
+        });
+        return drawn;
+    }
+    let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
+    // Nearly every draw is new; but nobody can be sure of that.
+    for _ in 0..most.saturating_mul(16) {
+        if drawn.len() as u64 >= most {
+            break;
+        }
+        if let Some((member, value)) = one(view, prefix, draws)
+            && seen.insert(member.clone())
+        {
+            drawn.push((member, value));
+        }
+    }
+    drawn
+}
+
+/// Draws so many members, each of them among all.
+pub(super) fn repeatedly(
+    view: &View<'_>,
+    prefix: &[u8],
+    times: usize,
+    draws: &mut Draws,
+) -> Vec<Drawn> {
+    if !walks(view, times as u64) {
+        return (0..times).map_while(|_| one(view, prefix, draws)).collect();
+    }
+    let mut ranks: Vec<u64> = (0..times).map(|_| draws.below(view.count())).collect();
+    ranks.sort_unstable();
+    let (mut rank, mut at, mut drawn) = (0, 0, Vec::new());
+    each_placed(view, prefix, Position::START, &mut |member, value| {
+        while ranks.get(at) == Some(&rank) {
+            drawn.push((member.to_vec(), value.to_vec()));
+            at += 1;
+        }
+        rank += 1;
+        match at < ranks.len() {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    for at in (1..drawn.len()).rev() {
+        drawn.swap(at, draws.index(at + 1));
+    }
+    drawn
+}
+
+/// Whether to look at all members takes less than to find so many places.
+const fn walks(view: &View<'_>, draws: u64) -> bool {
+    view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log's commands were executed with these.
+    #[test]
+    fn draws_stay_as_they_are() {
+        let mut draws = Draws::of(7);
+        let drawn: Vec<u64> = (0..6).map(|_| draws.below(1000)).collect();
+        let mut again = Draws::of(7);
+        assert!(drawn.iter().all(|number| *number == again.below(1000)));
+        assert_eq!(Draws::of(0).next(), 0xe220_a839_7b1d_cdaf);
+    }
+}

@@ -1,0 +1,430 @@
+//! What several types of collections share: counting, scanning, drawing and removing elements.
+
+use std::ops::ControlFlow;
+
+use super::{
+    chance::{self, Drawn, Draws},
+    family::{Family, Operation},
+    rows::{Change, View, each_placed, lock_record, placed, view},
+    state::{Items, Reading, TOO_LARGE, Writing, too_large},
+    zset,
+};
+use crate::{
+    command::{NOT_AN_INTEGER, Refusal, Request, SYNTAX},
+    encode::{Decoder, Encoder, Fault, List, Malformed},
+    glob,
+    key::Key,
+    op::{Op, REPLY_BYTES_MAX},
+    resp::{integer::parse_integer, reply::Reply},
+    store::{Position, collection::Kind},
+};
+
+/// The family: no commands of its own.
+pub(super) const FAMILY: Family = Family {
+    commands: &[],
+    operations: &[
+        Operation::read(Op::Count, count),
+        Operation::read(Op::ScanRows, scan),
+    ],
+};
+
+/// Most elements that one HSCAN, SSCAN or ZSCAN looks at, whatever COUNT says.
+const SCAN_COUNT_MAX: u64 = 10_000;
+/// A page with this many bytes is full.
+const SCAN_PAGE_BYTES: usize = 1024 * 1024;
+
+/// Bytes of the shortest string in a reply.
+const ITEM_BYTES: usize = b"$0\r\n\r\n".len();
+
+/// What is said of a number that is out of the range of another one.
+const OUT_OF_RANGE: &str = "ERR value is out of range";
+/// The same of one that Redis negates.
+pub(super) const OUT_OF_LONG: &str =
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+
+/// The members of this kind, if they are ordered by their positions, have names that begin so.
+pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
+    match kind {
+        Kind::Zset => zset::MEMBER,
+        _ => b"",
+    }
+}
+
+/// The arguments from one on, as a list.
+pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
+    let rest = r.arguments.from(from);
+    out.length(rest.len());
+    for argument in rest.iter() {
+        out.bytes(argument);
+    }
+}
+
+/// The same of fields or members.
+pub(super) fn write_fields(
+    r: &Request<'_>,
+    from: usize,
+    out: &mut Encoder<'_>,
+) -> Result<(), Refusal> {
+    for at in from..r.arguments.len() {
+        r.field(at)?;
+    }
+    write_rest(r, from, out);
+    Ok(())
+}
+
+/// HLEN, LLEN, SCARD, ZCARD.
+pub(super) fn write_count(kind: Kind, r: &Request<'_>, out: &mut Encoder<'_>) {
+    out.byte(Op::Count as u8).bytes(r.at(0)).byte(kind as u8);
+}
+
+fn kind(from: &mut Decoder<'_>) -> Result<Kind, Malformed> {
+    let kind = Kind::from_byte(from.byte()?).filter(|kind| kind.has_rows());
+    kind.ok_or(Malformed)
+}
+
+fn count(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
+    let (key, kind) = (from.key()?, kind(from)?);
+    from.end()?;
+    if kind == Kind::Hash && lock_record(state.store, key).is_some() {
+        reply.integer(1);
+        return Ok(());
+    }
+    if let Ok(found) = view(state.store, key, kind, reply) {
+        let count = found.map_or(0, |found| found.count());
+        reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+    Ok(())
+}
+
+/// HSCAN, SSCAN, ZSCAN.
+pub(super) fn write_scan(
+    kind: Kind,
+    r: &Request<'_>,
+    out: &mut Encoder<'_>,
+) -> Result<(), Refusal> {
+    let cursor = std::str::from_utf8(r.at(1)).ok();
+    let cursor = cursor.and_then(|text| text.parse::<u64>().ok());
+    let cursor = cursor.ok_or("ERR invalid cursor")?;
+    let (mut pattern, mut count) = (&b"*"[..], 10);
+    let mut at = 2;
+    while at < r.arguments.len() {
+        if at + 1 >= r.arguments.len() {
+            return Err(SYNTAX.into());
+        }
+        let value = r.at(at + 1);
+        if r.is(at, "match") {
+            pattern = value;
+        } else if r.is(at, "count") {
+            count = parse_integer(value).ok_or(NOT_AN_INTEGER)?;
+        } else {
+            return Err(SYNTAX.into());
+        }
+        at += 2;
+    }
+    let count = u64::try_from(count).ok().filter(|&count| count > 0);
+    out.byte(Op::ScanRows as u8)
+        .bytes(r.at(0))
+        .byte(kind as u8)
+        .word(cursor)
+        .count(count.ok_or(SYNTAX)?)
+        .bytes(Key::new(pattern)?.bytes());
+    Ok(())
+}
+
+/// One page in the order of positions, as of keys: what is there during the whole scan is returned exactly once.
+fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
+    let (key, kind) = (from.key()?, kind(from)?);
+    let (cursor, count) = (from.word()?, from.count()?);
+    let pattern = from.key()?.bytes();
+    from.end()?;
+    if kind == Kind::List {
+        return Err(Fault::Malformed);
+    }
+    let Ok(found) = view(state.store, key, kind, reply) else {
+        return Ok(());
+    };
+    let (mut page, mut looked_at) = (Items::default(), 0);
+    let (mut last, mut next) = (Position::START, None);
+    if let (Some(view), Some(start)) = (found, Position::from_cursor(cursor)) {
+        each_placed(&view, prefix(kind), start, &mut |member, value| {
+            let position = Position::of(member);
+            let full = looked_at >= count.min(SCAN_COUNT_MAX) || page.bytes() >= SCAN_PAGE_BYTES;
+            if full && position != last {
+                next = Some(position);
+                return ControlFlow::Break(());
+            }
+            (looked_at, last) = (looked_at + 1, position);
+            if glob::matches(pattern, member) {
+                page.next().bulk(member);
+                match kind {
+                    Kind::Hash => page.next().bulk(value),
+                    Kind::Zset => page.next().bulk(zset::score_text(value).as_bytes()),
+                    _ => {}
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    let start = reply.0.len();
+    reply.array(2);
+    reply.bulk(next.map_or(0, Position::cursor).to_string().as_bytes());
+    page.write(reply, Reply::array);
+    too_large(reply, start);
+    Ok(())
+}
+
+/// What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER ask for.
+#[derive(Clone, Copy)]
+pub(super) struct Random {
+    /// `None`: one, and no array.
+    count: Option<i64>,
+    values: bool,
+    seed: u64,
+}
+
+impl Random {
+    /// `key [count [word]]`.
+    pub(super) fn parse(r: &Request<'_>, word: &str) -> Result<Self, Refusal> {
+        let values = match r.arguments.len() {
+            0..=2 => false,
+            3 if !word.is_empty() && r.is(2, word) => true,
+            _ => return Err(SYNTAX.into()),
+        };
+        let count = match r.arguments.len() {
+            0 | 1 => None,
+            _ => Some(r.integer(1)?),
+        };
+        match count {
+            Some(i64::MIN) => return Err(OUT_OF_LONG.into()),
+            Some(count) if values && !(-i64::MAX / 2..=i64::MAX / 2).contains(&count) => {
+                return Err(OUT_OF_RANGE.into());
+            }
+            _ => {}
+        }
+        Ok(Self {
+            count,
+            values,
+            seed: r.seed,
+        })
+    }
+
+    pub(super) fn encode(self, out: &mut Encoder<'_>) {
+        out.byte(u8::from(self.values)).word(self.seed);
+        match self.count {
+            None => out.byte(0),
+            Some(count) => out.byte(1).signed(count),
+        };
+    }
+
+    pub(super) fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        let (values, seed) = (from.byte()? != 0, from.word()?);
+        let count = match from.byte()? {
+            0 => None,
+            1 => Some(from.signed()?),
+            _ => return Err(Malformed),
+        };
+        Ok(Self {
+            count,
+            values,
+            seed,
+        })
+    }
+}
+
+/// Elements that are drawn, as a reply; `write` writes the value of one.
+pub(super) fn random(
+    view: &View<'_>,
+    prefix: &[u8],
+    wanted: Random,
+    reply: &mut Reply<'_>,
+    write: impl Fn(&[u8], &mut Reply<'_>),
+) {
+    let mut draws = Draws::of(wanted.seed);
+    let Some(count) = wanted.count else {
+        let drawn = chance::one(view, prefix, &mut draws);
+        reply.optional(drawn.as_ref().map(|(member, _)| member.as_slice()));
+        return;
+    };
+    let mut items = Items::default();
+    let mut add = |(member, value): &Drawn| {
+        items.next().bulk(member);
+        if wanted.values {
+            write(value, &mut items.next());
+        }
+        !items.are_too_many()
+    };
+    let most = count.unsigned_abs();
+    if count >= 0 {
+        if would_be_too_large(view, most) {
+            reply.error(TOO_LARGE);
+            return;
+        }
+        let drawn = chance::several(view, prefix, most, &mut draws);
+        let _ = drawn.iter().all(&mut add);
+    } else {
+        let times = usize::try_from(most).ok();
+        let Some(times) = times.filter(|&times| times <= REPLY_BYTES_MAX / ITEM_BYTES) else {
+            reply.error(TOO_LARGE);
+            return;
+        };
+        let drawn = chance::repeatedly(view, prefix, times, &mut draws);
+        let _ = drawn.iter().all(&mut add);
+    }
+    write_drawn(&items, wanted, reply);
+}
+
+/// Whether so many elements, of usual size, are more than a reply may have.
+pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
+    let elements = u128::from(elements.min(view.count()));
+    let each = u128::from(view.header.bytes) / u128::from(view.count().max(1));
+    elements * each > 2 * REPLY_BYTES_MAX as u128
+}
+
+fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
+    items.write(reply, |reply, count| match wanted.values {
+        true => reply.pairs(count / 2),
+        false => reply.array(count),
+    });
+}
+
+/// The same of a collection with one element, or none, that has no rows.
+pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
+    let Some(count) = wanted.count else {
+        reply.optional(one.map(|(member, _)| member));
+        return;
+    };
+    let mut items = Items::default();
+    let times = if count >= 0 {
+        count.min(1)
+    } else {
+        count.saturating_neg()
+    };
+    for (member, value) in (0..times).map_while(|_| one) {
+        items.next().bulk(member);
+        if wanted.values {
+            items.next().bulk(value);
+        }
+        if items.are_too_many() {
+            break;
+        }
+    }
+    write_drawn(&items, wanted, reply);
+}
+
+/// HDEL and SREM.
+pub(super) fn remove(
+    state: &mut Writing<'_>,
+    key: Key<'_>,
+    kind: Kind,
+    members: List<'_>,
+    reply: &mut Reply<'_>,
+) {
+    let Ok(found) = Change::find(state, key, kind, reply) else {
+        return;
+    };
+    let mut removed = 0;
+    if let Some(mut change) = found {
+        for member in members {
+            removed += usize::from(change.remove(&placed(b"", member)));
+        }
+        // What changed nothing leaves the version alone: nobody who watches the key is disturbed.
+        if removed > 0 {
+            change.close();
+        }
+    }
+    reply.count(removed);
+}
+
+/// The places from `start` to `stop`, both inside, negative ones counted from the back: the first one, and the one
+/// behind the last. `None`: there are none.
+pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
+    let length = i64::try_from(count).unwrap_or(i64::MAX);
+    let place = |at: i64| {
+        if at < 0 {
+            at.saturating_add(length)
+        } else {
+            at
+        }
+    };
+    let (start, stop) = (place(start).max(0), place(stop).min(length - 1));
+    if start > stop || start >= length {
+        return None;
+    }
+    let unsigned = |place: i64| u64::try_from(place).unwrap_or(0);
+    Some((unsigned(start), unsigned(stop) + 1))
+}
+
+/// `numkeys key …` from an argument on: the keys, and the argument behind them.
+pub(super) fn keys<'a>(
+    r: &Request<'a>,
+    from: usize,
+    not_positive: &'static str,
+) -> Result<(Vec<&'a [u8]>, usize), Refusal> {
+    let count = parse_integer(r.at(from)).and_then(|count| usize::try_from(count).ok());
+    let count = count.filter(|&count| count > 0).ok_or(not_positive)?;
+    let behind = from.saturating_add(1).saturating_add(count);
+    if behind > r.arguments.len() {
+        return Err(SYNTAX.into());
+    }
+    let keys = (from + 1..behind).map(|at| Ok(Key::new(r.at(at))?.bytes()));
+    Ok((keys.collect::<Result<_, Refusal>>()?, behind))
+}
+
+/// `numkeys key … [LIMIT n]` of SINTERCARD and ZINTERCARD: the keys, and the limit, which 0 stands for none of.
+pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal> {
+    let count = parse_integer(r.at(0)).filter(|&count| count > 0);
+    let count = count.ok_or("ERR numkeys should be greater than 0")?;
+    if usize::try_from(count).map_or(true, |count| count > r.arguments.len() - 1) {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    let (keys, mut at) = keys(r, 0, SYNTAX)?;
+    let mut limit = 0;
+    while at < r.arguments.len() {
+        if !r.is(at, "limit") || at + 1 >= r.arguments.len() {
+            return Err(SYNTAX.into());
+        }
+        let found = parse_integer(r.at(at + 1)).and_then(|limit| u64::try_from(limit).ok());
+        limit = found.ok_or("ERR LIMIT can't be negative")?;
+        at += 2;
+    }
+    Ok((keys, limit))
+}
+
+/// `[COUNT n]` at the end of LMPOP and ZMPOP.
+pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
+    match r.arguments.len().saturating_sub(at) {
+        0 => Ok(1),
+        2 if r.is(at, "count") => {
+            let count = parse_integer(r.at(at + 1)).and_then(|count| u64::try_from(count).ok());
+            let count = count.filter(|&count| count > 0);
+            Ok(count.ok_or("ERR count should be greater than 0")?)
+        }
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+/// Keys as a list.
+pub(super) fn write_keys(keys: &[&[u8]], out: &mut Encoder<'_>) {
+    out.length(keys.len());
+    for key in keys {
+        out.bytes(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::places;
+
+    #[test]
+    fn places_are_those_of_redis() {
+        assert_eq!(places(0, -1, 3), Some((0, 3)));
+        assert_eq!(places(-100, 100, 3), Some((0, 3)));
+        assert_eq!(places(1, 1, 3), Some((1, 2)));
+        assert_eq!(places(-2, -1, 3), Some((1, 3)));
+        assert_eq!(places(2, 1, 3), None);
+        assert_eq!(places(3, 5, 3), None);
+        assert_eq!(places(0, -4, 3), None);
+        assert_eq!(places(0, 0, 0), None);
+        assert_eq!(places(i64::MIN, i64::MAX, 1), Some((0, 1)));
+    }
+}

@@ -1,0 +1,293 @@
+//! Hashes: what every node does.
+
+use std::ops::ControlFlow;
+
+use super::{how, part};
+use crate::{
+    commands::{
+        counters::{Decimal, TOO_LARGE_SUM},
+        elements,
+        lock::Lock,
+        rows::{Change, View, each_placed, lock_record, placed, view},
+        state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+    },
+    encode::{Decoder, Fault},
+    key::Key,
+    op::REPLY_BYTES_MAX,
+    resp::{integer::parse_integer, reply::Reply},
+    store::{Position, Store, VisitRow, collection::Kind},
+};
+
+const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
+const NOT_A_FLOAT: &str = "ERR hash value is not a float";
+const OVERFLOW: &str = "ERR increment or decrement would overflow";
+
+/// A hash, or what is read like one.
+enum Hash<'s> {
+    Rows(View<'s>),
+    /// The lock of Redisson: its holder, and how often it was taken.
+    Lock(Vec<u8>, String),
+}
+
+impl<'s> Hash<'s> {
+    fn at(
+        store: &'s dyn Store,
+        key: Key<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<Option<Self>, WrongType> {
+        if let Some(value) = lock_record(store, key) {
+            let lock = Lock::parse(&value);
+            return Ok(lock.map(|lock| Self::Lock(lock.holder.to_vec(), lock.count.to_string())));
+        }
+        Ok(view(store, key, Kind::Hash, reply)?.map(Self::Rows))
+    }
+
+    fn value(&self, field: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Rows(view) => Some(view.row(&placed(b"", field))?.to_vec()),
+            Self::Lock(holder, count) => (holder == field).then(|| count.clone().into_bytes()),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Rows(view) => view.header.bytes,
+            Self::Lock(holder, count) => (holder.len() + count.len()) as u64,
+        }
+    }
+
+    /// All fields with their values, until one is enough.
+    fn each(&self, visit: &mut VisitRow<'_>) {
+        match self {
+            Self::Rows(view) => each_placed(view, b"", Position::START, visit),
+            Self::Lock(holder, count) => {
+                let _ = visit(holder, count.as_bytes());
+            }
+        }
+    }
+}
+
+/// HGET and HEXISTS.
+pub(super) fn field(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let value = from.byte()? != 0;
+    let (key, field) = (from.key()?, from.bytes()?);
+    from.end()?;
+    let Ok(hash) = Hash::at(state.store, key, reply) else {
+        return Ok(());
+    };
+    let found = hash.and_then(|hash| hash.value(field));
+    if value {
+        reply.optional(found.as_deref());
+    } else {
+        reply.integer(i64::from(found.is_some()));
+    }
+    Ok(())
+}
+
+/// HMGET.
+pub(super) fn fields(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, fields) = (from.key()?, from.list()?);
+    from.end()?;
+    let Ok(hash) = Hash::at(state.store, key, reply) else {
+        return Ok(());
+    };
+    let mut items = Items::default();
+    for field in fields {
+        let value = hash.as_ref().and_then(|hash| hash.value(field));
+        items.next().optional(value.as_deref());
+        if items.are_too_many() {
+            break;
+        }
+    }
+    items.write(reply, Reply::array);
+    Ok(())
+}
+
+/// HKEYS, HVALS, HGETALL.
+pub(super) fn all(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, wanted) = (from.key()?, from.byte()?);
+    from.end()?;
+    let Ok(hash) = Hash::at(state.store, key, reply) else {
+        return Ok(());
+    };
+    let mut items = Items::default();
+    if let Some(hash) = hash {
+        if wanted == part::BOTH && hash.bytes() > REPLY_BYTES_MAX as u64 {
+            reply.error(TOO_LARGE);
+            return Ok(());
+        }
+        hash.each(&mut |field, value| {
+            if wanted & part::FIELDS != 0 {
+                items.next().bulk(field);
+            }
+            if wanted & part::VALUES != 0 {
+                items.next().bulk(value);
+            }
+            match items.are_too_many() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+    }
+    items.write(reply, |reply, count| match wanted {
+        part::BOTH => reply.map(count / 2),
+        _ => reply.array(count),
+    });
+    Ok(())
+}
+
+/// HSTRLEN.
+pub(super) fn length(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, field) = (from.key()?, from.bytes()?);
+    from.end()?;
+    if let Ok(hash) = Hash::at(state.store, key, reply) {
+        let value = hash.and_then(|hash| hash.value(field));
+        reply.count(value.map_or(0, |value| value.len()));
+    }
+    Ok(())
+}
+
+/// HRANDFIELD.
+pub(super) fn random(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let key = from.key()?;
+    let wanted = elements::Random::decode(from)?;
+    from.end()?;
+    match Hash::at(state.store, key, reply) {
+        Err(WrongType) => {}
+        Ok(Some(Hash::Rows(view))) => {
+            elements::random(&view, b"", wanted, reply, |value, reply| reply.bulk(value));
+        }
+        Ok(found) => {
+            let one = match &found {
+                Some(Hash::Lock(holder, count)) => Some((holder.as_slice(), count.as_bytes())),
+                _ => None,
+            };
+            elements::random_of_one(one, wanted, reply);
+        }
+    }
+    Ok(())
+}
+
+/// HSET, HMSET, HSETNX.
+pub(super) fn set(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, how) = (from.key()?, from.byte()?);
+    let mut pairs = from.fields(0, 2)?;
+    from.end()?;
+    if pairs.is_empty() || pairs.len() % 2 != 0 {
+        return Err(Fault::Malformed);
+    }
+    let Ok(mut hash) = Change::open(state, key, Kind::Hash, reply) else {
+        return Ok(());
+    };
+    if how == how::ABSENT {
+        let field = pairs.clone().next().unwrap_or_default();
+        if hash.view().row(&placed(b"", field)).is_some() {
+            reply.integer(0);
+            return Ok(());
+        }
+    }
+    let mut added = 0;
+    while let (Some(field), Some(value)) = (pairs.next(), pairs.next()) {
+        added += usize::from(hash.put(&placed(b"", field), value));
+    }
+    hash.close();
+    match how {
+        how::OK => reply.ok(),
+        _ => reply.count(added),
+    }
+    Ok(())
+}
+
+/// HDEL.
+pub(super) fn delete(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, fields) = (from.key()?, from.fields(0, 1)?);
+    from.end()?;
+    elements::remove(state, key, Kind::Hash, fields, reply);
+    Ok(())
+}
+
+/// HINCRBY.
+pub(super) fn increment(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, field, delta) = (from.key()?, from.field()?, from.signed()?);
+    from.end()?;
+    let Ok(mut hash) = Change::open(state, key, Kind::Hash, reply) else {
+        return Ok(());
+    };
+    let name = placed(b"", field);
+    let old = hash.view().row(&name);
+    let number = old.as_ref().map_or(Some(0), |value| parse_integer(value));
+    match number.map(|number| number.checked_add(delta)) {
+        None => reply.error(NOT_AN_INTEGER),
+        Some(None) => reply.error(OVERFLOW),
+        Some(Some(new)) => {
+            let old = old.map(|old| old.len());
+            hash.put_known(&name, new.to_string().as_bytes(), old);
+            hash.close();
+            reply.integer(new);
+        }
+    }
+    Ok(())
+}
+
+/// HINCRBYFLOAT.
+pub(super) fn increment_float(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, field, delta) = (from.key()?, from.field()?, from.bytes()?);
+    from.end()?;
+    let delta = Decimal::parse(delta).ok_or(Fault::Malformed)?;
+    let Ok(mut hash) = Change::open(state, key, Kind::Hash, reply) else {
+        return Ok(());
+    };
+    let name = placed(b"", field);
+    let old = hash.view().row(&name);
+    let number = match &old {
+        Some(value) => Decimal::parse(value),
+        None => Some(Decimal::ZERO),
+    };
+    match number.map(|number| number.plus(delta)) {
+        None => reply.error(NOT_A_FLOAT),
+        Some(None) => reply.error(TOO_LARGE_SUM),
+        Some(Some(new)) => {
+            let (old, text) = (old.map(|old| old.len()), new.to_string());
+            hash.put_known(&name, text.as_bytes(), old);
+            hash.close();
+            reply.bulk(text.as_bytes());
+        }
+    }
+    Ok(())
+}

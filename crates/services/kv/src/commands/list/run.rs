@@ -1,0 +1,568 @@
+//! Lists: what every node does.
+//!
+//! Elements stand at places without a gap, from the header's first one on; a place is the name of a row. So both ends
+//! and every index are found at once, and what changes the middle moves the shorter side.
+
+use std::ops::ControlFlow;
+
+use super::End;
+use crate::{
+    commands::{
+        elements::places,
+        rows::{Change, View, cost, view},
+        state::{Items, Reading, TOO_LARGE, Writing},
+    },
+    encode::{Decoder, Fault, Malformed},
+    resp::reply::Reply,
+    store::{Span, collection::Kind},
+};
+
+impl End {
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        match from.byte()? {
+            0 => Ok(Self::Left),
+            1 => Ok(Self::Right),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl View<'_> {
+    /// The name of the element with this number.
+    const fn place(&self, index: u64) -> [u8; 8] {
+        self.header.first.wrapping_add(index).to_be_bytes()
+    }
+
+    /// Visits elements from one number up to another, in order or backwards, with their numbers.
+    fn elements(
+        &self,
+        from: u64,
+        to: u64,
+        back: bool,
+        visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) {
+        let (first, behind) = (self.place(from), self.place(to));
+        let span = Span {
+            from: &first,
+            to: Some(&behind),
+            back,
+        };
+        self.rows(span, &mut |name, value| {
+            let place = name
+                .first_chunk()
+                .map_or(0, |place| u64::from_be_bytes(*place));
+            visit(place.wrapping_sub(self.header.first), value)
+        });
+    }
+
+    /// The number of an element that may be counted from the back.
+    fn number(&self, index: i64) -> Option<u64> {
+        let number = match u64::try_from(index) {
+            Ok(index) => index,
+            Err(_) => self.count().checked_sub(index.unsigned_abs())?,
+        };
+        (number < self.count()).then_some(number)
+    }
+}
+
+impl Change<'_, '_> {
+    fn push(&mut self, end: End, value: &[u8]) {
+        let place = match end {
+            End::Left => {
+                self.header.first = self.header.first.wrapping_sub(1);
+                self.header.first
+            }
+            End::Right => self.header.first.wrapping_add(self.header.count),
+        };
+        self.put_known(&place.to_be_bytes(), value, None);
+    }
+
+    /// Removes the element at an end, whose value has this length.
+    fn drop_end(&mut self, end: End, bytes: usize) {
+        let place = match end {
+            End::Left => self.header.first,
+            End::Right => self
+                .header
+                .first
+                .wrapping_add(self.header.count)
+                .wrapping_sub(1),
+        };
+        self.remove_known(&place.to_be_bytes(), bytes);
+        if end == End::Left {
+            self.header.first = self.header.first.wrapping_add(1);
+        }
+    }
+
+    /// Elements from one number up to another, all of them.
+    fn list(&self, from: u64, to: u64) -> Vec<Vec<u8>> {
+        let mut values = Vec::new();
+        self.view().elements(from, to, false, &mut |_, value| {
+            values.push(value.to_vec());
+            ControlFlow::Continue(())
+        });
+        values
+    }
+
+    /// Puts these in the place of the elements from one number up to another. What stands on the shorter side of them
+    /// is among them, so the other side stays where it is: the left end moves if `left`, otherwise the right one.
+    fn replace(&mut self, from: u64, to: u64, old: &[Vec<u8>], new: &[&[u8]], left: bool) {
+        let first = self.header.first;
+        for (number, value) in (from..to).zip(old) {
+            let place = first.wrapping_add(number);
+            self.remove_known(&place.to_be_bytes(), value.len());
+        }
+        let start = match left {
+            true => first.wrapping_add(to).wrapping_sub(new.len() as u64),
+            false => first.wrapping_add(from),
+        };
+        for (number, value) in (0..).zip(new) {
+            let place = start.wrapping_add(number);
+            self.put_known(&place.to_be_bytes(), value, None);
+        }
+        if left {
+            self.header.first = start;
+        }
+    }
+}
+
+/// The budget's measure of a part of a list.
+fn part_cost(view: &View<'_>, elements: u64) -> usize {
+    let bytes =
+        u128::from(view.header.bytes) * u128::from(elements) / u128::from(view.count().max(1));
+    cost(elements, u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+/// LINDEX.
+pub(super) fn index(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, index) = (from.key()?, from.signed()?);
+    from.end()?;
+    if let Ok(list) = view(state.store, key, Kind::List, reply) {
+        let value = list.and_then(|list| list.row(&list.place(list.number(index)?)));
+        reply.optional(value.as_deref());
+    }
+    Ok(())
+}
+
+/// LRANGE.
+pub(super) fn range(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, start, stop) = (from.key()?, from.signed()?, from.signed()?);
+    from.end()?;
+    let Ok(list) = view(state.store, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let mut items = Items::default();
+    let range = list.and_then(|list| Some((list, places(start, stop, list.count())?)));
+    if let Some((list, (first, behind))) = range {
+        list.elements(first, behind, false, &mut |_, value| {
+            items.next().bulk(value);
+            match items.are_too_many() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+    }
+    items.write(reply, Reply::array);
+    Ok(())
+}
+
+/// LPOS.
+pub(super) fn position(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, element) = (from.key()?, from.bytes()?);
+    let (rank, most) = (from.signed()?, from.count()?);
+    let count = match from.byte()? {
+        0 => None,
+        1 => Some(from.count()?),
+        _ => return Err(Fault::Malformed),
+    };
+    from.end()?;
+    let Ok(list) = view(state.store, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let mut items = Items::default();
+    let mut first = None;
+    if let Some(list) = list {
+        let (mut to_skip, mut looked_at) = (rank.unsigned_abs().saturating_sub(1), 0);
+        let wanted = match count {
+            None => 1,
+            Some(0) => u64::MAX,
+            Some(count) => count,
+        };
+        list.elements(0, list.count(), rank < 0, &mut |number, value| {
+            if most > 0 && looked_at == most {
+                return ControlFlow::Break(());
+            }
+            looked_at += 1;
+            if value == element {
+                if to_skip > 0 {
+                    to_skip -= 1;
+                    return ControlFlow::Continue(());
+                }
+                let number = i64::try_from(number).unwrap_or(i64::MAX);
+                first.get_or_insert(number);
+                items.next().integer(number);
+                if items.count() as u64 >= wanted || items.are_too_many() {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    match (count, first) {
+        (Some(_), _) => items.write(reply, Reply::array),
+        (None, Some(first)) => reply.integer(first),
+        (None, None) => reply.null(),
+    }
+    Ok(())
+}
+
+/// LPUSH, RPUSH, LPUSHX, RPUSHX.
+pub(super) fn push(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, end, present) = (from.key()?, End::decode(from)?, from.byte()? != 0);
+    let values = from.list()?;
+    from.end()?;
+    if values.is_empty() {
+        return Err(Fault::Malformed);
+    }
+    let list = match present {
+        true => Change::find(state, key, Kind::List, reply),
+        false => Change::open(state, key, Kind::List, reply).map(Some),
+    };
+    let Ok(list) = list else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        reply.integer(0);
+        return Ok(());
+    };
+    for value in values {
+        list.push(end, value);
+    }
+    reply.integer(i64::try_from(list.header.count).unwrap_or(i64::MAX));
+    list.close();
+    Ok(())
+}
+
+/// Takes up to so many elements from an end into a reply; an error in their place if that would be too large.
+fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
+    let most = most.min(list.header.count);
+    let (mut items, mut lengths) = (Items::default(), Vec::new());
+    let (from, to) = match end {
+        End::Left => (0, most),
+        End::Right => (list.header.count - most, list.header.count),
+    };
+    list.view()
+        .elements(from, to, end == End::Right, &mut |_, value| {
+            items.next().bulk(value);
+            lengths.push(value.len());
+            match items.are_too_many() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+    if !items.are_too_many() {
+        for bytes in lengths {
+            list.drop_end(end, bytes);
+        }
+    }
+    items
+}
+
+/// LPOP and RPOP.
+pub(super) fn pop(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, end) = (from.key()?, End::decode(from)?);
+    let count = match from.byte()? {
+        0 => None,
+        1 => Some(from.count()?),
+        _ => return Err(Fault::Malformed),
+    };
+    from.end()?;
+    let Ok(list) = Change::find(state, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        match count {
+            None => reply.null(),
+            Some(_) => reply.null_array(),
+        }
+        return Ok(());
+    };
+    if count == Some(0) {
+        reply.array(0);
+        return Ok(());
+    }
+    let before = list.header.count;
+    let items = take(&mut list, end, count.unwrap_or(1));
+    if list.header.count < before {
+        list.close();
+    }
+    match count {
+        None => items.write(reply, |_, _| {}),
+        Some(_) => items.write(reply, Reply::array),
+    }
+    Ok(())
+}
+
+/// LMPOP.
+pub(super) fn pop_first(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (end, count, keys) = (End::decode(from)?, from.count()?, from.keys()?);
+    from.end()?;
+    for key in keys {
+        let Ok(list) = Change::find(state, key, Kind::List, reply) else {
+            return Ok(());
+        };
+        let Some(mut list) = list else { continue };
+        let items = take(&mut list, end, count);
+        if items.are_too_many() {
+            reply.error(TOO_LARGE);
+            return Ok(());
+        }
+        list.close();
+        reply.array(2);
+        reply.bulk(key.bytes());
+        items.write(reply, Reply::array);
+        return Ok(());
+    }
+    reply.null_array();
+    Ok(())
+}
+
+/// LSET.
+pub(super) fn set(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, index, value) = (from.key()?, from.signed()?, from.bytes()?);
+    from.end()?;
+    let Ok(list) = Change::find(state, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        reply.error("ERR no such key");
+        return Ok(());
+    };
+    let view = list.view();
+    let Some(place) = view.number(index).map(|number| view.place(number)) else {
+        reply.error("ERR index out of range");
+        return Ok(());
+    };
+    list.put(&place, value);
+    list.close();
+    reply.ok();
+    Ok(())
+}
+
+/// LTRIM: removes what is outside, or copies what is inside if that is less.
+pub(super) fn trim(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, start, stop) = (from.key()?, from.signed()?, from.signed()?);
+    from.end()?;
+    let Ok(list) = Change::find(state, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        reply.ok();
+        return Ok(());
+    };
+    let count = list.header.count;
+    let Some((first, behind)) = places(start, stop, count) else {
+        list.state.store.remove(key);
+        reply.ok();
+        return Ok(());
+    };
+    let kept = behind - first;
+    if kept < count - kept {
+        let copied = part_cost(&list.view(), kept);
+        list.state.budget.take(copied)?;
+        let (values, deadline) = (list.list(first, behind), list.deadline());
+        let mut short = Change::new(list.state, key, Kind::List).until(deadline);
+        for value in &values {
+            short.push(End::Right, value);
+        }
+        short.close();
+    } else {
+        let removed = part_cost(&list.view(), count - kept);
+        list.state.budget.take(removed)?;
+        for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
+            for value in list.list(from, to) {
+                // All places of one end go: which value stood where makes no difference to the sum.
+                list.drop_end(end, value.len());
+            }
+        }
+        if kept < count {
+            list.close();
+        }
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// LREM.
+pub(super) fn remove(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, count, element) = (from.key()?, from.signed()?, from.bytes()?);
+    from.end()?;
+    let Ok(list) = Change::find(state, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        reply.integer(0);
+        return Ok(());
+    };
+    let most = match count.unsigned_abs() {
+        0 => u64::MAX,
+        most => most,
+    };
+    let (mut found, mut first, mut last) = (0, u64::MAX, 0);
+    let total = list.header.count;
+    list.view()
+        .elements(0, total, count < 0, &mut |number, value| {
+            if value == element {
+                found += 1;
+                (first, last) = (first.min(number), last.max(number));
+            }
+            match found < most {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+    if found > 0 {
+        let left = last < total - first;
+        let (from, to) = if left { (0, last + 1) } else { (first, total) };
+        let moved = part_cost(&list.view(), to - from);
+        list.state.budget.take(moved)?;
+        let old = list.list(from, to);
+        let survives = |(number, value): &(u64, &Vec<u8>)| {
+            *number < first || *number > last || value.as_slice() != element
+        };
+        let new: Vec<&[u8]> = (from..to)
+            .zip(&old)
+            .filter(survives)
+            .map(|(_, value)| value.as_slice())
+            .collect();
+        list.replace(from, to, &old, &new, left);
+        list.close();
+    }
+    reply.integer(found.try_into().unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// LINSERT.
+pub(super) fn insert(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, behind) = (from.key()?, from.byte()? != 0);
+    let (pivot, value) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    let Ok(list) = Change::find(state, key, Kind::List, reply) else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        reply.integer(0);
+        return Ok(());
+    };
+    let total = list.header.count;
+    let mut found = None;
+    list.view().elements(0, total, false, &mut |number, value| {
+        if value == pivot {
+            found = Some(number);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    let Some(at) = found.map(|number| number + u64::from(behind)) else {
+        reply.integer(-1);
+        return Ok(());
+    };
+    let left = at < total - at;
+    let (from, to) = if left { (0, at) } else { (at, total) };
+    let moved = part_cost(&list.view(), to - from);
+    list.state.budget.take(moved)?;
+    let old = list.list(from, to);
+    let others = old.iter().map(Vec::as_slice);
+    let new: Vec<&[u8]> = match left {
+        true => others.chain([value]).collect(),
+        false => std::iter::once(value).chain(others).collect(),
+    };
+    list.replace(from, to, &old, &new, left);
+    reply.integer(i64::try_from(list.header.count).unwrap_or(i64::MAX));
+    list.close();
+    Ok(())
+}
+
+/// LMOVE and RPOPLPUSH.
+pub(super) fn transfer(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (source, target) = (from.key()?, from.key()?);
+    let (taken, put) = (End::decode(from)?, End::decode(from)?);
+    from.end()?;
+    let Ok(list) = Change::find(state, source, Kind::List, reply) else {
+        return Ok(());
+    };
+    let Some(mut list) = list else {
+        reply.null();
+        return Ok(());
+    };
+    let number = match taken {
+        End::Left => 0,
+        End::Right => list.header.count.saturating_sub(1),
+    };
+    let view = list.view();
+    let value = view.row(&view.place(number));
+    let value = value.map(|value| value.to_vec()).unwrap_or_default();
+    if source == target {
+        list.drop_end(taken, value.len());
+        list.push(put, &value);
+        list.close();
+        reply.bulk(&value);
+        return Ok(());
+    }
+    let state = list.state;
+    let Ok(mut other) = Change::open(&mut *state, target, Kind::List, reply) else {
+        return Ok(());
+    };
+    other.push(put, &value);
+    other.close();
+    let found = Change::find(state, source, Kind::List, reply);
+    if let Ok(Some(mut list)) = found {
+        list.drop_end(taken, value.len());
+        list.close();
+    }
+    reply.bulk(&value);
+    Ok(())
+}

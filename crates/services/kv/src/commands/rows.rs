@@ -1,0 +1,330 @@
+//! Collections as commands see them: a header and its rows, to be read or to be changed.
+//!
+//! Whatever changes rows rewrites the header as well, in the same atomic unit: it has the count, and its version is
+//! what WATCH sees.
+
+use std::ops::ControlFlow;
+
+use super::{
+    lock::is_lock,
+    state::{WRONG_TYPE, Writing, WrongType},
+};
+use crate::{
+    encode::Fault,
+    key::Key,
+    resp::reply::Reply,
+    store::{
+        Bytes, Entry, Position, Span, Store, VisitRow,
+        collection::{Header, Kind, NAME_BYTES_MAX},
+    },
+};
+
+/// What a row costs that a command changes without having it among its arguments, besides its bytes.
+const ROW_BYTES: u64 = 96;
+/// Rows that are copied at a time.
+const COPIED_ROWS: usize = 1024;
+
+/// The budget's measure of so many rows with so many bytes.
+pub(super) fn cost(rows: u64, bytes: u64) -> usize {
+    let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
+    usize::try_from(cost).unwrap_or(usize::MAX)
+}
+
+/// A collection as it stands.
+#[derive(Clone, Copy)]
+pub(super) struct View<'s> {
+    store: &'s dyn Store,
+    pub(super) header: Header,
+}
+
+impl<'s> View<'s> {
+    /// A row, if it is there. No row has a name that is too long.
+    pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
+        if name.len() > NAME_BYTES_MAX {
+            return None;
+        }
+        self.store.row(self.header.id, name)
+    }
+
+    /// Visits rows.
+    pub(super) fn rows(&self, span: Span<'_>, visit: &mut VisitRow<'_>) {
+        self.store.rows(self.header.id, span, visit);
+    }
+
+    /// Elements.
+    pub(super) const fn count(&self) -> u64 {
+        self.header.count
+    }
+}
+
+/// What a key has that a command on this kind asks for.
+pub(super) fn entry<'s>(
+    store: &'s dyn Store,
+    key: Key<'_>,
+    kind: Kind,
+    reply: &mut Reply<'_>,
+) -> Result<Option<Entry<'s>>, WrongType> {
+    let entry = store.get(key);
+    if entry.as_ref().is_some_and(|entry| entry.kind != kind) {
+        reply.error(WRONG_TYPE);
+        return Err(WrongType);
+    }
+    Ok(entry)
+}
+
+/// The collection at a key, if there is one.
+pub(super) fn view<'s>(
+    store: &'s dyn Store,
+    key: Key<'_>,
+    kind: Kind,
+    reply: &mut Reply<'_>,
+) -> Result<Option<View<'s>>, WrongType> {
+    let entry = entry(store, key, kind, reply)?;
+    let header = entry.and_then(|entry| Header::from_bytes(&entry.value));
+    Ok(header.map(|header| View { store, header }))
+}
+
+/// Whether a key has a lock record, which commands that read hashes see as one of one field.
+pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
+    let entry = store.get(key)?;
+    (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)
+}
+
+/// A collection that a command changes. What it did to rows belongs to the key once [`Change::close`] has written the
+/// header.
+pub(super) struct Change<'w, 'a> {
+    pub(super) state: &'w mut Writing<'a>,
+    key: Key<'w>,
+    kind: Kind,
+    pub(super) header: Header,
+    deadline: Option<u64>,
+    existed: bool,
+}
+
+impl<'w, 'a> Change<'w, 'a> {
+    /// The collection at a key.
+    pub(super) fn find(
+        state: &'w mut Writing<'a>,
+        key: Key<'w>,
+        kind: Kind,
+        reply: &mut Reply<'_>,
+    ) -> Result<Option<Self>, WrongType> {
+        let entry = entry(state.store, key, kind, reply)?;
+        let found =
+            entry.and_then(|entry| Some((Header::from_bytes(&entry.value)?, entry.deadline)));
+        Ok(found.map(|(header, deadline)| Self {
+            state,
+            key,
+            kind,
+            header,
+            deadline,
+            existed: true,
+        }))
+    }
+
+    /// The same, or a new one.
+    pub(super) fn open(
+        state: &'w mut Writing<'a>,
+        key: Key<'w>,
+        kind: Kind,
+        reply: &mut Reply<'_>,
+    ) -> Result<Self, WrongType> {
+        let entry = entry(state.store, key, kind, reply)?;
+        let found =
+            entry.and_then(|entry| Some((Header::from_bytes(&entry.value)?, entry.deadline)));
+        if let Some((header, deadline)) = found {
+            return Ok(Self {
+                state,
+                key,
+                kind,
+                header,
+                deadline,
+                existed: true,
+            });
+        }
+        Ok(Self::new(state, key, kind))
+    }
+
+    /// A new one, which takes the place of whatever the key has.
+    pub(super) fn new(state: &'w mut Writing<'a>, key: Key<'w>, kind: Kind) -> Self {
+        let header = Header {
+            id: state.begin(),
+            count: 0,
+            bytes: 0,
+            first: if kind == Kind::List { 1 << 63 } else { 0 },
+        };
+        Self {
+            state,
+            key,
+            kind,
+            header,
+            deadline: None,
+            existed: false,
+        }
+    }
+
+    /// When it ends.
+    pub(super) const fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
+    /// Ends it then.
+    pub(super) const fn until(mut self, deadline: Option<u64>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// As it stands.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            store: self.state.store,
+            header: self.header,
+        }
+    }
+
+    /// Sets the row of an element; says whether it is new.
+    pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let old = self.view().row(name).map(|old| old.len());
+        self.put_known(name, value, old);
+        old.is_none()
+    }
+
+    /// The same, when it is known how long the old value is.
+    pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
+        let added = match old {
+            None => {
+                self.header.count += 1;
+                (name.len() + value.len()) as u64
+            }
+            Some(old) => {
+                self.header.bytes = self.header.bytes.saturating_sub(old as u64);
+                value.len() as u64
+            }
+        };
+        self.header.bytes = self.header.bytes.saturating_add(added);
+        self.state.store.put_row(self.header.id, name, value);
+    }
+
+    /// Removes the row of an element; says whether it was there.
+    pub(super) fn remove(&mut self, name: &[u8]) -> bool {
+        let old = self.view().row(name).map(|old| old.len());
+        if let Some(old) = old {
+            self.remove_known(name, old);
+        }
+        old.is_some()
+    }
+
+    /// The same, when it is known how long its value is.
+    pub(super) fn remove_known(&mut self, name: &[u8], old: usize) {
+        let bytes = (name.len() + old) as u64;
+        self.header.count = self.header.count.saturating_sub(1);
+        self.header.bytes = self.header.bytes.saturating_sub(bytes);
+        self.state.store.remove_row(self.header.id, name);
+    }
+
+    /// Sets a row that stands beside that of an element.
+    pub(super) fn put_beside(&mut self, name: &[u8], value: &[u8]) {
+        self.state.store.put_row(self.header.id, name, value);
+    }
+
+    /// Removes one.
+    pub(super) fn remove_beside(&mut self, name: &[u8]) {
+        self.state.store.remove_row(self.header.id, name);
+    }
+
+    /// Writes the header; without elements the key is gone.
+    pub(super) fn close(self) {
+        let Self {
+            state,
+            key,
+            kind,
+            header,
+            deadline,
+            existed,
+        } = self;
+        if header.count > 0 {
+            state.set(key, &header.to_bytes(), deadline, kind);
+        } else if existed {
+            state.store.detach(key);
+        }
+    }
+
+    /// The same for one that was new and takes the place of whatever the key had.
+    pub(super) fn close_in_place(self) {
+        if self.header.count == 0 {
+            self.state.store.remove(self.key);
+        } else {
+            self.close();
+        }
+    }
+}
+
+/// A copy of all rows of a collection, for another key.
+pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Header, Fault> {
+    // No collection has more than its kind allows: two rows for each element at most.
+    state.budget.take(cost(
+        header.count.saturating_mul(2),
+        header.bytes.saturating_mul(2),
+    ))?;
+    let copy = Header {
+        id: state.begin(),
+        ..header
+    };
+    let mut from = Vec::new();
+    loop {
+        let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let span = Span::from(&from);
+        state.store.rows(header.id, span, &mut |name, value| {
+            rows.push((name.to_vec(), value.to_vec()));
+            match rows.len() < COPIED_ROWS {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        for (name, value) in &rows {
+            state.store.put_row(copy.id, name, value);
+        }
+        match rows.pop() {
+            Some((last, _)) if rows.len() + 1 == COPIED_ROWS => from = after(last),
+            _ => return Ok(copy),
+        }
+    }
+}
+
+/// The name that comes first behind this one.
+pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
+    name.push(0);
+    name
+}
+
+/// The name of the row of a field or member: its position first, as that of keys, so that a cursor means the same
+/// everywhere and a draw finds its place at once. Part of the format.
+pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
+    [prefix, &Position::of(member).to_bytes(), member].concat()
+}
+
+/// The field or member of such a row.
+pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
+    name.get(prefix.len() + Position::BYTES..)
+        .unwrap_or_default()
+}
+
+/// What none of these rows reaches.
+pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let (last, rest) = prefix.split_last()?;
+    Some([rest, &[last.saturating_add(1)]].concat())
+}
+
+/// All of these rows.
+pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
+    let from = [prefix, &from.to_bytes()].concat();
+    let behind = behind(prefix);
+    let span = Span {
+        from: &from,
+        to: behind.as_deref(),
+        back: false,
+    };
+    view.rows(span, &mut |name, value| {
+        each(member_of(prefix, name), value)
+    });
+}

@@ -1,0 +1,369 @@
+//! Sets: what every node does.
+
+use std::{collections::BTreeSet, ops::ControlFlow};
+
+use super::How;
+use crate::{
+    commands::{
+        COPIED_BYTES_MAX, chance, elements,
+        rows::{Change, View, cost, each_placed, placed, view},
+        state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+    },
+    encode::{Decoder, Fault, Keys, Malformed},
+    op::REPLY_BYTES_MAX,
+    resp::reply::Reply,
+    store::{Position, Store, collection::Kind},
+};
+
+impl How {
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        match from.byte()? {
+            0 => Ok(Self::Intersection),
+            1 => Ok(Self::Union),
+            2 => Ok(Self::Difference),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl View<'_> {
+    fn has(&self, member: &[u8]) -> bool {
+        self.row(&placed(b"", member)).is_some()
+    }
+}
+
+/// SISMEMBER and SMISMEMBER.
+pub(super) fn is_member(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, many, members) = (from.key()?, from.byte()? != 0, from.list()?);
+    from.end()?;
+    if !many && members.len() != 1 {
+        return Err(Fault::Malformed);
+    }
+    let Ok(set) = view(state.store, key, Kind::Set, reply) else {
+        return Ok(());
+    };
+    if many {
+        reply.array(members.len());
+    }
+    for member in members {
+        let is_member = set.is_some_and(|set| set.has(member));
+        reply.integer(i64::from(is_member));
+    }
+    Ok(())
+}
+
+/// SMEMBERS.
+pub(super) fn members(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let key = from.key()?;
+    from.end()?;
+    let Ok(set) = view(state.store, key, Kind::Set, reply) else {
+        return Ok(());
+    };
+    let mut items = Items::default();
+    if let Some(set) = set {
+        if set.header.bytes > 2 * REPLY_BYTES_MAX as u64 {
+            reply.error(TOO_LARGE);
+            return Ok(());
+        }
+        each_placed(&set, b"", Position::START, &mut |member, _| {
+            items.next().bulk(member);
+            match items.are_too_many() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+    }
+    items.write(reply, Reply::set);
+    Ok(())
+}
+
+/// SRANDMEMBER.
+pub(super) fn random(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let key = from.key()?;
+    let wanted = elements::Random::decode(from)?;
+    from.end()?;
+    match view(state.store, key, Kind::Set, reply) {
+        Err(WrongType) => {}
+        Ok(Some(set)) => elements::random(&set, b"", wanted, reply, |_, _| {}),
+        Ok(None) => elements::random_of_one(None, wanted, reply),
+    }
+    Ok(())
+}
+
+/// The sets at these keys; `None` for one that is not there.
+fn sets<'s>(
+    store: &'s dyn Store,
+    keys: Keys<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Vec<Option<View<'s>>>, WrongType> {
+    keys.map(|key| view(store, key, Kind::Set, reply)).collect()
+}
+
+/// Visits the members of all sets, if all are there: those of the smallest that the others have.
+fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+    let all: Option<Vec<View<'_>>> = sets.iter().copied().collect();
+    let Some(all) = all else { return };
+    let smallest = all.iter().enumerate().min_by_key(|(_, set)| set.count());
+    let Some((smallest, set)) = smallest else {
+        return;
+    };
+    each_placed(set, b"", Position::START, &mut |member, _| {
+        let mut others = all.iter().enumerate().filter(|(at, _)| *at != smallest);
+        if others.all(|(_, other)| other.has(member)) {
+            return visit(member);
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+/// The members of a combination, in the order of sets; `None`: more bytes than these.
+fn combined(how: How, sets: &[Option<View<'_>>], bytes_max: usize) -> Option<Vec<Vec<u8>>> {
+    let (mut found, mut bytes, mut united) = (Vec::new(), 0, BTreeSet::new());
+    let mut add = |member: &[u8]| {
+        if how == How::Union && !united.insert(placed(b"", member)) {
+            return ControlFlow::Continue(());
+        }
+        bytes += cost(1, member.len() as u64);
+        if how != How::Union {
+            found.push(member.to_vec());
+        }
+        match bytes > bytes_max {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    match how {
+        How::Intersection => intersect(sets, &mut add),
+        How::Union => {
+            for set in sets.iter().flatten() {
+                each_placed(set, b"", Position::START, &mut |member, _| add(member));
+            }
+        }
+        How::Difference => {
+            if let Some((Some(first), others)) = sets.split_first() {
+                each_placed(first, b"", Position::START, &mut |member, _| {
+                    if others.iter().flatten().any(|other| other.has(member)) {
+                        return ControlFlow::Continue(());
+                    }
+                    add(member)
+                });
+            }
+        }
+    }
+    if how == How::Union {
+        let names = united.iter();
+        found = names.map(|name| name[Position::BYTES..].to_vec()).collect();
+    }
+    (bytes <= bytes_max).then_some(found)
+}
+
+/// SINTER, SUNION, SDIFF.
+pub(super) fn combine(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (how, keys) = (How::decode(from)?, from.keys()?);
+    from.end()?;
+    let Ok(sets) = sets(state.store, keys, reply) else {
+        return Ok(());
+    };
+    let Some(members) = combined(how, &sets, COPIED_BYTES_MAX) else {
+        reply.error(TOO_LARGE);
+        return Ok(());
+    };
+    let mut items = Items::default();
+    for member in &members {
+        items.next().bulk(member);
+        if items.are_too_many() {
+            break;
+        }
+    }
+    items.write(reply, Reply::set);
+    Ok(())
+}
+
+/// SINTERCARD.
+pub(super) fn intersection_size(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (limit, keys) = (from.count()?, from.keys()?);
+    from.end()?;
+    let Ok(sets) = sets(state.store, keys, reply) else {
+        return Ok(());
+    };
+    let mut count = 0_i64;
+    intersect(&sets, &mut |_| {
+        count += 1;
+        match limit > 0 && count.unsigned_abs() >= limit {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    reply.integer(count);
+    Ok(())
+}
+
+/// SADD.
+pub(super) fn add(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, members) = (from.key()?, from.fields(0, 1)?);
+    from.end()?;
+    if members.is_empty() {
+        return Err(Fault::Malformed);
+    }
+    let Ok(mut set) = Change::open(state, key, Kind::Set, reply) else {
+        return Ok(());
+    };
+    let mut added = 0;
+    for member in members {
+        added += usize::from(set.put(&placed(b"", member), b""));
+    }
+    if added > 0 {
+        set.close();
+    }
+    reply.count(added);
+    Ok(())
+}
+
+/// SREM.
+pub(super) fn remove(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, members) = (from.key()?, from.fields(0, 1)?);
+    from.end()?;
+    elements::remove(state, key, Kind::Set, members, reply);
+    Ok(())
+}
+
+/// SMOVE.
+pub(super) fn transfer(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (source, target, member) = (from.key()?, from.key()?, from.field()?);
+    from.end()?;
+    let name = placed(b"", member);
+    let Ok(set) = view(state.store, source, Kind::Set, reply) else {
+        return Ok(());
+    };
+    let Some(set) = set else {
+        reply.integer(0);
+        return Ok(());
+    };
+    let is_member = set.row(&name).is_some();
+    if view(state.store, target, Kind::Set, reply).is_err() {
+        return Ok(());
+    }
+    if is_member && source != target {
+        if let Ok(Some(mut set)) = Change::find(state, source, Kind::Set, reply) {
+            set.remove(&name);
+            set.close();
+        }
+        if let Ok(mut set) = Change::open(state, target, Kind::Set, reply) {
+            set.put(&name, b"");
+            set.close();
+        }
+    }
+    reply.integer(i64::from(is_member));
+    Ok(())
+}
+
+/// SPOP.
+pub(super) fn pop(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, seed) = (from.key()?, from.word()?);
+    let count = match from.byte()? {
+        0 => None,
+        1 => Some(from.count()?),
+        _ => return Err(Fault::Malformed),
+    };
+    from.end()?;
+    let Ok(set) = Change::find(state, key, Kind::Set, reply) else {
+        return Ok(());
+    };
+    let Some(mut set) = set else {
+        match count {
+            None => reply.null(),
+            Some(_) => reply.set(0),
+        }
+        return Ok(());
+    };
+    let mut draws = chance::Draws::of(seed);
+    let mut items = Items::default();
+    let most = count.unwrap_or(1);
+    if elements::would_be_too_large(&set.view(), most) {
+        reply.error(TOO_LARGE);
+        return Ok(());
+    }
+    let drawn = match count {
+        None => Vec::from_iter(chance::one(&set.view(), b"", &mut draws)),
+        Some(_) => chance::several(&set.view(), b"", most, &mut draws),
+    };
+    for (member, _) in &drawn {
+        items.next().bulk(member);
+    }
+    if items.are_too_many() {
+        reply.error(TOO_LARGE);
+        return Ok(());
+    }
+    if drawn.len() as u64 == set.header.count {
+        set.state.store.remove(key);
+    } else if !drawn.is_empty() {
+        for (member, _) in &drawn {
+            set.remove(&placed(b"", member));
+        }
+        set.close();
+    }
+    match count {
+        None => items.write(reply, |_, _| {}),
+        Some(_) => items.write(reply, Reply::set),
+    }
+    Ok(())
+}
+
+/// SINTERSTORE, SUNIONSTORE, SDIFFSTORE.
+pub(super) fn store(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (target, how, keys) = (from.key()?, How::decode(from)?, from.keys()?);
+    from.end()?;
+    let Ok(sets) = sets(state.store, keys, reply) else {
+        return Ok(());
+    };
+    let members = combined(how, &sets, COPIED_BYTES_MAX).ok_or(Fault::Budget)?;
+    let bytes = members.iter().map(|member| member.len() as u64).sum();
+    state.budget.take(cost(members.len() as u64, bytes))?;
+    let mut set = Change::new(state, target, Kind::Set);
+    for member in &members {
+        set.put_known(&placed(b"", member), b"", None);
+    }
+    set.close_in_place();
+    reply.count(members.len());
+    Ok(())
+}

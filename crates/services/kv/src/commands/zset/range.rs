@@ -1,0 +1,401 @@
+//! Ranges of sorted sets: by rank, by score, by name; and what is asked of one.
+
+use std::ops::ControlFlow;
+
+use super::{ORDER, Score};
+use crate::{
+    command::{Refusal, Request, SYNTAX},
+    commands::{elements::places, rows::View},
+    encode::{Decoder, Encoder, Malformed},
+    store::Span,
+};
+
+const NOT_A_SCORE: &str = "ERR min or max is not a float";
+const NOT_A_NAME: &str = "ERR min or max not valid string range item";
+const LIMIT_OF_RANKS: &str =
+    "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+const SCORES_OF_NAMES: &str =
+    "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
+
+/// What the ends of a range are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Rank,
+    Score,
+    Name,
+}
+
+/// An end of a range of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    /// `-`
+    Least,
+    /// `+`
+    Most,
+    /// `[name`
+    Including(&'a [u8]),
+    /// `(name`
+    Excluding(&'a [u8]),
+}
+
+impl<'a> Name<'a> {
+    fn parse(text: &'a [u8]) -> Result<Self, Refusal> {
+        match text {
+            b"-" => Ok(Self::Least),
+            b"+" => Ok(Self::Most),
+            [b'[', name @ ..] => Ok(Self::Including(name)),
+            [b'(', name @ ..] => Ok(Self::Excluding(name)),
+            _ => Err(NOT_A_NAME.into()),
+        }
+    }
+
+    fn encode(self, out: &mut Encoder<'_>) {
+        match self {
+            Self::Least => out.byte(0),
+            Self::Most => out.byte(1),
+            Self::Including(name) => out.byte(2).bytes(name),
+            Self::Excluding(name) => out.byte(3).bytes(name),
+        };
+    }
+
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(match from.byte()? {
+            0 => Self::Least,
+            1 => Self::Most,
+            2 => Self::Including(from.bytes()?),
+            3 => Self::Excluding(from.bytes()?),
+            _ => return Err(Malformed),
+        })
+    }
+
+    /// Whether a name is not before it, as the lower end of a range.
+    fn is_reached_by(self, name: &[u8]) -> bool {
+        match self {
+            Self::Least => true,
+            Self::Most => false,
+            Self::Including(end) => name >= end,
+            Self::Excluding(end) => name > end,
+        }
+    }
+
+    /// Whether a name is not behind it, as the upper end of a range.
+    fn reaches(self, name: &[u8]) -> bool {
+        match self {
+            Self::Least => false,
+            Self::Most => true,
+            Self::Including(end) => name <= end,
+            Self::Excluding(end) => name < end,
+        }
+    }
+}
+
+/// An end of a range of scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Limit {
+    score: Score,
+    excluded: bool,
+}
+
+impl Limit {
+    fn parse(text: &[u8]) -> Result<Self, Refusal> {
+        let (excluded, text) = match text {
+            [b'(', rest @ ..] => (true, rest),
+            text => (false, text),
+        };
+        let score = Score::parse(text).ok_or(NOT_A_SCORE)?;
+        Ok(Self { score, excluded })
+    }
+
+    fn encode(self, out: &mut Encoder<'_>) {
+        out.byte(u8::from(self.excluded))
+            .bytes(&self.score.to_bytes());
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        let excluded = from.byte()? != 0;
+        let score = Score::from_bytes(from.bytes()?).ok_or(Malformed)?;
+        Ok(Self { score, excluded })
+    }
+
+    /// The first row in the order of scores that is behind it, or the first at it.
+    fn row(self, behind: bool) -> Vec<u8> {
+        let order = u64::from_be_bytes(self.score.order());
+        // No score has the greatest order.
+        let order = order.saturating_add(u64::from(behind));
+        [&[ORDER][..], &order.to_be_bytes()].concat()
+    }
+}
+
+/// Which members.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Range<'a> {
+    Ranks(i64, i64),
+    Scores(Limit, Limit),
+    Names(Name<'a>, Name<'a>),
+}
+
+/// What is done with a member and its score.
+pub(super) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
+
+impl<'a> Range<'a> {
+    /// From one score to another.
+    pub(super) fn scores(least: &[u8], most: &[u8]) -> Result<Self, Refusal> {
+        Ok(Self::Scores(Limit::parse(least)?, Limit::parse(most)?))
+    }
+
+    /// From one name to another.
+    pub(super) fn names(least: &'a [u8], most: &'a [u8]) -> Result<Self, Refusal> {
+        Ok(Self::Names(Name::parse(least)?, Name::parse(most)?))
+    }
+
+    pub(super) fn encode(&self, out: &mut Encoder<'_>) {
+        match *self {
+            Self::Ranks(start, stop) => {
+                out.byte(0).signed(start).signed(stop);
+            }
+            Self::Scores(least, most) => {
+                least.encode(out.byte(1));
+                most.encode(out);
+            }
+            Self::Names(least, most) => {
+                least.encode(out.byte(2));
+                most.encode(out);
+            }
+        }
+    }
+
+    pub(super) fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        match from.byte()? {
+            0 => Ok(Self::Ranks(from.signed()?, from.signed()?)),
+            1 => Ok(Self::Scores(Limit::decode(from)?, Limit::decode(from)?)),
+            2 => Ok(Self::Names(Name::decode(from)?, Name::decode(from)?)),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Visits its members in the order of scores, or backwards, without the first `skip`.
+    pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
+        let mut left = skip;
+        let mut visit = |member: &[u8], score| {
+            if left > 0 {
+                left -= 1;
+                return ControlFlow::Continue(());
+            }
+            visit(member, score)
+        };
+        match self {
+            Self::Ranks(start, stop) => {
+                if let Some((first, behind)) = places(start, stop, view.count()) {
+                    by_rank(view, first, behind, back, &mut visit);
+                }
+            }
+            Self::Scores(least, most) => {
+                let from = least.row(least.excluded);
+                let to = most.row(!most.excluded);
+                in_order(view, &from, &to, back, &mut visit);
+            }
+            Self::Names(least, most) => by_name(view, least, most, back, &mut visit),
+        }
+    }
+}
+
+/// Members in the order of scores, from one row up to another.
+fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
+    let span = Span {
+        from,
+        to: Some(to),
+        back,
+    };
+    view.rows(span, &mut |name, _| {
+        let order = name.get(1..).and_then(<[u8]>::split_first_chunk);
+        let Some((order, member)) = order else {
+            return ControlFlow::Continue(());
+        };
+        match Score::from_order(*order) {
+            Some(score) => visit(member, score),
+            None => ControlFlow::Continue(()),
+        }
+    });
+}
+
+/// All members in the order of scores.
+pub(super) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
+    in_order(view, &[ORDER], &[ORDER + 1], back, visit);
+}
+
+/// Members from one rank up to another, the highest first if `back`, when ranks count from there, too. They are looked
+/// for from the nearer end.
+fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
+    let beyond = view.count().saturating_sub(behind);
+    let (skipped, turned) = if first <= beyond {
+        (first, false)
+    } else {
+        (beyond, true)
+    };
+    let (mut at, wanted) = (0, behind - first);
+    let mut turned_round: Vec<(Vec<u8>, Score)> = Vec::new();
+    all(view, back != turned, &mut |member, score| {
+        at += 1;
+        if at <= skipped {
+            return ControlFlow::Continue(());
+        }
+        if at > skipped + wanted {
+            return ControlFlow::Break(());
+        }
+        if turned {
+            turned_round.push((member.to_vec(), score));
+            return ControlFlow::Continue(());
+        }
+        visit(member, score)
+    });
+    for (member, score) in turned_round.iter().rev() {
+        if visit(member, *score).is_break() {
+            return;
+        }
+    }
+}
+
+/// Members from one name to another. Redis promises something only where all scores are the same; then the names are
+/// looked up, and otherwise all of them are compared.
+fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>, back: bool, visit: &mut Visit<'_>) {
+    let mut ends = [None, None];
+    for (end, back) in ends.iter_mut().zip([false, true]) {
+        all(view, back, &mut |_, score| {
+            *end = Some(score);
+            ControlFlow::Break(())
+        });
+    }
+    let [Some(lowest), Some(highest)] = ends else {
+        return;
+    };
+    let mut check = |member: &[u8], score| {
+        if least.is_reached_by(member) && most.reaches(member) {
+            return visit(member, score);
+        }
+        ControlFlow::Continue(())
+    };
+    if lowest.order() != highest.order() {
+        return all(view, back, &mut check);
+    }
+    let prefix = [&[ORDER][..], &lowest.order()].concat();
+    let from = match least {
+        Name::Least => prefix.clone(),
+        Name::Including(name) | Name::Excluding(name) => [&prefix, name].concat(),
+        Name::Most => return,
+    };
+    let to = match most {
+        Name::Most => vec![ORDER + 1],
+        Name::Including(name) => [&prefix, name, &[0]].concat(),
+        Name::Excluding(name) => [&prefix, name].concat(),
+        Name::Least => return,
+    };
+    in_order(view, &from, &to, back, &mut check);
+}
+
+/// What ZRANGE and its relatives ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query<'a> {
+    pub(super) range: Range<'a>,
+    pub(super) back: bool,
+    /// Members that are skipped; less than 0: all of them.
+    offset: i64,
+    /// Members at most; less than 0: as many as there are.
+    most: i64,
+    pub(super) scores: bool,
+}
+
+impl<'a> Query<'a> {
+    /// `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`, of which the name of the command may
+    /// have said something.
+    pub(super) fn parse(
+        r: &Request<'a>,
+        from: usize,
+        mut by: Option<By>,
+        mut back: Option<bool>,
+        may_have_scores: bool,
+    ) -> Result<Self, Refusal> {
+        let (says_by, says_back) = (by.is_none(), back.is_none());
+        let (mut limit, mut scores) = (None, false);
+        let mut at = from + 2;
+        while at < r.arguments.len() {
+            if may_have_scores && r.is(at, "withscores") {
+                scores = true;
+            } else if r.is(at, "limit") && at + 2 < r.arguments.len() {
+                limit = Some((r.integer(at + 1)?, r.integer(at + 2)?));
+                at += 2;
+            } else if says_back && r.is(at, "rev") {
+                back = Some(true);
+            } else if says_by && r.is(at, "bylex") {
+                by = Some(By::Name);
+            } else if says_by && r.is(at, "byscore") {
+                by = Some(By::Score);
+            } else {
+                return Err(SYNTAX.into());
+            }
+            at += 1;
+        }
+        let (by, back) = (by.unwrap_or(By::Rank), back.unwrap_or(false));
+        if limit.is_some() && by == By::Rank {
+            return Err(LIMIT_OF_RANKS.into());
+        }
+        if scores && by == By::Name {
+            return Err(SCORES_OF_NAMES.into());
+        }
+        let (mut first, mut last) = (from, from + 1);
+        if back && by != By::Rank {
+            (first, last) = (last, first);
+        }
+        let range = match by {
+            By::Rank => Range::Ranks(r.integer(first)?, r.integer(last)?),
+            By::Score => Range::scores(r.at(first), r.at(last))?,
+            By::Name => Range::names(r.at(first), r.at(last))?,
+        };
+        let (offset, most) = limit.unwrap_or((0, -1));
+        Ok(Self {
+            range,
+            back,
+            offset,
+            most,
+            scores,
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Encoder<'_>) {
+        self.range.encode(out);
+        out.byte(u8::from(self.back) | u8::from(self.scores) << 1)
+            .signed(self.offset)
+            .signed(self.most);
+    }
+
+    pub(super) fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let range = Range::decode(from)?;
+        let flags = from.byte()?;
+        Ok(Self {
+            range,
+            back: flags & 1 != 0,
+            scores: flags & 2 != 0,
+            offset: from.signed()?,
+            most: from.signed()?,
+        })
+    }
+
+    /// Visits what it asks for.
+    pub(super) fn visit(&self, view: &View<'_>, visit: &mut Visit<'_>) {
+        let Ok(skip) = u64::try_from(self.offset) else {
+            return;
+        };
+        let mut left = u64::try_from(self.most).unwrap_or(u64::MAX);
+        if left == 0 {
+            return;
+        }
+        self.range
+            .visit(view, self.back, skip, &mut |member, score| {
+                left -= 1;
+                visit(member, score)?;
+                match left {
+                    0 => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                }
+            });
+    }
+}

@@ -1,0 +1,513 @@
+//! Sorted sets: what every node does.
+//!
+//! Each member has two rows: one with its score, found by its name, and one in the order of scores.
+
+use std::ops::ControlFlow;
+
+use super::{
+    MEMBER, ORDER, Score, flag,
+    range::{Query, Range, all},
+};
+use crate::{
+    commands::{
+        COPIED_BYTES_MAX, elements,
+        rows::{Change, View, cost, placed, view},
+        state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+    },
+    encode::{Decoder, Fault},
+    key::Key,
+    resp::reply::Reply,
+    store::collection::Kind,
+};
+
+/// A member and its score.
+pub(super) type Member = (Vec<u8>, Score);
+
+impl View<'_> {
+    /// The score of a member.
+    pub(super) fn score(&self, member: &[u8]) -> Option<Score> {
+        Score::from_bytes(&self.row(&placed(MEMBER, member))?)
+    }
+}
+
+fn order_row(member: &[u8], score: Score) -> Vec<u8> {
+    [&[ORDER][..], &score.order(), member].concat()
+}
+
+impl Change<'_, '_> {
+    /// Gives a member a score, in the place of the one that it had.
+    pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
+        if let Some(old) = old {
+            self.remove_beside(&order_row(member, old));
+        }
+        self.put_beside(&order_row(member, new), b"");
+        let length = old.map(|_| Score::BYTES);
+        let score = new.kept().to_bytes();
+        self.put_known(&placed(MEMBER, member), &score, length);
+    }
+
+    /// Removes a member that has this score.
+    fn drop_member(&mut self, member: &[u8], score: Score) {
+        self.remove_beside(&order_row(member, score));
+        self.remove_known(&placed(MEMBER, member), Score::BYTES);
+    }
+}
+
+/// ZSCORE and ZMSCORE.
+pub(super) fn scores(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, many, members) = (from.key()?, from.byte()? != 0, from.list()?);
+    from.end()?;
+    if !many && members.len() != 1 {
+        return Err(Fault::Malformed);
+    }
+    let Ok(set) = view(state.store, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    if many {
+        reply.array(members.len());
+    }
+    for member in members {
+        match set.and_then(|set| set.score(member)) {
+            Some(score) => reply.double(&score.text()),
+            None => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// ZRANK and ZREVRANK.
+pub(super) fn rank(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, back) = (from.key()?, from.byte()? != 0);
+    let (with_score, member) = (from.byte()? != 0, from.bytes()?);
+    from.end()?;
+    let Ok(set) = view(state.store, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let found = set.and_then(|set| Some((set, set.score(member)?)));
+    let Some((set, score)) = found else {
+        match with_score {
+            true => reply.null_array(),
+            false => reply.null(),
+        }
+        return Ok(());
+    };
+    let rank = rank_of(&set, member, score);
+    let rank = if back {
+        set.count().saturating_sub(rank + 1)
+    } else {
+        rank
+    };
+    if with_score {
+        reply.array(2);
+    }
+    reply.integer(i64::try_from(rank).unwrap_or(i64::MAX));
+    if with_score {
+        reply.double(&score.text());
+    }
+    Ok(())
+}
+
+/// How many members are before this one, which is there: counted from both ends by turns, so that the nearer one
+/// decides how long it takes.
+fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
+    const STRIDE: u64 = 256;
+    let place = (score.order(), member);
+    let mut reach = STRIDE;
+    loop {
+        for back in [false, true] {
+            let mut passed = 0;
+            let mut found = false;
+            all(set, back, &mut |other, other_score| {
+                let before = (other_score.order(), other);
+                found = before == place;
+                if found || passed >= reach {
+                    return ControlFlow::Break(());
+                }
+                passed += 1;
+                ControlFlow::Continue(())
+            });
+            if found {
+                return match back {
+                    false => passed,
+                    true => set.count().saturating_sub(passed + 1),
+                };
+            }
+        }
+        if reach > set.count() {
+            // Only if rows are missing.
+            return 0;
+        }
+        reach = reach.saturating_mul(4);
+    }
+}
+
+/// ZCOUNT and ZLEXCOUNT.
+pub(super) fn count(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, range) = (from.key()?, Range::decode(from)?);
+    from.end()?;
+    let Ok(set) = view(state.store, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let mut count = 0;
+    if let Some(set) = set {
+        range.visit(&set, false, 0, &mut |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+    }
+    reply.integer(count);
+    Ok(())
+}
+
+/// ZRANGE and its relatives.
+pub(super) fn range(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, query) = (from.key()?, Query::decode(from)?);
+    from.end()?;
+    let Ok(set) = view(state.store, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let mut items = Items::default();
+    if let Some(set) = set {
+        query.visit(&set, &mut |member, score| {
+            items.next().bulk(member);
+            if query.scores {
+                items.next().double(&score.text());
+            }
+            match items.are_too_many() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+    }
+    items.write(reply, |reply, count| match query.scores {
+        true => reply.pairs(count / 2),
+        false => reply.array(count),
+    });
+    Ok(())
+}
+
+/// ZRANDMEMBER.
+pub(super) fn random(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let key = from.key()?;
+    let wanted = elements::Random::decode(from)?;
+    from.end()?;
+    match view(state.store, key, Kind::Zset, reply) {
+        Err(WrongType) => {}
+        Ok(Some(set)) => elements::random(&set, MEMBER, wanted, reply, |value, reply| {
+            reply.double(&super::score_text(value));
+        }),
+        Ok(None) => elements::random_of_one(None, wanted, reply),
+    }
+    Ok(())
+}
+
+/// ZADD and ZINCRBY.
+pub(super) fn add(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, flags) = (from.key()?, from.byte()?);
+    let mut pairs = from.fields(1, 2)?;
+    from.end()?;
+    let has = |flag| flags & flag != 0;
+    let increments = has(flag::INCR);
+    if pairs.is_empty() || pairs.len() % 2 != 0 || (increments && pairs.len() != 2) {
+        return Err(Fault::Malformed);
+    }
+    // All of them, before anything changes.
+    let mut scores = pairs.step_by(2);
+    if scores.any(|score| Score::from_bytes(score).is_none()) {
+        return Err(Fault::Malformed);
+    }
+    let set = match has(flag::XX) {
+        true => Change::find(state, key, Kind::Zset, reply),
+        false => Change::open(state, key, Kind::Zset, reply).map(Some),
+    };
+    let Ok(set) = set else {
+        return Ok(());
+    };
+    let Some(mut set) = set else {
+        match increments {
+            true => reply.null(),
+            false => reply.integer(0),
+        }
+        return Ok(());
+    };
+    let (mut added, mut updated, mut last) = (0, 0, None);
+    while let (Some(score), Some(member)) = (pairs.next(), pairs.next()) {
+        let Some(mut new) = Score::from_bytes(score) else {
+            return Err(Fault::Malformed);
+        };
+        let old = set.view().score(member);
+        if let (true, Some(old)) = (increments, old) {
+            if has(flag::NX) {
+                continue;
+            }
+            let Some(sum) = old.plus(new) else {
+                reply.error("ERR resulting score is not a number (NaN)");
+                return Ok(());
+            };
+            new = sum;
+        }
+        let refused = match old {
+            None => has(flag::XX),
+            Some(old) => {
+                has(flag::NX) || (has(flag::GT) && new <= old) || (has(flag::LT) && new >= old)
+            }
+        };
+        if refused {
+            continue;
+        }
+        last = Some(new);
+        match old {
+            None => added += 1,
+            Some(old) if old == new => continue,
+            Some(_) => updated += 1,
+        }
+        set.score(member, old, new);
+    }
+    if added + updated > 0 {
+        set.close();
+    }
+    match (increments, last) {
+        (true, Some(score)) => reply.double(&score.text()),
+        (true, None) => reply.null(),
+        (false, _) if has(flag::CH) => reply.count(added + updated),
+        (false, _) => reply.count(added),
+    }
+    Ok(())
+}
+
+/// ZREM.
+pub(super) fn remove(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, members) = (from.key()?, from.fields(0, 1)?);
+    from.end()?;
+    let Ok(set) = Change::find(state, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let mut removed = 0;
+    if let Some(mut set) = set {
+        for member in members {
+            let score = set.view().score(member);
+            if let Some(score) = score {
+                set.drop_member(member, score);
+                removed += 1;
+            }
+        }
+        if removed > 0 {
+            set.close();
+        }
+    }
+    reply.count(removed);
+    Ok(())
+}
+
+/// The members that a query asks for, within what a batch may copy.
+fn list(
+    view: &View<'_>,
+    query: &dyn Fn(&View<'_>, &mut super::range::Visit<'_>),
+) -> Option<(Vec<Member>, usize)> {
+    let (mut members, mut bytes) = (Vec::new(), 0);
+    query(view, &mut |member, score| {
+        bytes += cost(2, 2 * member.len() as u64);
+        members.push((member.to_vec(), score));
+        match bytes > COPIED_BYTES_MAX {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    (bytes <= COPIED_BYTES_MAX).then_some((members, bytes))
+}
+
+/// Removes members that are there.
+fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member]) {
+    if members.len() as u64 == set.header.count {
+        // All of them: their rows need not be touched.
+        set.state.store.remove(key);
+    } else if !members.is_empty() {
+        for (member, score) in members {
+            set.drop_member(member, *score);
+        }
+        set.close();
+    }
+}
+
+/// ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
+pub(super) fn remove_range(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, range) = (from.key()?, Range::decode(from)?);
+    from.end()?;
+    let Ok(set) = Change::find(state, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let mut removed = 0;
+    if let Some(set) = set {
+        let found = list(&set.view(), &|view, visit| {
+            range.visit(view, false, 0, visit);
+        });
+        let (members, bytes) = found.ok_or(Fault::Budget)?;
+        if (members.len() as u64) < set.header.count {
+            set.state.budget.take(bytes)?;
+        }
+        removed = members.len();
+        drop_members(set, key, &members);
+    }
+    reply.count(removed);
+    Ok(())
+}
+
+/// Takes members from an end.
+fn take(set: &View<'_>, max: bool, most: u64) -> (Vec<Member>, bool) {
+    let (mut members, mut bytes) = (Vec::new(), 0);
+    if most > 0 {
+        all(set, max, &mut |member, score| {
+            // Its header and its score are not longer than this.
+            bytes += member.len() + 64;
+            members.push((member.to_vec(), score));
+            match members.len() as u64 >= most || bytes > crate::op::REPLY_BYTES_MAX {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+    }
+    (members, bytes > crate::op::REPLY_BYTES_MAX)
+}
+
+/// ZPOPMIN and ZPOPMAX.
+pub(super) fn pop(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, max) = (from.key()?, from.byte()? != 0);
+    let count = match from.byte()? {
+        0 => None,
+        1 => Some(from.count()?),
+        _ => return Err(Fault::Malformed),
+    };
+    from.end()?;
+    let Ok(set) = Change::find(state, key, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let Some(set) = set else {
+        reply.array(0);
+        return Ok(());
+    };
+    let (members, too_large) = take(&set.view(), max, count.unwrap_or(1));
+    if too_large {
+        reply.error(TOO_LARGE);
+        return Ok(());
+    }
+    drop_members(set, key, &members);
+    match count {
+        None => reply.array(2 * members.len()),
+        Some(_) => reply.pairs(members.len()),
+    }
+    for (member, score) in &members {
+        reply.bulk(member);
+        reply.double(&score.text());
+    }
+    Ok(())
+}
+
+/// ZMPOP.
+pub(super) fn pop_first(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (max, count, keys) = (from.byte()? != 0, from.count()?, from.keys()?);
+    from.end()?;
+    for key in keys {
+        let Ok(set) = Change::find(state, key, Kind::Zset, reply) else {
+            return Ok(());
+        };
+        let Some(set) = set else { continue };
+        let (members, too_large) = take(&set.view(), max, count);
+        if too_large {
+            reply.error(TOO_LARGE);
+            return Ok(());
+        }
+        drop_members(set, key, &members);
+        reply.array(2);
+        reply.bulk(key.bytes());
+        reply.array(members.len());
+        for (member, score) in &members {
+            reply.array(2);
+            reply.bulk(member);
+            reply.double(&score.text());
+        }
+        return Ok(());
+    }
+    reply.null_array();
+    Ok(())
+}
+
+/// Puts members into a new sorted set, in the place of whatever the key has.
+pub(super) fn put_all(
+    state: &mut Writing<'_>,
+    key: Key<'_>,
+    members: &[Member],
+) -> Result<(), Fault> {
+    let bytes = members.iter().map(|(member, _)| 2 * member.len() as u64);
+    state
+        .budget
+        .take(cost(2 * members.len() as u64, bytes.sum()))?;
+    let mut set = Change::new(state, key, Kind::Zset);
+    for (member, score) in members {
+        set.score(member, None, *score);
+    }
+    set.close_in_place();
+    Ok(())
+}
+
+/// ZRANGESTORE.
+pub(super) fn store_range(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (target, source, query) = (from.key()?, from.key()?, Query::decode(from)?);
+    from.end()?;
+    let Ok(set) = view(state.store, source, Kind::Zset, reply) else {
+        return Ok(());
+    };
+    let members = match set {
+        None => Vec::new(),
+        Some(set) => {
+            let found = list(&set, &|view, visit| query.visit(view, visit));
+            found.ok_or(Fault::Budget)?.0
+        }
+    };
+    put_all(state, target, &members)?;
+    reply.count(members.len());
+    Ok(())
+}

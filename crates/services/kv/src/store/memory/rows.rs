@@ -1,0 +1,195 @@
+//! The rows of collections in memory, and the end of those that no key names any more.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    ops::{Bound, ControlFlow},
+};
+
+use crate::store::{Bytes, Span, VisitRow, collection::Id};
+
+/// What a row takes besides its bytes, about: two pointers with lengths, and two blocks of the allocator.
+const ROW_BYTES: usize = 80;
+/// Rows of ended collections that are freed at a time.
+const FREED_MAX: usize = 1024;
+
+/// The rows of one collection.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    rows: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// The last image that has no business with them.
+    pub(super) seen: u64,
+}
+
+impl Rows {
+    pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.rows.get(name).map(|value| &**value)
+    }
+}
+
+/// Rows from a name on.
+pub(super) fn in_order<'a>(
+    rows: &'a Rows,
+    from: &[u8],
+) -> impl Iterator<Item = (Cow<'a, [u8]>, Bytes<'a>)> + use<'a> {
+    let rows = rows
+        .rows
+        .range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+    rows.map(|(name, value)| (Cow::Borrowed(&**name), Bytes::Borrowed(value)))
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Collections {
+    live: BTreeMap<Id, Rows>,
+    /// No key names them any more.
+    ended: BTreeMap<Id, Rows>,
+    /// Of all of them, about.
+    bytes: u64,
+}
+
+impl Collections {
+    /// Bytes of rows, about.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Those of a collection, also of one that has ended and is not freed.
+    pub(super) fn get(&self, id: Id) -> Option<&Rows> {
+        self.live.get(&id).or_else(|| self.ended.get(&id))
+    }
+
+    /// The image has passed this collection.
+    pub(super) fn mark(&mut self, id: Id, image: u64) {
+        if let Some(rows) = self.live.get_mut(&id) {
+            rows.seen = image;
+        }
+    }
+
+    pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<&[u8]> {
+        self.live.get(&id)?.get(name)
+    }
+
+    /// Sets a row; a collection that this begins is none of this image's business.
+    pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
+        let rows = self.live.entry(id).or_insert_with(|| Rows {
+            rows: BTreeMap::new(),
+            seen: image,
+        });
+        let size = |value: usize| (ROW_BYTES + name.len() + value) as u64;
+        self.bytes += size(value.len());
+        if let Some(old) = rows.rows.get_mut(name) {
+            self.bytes = self.bytes.saturating_sub(size(old.len()));
+            if old.len() == value.len() {
+                old.copy_from_slice(value);
+            } else {
+                *old = value.into();
+            }
+            return;
+        }
+        rows.rows.insert(name.into(), value.into());
+    }
+
+    pub(super) fn remove(&mut self, id: Id, name: &[u8]) {
+        let Some(rows) = self.live.get_mut(&id) else {
+            return;
+        };
+        if let Some(old) = rows.rows.remove(name) {
+            let bytes = (ROW_BYTES + name.len() + old.len()) as u64;
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// A key that named this collection is gone. If all rows went before it, nothing is left.
+    pub(super) fn detached(&mut self, id: Id) {
+        if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
+            self.live.remove(&id);
+        }
+    }
+
+    /// All rows that are left end here.
+    pub(super) fn end(&mut self, id: Id) {
+        if let Some(rows) = self.live.remove(&id) {
+            self.ended.insert(id, rows);
+        }
+    }
+
+    /// Frees some of what has ended.
+    pub(super) fn free_some(&mut self) {
+        let mut left = FREED_MAX;
+        while left > 0
+            && let Some(mut first) = self.ended.first_entry()
+        {
+            let rows = first.get_mut();
+            while left > 0
+                && let Some((name, value)) = rows.rows.pop_first()
+            {
+                left -= 1;
+                let bytes = (ROW_BYTES + name.len() + value.len()) as u64;
+                self.bytes = self.bytes.saturating_sub(bytes);
+            }
+            if rows.rows.is_empty() {
+                first.remove();
+                left = left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Rows that ended and are not freed yet.
+    #[cfg(test)]
+    pub(super) fn ended_rows(&self) -> usize {
+        self.ended.values().map(|rows| rows.rows.len()).sum()
+    }
+
+    pub(super) fn visit(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+        let Some(rows) = self.live.get(&id) else {
+            return;
+        };
+        let to = span.to.map_or(Bound::Unbounded, Bound::Excluded);
+        if span.is_empty() {
+            return;
+        }
+        let mut rows = rows.rows.range::<[u8], _>((Bound::Included(span.from), to));
+        let mut next = || match span.back {
+            false => rows.next(),
+            true => rows.next_back(),
+        };
+        while let Some((name, value)) = next() {
+            if let ControlFlow::Break(()) = visit(name, value) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Version;
+
+    const ID: Id = Id {
+        version: Version { slot: 1, index: 0 },
+        number: 0,
+    };
+
+    #[test]
+    fn what_has_ended_is_freed_in_bites() {
+        let mut collections = Collections::default();
+        let rows = 3 * FREED_MAX + 7;
+        for number in 0..rows {
+            collections.put(ID, &number.to_be_bytes(), b"value", 0);
+        }
+        assert!(collections.bytes() > 0);
+        collections.end(ID);
+        assert_eq!(collections.row(ID, &0_usize.to_be_bytes()), None);
+        let mut bites = 0;
+        while collections.ended_rows() > 0 {
+            let before = collections.ended_rows();
+            collections.free_some();
+            assert!(before - collections.ended_rows() <= FREED_MAX);
+            bites += 1;
+        }
+        assert_eq!(bites, 4);
+        assert_eq!(collections.bytes(), 0);
+    }
+}

@@ -1,0 +1,11 @@
+//! Bits of strings, hashes, lists, sets and sorted sets: each command with its edges, and all of them against a reference.
+
+mod bits;
+mod differential;
+mod hashes;
+mod lists;
+mod reference;
+mod sets;
+mod stores;
+mod together;
+mod zsets;

@@ -1,0 +1,201 @@
+//! What commands of each type mean, written for clarity: one file per type, nothing is stored or encoded.
+//!
+//! Replies are those of RESP2, with `|` for each line end. Elements without an order are in that of their names.
+
+mod hash;
+mod list;
+mod set;
+mod zset;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a key has.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    String(String),
+    Hash(BTreeMap<String, String>),
+    List(Vec<String>),
+    Set(BTreeSet<String>),
+    Zset(BTreeMap<String, f64>),
+}
+
+/// All keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) keys: BTreeMap<String, Value>,
+    pub(crate) deadlines: BTreeMap<String, u64>,
+}
+
+/// The key has another type.
+pub(crate) struct Wrong;
+
+type Answer = Result<String, Wrong>;
+
+pub(crate) const WRONG: &str =
+    "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+
+fn int(number: impl TryInto<i64>) -> String {
+    format!(":{}|", number.try_into().ok().unwrap())
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}|{text}|", text.len())
+}
+
+fn optional(text: Option<&str>) -> String {
+    text.map_or("$-1|".to_owned(), bulk)
+}
+
+fn array<T: AsRef<str>>(items: &[T]) -> String {
+    let items = items.iter().map(|item| bulk(item.as_ref()));
+    format!("*{}|{}", items.len(), items.collect::<String>())
+}
+
+/// The places from `start` to `stop`, both inside.
+fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
+    let count = i64::try_from(count).unwrap();
+    let place = |at: i64| if at < 0 { at + count } else { at };
+    let (start, stop) = (place(start).max(0), place(stop).min(count - 1));
+    if start > stop {
+        return 0..0;
+    }
+    usize::try_from(start).unwrap()..usize::try_from(stop + 1).unwrap()
+}
+
+/// What was drawn: the reply is taken for it.
+fn drawn(actual: &str) -> Vec<String> {
+    let mut lines = actual.split('|');
+    let mut words = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.starts_with('$') && line != "$-1" {
+            words.push(lines.next().unwrap().to_owned());
+        }
+    }
+    words
+}
+
+impl Model {
+    /// The reply to a command; what is left to chance is taken from the reply that somebody else gave.
+    pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
+        let (name, rest) = words.split_first().unwrap();
+        let answer = match *name {
+            name if name.starts_with('H') => self.hash(name, rest, actual),
+            "LPUSH" | "RPUSH" | "LPUSHX" | "RPUSHX" | "LPOP" | "RPOP" | "LLEN" | "LINDEX"
+            | "LSET" | "LRANGE" | "LTRIM" | "LREM" | "LINSERT" | "LPOS" | "LMOVE" | "RPOPLPUSH"
+            | "LMPOP" => self.list(name, rest),
+            name if name.starts_with('Z') => self.zset(name, rest, actual),
+            "SADD" | "SREM" | "SISMEMBER" | "SMISMEMBER" | "SCARD" | "SMEMBERS" | "SMOVE"
+            | "SPOP" | "SRANDMEMBER" | "SINTER" | "SUNION" | "SDIFF" | "SINTERSTORE"
+            | "SUNIONSTORE" | "SDIFFSTORE" | "SINTERCARD" => self.set(name, rest, actual),
+            name => Ok(self.any(name, rest, now_ms)),
+        };
+        answer.unwrap_or_else(|Wrong| WRONG.to_owned())
+    }
+
+    /// Keys whose time has come are gone.
+    pub(crate) fn pass(&mut self, now_ms: u64) {
+        let over = self.deadlines.iter().filter(|(_, at)| **at <= now_ms);
+        let over: Vec<String> = over.map(|(key, _)| key.clone()).collect();
+        for key in over {
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Value> {
+        self.deadlines.remove(key);
+        self.keys.remove(key)
+    }
+
+    /// Whatever the key had, it has this now; or nothing, if that is empty.
+    fn put(&mut self, key: &str, value: Value) {
+        self.remove(key);
+        let is_empty = match &value {
+            Value::String(_) => false,
+            Value::Hash(fields) => fields.is_empty(),
+            Value::List(elements) => elements.is_empty(),
+            Value::Set(members) => members.is_empty(),
+            Value::Zset(members) => members.is_empty(),
+        };
+        if !is_empty {
+            self.keys.insert(key.to_owned(), value);
+        }
+    }
+
+    /// The same for a key that keeps its deadline.
+    fn change(&mut self, key: &str, value: Value) {
+        let deadline = self.deadlines.get(key).copied();
+        self.put(key, value);
+        if let (Some(at), true) = (deadline, self.keys.contains_key(key)) {
+            self.deadlines.insert(key.to_owned(), at);
+        }
+    }
+
+    fn any(&mut self, name: &str, words: &[&str], now_ms: u64) -> String {
+        let key = words[0];
+        match name {
+            "SET" => {
+                self.put(key, Value::String(words[1].to_owned()));
+                "+OK|".to_owned()
+            }
+            "GET" => match self.keys.get(key) {
+                None => optional(None),
+                Some(Value::String(text)) => bulk(text),
+                Some(_) => WRONG.to_owned(),
+            },
+            "DEL" => {
+                let gone = words.iter().filter(|key| self.remove(key).is_some());
+                int(gone.count())
+            }
+            "TYPE" => {
+                let name = match self.keys.get(key) {
+                    None => "none",
+                    Some(Value::String(_)) => "string",
+                    Some(Value::Hash(_)) => "hash",
+                    Some(Value::List(_)) => "list",
+                    Some(Value::Set(_)) => "set",
+                    Some(Value::Zset(_)) => "zset",
+                };
+                format!("+{name}|")
+            }
+            "RENAME" => {
+                let Some(value) = self.keys.get(key).cloned() else {
+                    return "-ERR no such key|".to_owned();
+                };
+                if key != words[1] {
+                    let deadline = self.deadlines.get(key).copied();
+                    self.remove(key);
+                    self.put(words[1], value);
+                    self.deadlines
+                        .extend(deadline.map(|at| (words[1].to_owned(), at)));
+                }
+                "+OK|".to_owned()
+            }
+            "COPY" => {
+                let Some(value) = self.keys.get(key).cloned() else {
+                    return int(0);
+                };
+                let deadline = self.deadlines.get(key).copied();
+                self.put(words[1], value);
+                self.deadlines
+                    .extend(deadline.map(|at| (words[1].to_owned(), at)));
+                int(1)
+            }
+            "PEXPIRE" => {
+                let is_there = self.keys.contains_key(key);
+                match words[1].parse::<u64>().unwrap() {
+                    _ if !is_there => {}
+                    0 => drop(self.remove(key)),
+                    ms => drop(self.deadlines.insert(key.to_owned(), now_ms + ms)),
+                }
+                int(i64::from(is_there))
+            }
+            "PERSIST" => int(i64::from(self.deadlines.remove(key).is_some())),
+            "FLUSHALL" => {
+                *self = Self::default();
+                "+OK|".to_owned()
+            }
+            "DBSIZE" => int(self.keys.len()),
+            name => panic!("{name} is not in the reference"),
+        }
+    }
+}
