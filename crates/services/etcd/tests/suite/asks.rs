@@ -1,0 +1,173 @@
+//! The service against the model: every answer, through snapshots and compactions.
+
+use quorate::StateMachine as _;
+use quorate_etcd::{
+    check,
+    command::{Command, Figures, Query},
+    proto::etcdserverpb::{CompactionRequest, CompactionResponse, RangeRequest},
+    service::Service,
+};
+
+use crate::{
+    common::{apply, apply_bytes, ask, image, loaded, service},
+    dice::Dice,
+    model::Model,
+    random,
+};
+
+/// Everything of every key, at this revision.
+fn all(revision: i64) -> RangeRequest {
+    RangeRequest {
+        key: "\0".into(),
+        range_end: "\0".into(),
+        revision,
+        ..RangeRequest::default()
+    }
+}
+
+fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
+    let revision = model.revision;
+    match dice.below(10) {
+        0..3 => {
+            let request = random::put(dice);
+            if check::put(&request).is_ok() {
+                let expected = model.put(&request);
+                assert_eq!(
+                    apply(service, &Command::Put(request.clone())),
+                    expected,
+                    "{request:?}"
+                );
+            }
+        }
+        3 => {
+            let request = random::delete(dice);
+            let expected = model.delete(&request);
+            let command = Command::Delete(request.clone());
+            assert_eq!(apply(service, &command), expected, "{request:?}");
+        }
+        4..7 => {
+            let request = random::txn(dice, revision, 2);
+            if check::txn(&request).is_ok() {
+                let expected = model.txn(&request);
+                assert_eq!(
+                    apply(service, &Command::Txn(request.clone())),
+                    expected,
+                    "{request:?}"
+                );
+            }
+        }
+        7 if dice.one_in(6) => {
+            let revision = dice.between(model.compacted.max(revision - 8), revision + 1);
+            let request = CompactionRequest {
+                revision,
+                physical: false,
+            };
+            let expected = model.compact(revision);
+            let answer = apply::<CompactionResponse>(service, &Command::Compact(request));
+            assert_eq!(
+                answer.map(|answer| answer.header.unwrap().revision),
+                expected
+            );
+        }
+        7 => {
+            // What the leader would propose.
+            let mut due = Vec::new();
+            service.due(&mut |command| due.push(command.to_vec()));
+            for command in due {
+                apply_bytes(service, &command);
+            }
+        }
+        _ => {
+            let request = random::range(dice, revision);
+            let expected = model.range(&request, revision);
+            assert_eq!(
+                ask(service, &Query::Range(request.clone())),
+                expected,
+                "{request:?}"
+            );
+        }
+    }
+    let figures: Figures = ask(service, &Query::Figures).unwrap();
+    assert_eq!(
+        (figures.revision, figures.compacted),
+        (model.revision, model.compacted)
+    );
+}
+
+/// What is kept of the past is what the model says, no less and no more.
+fn compare_history(service: &Service, model: &Model) {
+    let first = model.compacted.max(1);
+    for revision in first..=model.revision {
+        let request = all(revision);
+        let expected = model.range(&request, model.revision);
+        assert_eq!(ask(service, &Query::Range(request)), expected);
+        for key in model.keys() {
+            let request = RangeRequest {
+                key: key.into(),
+                revision,
+                ..RangeRequest::default()
+            };
+            let expected = model.range(&request, model.revision);
+            assert_eq!(ask(service, &Query::Range(request)), expected);
+        }
+    }
+    if !service.mvcc().has_scrap() {
+        let mut kept = 0;
+        service.mvcc().store().scan(b"r", b"s", &mut |_, _| {
+            kept += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        assert_eq!(kept, model.kept());
+    }
+}
+
+#[test]
+fn answers_are_those_of_a_plain_list_of_revisions() {
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        let (mut service, mut model) = (service(), Model::new());
+        for turn in 0..150 {
+            step(&mut dice, &mut service, &mut model);
+            if turn % 50 == 49 {
+                compare_history(&service, &model);
+                let items = image(&mut service, 1 + dice.below(500));
+                let copy = loaded(&items);
+                assert_eq!(copy.digest(), service.digest());
+                // It goes on from the image.
+                service = copy;
+            }
+        }
+    }
+}
+
+/// A change that lasts over a thousand steps of removing what was given up.
+#[test]
+fn compaction_removes_what_nobody_can_see_in_small_steps() {
+    let (mut service, mut model) = (service(), Model::new());
+    let mut dice = Dice::new(7);
+    for _ in 0..3000 {
+        let request = random::put(&mut dice);
+        if check::put(&request).is_ok() {
+            let expected = model.put(&request);
+            assert_eq!(apply(&mut service, &Command::Put(request)), expected);
+        }
+    }
+    let revision = model.revision - 5;
+    model.compact(revision).unwrap();
+    let request = CompactionRequest {
+        revision,
+        physical: true,
+    };
+    apply::<CompactionResponse>(&mut service, &Command::Compact(request)).unwrap();
+    let mut steps = 0;
+    while service.mvcc().has_scrap() {
+        let mut due = Vec::new();
+        service.due(&mut |command| due.push(command.to_vec()));
+        assert_eq!(due.len(), 1);
+        apply_bytes(&mut service, &due[0]);
+        steps += 1;
+    }
+    assert_eq!(steps, 3, "at most a thousand changes each");
+    service.due(&mut |_| panic!("there is nothing left to do"));
+    compare_history(&service, &model);
+}
