@@ -7,8 +7,12 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::{
-    proto::etcdserverpb::{
-        CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest,
+    proto::{
+        etcdserverpb::{
+            CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
+            PutRequest, RangeRequest, TxnRequest,
+        },
+        mvccpb::Event,
     },
     refusal::Refusal,
 };
@@ -26,6 +30,14 @@ pub enum Command {
     Compact(CompactionRequest),
     /// Removes some of what was given up.
     Scrub,
+    /// Grants a lease.
+    Grant(Granted),
+    /// Ends a lease.
+    Revoke(LeaseRevokeRequest),
+    /// Lets a lease begin anew.
+    KeepAlive(KeptAlive),
+    /// Ends leases whose time is over.
+    Expire,
 }
 
 /// What asks for the state and changes nothing.
@@ -37,6 +49,12 @@ pub enum Query {
     Txn(TxnRequest),
     /// How far it is and how large.
     Figures,
+    /// What happened from a revision on.
+    Events(EventsRequest),
+    /// How long a lease lasts.
+    Lease(LeaseTimeToLiveRequest),
+    /// All leases.
+    Leases,
 }
 
 const PUT: u8 = 1;
@@ -44,10 +62,17 @@ const DELETE: u8 = 2;
 const TXN: u8 = 3;
 const COMPACT: u8 = 4;
 const SCRUB: u8 = 5;
+const GRANT: u8 = 6;
+const REVOKE: u8 = 7;
+const KEEP_ALIVE: u8 = 8;
+const EXPIRE: u8 = 9;
 
 const RANGE: u8 = 1;
 const READ_TXN: u8 = 2;
 const FIGURES: u8 = 3;
+const EVENTS: u8 = 4;
+const LEASE: u8 = 5;
+const LEASES: u8 = 6;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -72,6 +97,10 @@ impl Command {
             Self::Txn(request) => message(TXN, request),
             Self::Compact(request) => message(COMPACT, request),
             Self::Scrub => vec![SCRUB],
+            Self::Grant(request) => message(GRANT, request),
+            Self::Revoke(request) => message(REVOKE, request),
+            Self::KeepAlive(request) => message(KEEP_ALIVE, request),
+            Self::Expire => vec![EXPIRE],
         }
     }
 
@@ -84,6 +113,10 @@ impl Command {
             TXN => Self::Txn(decode(rest)?),
             COMPACT => Self::Compact(decode(rest)?),
             SCRUB if rest.is_empty() => Self::Scrub,
+            GRANT => Self::Grant(decode(rest)?),
+            REVOKE => Self::Revoke(decode(rest)?),
+            KEEP_ALIVE => Self::KeepAlive(decode(rest)?),
+            EXPIRE if rest.is_empty() => Self::Expire,
             _ => return None,
         })
     }
@@ -96,6 +129,9 @@ impl Query {
             Self::Range(request) => message(RANGE, request),
             Self::Txn(request) => message(READ_TXN, request),
             Self::Figures => vec![FIGURES],
+            Self::Events(request) => message(EVENTS, request),
+            Self::Lease(request) => message(LEASE, request),
+            Self::Leases => vec![LEASES],
         }
     }
 
@@ -106,9 +142,68 @@ impl Query {
             RANGE => Self::Range(decode(rest)?),
             READ_TXN => Self::Txn(decode(rest)?),
             FIGURES if rest.is_empty() => Self::Figures,
+            EVENTS => Self::Events(decode(rest)?),
+            LEASE => Self::Lease(decode(rest)?),
+            LEASES if rest.is_empty() => Self::Leases,
             _ => return None,
         })
     }
+}
+
+/// A lease that is granted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Granted {
+    /// Its id.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// For how many seconds.
+    #[prost(int64, tag = "2")]
+    pub ttl: i64,
+    /// The clock of the node that took the request, Unix time in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub now_ms: u64,
+}
+
+/// A lease that begins anew.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct KeptAlive {
+    /// Its id.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// The clock of the node that took the request, Unix time in milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub now_ms: u64,
+}
+
+/// Asks for what happened.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct EventsRequest {
+    /// The first revision.
+    #[prost(int64, tag = "1")]
+    pub from: i64,
+    /// Whether what keys had before is wanted, too.
+    #[prost(bool, tag = "2")]
+    pub prev_kv: bool,
+    /// Of these keys alone; without a key, of all.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub key: Bytes,
+    /// Where they end, as for a range.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub range_end: Bytes,
+}
+
+/// What happened, in order, in whole transactions.
+#[derive(Clone, PartialEq, Message)]
+pub struct Events {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Everything before this revision, from the first one on, is here.
+    #[prost(int64, tag = "2")]
+    pub next: i64,
+    /// The events.
+    #[prost(message, repeated, tag = "3")]
+    pub events: Vec<Event>,
 }
 
 /// How far the state is, and how large.

@@ -5,10 +5,14 @@ use quorate::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Slot, 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    command::{Command, Figures, Query, reply},
+    command::{Command, Figures, Granted, KeptAlive, Query, reply},
     image::{self, Items},
     mvcc::{Budget, Mvcc, SCRUB_MAX},
-    proto::etcdserverpb::{CompactionResponse, ResponseHeader},
+    proto::etcdserverpb::{
+        CompactionResponse, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseLeasesResponse,
+        LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+        ResponseHeader,
+    },
     refusal::Refusal,
     store::Store,
 };
@@ -22,6 +26,8 @@ pub struct Service {
     owes_head: bool,
     /// The image that comes in.
     loading: Option<Items>,
+    /// The revision that those who watch were told of.
+    told: i64,
 }
 
 impl Service {
@@ -32,6 +38,7 @@ impl Service {
             uncommitted: false,
             owes_head: false,
             loading: None,
+            told: 0,
         }
     }
 
@@ -53,6 +60,36 @@ impl Service {
         hasher.digest128()
     }
 
+    /// How long a lease lasts; of one that is not there, in etcd's way, -1.
+    fn lease(
+        &self,
+        request: &LeaseTimeToLiveRequest,
+        wall_ms: u64,
+    ) -> Result<LeaseTimeToLiveResponse, Refusal> {
+        let id = request.id;
+        let header = header(self.mvcc.revision());
+        let Some(lease) = self.mvcc.lease(id) else {
+            return Ok(LeaseTimeToLiveResponse {
+                header,
+                id,
+                ttl: -1,
+                ..LeaseTimeToLiveResponse::default()
+            });
+        };
+        let left = lease.deadline.saturating_sub(wall_ms) / 1000;
+        Ok(LeaseTimeToLiveResponse {
+            header,
+            id,
+            // Whatever the clock here says, nobody has more left than was granted.
+            ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
+            granted_ttl: lease.granted,
+            keys: match request.keys {
+                true => self.mvcc.keys_of(id),
+                false => Vec::new(),
+            },
+        })
+    }
+
     fn figures(&self) -> Figures {
         Figures {
             revision: self.mvcc.revision(),
@@ -61,6 +98,13 @@ impl Service {
             bytes: self.mvcc.store().bytes(),
         }
     }
+}
+
+fn header(revision: i64) -> Option<ResponseHeader> {
+    Some(ResponseHeader {
+        revision,
+        ..ResponseHeader::default()
+    })
 }
 
 impl StateMachine for Service {
@@ -75,10 +119,7 @@ impl StateMachine for Service {
             Some(Command::Compact(request)) => {
                 let done = mvcc.compact(request.revision);
                 let answer = done.map(|revision| CompactionResponse {
-                    header: Some(ResponseHeader {
-                        revision,
-                        ..ResponseHeader::default()
-                    }),
+                    header: header(revision),
                 });
                 reply(answer, out);
             }
@@ -86,10 +127,40 @@ impl StateMachine for Service {
                 mvcc.scrub(SCRUB_MAX);
                 reply(Ok(self.figures()), out);
             }
+            Some(Command::Grant(Granted { id, ttl, now_ms })) => {
+                let done = mvcc.grant(id, ttl, now_ms);
+                let header = header(mvcc.revision());
+                let answer = done.map(|ttl| LeaseGrantResponse {
+                    header,
+                    id,
+                    ttl,
+                    error: String::new(),
+                });
+                reply(answer, out);
+            }
+            Some(Command::Revoke(request)) => {
+                let done = mvcc.revoke(request.id);
+                let answer = done.map(|revision| LeaseRevokeResponse {
+                    header: header(revision),
+                });
+                reply(answer, out);
+            }
+            Some(Command::KeepAlive(KeptAlive { id, now_ms })) => {
+                let done = mvcc.keep_alive(id, now_ms);
+                let header = header(mvcc.revision());
+                reply(
+                    done.map(|ttl| LeaseKeepAliveResponse { header, id, ttl }),
+                    out,
+                );
+            }
+            Some(Command::Expire) => {
+                mvcc.expire();
+                reply(Ok(self.figures()), out);
+            }
         }
     }
 
-    fn query(&self, query: &[u8], _: u64, out: &mut Vec<u8>) {
+    fn query(&self, query: &[u8], wall_ms: u64, out: &mut Vec<u8>) {
         match Query::decode(query) {
             None => reply::<Figures>(Err(Refusal::Malformed), out),
             Some(Query::Range(request)) => {
@@ -97,6 +168,16 @@ impl StateMachine for Service {
             }
             Some(Query::Txn(request)) => reply(self.mvcc.read_txn(&request, Budget::QUERY), out),
             Some(Query::Figures) => reply(Ok(self.figures()), out),
+            Some(Query::Events(request)) => reply(self.mvcc.events(&request), out),
+            Some(Query::Lease(request)) => reply(self.lease(&request, wall_ms), out),
+            Some(Query::Leases) => {
+                let leases = self.mvcc.leases().into_iter();
+                let answer = LeaseLeasesResponse {
+                    header: header(self.mvcc.revision()),
+                    leases: leases.map(|id| LeaseStatus { id }).collect(),
+                };
+                reply(Ok(answer), out);
+            }
         }
     }
 
@@ -125,7 +206,27 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
+    /// The revision, if it is another one than before; what happened is asked for.
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        let revision = self.mvcc.revision();
+        if revision != self.told {
+            self.told = revision;
+            each(b"revision", &revision.to_be_bytes());
+        }
+    }
+
+    fn set_time(&mut self, group_ms: u64) {
+        self.mvcc.set_time(group_ms);
+    }
+
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        self.mvcc.next_deadline(until_ms)
+    }
+
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
+        if self.mvcc.has_ended_leases() {
+            each(&Command::Expire.encode());
+        }
         if self.mvcc.has_scrap() {
             each(&Command::Scrub.encode());
         }

@@ -3,14 +3,14 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use prost::Message;
 use quorate::{Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::{Request, Status};
 
 use super::{REQUEST_BYTES_MAX, Settings, errors};
@@ -21,6 +21,8 @@ use crate::{
 
 /// How old the term in an answer may be.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
+/// After so many looks without a leader, clients that insist on one are told.
+const LEADERLESS_MAX: u32 = 15;
 
 /// Who asks, as a connection knows it.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub(super) struct Asking {
     /// Whether clients use TLS.
     pub(super) secure: bool,
     term: AtomicU64,
+    /// Looks since a leader was known.
+    leaderless: AtomicU32,
 }
 
 /// A ballot as clients know terms: a number that grows.
@@ -77,7 +81,24 @@ impl Asking {
             node: settings.node,
             secure,
             term: AtomicU64::new(0),
+            leaderless: AtomicU32::new(0),
         }
+    }
+
+    /// Whether there was a leader lately.
+    pub(super) fn has_leader(&self) -> bool {
+        self.leaderless.load(Ordering::Relaxed) < LEADERLESS_MAX
+    }
+
+    /// Says revisions as they are reached.
+    pub(super) fn revisions(&self) -> watch::Receiver<i64> {
+        let (tell, told) = watch::channel(0);
+        self.local.listen(move |_, message| {
+            if let Ok(revision) = message.try_into() {
+                tell.send_replace(i64::from_be_bytes(revision));
+            }
+        });
+        told
     }
 
     /// The member that answers.
@@ -176,6 +197,10 @@ impl Asking {
         let status = self.node_says(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
+        match status.leader {
+            Some(_) => self.leaderless.store(0, Ordering::Relaxed),
+            None => drop(self.leaderless.fetch_add(1, Ordering::Relaxed)),
+        }
         Ok(status)
     }
 }

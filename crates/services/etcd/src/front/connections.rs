@@ -152,7 +152,7 @@ impl Serving {
         let caller = Caller(who);
         let memory = self.memory.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let share = Arc::new(Mutex::new(memory.share()));
+            let share = Arc::new(Mutex::new(Some(memory.share())));
             let mut request =
                 request.map(|body| axum::body::Body::new(Counting::new(body, Arc::clone(&share))));
             request.extensions_mut().insert(caller.clone());
@@ -160,7 +160,7 @@ impl Serving {
             async move {
                 let answer = answer.await;
                 // Answered: what was asked is not kept.
-                drop(share);
+                share.lock().unwrap_or_else(PoisonError::into_inner).take();
                 answer.map(|mut answer| {
                     let share = answer.extensions_mut().remove::<Arc<Share>>();
                     answer.map(|body| Sending::new(body, share))

@@ -15,19 +15,19 @@ use http_body::{Body, Frame, SizeHint};
 use super::errors;
 
 #[derive(Debug)]
-struct Counted {
+struct Use {
     used: AtomicUsize,
     most: usize,
 }
 
 /// The memory of all connections.
 #[derive(Clone, Debug)]
-pub(super) struct Memory(Arc<Counted>);
+pub(super) struct Memory(Arc<Use>);
 
 impl Memory {
     pub(super) fn new(most: usize) -> Self {
         let used = AtomicUsize::new(0);
-        Self(Arc::new(Counted { used, most }))
+        Self(Arc::new(Use { used, most }))
     }
 
     /// A part of it, until that is dropped. `None`: there is not so much left.
@@ -54,7 +54,7 @@ pub(super) struct Share {
 
 impl Share {
     fn grow(&mut self, bytes: usize) -> bool {
-        let Counted { used, most } = &*self.memory.0;
+        let Use { used, most } = &*self.memory.0;
         let add = |now: usize| now.checked_add(bytes).filter(|after| after <= most);
         let grown = used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
@@ -72,14 +72,18 @@ impl Drop for Share {
     }
 }
 
-/// A request whose bytes are counted as they come. They count until the request is answered.
+/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a stream, whose messages are
+/// small.
+pub(super) type Counted = Arc<Mutex<Option<Share>>>;
+
+/// A request whose bytes are counted as they come.
 pub(super) struct Counting<B> {
     body: B,
-    share: Arc<Mutex<Share>>,
+    share: Counted,
 }
 
 impl<B> Counting<B> {
-    pub(super) const fn new(body: B, share: Arc<Mutex<Share>>) -> Self {
+    pub(super) const fn new(body: B, share: Counted) -> Self {
         Self { body, share }
     }
 }
@@ -102,7 +106,8 @@ where
         {
             let share = self.share.lock();
             let mut share = share.unwrap_or_else(PoisonError::into_inner);
-            if !share.grow(data.len()) {
+            let counted = share.as_mut().is_none_or(|share| share.grow(data.len()));
+            if !counted {
                 return Poll::Ready(Some(Err(errors::too_many().into())));
             }
         }

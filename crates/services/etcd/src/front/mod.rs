@@ -1,17 +1,21 @@
 //! The front: gRPC and a little HTTP, on threads of its own beside the node's.
 //!
-//! Connections ([`connections`]) bring requests, whose memory is counted ([`memory`]); the services ([`kv`], [`cluster`],
-//! [`maintenance`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
-//! them into answers or errors ([`errors`]). [`pages`] is what is asked for by HTTP/1.
+//! Connections ([`connections`]) bring requests, whose memory is counted ([`memory`]); the services ([`kv`], [`watch`], [`lease`],
+//! [`cluster`], [`maintenance`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
+//! them into answers or errors ([`errors`]). [`pages`] is what is asked for by HTTP/1. The [`hub`] reads once
+//! what all who watch want to know.
 
 mod asking;
 mod cluster;
 mod connections;
 mod errors;
+mod hub;
 mod kv;
+mod lease;
 mod maintenance;
 mod memory;
 mod pages;
+mod watch;
 
 use std::{
     io,
@@ -24,9 +28,10 @@ use quorate::{Handle, Local, NodeId, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
-use self::{asking::Asking, connections::Limits, memory::Memory};
+use self::{asking::Asking, connections::Limits, hub::Hub, memory::Memory};
 use crate::proto::etcdserverpb::{
-    cluster_server::ClusterServer, kv_server::KvServer, maintenance_server::MaintenanceServer,
+    cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
+    maintenance_server::MaintenanceServer, watch_server::WatchServer,
 };
 
 /// The version of etcd whose interface this is, as clients are told.
@@ -137,15 +142,20 @@ impl Door {
                         return;
                     }
                 };
-                let terms = tokio::spawn(asking::follow_term(Arc::clone(&asking)));
+                tokio::spawn(asking::follow_term(Arc::clone(&asking)));
+                let hub = Hub::new();
+                let revisions = asking.revisions();
+                tokio::spawn({
+                    let (hub, asking) = (Arc::clone(&hub), Arc::clone(&asking));
+                    async move { hub.run(&asking, revisions).await }
+                });
                 let trust = self.protection.trust().cloned();
-                let serving =
-                    connections::serve(listener, router(&asking, &memory), trust, limits, memory);
+                let router = router(&asking, &hub, &memory);
+                let serving = connections::serve(listener, router, trust, limits, memory);
                 tokio::select! {
                     () = serving => {}
                     () = stopped.notified() => {}
                 }
-                terms.abort();
             });
             // Whoever waits for an answer of the node would wait for as long as it likes.
             runtime.shutdown_background();
@@ -186,7 +196,7 @@ impl Drop for Server {
     }
 }
 
-fn router(asking: &Arc<Asking>, memory: &Memory) -> axum::Router {
+fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, memory: &Memory) -> axum::Router {
     let kv = KvServer::new(kv::Kv::new(Arc::clone(asking), memory.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
@@ -194,9 +204,18 @@ fn router(asking: &Arc<Asking>, memory: &Memory) -> axum::Router {
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let maintenance = MaintenanceServer::new(maintenance::Maintenance(Arc::clone(asking)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let services = Routes::new(kv)
-        .add_service(cluster)
-        .add_service(maintenance);
+    let watch = WatchServer::new(watch::Watch {
+        asking: Arc::clone(asking),
+        hub: Arc::clone(hub),
+    });
+    let watch = watch
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    let lease = LeaseServer::new(lease::Lease(Arc::clone(asking)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    let services = Routes::new(kv).add_service(watch).add_service(lease);
+    let services = services.add_service(cluster).add_service(maintenance);
     services
         .into_axum_router()
         .merge(pages::routes(Arc::clone(asking)))

@@ -5,6 +5,9 @@
 //! | `c` | a key | its current record; absent if the key is deleted |
 //! | `h` | a key, escaped, and a revision, newest first | an earlier record, or nothing: the key was deleted |
 //! | `r` | a revision | what it did: put or delete, and the key |
+//! | `l` | a lease | for how long it is granted, and its deadline |
+//! | `k` | a lease and a key | nothing: the key goes with the lease |
+//! | `d` | a deadline and a lease | nothing |
 //! | `s` | – | the revision, and how far history is compacted |
 //!
 //! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
@@ -20,6 +23,12 @@ const CURRENT: u8 = b'c';
 const HISTORY: u8 = b'h';
 /// Revisions.
 const REVISIONS: u8 = b'r';
+/// Leases.
+const LEASES: u8 = b'l';
+/// Keys of leases.
+const ATTACHED: u8 = b'k';
+/// Leases by their deadlines.
+const DEADLINES: u8 = b'd';
 
 /// One change: the transaction's revision, and the place of the change in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -212,6 +221,91 @@ impl Record {
     }
 }
 
+/// A lease: when keys go by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// For how many seconds it was granted.
+    pub granted: i64,
+    /// When it ends, Unix time in milliseconds.
+    pub deadline: u64,
+}
+
+impl Lease {
+    const BYTES: usize = 16;
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.put_i64(self.granted);
+        bytes.put_u64(self.deadline);
+        bytes.into()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (granted, deadline) = bytes.split_first_chunk::<8>()?;
+        Some(Self {
+            granted: i64::from_be_bytes(*granted),
+            deadline: u64::from_be_bytes(deadline.try_into().ok()?),
+        })
+    }
+}
+
+/// Where a lease is.
+pub(super) fn lease(id: i64) -> Vec<u8> {
+    [&[LEASES][..], &id.to_be_bytes()].concat()
+}
+
+/// All leases: the first place, and what is behind the last one.
+pub(super) const fn leases() -> ([u8; 1], [u8; 1]) {
+    ([LEASES], [LEASES + 1])
+}
+
+/// Which lease is there.
+pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
+    let id = place.get(1..)?.try_into().ok()?;
+    Some(i64::from_be_bytes(id))
+}
+
+/// Where it is kept that a key goes with a lease.
+pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
+    [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
+}
+
+/// Behind all keys of a lease.
+pub(super) fn attached_end(id: i64) -> Vec<u8> {
+    let number = u64::from_be_bytes(id.to_be_bytes());
+    match number.checked_add(1) {
+        Some(next) => [&[ATTACHED][..], &next.to_be_bytes()].concat(),
+        None => vec![ATTACHED + 1],
+    }
+}
+
+/// Which key goes with a lease.
+pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
+    place.get(9..)
+}
+
+/// Where a lease is by its deadline.
+pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
+    [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
+}
+
+/// Where leases begin whose deadline is this one or later.
+pub(super) fn deadlines(at: u64) -> Vec<u8> {
+    [&[DEADLINES][..], &at.to_be_bytes()].concat()
+}
+
+/// Behind all deadlines.
+pub(super) const fn deadlines_end() -> [u8; 1] {
+    [DEADLINES + 1]
+}
+
+/// Which deadline of which lease is there.
+pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
+    let (at, id) = place.get(1..)?.split_first_chunk::<8>()?;
+    let id = i64::from_be_bytes(id.try_into().ok()?);
+    Some((u64::from_be_bytes(*at), id))
+}
+
 /// What there is beside keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
@@ -262,6 +356,9 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
         Some(&CURRENT) => is_record(),
         Some(&HISTORY) => parse_history(place).is_some() && (value.is_empty() || is_record()),
         Some(&REVISIONS) => parse_revision(place).is_some() && matches!(value.first(), Some(0 | 1)),
+        Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
+        Some(&ATTACHED) => parse_attached(place).is_some() && value.is_empty(),
+        Some(&DEADLINES) => parse_deadline(place).is_some() && value.is_empty(),
         _ => place == STATE && State::decode(value).is_some(),
     }
 }

@@ -1,13 +1,16 @@
 //! Keys with all their revisions: what etcd calls its MVCC store, over a [`Store`].
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it ([`layout`]). Reads see the
-//! present or a past revision ([`read`], [`range`]), [`write`] changes, [`txn`] compares and then does either, and
-//! [`compact`] forgets the past in small steps. Nothing here knows a clock, a socket or a node.
+//! present or a past revision ([`read`], [`range`]), [`write`] changes, [`txn`] compares and then does either,
+//! [`compact`] forgets the past in small steps, [`events`] tells it, and keys with a [`lease`] go at its end. Nothing here
+//! knows a clock, a socket or a node: time is what the log says.
 
 mod budget;
 mod compact;
 mod compare;
+mod events;
 mod layout;
+mod lease;
 mod range;
 mod read;
 mod txn;
@@ -18,7 +21,8 @@ use self::layout::{STATE, State};
 pub use self::{
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
     compact::SCRUB_MAX,
-    layout::{Record, Revision},
+    layout::{Lease, Record, Revision},
+    lease::{TTL_MAX, TTL_MIN},
     read::{Found, Keys},
     txn::{is_readonly, is_serializable},
 };
@@ -29,6 +33,8 @@ use quorate::LoadError;
 pub struct Mvcc {
     store: Box<dyn Store>,
     state: State,
+    /// The group's time, Unix time in milliseconds.
+    time: u64,
 }
 
 impl Mvcc {
@@ -37,6 +43,7 @@ impl Mvcc {
         let mut mvcc = Self {
             store,
             state: State::EMPTY,
+            time: 0,
         };
         // The store's own check is at its start and its load.
         let _ = mvcc.read_state();

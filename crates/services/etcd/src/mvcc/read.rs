@@ -33,6 +33,16 @@ impl<'k> Keys<'k> {
     }
 }
 
+impl Keys<'_> {
+    /// Whether a key is one of them.
+    pub fn contain(&self, key: &[u8]) -> bool {
+        match *self {
+            Self::One(one) => key == one,
+            Self::Span(from, to) => key >= from && to.is_none_or(|to| key < to),
+        }
+    }
+}
+
 /// A key and its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Budget, Mvcc,
-    layout::{Change, Record, Revision, current, history_at, revision},
+    layout::{Change, Record, Revision, attached, current, history_at, revision},
     read::{Found, Keys},
 };
 use crate::{
@@ -96,10 +96,25 @@ impl<'m> Writing<'m> {
         Some(record)
     }
 
-    pub(super) fn set_key(&mut self, key: &[u8], value: Bytes, lease: i64) {
+    /// A key goes with another lease, or none; 0 is none.
+    fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
+        if old == new {
+            return;
+        }
+        if old != 0 {
+            self.set(attached(old, key), Some(Bytes::new()), None);
+        }
+        if new != 0 {
+            self.set(attached(new, key), None, Some(Bytes::new()));
+        }
+    }
+
+    fn set_key(&mut self, key: &[u8], value: Bytes, lease: i64) {
         let place = current(key);
         let old = self.mvcc.store.get(&place);
         let before = old.as_ref().and_then(|old| self.retire(key, old));
+        let had = before.as_ref().map_or(0, |before| before.lease);
+        self.move_lease(key, had, lease);
         let at = self.next();
         let record = Record {
             revision: at,
@@ -112,12 +127,13 @@ impl<'m> Writing<'m> {
         self.set(revision(at), None, Some(Change::encode(false, key)));
     }
 
-    fn delete_key(&mut self, key: &[u8]) {
+    pub(super) fn delete_key(&mut self, key: &[u8]) {
         let place = current(key);
         let Some(old) = self.mvcc.store.get(&place) else {
             return;
         };
-        self.retire(key, &old);
+        let before = self.retire(key, &old);
+        self.move_lease(key, before.map_or(0, |before| before.lease), 0);
         let at = self.next();
         self.set(place, Some(old), None);
         // No record: the key was deleted.
@@ -224,7 +240,7 @@ impl Mvcc {
         self.writing(|writing, budget| writing.delete(request, budget), budget)
     }
 
-    /// What a put needs to be there. There are no leases yet.
+    /// What a put needs to be there.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         let needs_key = request.ignore_value || request.ignore_lease;
         if needs_key && self.now(&request.key).is_none() {
@@ -232,7 +248,10 @@ impl Mvcc {
         }
         match request.lease {
             0 => Ok(()),
-            _ => Err(Refusal::LeaseNotFound),
+            id => match self.lease(id) {
+                Some(_) => Ok(()),
+                None => Err(Refusal::LeaseNotFound),
+            },
         }
     }
 }

@@ -3,8 +3,16 @@
 use quorate::StateMachine as _;
 use quorate_etcd::{
     check,
-    command::{Command, Figures, Query},
-    proto::etcdserverpb::{CompactionRequest, CompactionResponse, RangeRequest},
+    command::{Command, Events, EventsRequest, Figures, Granted, KeptAlive, Query},
+    proto::{
+        etcdserverpb::{
+            CompactionRequest, CompactionResponse, LeaseGrantResponse, LeaseKeepAliveResponse,
+            LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+            LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
+        },
+        mvccpb::Event,
+    },
+    refusal::Refusal,
     service::Service,
 };
 
@@ -27,7 +35,20 @@ fn all(revision: i64) -> RangeRequest {
 
 fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
     let revision = model.revision;
-    match dice.below(10) {
+    match dice.below(12) {
+        10 => lease(dice, service, model),
+        11 => {
+            model.time += u64::try_from(dice.between(0, 900)).unwrap();
+            service.set_time(model.time);
+            assert_eq!(service.next_deadline(u64::MAX), model.next_deadline());
+            let mut due = Vec::new();
+            service.due(&mut |command| due.push(command.to_vec()));
+            let expire = Command::Expire.encode();
+            assert_eq!(model.expire(), due.contains(&expire));
+            if due.contains(&expire) {
+                apply_bytes(service, &expire);
+            }
+        }
         0..3 => {
             let request = random::put(dice);
             if check::put(&request).is_ok() {
@@ -76,6 +97,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             for command in due {
                 apply_bytes(service, &command);
             }
+            model.expire();
         }
         _ => {
             let request = random::range(dice, revision);
@@ -92,6 +114,90 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
         (figures.revision, figures.compacted),
         (model.revision, model.compacted)
     );
+}
+
+fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
+    let id = dice.between(1, 4);
+    // Clocks of nodes differ.
+    let now_ms = (model.time + u64::try_from(dice.between(0, 300)).unwrap()).saturating_sub(150);
+    match dice.below(4) {
+        0 | 1 => {
+            let ttl = dice.between(-1, 4);
+            let command = Command::Grant(Granted { id, ttl, now_ms });
+            let answer = apply::<LeaseGrantResponse>(service, &command);
+            assert_eq!(
+                answer.map(|answer| answer.ttl),
+                model.grant(id, ttl, now_ms)
+            );
+        }
+        2 => {
+            let command = Command::KeepAlive(KeptAlive { id, now_ms });
+            let answer = apply::<LeaseKeepAliveResponse>(service, &command);
+            assert_eq!(
+                answer.map(|answer| answer.ttl),
+                model.keep_alive(id, now_ms)
+            );
+        }
+        _ => {
+            let command = Command::Revoke(LeaseRevokeRequest { id });
+            let answer = apply::<LeaseRevokeResponse>(service, &command);
+            let answer = answer.map(|answer| answer.header.unwrap().revision);
+            assert_eq!(answer, model.revoke(id));
+        }
+    }
+}
+
+/// All pages of what happened.
+fn all_events(service: &Service, from: i64) -> Result<Vec<Event>, Refusal> {
+    let (mut events, mut next) = (Vec::new(), from);
+    loop {
+        let request = EventsRequest {
+            from: next,
+            prev_kv: true,
+            ..EventsRequest::default()
+        };
+        let page: Events = ask(service, &Query::Events(request))?;
+        assert!(page.next > next || page.next > page.revision);
+        events.extend(page.events);
+        next = page.next;
+        if next > page.revision {
+            return Ok(events);
+        }
+    }
+}
+
+fn compare_leases_and_events(service: &Service, model: &Model) {
+    let answer: LeaseLeasesResponse = ask(service, &Query::Leases).unwrap();
+    let mut leases = std::collections::BTreeMap::new();
+    for LeaseStatus { id } in answer.leases {
+        let request = LeaseTimeToLiveRequest { id, keys: true };
+        let lease: LeaseTimeToLiveResponse = ask(service, &Query::Lease(request)).unwrap();
+        leases.insert(id, lease.keys);
+    }
+    assert_eq!(leases, model.leases());
+    let first = model.compacted.max(1);
+    for from in [
+        first - 1,
+        first,
+        i64::midpoint(first, model.revision),
+        model.revision + 1,
+    ] {
+        assert_eq!(all_events(service, from), model.events(from), "{from}");
+    }
+    // Of some keys alone.
+    let request = EventsRequest {
+        from: first,
+        prev_kv: true,
+        key: "a".into(),
+        range_end: "b".into(),
+    };
+    let page: Events = ask(service, &Query::Events(request)).unwrap();
+    let mut expected = model.events(first).unwrap();
+    expected.retain(|event| {
+        let key = &event.kv.as_ref().unwrap().key[..];
+        (&b"a"[..]..&b"b"[..]).contains(&key)
+    });
+    assert_eq!(page.events, expected);
 }
 
 /// What is kept of the past is what the model says, no less and no more.
@@ -130,11 +236,13 @@ fn answers_are_those_of_a_plain_list_of_revisions() {
             step(&mut dice, &mut service, &mut model);
             if turn % 50 == 49 {
                 compare_history(&service, &model);
+                compare_leases_and_events(&service, &model);
                 let items = image(&mut service, 1 + dice.below(500));
                 let copy = loaded(&items);
                 assert_eq!(copy.digest(), service.digest());
                 // It goes on from the image.
                 service = copy;
+                service.set_time(model.time);
             }
         }
     }

@@ -25,6 +25,9 @@ use self::client::{
     cluster_client::ClusterClient, kv_client::KvClient, maintenance_client::MaintenanceClient,
 };
 
+mod leases;
+mod watches;
+
 #[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
 #[rustfmt::skip]
 #[path = "client/etcdserverpb.rs"]

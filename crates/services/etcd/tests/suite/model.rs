@@ -10,21 +10,25 @@ use quorate_etcd::{
             RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest,
             TxnResponse, compare::TargetUnion, request_op::Request, response_op::Response,
         },
-        mvccpb::KeyValue,
+        mvccpb::{Event, KeyValue},
     },
     refusal::Refusal,
 };
 
 type Keys = BTreeMap<Vec<u8>, KeyValue>;
 
-/// One change: the revision, the key, and the value unless it deleted the key.
-type Change = (i64, Vec<u8>, Option<Vec<u8>>);
+/// One change: the revision, the key, and the value with its lease unless it deleted the key.
+type Change = (i64, Vec<u8>, Option<(Vec<u8>, i64)>);
 
 #[derive(Clone)]
 pub struct Model {
     pub revision: i64,
     pub compacted: i64,
+    /// The group's time.
+    pub time: u64,
     log: Vec<Change>,
+    /// For how many seconds each is granted, and when it ends.
+    leases: BTreeMap<i64, (i64, u64)>,
 }
 
 fn header(revision: i64) -> Option<ResponseHeader> {
@@ -42,36 +46,40 @@ fn is_in(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
+/// What a change makes of the keys.
+fn step(keys: &mut Keys, (main, key, value): &Change) {
+    let Some((value, lease)) = value else {
+        keys.remove(key);
+        return;
+    };
+    let new = || KeyValue {
+        key: key.clone().into(),
+        create_revision: *main,
+        ..KeyValue::default()
+    };
+    let kv = keys.entry(key.clone()).or_insert_with(new);
+    kv.mod_revision = *main;
+    kv.version += 1;
+    kv.value = value.clone().into();
+    kv.lease = *lease;
+}
+
 impl Model {
     pub const fn new() -> Self {
         Self {
             revision: 1,
             compacted: -1,
+            time: 0,
             log: Vec::new(),
+            leases: BTreeMap::new(),
         }
     }
 
     /// All keys at the end of this revision.
     fn at(&self, revision: i64) -> Keys {
         let mut keys = Keys::new();
-        for (main, key, value) in &self.log {
-            if *main > revision {
-                break;
-            }
-            match value {
-                None => drop(keys.remove(key)),
-                Some(value) => {
-                    let new = || KeyValue {
-                        key: key.clone().into(),
-                        create_revision: *main,
-                        ..KeyValue::default()
-                    };
-                    let kv = keys.entry(key.clone()).or_insert_with(new);
-                    kv.mod_revision = *main;
-                    kv.version += 1;
-                    kv.value = value.clone().into();
-                }
-            }
+        for change in self.log.iter().take_while(|change| change.0 <= revision) {
+            step(&mut keys, change);
         }
         keys
     }
@@ -171,8 +179,12 @@ impl Model {
             (Some(before), true) => before.value.to_vec(),
             _ => request.value.to_vec(),
         };
-        self.log
-            .push((begun + 1, request.key.to_vec(), Some(value)));
+        let lease = match (&before, request.ignore_lease) {
+            (Some(before), true) => before.lease,
+            _ => request.lease,
+        };
+        let change = Some((value, lease));
+        self.log.push((begun + 1, request.key.to_vec(), change));
         Ok(PutResponse {
             header: header(begun + 1),
             prev_kv: before.filter(|_| request.prev_kv),
@@ -213,10 +225,10 @@ impl Model {
         if needed && !self.at(i64::MAX).contains_key(&put.key[..]) {
             return Err(Refusal::KeyNotFound);
         }
-        if put.lease != 0 {
-            return Err(Refusal::LeaseNotFound);
+        match put.lease {
+            0 => Ok(()),
+            id => self.lease(id).map(drop),
         }
-        Ok(())
     }
 
     pub fn put(&mut self, request: &PutRequest) -> Result<PutResponse, Refusal> {
@@ -351,6 +363,105 @@ impl Model {
         }
         self.compacted = revision;
         Ok(self.revision)
+    }
+
+    /// A lease that exists.
+    fn lease(&self, id: i64) -> Result<(i64, u64), Refusal> {
+        let lease = self.leases.get(&id).copied();
+        let lease = lease.filter(|(_, deadline)| *deadline > self.time);
+        lease.ok_or(Refusal::LeaseNotFound)
+    }
+
+    fn end(&mut self, id: i64) {
+        if self.leases.remove(&id).is_some() {
+            let keys = self.at(i64::MAX).into_values();
+            let gone: Vec<_> = keys.filter(|kv| kv.lease == id).collect();
+            for kv in &gone {
+                self.log.push((self.revision + 1, kv.key.to_vec(), None));
+            }
+            self.revision += i64::from(!gone.is_empty());
+        }
+    }
+
+    fn set_lease(&mut self, id: i64, ttl: i64, now_ms: u64) -> i64 {
+        let ms = u64::try_from(ttl).unwrap() * 1000;
+        self.leases.insert(id, (ttl, now_ms.max(self.time) + ms));
+        ttl
+    }
+
+    pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
+        if self.lease(id).is_ok() {
+            return Err(Refusal::LeaseExists);
+        }
+        self.end(id);
+        Ok(self.set_lease(id, ttl.max(1), now_ms))
+    }
+
+    pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
+        let (ttl, _) = self.lease(id)?;
+        Ok(self.set_lease(id, ttl, now_ms))
+    }
+
+    pub fn revoke(&mut self, id: i64) -> Result<i64, Refusal> {
+        self.lease(id)?;
+        self.end(id);
+        Ok(self.revision)
+    }
+
+    /// Whether there is something to end.
+    pub fn expire(&mut self) -> bool {
+        let ended = self.leases.iter().filter(|(_, lease)| lease.1 <= self.time);
+        let mut ended: Vec<_> = ended.map(|(id, lease)| (lease.1, *id)).collect();
+        ended.sort_unstable();
+        for (_, id) in &ended {
+            self.end(*id);
+        }
+        !ended.is_empty()
+    }
+
+    /// The earliest deadline that is still to come.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let deadlines = self.leases.values().map(|(_, deadline)| *deadline);
+        deadlines.filter(|deadline| *deadline > self.time).min()
+    }
+
+    /// Leases that exist, with their keys.
+    pub fn leases(&self) -> BTreeMap<i64, Vec<bytes::Bytes>> {
+        let here = self.leases.keys().filter(|id| self.lease(**id).is_ok());
+        let keys_of = |id: i64| {
+            let keys = self.at(i64::MAX).into_values();
+            keys.filter(|kv| kv.lease == id).map(|kv| kv.key).collect()
+        };
+        here.map(|id| (*id, keys_of(*id))).collect()
+    }
+
+    /// Everything that happened from this revision on, with what keys had before.
+    pub fn events(&self, from: i64) -> Result<Vec<Event>, Refusal> {
+        if from < self.compacted {
+            return Err(Refusal::Compacted);
+        }
+        let (mut events, mut keys) = (Vec::new(), Keys::new());
+        for change in &self.log {
+            let (main, key, value) = change;
+            step(&mut keys, change);
+            if *main < from {
+                continue;
+            }
+            let deleted = KeyValue {
+                key: key.clone().into(),
+                mod_revision: *main,
+                ..KeyValue::default()
+            };
+            let kv = keys.get(key).cloned().unwrap_or(deleted);
+            let created = kv.create_revision == kv.mod_revision;
+            let known = *main > self.compacted && !created;
+            events.push(Event {
+                r#type: i32::from(value.is_none()),
+                kv: Some(kv),
+                prev_kv: known.then(|| self.at(main - 1).remove(key)).flatten(),
+            });
+        }
+        Ok(events)
     }
 
     /// Every key that ever was.

@@ -76,7 +76,11 @@ pub fn put(dice: &mut Dice) -> PutRequest {
             true => Bytes::new(),
             false => Bytes::from_static(dice.of(&VALUES)),
         },
-        lease: i64::from(dice.one_in(30)),
+        lease: if dice.one_in(4) {
+            dice.between(1, 4)
+        } else {
+            0
+        },
         prev_kv: dice.one_in(2),
         ignore_value,
         ignore_lease: dice.one_in(40),
