@@ -34,7 +34,10 @@ pub(crate) fn run() -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
     let nodes = nodes::ready(3, &["--service", "etcd"])?;
     let ports = nodes.client_ports();
-    let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let endpoints: Vec<String> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
     etcdctl(&program, &endpoints)?;
     println!("done: etcdctl");
     let text = read(Command::new(&program).args(&endpoints))?;
@@ -56,16 +59,29 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
         let got = ctl(words)?;
         match got == expected {
             true => Ok(()),
-            false => Err(Failed(format!("etcdctl {words:?}: {got:?}, not {expected:?}"))),
+            false => Err(Failed(format!(
+                "etcdctl {words:?}: {got:?}, not {expected:?}"
+            ))),
         }
     };
     expect(&["put", "a", "1"], "OK")?;
     expect(&["put", "b", "2"], "OK")?;
     expect(&["get", "a"], "a\n1")?;
-    expect(&["get", "a", "--consistency", "s", "--print-value-only"], "1")?;
+    expect(
+        &["get", "a", "--consistency", "s", "--print-value-only"],
+        "1",
+    )?;
     expect(&["get", "a", "c", "--keys-only"], "a\n\nb")?;
     expect(
-        &["get", "", "--from-key", "--order", "DESCEND", "--limit", "1"],
+        &[
+            "get",
+            "",
+            "--from-key",
+            "--order",
+            "DESCEND",
+            "--limit",
+            "1",
+        ],
         "b\n2",
     )?;
     expect(&["put", "a", "3", "--prev-kv"], "OK\na\n1")?;

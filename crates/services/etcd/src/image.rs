@@ -24,6 +24,9 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.extend_from_slice(value);
 }
 
+/// An entry's key and value.
+pub type Entry<'i> = (&'i [u8], &'i [u8]);
+
 /// Items as they come in; any bytes may.
 #[derive(Debug, Default)]
 pub struct Items {
@@ -39,7 +42,7 @@ impl Items {
     }
 
     /// The next item; the entry that it is, if it is no head.
-    pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<(&'i [u8], &'i [u8])>, LoadError> {
+    pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
         if !self.has_head {
             self.has_head = item == HEAD;
             return match self.has_head {

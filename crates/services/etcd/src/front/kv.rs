@@ -37,6 +37,17 @@ impl Kv {
         Self { asking, memory }
     }
 
+    /// Waits until this node has removed what was before this revision.
+    async fn removed_before(&self, revision: i64) -> Result<(), Status> {
+        loop {
+            let figures = self.asking.figures(Freshness::Local).await?;
+            if figures.is_scrubbed && figures.compacted >= revision {
+                return Ok(());
+            }
+            sleep(SCRUB_PERIOD).await;
+        }
+    }
+
     /// An answer whose memory is counted until it is sent.
     fn answer<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
         let share = self.memory.take(answer.encoded_len());
@@ -113,12 +124,8 @@ impl KvService for Kv {
         let (revision, physical) = (request.revision, request.physical);
         let command = Command::Compact(request);
         let mut answer: CompactionResponse = self.asking.execute(&command).await?;
-        while physical {
-            let figures = self.asking.figures(Freshness::Local).await?;
-            if figures.is_scrubbed && figures.compacted >= revision {
-                break;
-            }
-            sleep(SCRUB_PERIOD).await;
+        if physical {
+            self.removed_before(revision).await?;
         }
         self.asking.fill(&mut answer.header);
         self.answer(answer)

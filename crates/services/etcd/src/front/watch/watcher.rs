@@ -211,13 +211,17 @@ impl Watchers {
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
         let ids: Vec<i64> = level.map(|(_, id)| *id).collect();
         let first = self.all.get(ids.first()?)?;
-        let alone = ids.len() == 1;
+        // One that is alone reads of its own keys.
+        let (key, range_end) = match ids.len() {
+            1 => (first.key.clone(), first.range_end.clone()),
+            _ => (Bytes::new(), Bytes::new()),
+        };
         let prev = ids.iter().filter_map(|id| self.all.get(id));
         Some(Behind {
             next,
             prev: prev.into_iter().any(|watcher| watcher.prev.is_some()),
-            key: alone.then(|| first.key.clone()).unwrap_or_default(),
-            range_end: alone.then(|| first.range_end.clone()).unwrap_or_default(),
+            key,
+            range_end,
             ids,
         })
     }
