@@ -12,7 +12,7 @@ use crate::{
             CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
             PutRequest, RangeRequest, TxnRequest,
         },
-        mvccpb::Event,
+        mvccpb::{Event, KeyValue},
     },
     refusal::Refusal,
 };
@@ -43,8 +43,8 @@ pub enum Command {
 /// What asks for the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// Which keys there are.
-    Range(RangeRequest),
+    /// Which keys there are, a page of them.
+    Page(PageRequest),
     /// A transaction that changes nothing.
     Txn(TxnRequest),
     /// How far it is and how large.
@@ -67,7 +67,7 @@ const REVOKE: u8 = 7;
 const KEEP_ALIVE: u8 = 8;
 const EXPIRE: u8 = 9;
 
-const RANGE: u8 = 1;
+const PAGE: u8 = 1;
 const READ_TXN: u8 = 2;
 const FIGURES: u8 = 3;
 const EVENTS: u8 = 4;
@@ -126,7 +126,7 @@ impl Query {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Range(request) => message(RANGE, request),
+            Self::Page(request) => message(PAGE, request),
             Self::Txn(request) => message(READ_TXN, request),
             Self::Figures => vec![FIGURES],
             Self::Events(request) => message(EVENTS, request),
@@ -139,7 +139,7 @@ impl Query {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
-            RANGE => Self::Range(decode(rest)?),
+            PAGE => Self::Page(decode(rest)?),
             READ_TXN => Self::Txn(decode(rest)?),
             FIGURES if rest.is_empty() => Self::Figures,
             EVENTS => Self::Events(decode(rest)?),
@@ -173,6 +173,46 @@ pub struct KeptAlive {
     /// The clock of the node that took the request, Unix time in milliseconds.
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
+}
+
+/// Asks for a page of a range.
+#[derive(Clone, PartialEq, Message)]
+pub struct PageRequest {
+    /// The range.
+    #[prost(message, optional, tag = "1")]
+    pub request: Option<RangeRequest>,
+    /// The revision of the pages before; 0: there was none.
+    #[prost(int64, tag = "2")]
+    pub at: i64,
+    /// Where the page begins; empty: where the range does.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub from: Bytes,
+    /// So many keys are still wanted; others are counted.
+    #[prost(uint64, tag = "4")]
+    pub wanted: u64,
+    /// So many keys may be looked at.
+    #[prost(uint64, tag = "5")]
+    pub visits: u64,
+}
+
+/// A page of a range.
+#[derive(Clone, PartialEq, Message)]
+pub struct Page {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// The revision of the page.
+    #[prost(int64, tag = "2")]
+    pub at: i64,
+    /// Keys.
+    #[prost(message, repeated, tag = "3")]
+    pub kvs: Vec<KeyValue>,
+    /// How many keys the range has here.
+    #[prost(int64, tag = "4")]
+    pub count: i64,
+    /// Where the next page begins; empty: that was the last one.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub next: Bytes,
 }
 
 /// Asks for what happened.

@@ -163,9 +163,7 @@ impl StateMachine for Service {
     fn query(&self, query: &[u8], wall_ms: u64, out: &mut Vec<u8>) {
         match Query::decode(query) {
             None => reply::<Figures>(Err(Refusal::Malformed), out),
-            Some(Query::Range(request)) => {
-                reply(self.mvcc.read_range(&request, Budget::QUERY), out);
-            }
+            Some(Query::Page(request)) => reply(self.mvcc.page(&request), out),
             Some(Query::Txn(request)) => reply(self.mvcc.read_txn(&request, Budget::QUERY), out),
             Some(Query::Figures) => reply(Ok(self.figures()), out),
             Some(Query::Events(request)) => reply(self.mvcc.events(&request), out),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use prost::Message;
 use quorate::Role;
 use tokio::time::sleep;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
     asking::{Asking, Freshness},
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     check,
     command::{Command, Query},
-    mvcc::{is_readonly, is_serializable},
+    mvcc::{PAGE_VISITS_MAX, Paging, is_readonly, is_serializable},
     proto::etcdserverpb::{
         CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
         PutResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
@@ -25,6 +25,8 @@ use crate::{
 
 /// How often it is looked whether a compaction is done.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
+/// How often a range may begin again because its revision was compacted meanwhile.
+const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Kv {
@@ -35,6 +37,37 @@ pub(super) struct Kv {
 impl Kv {
     pub(super) const fn new(asking: Arc<Asking>, memory: Memory) -> Self {
         Self { asking, memory }
+    }
+
+    /// A range, page by page, so that a large one does not keep the node from what is urgent.
+    async fn read(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        let freshness = Freshness::of(request.serializable);
+        let mut restarts = 0;
+        let mut paging = Paging::new(request);
+        loop {
+            let freshness = match paging.is_begun() {
+                true => Freshness::Local,
+                false => freshness,
+            };
+            let query = Query::Page(paging.next(PAGE_VISITS_MAX));
+            match self.asking.query(&query, freshness).await {
+                Ok(page) => {
+                    if paging.add(page).map_err(errors::refused)? {
+                        return Ok(paging.finish());
+                    }
+                }
+                // The present of a while ago was compacted.
+                Err(status)
+                    if status.code() == Code::OutOfRange
+                        && paging.may_restart()
+                        && restarts < RESTARTS_MAX =>
+                {
+                    restarts += 1;
+                    paging = paging.restarted();
+                }
+                Err(status) => return Err(status),
+            }
+        }
     }
 
     /// Waits until this node has removed what was before this revision.
@@ -67,9 +100,7 @@ impl KvService for Kv {
         self.asking.allow(&request, Role::Reader)?;
         let request = request.into_inner();
         check::range(&request).map_err(errors::refused)?;
-        let freshness = Freshness::of(request.serializable);
-        let query = Query::Range(request);
-        let mut answer: RangeResponse = self.asking.query(&query, freshness).await?;
+        let mut answer = self.read(request).await?;
         self.asking.fill(&mut answer.header);
         self.answer(answer)
     }

@@ -11,7 +11,7 @@ pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
 /// Bytes that a query may answer with.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
 /// What a key in an answer takes besides key and value, about.
-const ENTRY_BYTES: u64 = 64;
+pub(super) const ENTRY_BYTES: u64 = 64;
 
 /// What is left.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Keys with all their revisions: what etcd calls its MVCC store, over a [`Store`].
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it ([`layout`]). Reads see the
-//! present or a past revision ([`read`], [`range`]), [`write`] changes, [`txn`] compares and then does either,
+//! present or a past revision ([`read`], [`range`], [`paging`]), [`write`] changes, [`txn`] compares and then does either,
 //! [`compact`] forgets the past in small steps, [`events`] tells it, and keys with a [`lease`] go at its end. Nothing here
 //! knows a clock, a socket or a node: time is what the log says.
 
@@ -11,6 +11,7 @@ mod compare;
 mod events;
 mod layout;
 mod lease;
+mod paging;
 mod range;
 mod read;
 mod txn;
@@ -23,6 +24,7 @@ pub use self::{
     compact::SCRUB_MAX,
     layout::{Lease, Record, Revision},
     lease::{TTL_MAX, TTL_MIN},
+    paging::{PAGE_VISITS_MAX, Paging},
     read::{Found, Keys},
     txn::{is_readonly, is_serializable},
 };

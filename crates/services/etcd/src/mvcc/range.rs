@@ -7,11 +7,15 @@ use bytes::Bytes;
 use super::{
     Budget, Mvcc,
     read::{Found, Keys},
+    write::header,
 };
 use crate::{
-    proto::etcdserverpb::{
-        RangeRequest, RangeResponse, ResponseHeader,
-        range_request::{SortOrder, SortTarget},
+    proto::{
+        etcdserverpb::{
+            RangeRequest, RangeResponse,
+            range_request::{SortOrder, SortTarget},
+        },
+        mvccpb::KeyValue,
     },
     refusal::Refusal,
 };
@@ -27,19 +31,58 @@ fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     }
 }
 
-fn compare(target: SortTarget, one: &Found, other: &Found) -> Ordering {
-    let (a, b) = (&one.record, &other.record);
-    match target {
-        SortTarget::Key => one.key.cmp(&other.key),
-        SortTarget::Version => a.version.cmp(&b.version),
-        SortTarget::Create => a.created.cmp(&b.created),
-        SortTarget::Mod => a.revision.main.cmp(&b.revision.main),
-        SortTarget::Value => a.value.cmp(&b.value),
+/// How many keys are wanted, if not all.
+fn limit_of(request: &RangeRequest) -> Option<usize> {
+    let limit = usize::try_from(request.limit).ok();
+    limit.filter(|limit| *limit > 0)
+}
+
+/// How many keys are worth finding: sorting needs all of them, and whether there are more needs one more than the limit.
+pub(super) fn most(request: &RangeRequest) -> usize {
+    match (order_of(request), limit_of(request)) {
+        _ if request.count_only => 0,
+        (None, Some(limit)) => limit.saturating_add(1),
+        _ => usize::MAX,
     }
 }
 
+fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
+    match target {
+        SortTarget::Key => one.key.cmp(&other.key),
+        SortTarget::Version => one.version.cmp(&other.version),
+        SortTarget::Create => one.create_revision.cmp(&other.create_revision),
+        SortTarget::Mod => one.mod_revision.cmp(&other.mod_revision),
+        SortTarget::Value => one.value.cmp(&other.value),
+    }
+}
+
+/// Sorts keys that were found, and drops those that cannot be in the answer, nor tell that there are more.
+pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
+    match order_of(request) {
+        None => {}
+        Some((target, SortOrder::Descend)) => {
+            found.sort_by(|one, other| compare(target, other, one));
+        }
+        Some((target, _)) => found.sort_by(|one, other| compare(target, one, other)),
+    }
+    let most = limit_of(request).map_or(usize::MAX, |limit| limit.saturating_add(1));
+    found.truncate(most);
+}
+
+/// Makes an answer of keys that were found; whether there are more.
+pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
+    sort(request, found);
+    let limit = limit_of(request).unwrap_or(usize::MAX);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    if request.keys_only {
+        found.iter_mut().for_each(|kv| kv.value = Bytes::new());
+    }
+    more
+}
+
 /// Whether the revisions of a key are among those that were asked for; 0 is no bound.
-fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
+pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
     };
@@ -55,13 +98,8 @@ fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
 }
 
 impl Mvcc {
-    /// Answers a range; `now` is the revision that the request sees as the present.
-    pub(super) fn range(
-        &self,
-        request: &RangeRequest,
-        now: i64,
-        budget: &mut Budget,
-    ) -> Result<RangeResponse, Refusal> {
+    /// Which revision a request asks for; `now` is the one that it sees as the present.
+    pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
         if request.revision > now {
             return Err(Refusal::FutureRevision);
         }
@@ -69,28 +107,30 @@ impl Mvcc {
             past if past > 0 => past,
             _ => now,
         };
-        if revision < self.state.compacted {
-            return Err(Refusal::Compacted);
+        match revision < self.state.compacted {
+            true => Err(Refusal::Compacted),
+            false => Ok(revision),
         }
-        let order = order_of(request);
-        let limit = usize::try_from(request.limit)
-            .ok()
-            .filter(|limit| *limit > 0);
-        // Sorting needs all of them, and whether there are more needs one more than the limit.
-        let most = match (order, limit) {
-            _ if request.count_only => 0,
-            (None, Some(limit)) => limit.saturating_add(1),
-            _ => usize::MAX,
-        };
+    }
+
+    /// Answers a range in a transaction; `now` is the revision that it sees as the present.
+    pub(super) fn range(
+        &self,
+        request: &RangeRequest,
+        now: i64,
+        budget: &mut Budget,
+    ) -> Result<RangeResponse, Refusal> {
+        let revision = self.revision_of(request, now)?;
+        let most = most(request);
         let keys = Keys::of(&request.key, &request.range_end);
-        let (mut count, mut found) = (0, Vec::new());
+        let (mut count, mut kvs) = (0, Vec::new());
         let mut outcome = Ok(());
         let mut visit = |key: &[u8], record: super::Record| {
             outcome = budget.visit();
             count += 1;
-            if found.len() < most && is_wanted(request, &record) {
+            if kvs.len() < most && is_wanted(request, &record) {
                 let key = Bytes::copy_from_slice(key);
-                found.push(Found { key, record });
+                kvs.push(Found { key, record }.into());
             }
             match outcome {
                 Ok(()) => ControlFlow::Continue(()),
@@ -104,27 +144,13 @@ impl Mvcc {
             self.each_at(keys, revision, &mut visit);
         }
         outcome?;
-        match order {
-            None => {}
-            Some((target, SortOrder::Descend)) => {
-                found.sort_by(|one, other| compare(target, other, one));
-            }
-            Some((target, _)) => found.sort_by(|one, other| compare(target, one, other)),
-        }
-        let more = limit.is_some_and(|limit| found.len() > limit);
-        found.truncate(limit.unwrap_or(usize::MAX));
-        for one in &mut found {
-            if request.keys_only {
-                one.record.value = Bytes::new();
-            }
-            budget.answer(one.key.len(), one.record.value.len())?;
+        let more = arrange(request, &mut kvs);
+        for kv in &kvs {
+            budget.answer(kv.key.len(), kv.value.len())?;
         }
         Ok(RangeResponse {
-            header: Some(ResponseHeader {
-                revision: now,
-                ..ResponseHeader::default()
-            }),
-            kvs: found.into_iter().map(Into::into).collect(),
+            header: header(now),
+            kvs,
             more,
             count,
         })

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     proto::etcdserverpb::{
-        RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest,
-        TxnResponse, request_op::Request, response_op::Response,
+        RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse, request_op::Request,
+        response_op::Response,
     },
     refusal::Refusal,
 };
@@ -41,15 +41,6 @@ pub fn is_serializable(txn: &TxnRequest) -> bool {
 }
 
 impl Mvcc {
-    /// Answers a range, now.
-    pub fn read_range(
-        &self,
-        request: &RangeRequest,
-        mut budget: Budget,
-    ) -> Result<RangeResponse, Refusal> {
-        self.range(request, self.state.revision, &mut budget)
-    }
-
     /// Does a transaction that changes nothing ([`is_readonly`]).
     pub fn read_txn(&self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let succeeded = self.all_hold(&txn.compare, &mut budget)?;

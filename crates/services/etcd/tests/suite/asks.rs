@@ -17,7 +17,7 @@ use quorate_etcd::{
 };
 
 use crate::{
-    common::{apply, apply_bytes, ask, image, loaded, service},
+    common::{apply, apply_bytes, ask, image, loaded, range, range_while, service},
     dice::Dice,
     model::Model,
     random,
@@ -103,7 +103,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             let request = random::range(dice, revision);
             let expected = model.range(&request, revision);
             assert_eq!(
-                ask(service, &Query::Range(request.clone())),
+                range(service, request.clone(), 1 + dice.next() % 9),
                 expected,
                 "{request:?}"
             );
@@ -206,7 +206,7 @@ fn compare_history(service: &Service, model: &Model) {
     for revision in first..=model.revision {
         let request = all(revision);
         let expected = model.range(&request, model.revision);
-        assert_eq!(ask(service, &Query::Range(request)), expected);
+        assert_eq!(range(service, request, 3), expected);
         for key in model.keys() {
             let request = RangeRequest {
                 key: key.into(),
@@ -214,7 +214,7 @@ fn compare_history(service: &Service, model: &Model) {
                 ..RangeRequest::default()
             };
             let expected = model.range(&request, model.revision);
-            assert_eq!(ask(service, &Query::Range(request)), expected);
+            assert_eq!(range(service, request, 1), expected);
         }
     }
     if !service.mvcc().has_scrap() {
@@ -278,4 +278,32 @@ fn compaction_removes_what_nobody_can_see_in_small_steps() {
     assert_eq!(steps, 3, "at most a thousand changes each");
     service.due(&mut |_| panic!("there is nothing left to do"));
     compare_history(&service, &model);
+}
+
+/// A range in pages is of one moment, whatever is written between them.
+#[test]
+fn a_range_in_pages_is_of_the_moment_at_which_it_began() {
+    for seed in 100..130 {
+        let mut dice = Dice::new(seed);
+        let (mut service, mut model) = (service(), Model::new());
+        for _ in 0..40 {
+            step(&mut dice, &mut service, &mut model);
+        }
+        for _ in 0..30 {
+            let request = random::range(&mut dice, model.revision);
+            let expected = model.range(&request, model.revision);
+            let visits = 1 + dice.next() % 4;
+            let answer = range_while(&mut service, request.clone(), visits, |service| {
+                let put = random::put(&mut dice);
+                if check::put(&put).is_ok() {
+                    let expected = model.put(&put);
+                    assert_eq!(apply(service, &Command::Put(put)), expected);
+                }
+                let delete = random::delete(&mut dice);
+                let expected = Ok(model.delete(&delete).unwrap());
+                assert_eq!(apply(service, &Command::Delete(delete)), expected);
+            });
+            assert_eq!(answer, expected, "{request:?}");
+        }
+    }
 }

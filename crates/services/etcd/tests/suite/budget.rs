@@ -34,6 +34,12 @@ fn everything() -> RangeRequest {
     }
 }
 
+fn op(request: Request) -> RequestOp {
+    RequestOp {
+        request: Some(request),
+    }
+}
+
 /// All entries of the store.
 fn entries(mvcc: &Mvcc) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut entries = Vec::new();
@@ -47,25 +53,27 @@ fn entries(mvcc: &Mvcc) -> Vec<(Vec<u8>, Vec<u8>)> {
 #[test]
 fn a_range_ends_where_the_budget_does() {
     let mvcc = filled();
-    let ask = |bytes, visits| mvcc.read_range(&everything(), Budget::of(bytes, visits));
-    assert_eq!(ask(20_000, 10).unwrap().kvs.len(), 10);
-    assert_eq!(ask(10_000, 10), Err(Refusal::TooMuch));
-    assert_eq!(ask(20_000, 9), Err(Refusal::TooMuch));
+    let ask = |range, bytes, visits| {
+        let txn = TxnRequest {
+            success: vec![op(Request::RequestRange(range))],
+            ..TxnRequest::default()
+        };
+        mvcc.read_txn(&txn, Budget::of(bytes, visits)).map(drop)
+    };
+    assert_eq!(ask(everything(), 20_000, 10), Ok(()));
+    assert_eq!(ask(everything(), 10_000, 10), Err(Refusal::TooMuch));
+    assert_eq!(ask(everything(), 20_000, 9), Err(Refusal::TooMuch));
     let keys = RangeRequest {
         keys_only: true,
         ..everything()
     };
-    let few = Budget::of(1000, 10);
-    assert_eq!(mvcc.read_range(&keys, few).unwrap().kvs.len(), 10);
+    assert_eq!(ask(keys, 1000, 10), Ok(()));
 }
 
 #[test]
 fn a_transaction_beyond_its_budget_leaves_no_trace() {
     let mut mvcc = filled();
     let before = entries(&mvcc);
-    let op = |request| RequestOp {
-        request: Some(request),
-    };
     let delete = DeleteRangeRequest {
         key: vec![3].into(),
         range_end: vec![6].into(),

@@ -3,7 +3,9 @@
 use prost::Message;
 use quorate::{CommandId, Imaged, Slot, StateMachine as _};
 use quorate_etcd::{
-    command::{Command, Query, read_reply},
+    command::{Command, Page, Query, read_reply},
+    mvcc::Paging,
+    proto::etcdserverpb::{RangeRequest, RangeResponse},
     refusal::Refusal,
     service::Service,
     store::memory::MemoryStore,
@@ -32,6 +34,38 @@ pub fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, 
     let mut reply = Vec::new();
     service.query(&query.encode(), 0, &mut reply);
     read_reply(reply).expect("it makes sense")
+}
+
+/// A range in pages of so many keys; `between` is what happens after each.
+pub fn range_while(
+    service: &mut Service,
+    request: RangeRequest,
+    visits: u64,
+    mut between: impl FnMut(&mut Service),
+) -> Result<RangeResponse, Refusal> {
+    let mut paging = Paging::new(request);
+    loop {
+        let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
+        if paging.add(page)? {
+            return Ok(paging.finish());
+        }
+        between(service);
+    }
+}
+
+/// The same while nothing happens.
+pub fn range(
+    service: &Service,
+    request: RangeRequest,
+    visits: u64,
+) -> Result<RangeResponse, Refusal> {
+    let mut paging = Paging::new(request);
+    loop {
+        let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
+        if paging.add(page)? {
+            return Ok(paging.finish());
+        }
+    }
 }
 
 /// The items of an image of what the service holds.
