@@ -10,6 +10,7 @@ mod clients;
 mod cluster;
 mod compare;
 mod deny;
+mod etcd;
 mod fuzz;
 mod gate;
 mod instructions;
@@ -81,6 +82,7 @@ const HELP: &str = "cargo xtask NAME
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
+  etcd             etcdctl and the Go client of etcd against a fresh cluster
   package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
@@ -120,6 +122,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["mutants", rest @ ..] => mutants(rest),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
+        ["etcd"] => etcd::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["compare", rest @ ..] => compare::run(rest),
         ["gate", rest @ ..] => gate::run(rest),

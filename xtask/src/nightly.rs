@@ -14,6 +14,7 @@ const STEPS: &[Step] = &[
     &["xtask", "cluster", "devices"],
     &["xtask", "cluster", "streams"],
     &["xtask", "cluster", "pressure"],
+    &["xtask", "etcd"],
     &["xtask", "page"],
     &["xtask", "model", "--deep"],
     &["xtask", "hunt", "20000"],

@@ -247,6 +247,11 @@ impl Listeners {
         self.peer_address
     }
 
+    /// Hands over where clients connect, for a protocol that the reactor does not serve; the address stays known.
+    pub const fn take_client(&mut self) -> Option<TcpListener> {
+        self.client.take()
+    }
+
     /// Where clients connect, if they can.
     pub const fn client_address(&self) -> Option<SocketAddr> {
         self.client_address

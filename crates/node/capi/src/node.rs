@@ -144,7 +144,7 @@ impl Node {
 
     /// A session for [`Node::append_once`]. Blocks.
     pub fn register(&self) -> Result<SessionId, Failed> {
-        self.with(Embedded::register)
+        self.with(|replica| replica.register())
     }
 
     /// Appends a value once, however often it is asked for under this number; `done` hears the failure as it is.

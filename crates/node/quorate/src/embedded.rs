@@ -1,6 +1,7 @@
 //! A replica inside a program: built, asked, stopped.
 
 use std::{
+    ops::Deref,
     path::PathBuf,
     sync::{
         Arc,
@@ -12,12 +13,10 @@ use std::{
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_net::{
-    Asks, Handle, Listeners, NotPut, Reactor, Unanswered, Wake, asks, device::Kind as Device,
-    plane::Wanted as Place,
+    Handle, Listeners, Reactor, Unanswered, Wake, device::Kind as Device, plane::Wanted as Place,
 };
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{
-    front::{Failure, Sequenced, SessionId},
     service::StateMachine,
     status::{Addresses, Status},
 };
@@ -27,7 +26,7 @@ use crate::{
     discard::Discarded,
     error::{Error, STOPPED},
     folder::{Folder, Settling},
-    local::{Answer, Ask, Done, LocalFront, WAITING_MAX, Wanted},
+    local::{Local, LocalFront, local},
     node::{self, Opening, Starter},
     settings::Settings,
 };
@@ -50,6 +49,7 @@ pub struct Builder {
     settings: Settings,
     peer: Option<String>,
     streams: Option<String>,
+    client: String,
     device: (Device, Place),
     start_empty: bool,
     give_up: Arc<AtomicBool>,
@@ -62,6 +62,7 @@ impl Builder {
             settings: Settings::new(data),
             peer: None,
             streams: None,
+            client: String::new(),
             device: (Device::Off, Place::default()),
             start_empty: false,
             give_up: Arc::default(),
@@ -102,6 +103,13 @@ impl Builder {
     #[must_use]
     pub fn streams(mut self, address: impl Into<String>) -> Self {
         self.streams = Some(address.into());
+        self
+    }
+
+    /// Where the program itself serves clients, if it does: told to the other members, and shown in their status.
+    #[must_use]
+    pub fn client(mut self, address: impl Into<String>) -> Self {
+        self.client = address.into();
         self
     }
 
@@ -149,10 +157,9 @@ impl Builder {
         service: impl FnOnce() -> S + Send + 'static,
     ) -> Result<Embedded, Error> {
         let (started, start) = sync_channel(1);
-        let (asks, asked) =
-            asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
-        let wake = Arc::clone(asked.wake());
-        let front = Doors::new(LocalFront::new(asked), StreamFront::default());
+        let (local, front) = local()?;
+        let wake = Arc::clone(front.wake());
+        let front = Doors::new(front, StreamFront::default());
         let thread = thread::Builder::new().name("quorate".to_owned());
         let thread = thread
             .spawn(move || match self.run(service, front, wake, &started) {
@@ -168,7 +175,7 @@ impl Builder {
         let handle = start.recv().unwrap_or_else(gone)?;
         Ok(Embedded {
             handle,
-            asks,
+            local,
             thread: Some(thread),
         })
     }
@@ -184,6 +191,7 @@ impl Builder {
             settings,
             peer,
             streams,
+            client,
             device: (device, place),
             start_empty,
             give_up,
@@ -207,6 +215,7 @@ impl Builder {
         let stream = listeners.stream_address();
         let addresses = Addresses {
             peer,
+            client,
             stream: stream.map_or_else(String::new, |address| address.to_string()),
             ..Addresses::default()
         };
@@ -251,104 +260,26 @@ impl Builder {
     }
 }
 
-/// A running replica. Any number of threads may ask it at once.
+/// A running replica. Any number of threads may ask it at once, as [`Local`] says.
 #[derive(Debug)]
 pub struct Embedded {
     handle: Handle,
-    asks: Asks<Ask>,
+    local: Local,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
-impl std::fmt::Debug for Ask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ask")
+impl Deref for Embedded {
+    type Target = Local;
+
+    fn deref(&self) -> &Local {
+        &self.local
     }
 }
 
 impl Embedded {
-    /// Orders this command and executes it on every node, once; the service's reply. Blocks.
-    pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
-        self.ask(Wanted::Execute(command.into()))
-    }
-
-    /// Asks the service; sees everything that was done before, by anybody. Blocks.
-    pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
-        self.ask(Wanted::Query(query.into()))
-    }
-
-    /// Asks the service as this node has it: at once, perhaps stale.
-    pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
-        self.ask(Wanted::QueryLocal(query.into()))
-    }
-
-    /// As [`Embedded::execute`], without waiting: `done` hears how it ended, once, on the node's thread, which
-    /// it must neither keep waiting nor end by a panic. If the queue is full or the node is gone, that is said
-    /// here, and `done` hears nothing.
-    pub fn submit(
-        &self,
-        command: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::Execute(command.into()), done)
-    }
-
-    /// The same, once in a session, however often and through whichever node it is sent ([session-2]).
-    pub fn submit_once(
-        &self,
-        at: Sequenced,
-        command: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::ExecuteOnce(at, command.into()), done)
-    }
-
-    /// As [`Embedded::query`], without waiting; `done` as for [`Embedded::submit`].
-    pub fn submit_query(
-        &self,
-        query: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::Query(query.into()), done)
-    }
-
-    /// Registers a session for [`Embedded::submit_once`]. Blocks.
-    pub fn register(&self) -> Result<SessionId, NotDone> {
-        match self.wait(Wanted::Register)? {
-            Done::Session(session) => Ok(session),
-            Done::Reply(_) => Err(NotDone(Failure::Unknown)),
-        }
-    }
-
-    fn put(
-        &self,
-        wanted: Wanted,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        let answer = Answer::new(|result| done(result.map(reply).map_err(NotDone)));
-        let (ask, failure) = match self.asks.try_put(Ask { wanted, answer }) {
-            Ok(()) => return Ok(()),
-            Err(NotPut::Full(ask)) => (ask, Failure::Busy),
-            Err(NotPut::Gone(ask)) => (ask, Failure::Stopping),
-        };
-        ask.answer.withdraw();
-        Err(NotDone(failure))
-    }
-
-    fn ask(&self, wanted: Wanted) -> Result<Vec<u8>, NotDone> {
-        self.wait(wanted).map(reply)
-    }
-
-    fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
-        let (tell, told) = sync_channel(1);
-        // A caller that gave up does not concern us.
-        let answer = Answer::new(move |result| drop(tell.try_send(result)));
-        if !self.asks.put(Ask { wanted, answer }) {
-            return Err(NotDone(Failure::Stopping));
-        }
-        // Whether it was executed is not known once the node is gone with it.
-        told.recv()
-            .unwrap_or(Err(Failure::Unknown))
-            .map_err(NotDone)
+    /// Asks it, from any thread, also while this is elsewhere.
+    pub fn local(&self) -> &Local {
+        &self.local
     }
 
     /// What this node is.
@@ -386,37 +317,3 @@ impl Drop for Embedded {
         }
     }
 }
-
-fn reply(done: Done) -> Vec<u8> {
-    match done {
-        Done::Reply(reply) => reply,
-        Done::Session(_) => Vec::new(),
-    }
-}
-
-/// Why there is no reply. [`Failure::Unknown`] means that it may have been executed, and
-/// [`Failure::NoSession`] the same of a number that was sent before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotDone(pub Failure);
-
-impl std::fmt::Display for NotDone {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            Failure::Busy => "queues are full; not executed, try again",
-            Failure::NoQuorum => "no leader was found in time; not executed",
-            Failure::TooBig => "the command is too big; not executed",
-            Failure::Stopping => "the node is stopping; not executed",
-            Failure::Unavailable => "this node's service cannot work at the moment; not executed",
-            Failure::Unknown => "it may have been executed, or may yet be",
-            Failure::NoSession => {
-                "unknown session; not executed now, perhaps when it was sent before"
-            }
-            Failure::ReplyForgotten => "executed before, its reply is forgotten",
-            Failure::SessionFull => "too many commands open in the session; not executed",
-            Failure::Stale => "this node is not known to be as fresh as that; not executed",
-            Failure::Overtaken => "the leader's lease ended meanwhile; not executed, ask again",
-        })
-    }
-}
-
-impl std::error::Error for NotDone {}

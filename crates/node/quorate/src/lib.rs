@@ -21,18 +21,20 @@ mod passwords;
 mod settings;
 
 pub use descriptors::{Descriptors, raise_descriptor_limit};
-pub use embedded::{Builder, Embedded, NotDone};
+pub use embedded::{Builder, Embedded};
 pub use error::{Error, STOPPED};
 pub use folder::{Folder, Settling, random};
+pub use local::{Local, LocalFront, NotDone, local};
 pub use node::{Opening, Starter, open};
 pub use passwords::Passwords;
+pub use quorate_access::{Role, Who};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
-pub use quorate_net::{device::Kind as Device, plane::Wanted as Place};
+pub use quorate_net::{Handle, Unanswered, device::Kind as Device, plane::Wanted as Place};
 pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};
 pub use quorate_replica::{
     Probed,
     front::{Failure, Sequenced, SessionId},
-    service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
+    service::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, StateMachine},
     status::Status,
 };
 pub use quorate_tls::{BadFiles, Files, Protection, Trust};

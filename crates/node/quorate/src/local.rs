@@ -1,14 +1,21 @@
-//! Requests of the program that embeds the replica: a front without connections.
+//! Requests of the program that embeds the replica: a front without connections, and the handle that reaches it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, RwLock, mpsc::sync_channel},
+};
 
-use quorate_net::Asked;
+use quorate_access::{Role, Users, Who};
+use quorate_net::{Asked, Asks, NotPut, Wake, asks};
 use quorate_replica::front::{
     Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, Tag,
 };
 
+use crate::error::Error;
+
 /// Requests that may wait for the reactor; more wait in their callers.
-pub(crate) const WAITING_MAX: usize = 4096;
+const WAITING_MAX: usize = 4096;
 
 /// What the program wants.
 pub(crate) enum Wanted {
@@ -66,9 +73,195 @@ impl Drop for Answer {
 
 /// A request, and where its answer goes.
 pub(crate) struct Ask {
-    pub(crate) wanted: Wanted,
-    pub(crate) answer: Answer,
+    wanted: Wanted,
+    answer: Answer,
 }
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask")
+    }
+}
+
+type Hear = dyn FnMut(&[u8], &[u8]) + Send;
+
+/// What both ends look at.
+#[derive(Default)]
+struct Shared {
+    /// Who may do what, as the node knows it; `None`: it does not yet.
+    users: RwLock<Option<Users>>,
+    /// Who hears what commands tell.
+    hears: Mutex<Option<Box<Hear>>>,
+}
+
+/// Asks the replica in this process, from any thread. Clones ask the same one.
+#[derive(Clone)]
+pub struct Local {
+    asks: Arc<Asks<Ask>>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Local")
+    }
+}
+
+/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with other fronts beside: what
+/// asks, and the front that the node gets. Its [`LocalFront::wake`] belongs to the node's, too.
+pub fn local() -> Result<(Local, LocalFront), Error> {
+    let (asks, asked) = asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
+    let shared = Arc::<Shared>::default();
+    let front = LocalFront::new(asked, Arc::clone(&shared));
+    let asks = Arc::new(asks);
+    Ok((Local { asks, shared }, front))
+}
+
+impl Local {
+    /// Orders this command and executes it on every node, once; the service's reply. Blocks.
+    pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
+        self.ask(Wanted::Execute(command.into()))
+    }
+
+    /// Asks the service; sees everything that was done before, by anybody. Blocks.
+    pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
+        self.ask(Wanted::Query(query.into()))
+    }
+
+    /// Asks the service as this node has it: at once, perhaps stale.
+    pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
+        self.ask(Wanted::QueryLocal(query.into()))
+    }
+
+    /// As [`Local::execute`], without waiting: `done` hears how it ended, once, on the node's thread, which
+    /// it must neither keep waiting nor end by a panic. If the queue is full or the node is gone, that is said
+    /// here, and `done` hears nothing.
+    pub fn submit(
+        &self,
+        command: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::Execute(command.into()), done)
+    }
+
+    /// The same, once in a session, however often and through whichever node it is sent ([session-2]).
+    pub fn submit_once(
+        &self,
+        at: Sequenced,
+        command: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::ExecuteOnce(at, command.into()), done)
+    }
+
+    /// As [`Local::query`], without waiting; `done` as for [`Local::submit`].
+    pub fn submit_query(
+        &self,
+        query: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::Query(query.into()), done)
+    }
+
+    /// As [`Local::query_local`], without waiting; `done` as for [`Local::submit`].
+    pub fn submit_query_local(
+        &self,
+        query: impl Into<Vec<u8>>,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::QueryLocal(query.into()), done)
+    }
+
+    /// Registers a session for [`Local::submit_once`]. Blocks.
+    pub fn register(&self) -> Result<SessionId, NotDone> {
+        match self.wait(Wanted::Register)? {
+            Done::Session(session) => Ok(session),
+            Done::Reply(_) => Err(NotDone(Failure::Unknown)),
+        }
+    }
+
+    /// [access-1] What somebody may do who proved to be this one: nothing, or what a role may. `Err`: this node does not
+    /// know yet ([access-4]).
+    pub fn role(&self, who: &Who) -> Result<Option<Role>, NotDone> {
+        let users = self.shared.users.read();
+        let users = users.unwrap_or_else(PoisonError::into_inner);
+        let users = users.as_ref().ok_or(NotDone(Failure::Unavailable))?;
+        Ok(users.role(who, None))
+    }
+
+    /// From here on this one hears what applied commands tell ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), on
+    /// the node's thread, which it must neither keep waiting nor end by a panic.
+    pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
+        let slot = self.shared.hears.lock();
+        *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));
+    }
+
+    fn put(
+        &self,
+        wanted: Wanted,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        let answer = Answer::new(|result| done(result.map(reply).map_err(NotDone)));
+        let (ask, failure) = match self.asks.try_put(Ask { wanted, answer }) {
+            Ok(()) => return Ok(()),
+            Err(NotPut::Full(ask)) => (ask, Failure::Busy),
+            Err(NotPut::Gone(ask)) => (ask, Failure::Stopping),
+        };
+        ask.answer.withdraw();
+        Err(NotDone(failure))
+    }
+
+    fn ask(&self, wanted: Wanted) -> Result<Vec<u8>, NotDone> {
+        self.wait(wanted).map(reply)
+    }
+
+    fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
+        let (tell, told) = sync_channel(1);
+        // A caller that gave up does not concern us.
+        let answer = Answer::new(move |result| drop(tell.try_send(result)));
+        if !self.asks.put(Ask { wanted, answer }) {
+            return Err(NotDone(Failure::Stopping));
+        }
+        // Whether it was executed is not known once the node is gone with it.
+        told.recv()
+            .unwrap_or(Err(Failure::Unknown))
+            .map_err(NotDone)
+    }
+}
+
+fn reply(done: Done) -> Vec<u8> {
+    match done {
+        Done::Reply(reply) => reply,
+        Done::Session(_) => Vec::new(),
+    }
+}
+
+/// Why there is no reply. [`Failure::Unknown`] means that it may have been executed, and
+/// [`Failure::NoSession`] the same of a number that was sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotDone(pub Failure);
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Failure::Busy => "queues are full; not executed, try again",
+            Failure::NoQuorum => "no leader was found in time; not executed",
+            Failure::TooBig => "the command is too big; not executed",
+            Failure::Stopping => "the node is stopping; not executed",
+            Failure::Unavailable => "this node's service cannot work at the moment; not executed",
+            Failure::Unknown => "it may have been executed, or may yet be",
+            Failure::NoSession => {
+                "unknown session; not executed now, perhaps when it was sent before"
+            }
+            Failure::ReplyForgotten => "executed before, its reply is forgotten",
+            Failure::SessionFull => "too many commands open in the session; not executed",
+            Failure::Stale => "this node is not known to be as fresh as that; not executed",
+            Failure::Overtaken => "the leader's lease ended meanwhile; not executed, ask again",
+        })
+    }
+}
+
+impl std::error::Error for NotDone {}
 
 struct Open {
     query: Option<Vec<u8>>,
@@ -76,19 +269,50 @@ struct Open {
 }
 
 /// The reactor's side of a program's requests.
-pub(crate) struct LocalFront {
+pub struct LocalFront {
     asks: Asked<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
+    shared: Arc<Shared>,
+    /// The version of the users that are in there.
+    users_version: Option<u64>,
+}
+
+impl fmt::Debug for LocalFront {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalFront")
+            .field("open", &self.open.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl LocalFront {
-    pub(crate) fn new(asks: Asked<Ask>) -> Self {
+    fn new(asks: Asked<Ask>, shared: Arc<Shared>) -> Self {
         Self {
             asks,
             open: BTreeMap::new(),
             last: 0,
+            shared,
+            users_version: None,
         }
+    }
+
+    /// Readable while requests may wait: the node has to look after it.
+    pub fn wake(&self) -> &Arc<Wake> {
+        self.asks.wake()
+    }
+
+    /// [access-2] What was learnt of who may do what.
+    fn follow_users(&mut self, requests: &dyn Requests) {
+        let version = requests.users_version();
+        if self.users_version == Some(version) {
+            return;
+        }
+        let users = requests.users().cloned();
+        // It may be known any moment, and that is no change of the table.
+        self.users_version = users.is_some().then_some(version);
+        let shared = self.shared.users.write();
+        *shared.unwrap_or_else(PoisonError::into_inner) = users;
     }
 
     fn ask(&mut self, ask: Ask, requests: &mut dyn Requests) {
@@ -120,6 +344,7 @@ impl LocalFront {
 
 impl Front for LocalFront {
     fn poll(&mut self, requests: &mut dyn Requests) {
+        self.follow_users(requests);
         self.asks.begin();
         while let Some(ask) = self.asks.next() {
             self.ask(ask, requests);
@@ -155,6 +380,13 @@ impl Front for LocalFront {
         };
         if let Some(open) = self.open.remove(&tag) {
             open.answer.tell(result);
+        }
+    }
+
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        let hears = self.shared.hears.lock();
+        if let Some(hears) = &mut *hears.unwrap_or_else(PoisonError::into_inner) {
+            hears(subject, message);
         }
     }
 

@@ -69,6 +69,8 @@ pub(crate) struct StartConfig {
     pub(crate) plane: Wanted,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
+    /// What clients speak; `None`: what the folder says, or what is usual.
+    pub(crate) service: Option<Service>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
@@ -124,7 +126,31 @@ impl StartConfig {
     }
 }
 
-/// Where the service keeps its data.
+/// What clients speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// The Redis protocol.
+    Kv,
+    /// The protocol of etcd v3.
+    Etcd,
+}
+
+impl Service {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "kv",
+            Self::Etcd => "etcd",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::Kv, Self::Etcd]
+            .into_iter()
+            .find(|service| service.name() == name)
+    }
+}
+
+/// Where the service keeps its data, and which service that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// On disk.
@@ -133,6 +159,8 @@ pub(crate) enum Store {
     Memory,
     /// Nowhere: a service without state instead of the key-value one, for measurements.
     None,
+    /// In memory, for clients of etcd.
+    EtcdMemory,
 }
 
 impl Store {
@@ -141,13 +169,43 @@ impl Store {
             Self::Lsm => "lsm",
             Self::Memory => "memory",
             Self::None => STORE_NONE,
+            Self::EtcdMemory => "etcd-memory",
         }
     }
 
+    /// As a folder calls it.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::Lsm, Self::Memory, Self::None]
+        [Self::Lsm, Self::Memory, Self::None, Self::EtcdMemory]
             .into_iter()
             .find(|store| store.name() == name)
+    }
+
+    /// As the flag calls it, which names the place alone.
+    fn flag(text: &str) -> Option<Self> {
+        Self::named(text).filter(|store| *store != Self::EtcdMemory)
+    }
+
+    /// Whose data they are.
+    pub(crate) const fn service(self) -> Service {
+        match self {
+            Self::Lsm | Self::Memory | Self::None => Service::Kv,
+            Self::EtcdMemory => Service::Etcd,
+        }
+    }
+
+    /// The store of a service at this place.
+    fn of(service: Option<Service>, place: Option<Self>) -> Result<Option<Self>, Problem> {
+        match (service, place) {
+            (None | Some(Service::Kv), place) => Ok(place),
+            (Some(Service::Etcd), None | Some(Self::Memory)) => Ok(Some(Self::EtcdMemory)),
+            (Some(Service::Etcd), Some(place)) => {
+                let what = format_args!(
+                    "--service etcd keeps its data in memory so far, not in --store {}",
+                    place.name()
+                );
+                Err(Problem::usage(what).hint("leave --store out, or set it to memory"))
+            }
+        }
     }
 }
 
@@ -161,6 +219,8 @@ impl StartConfig {
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
         let address = "HOST:PORT";
         let (plane, device) = plane::resolve(&layers)?;
+        let service = layers.optional("service", "kv or etcd", Service::named)?;
+        let place = layers.optional("store", "lsm or memory", Store::flag)?;
         let config = Self {
             data: layers.required("data", "the path of a folder", path)?,
             node: hostname::node(&layers)?,
@@ -201,7 +261,8 @@ impl StartConfig {
             plane,
             device,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
-            store: layers.optional("store", "lsm or memory", Store::named)?,
+            service,
+            store: Store::of(service, place)?,
             heartbeat_ms: layers.number("heartbeat-ms", HOUR_MS)?,
             election_ms: layers.required(
                 "election-ms",
@@ -256,6 +317,12 @@ impl StartConfig {
             return Err(Problem::usage(format_args!(
                 "--cluster must list at most {MEMBERS_MAX} nodes"
             )));
+        }
+        if self.service == Some(Service::Etcd) && self.client_socket.is_some() {
+            return Err(
+                Problem::usage("--client-socket has no effect with --service etcd")
+                    .hint("clients of etcd connect to --client"),
+            );
         }
         if !self.join.is_empty() && !self.cluster.is_empty() {
             return Err(Problem::usage("--join and --cluster exclude each other")
@@ -468,6 +535,34 @@ mod tests {
             ..quorate::Settings::new("d")
         };
         assert_eq!(settings, embedded);
+    }
+
+    /// Which service a folder belongs to is told by the name of its store.
+    #[test]
+    fn the_service_is_a_part_of_the_store() {
+        let store = |flags: &str| {
+            let flags: Vec<&str> = flags.split(' ').collect();
+            resolve(&flags, &[]).map(|config| config.settings().store)
+        };
+        let named = |name: &str| Ok(Some(name.to_owned()));
+        assert_eq!(store("--data d"), Ok(None));
+        assert_eq!(store("--data d --service kv"), Ok(None));
+        assert_eq!(store("--data d --service kv --store lsm"), named("lsm"));
+        assert_eq!(store("--data d --service etcd"), named("etcd-memory"));
+        let memory = "--data d --service etcd --store memory";
+        assert_eq!(store(memory), named("etcd-memory"));
+        let lsm = store("--data d --service etcd --store lsm").unwrap_err();
+        assert_eq!(lsm.hint, "leave --store out, or set it to memory");
+        check_refused(
+            &["--store", "etcd-memory"],
+            &[],
+            "--store must be lsm or memory (got etcd-memory)",
+        );
+        check_refused(
+            &["--service", "etcd", "--client-socket", "s"],
+            &[],
+            "--client-socket has no effect with --service etcd",
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod cert;
 mod certificates;
 mod config;
 mod demo;
+mod etcd;
 mod handing_over;
 mod joining;
 mod log;

@@ -41,8 +41,8 @@ use serde::Serialize;
 
 use crate::{
     backup::Report,
-    config::{Store, address_argument},
-    memory,
+    config::{Service as Speaks, Store, address_argument},
+    etcd, memory,
     output::{Exit, Output, Problem, progress},
     start::{open_store, store_of},
 };
@@ -75,7 +75,7 @@ pub(crate) struct RecoverArgs {
 
 /// The new cluster.
 #[derive(Clone, Debug, Serialize)]
-struct Recovered {
+pub(crate) struct Recovered {
     cluster: String,
     node: u32,
     /// Everything below this slot of the old cluster is in it, as far as this node voted.
@@ -173,6 +173,9 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), task.founding.class.name());
         return task.run(identity, NoState, front);
     }
+    if store.service() == Speaks::Etcd {
+        return etcd::recover(&task, identity);
+    }
     let service = Service::new(open_store(&copy, store, STORE_FILES)?);
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -198,14 +201,14 @@ fn confirmed(founding: &Founding, said: &str) -> Result<(), Problem> {
     }
 }
 
-struct Task<'a> {
+pub(crate) struct Task<'a> {
     args: &'a RecoverArgs,
     recovering: &'a Recovering,
     founding: Founding,
 }
 
 impl Task<'_> {
-    fn run<S: StateMachine, F: Front>(
+    pub(crate) fn run<S: StateMachine, F: Front>(
         &self,
         identity: Identity<LockedFolder>,
         service: S,

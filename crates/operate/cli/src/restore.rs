@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::{
     backup::Report,
     config::{Store, address_argument},
+    etcd,
     output::{Exit, Output, Problem, progress},
     start::DEFAULT_PEER,
 };
@@ -152,12 +153,19 @@ fn checked(file: &File, path: &Path) -> Result<Checked, Problem> {
 
 /// The service's items are what a store will take.
 #[derive(Default)]
-struct Keys(Items);
+struct Keys {
+    kv: Items,
+    etcd: etcd::Items,
+}
 
 impl Keys {
     fn take(&mut self, store: &str, item: &[u8]) -> Result<(), String> {
         match Store::named(store) {
-            Some(Store::Memory | Store::Lsm) => match self.0.take(item) {
+            Some(Store::Memory | Store::Lsm) => match self.kv.take(item) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+            Some(Store::EtcdMemory) => match self.etcd.take(item) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
@@ -172,9 +180,10 @@ impl Keys {
         let header = &checked.header;
         match Store::named(&header.store) {
             Some(Store::Memory | Store::Lsm) => {
-                let ended = self.0.end(header.slot);
+                let ended = self.kv.end(header.slot);
                 ended.map_err(|error| error.to_string())
             }
+            Some(Store::EtcdMemory) => self.etcd.end().map_err(|error| error.to_string()),
             Some(Store::None) => Ok(()),
             None => Err(format!(
                 "this version does not support store {}",

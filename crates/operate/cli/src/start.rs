@@ -26,7 +26,7 @@ use quorate_kv::{
         memory::MemoryStore,
     },
 };
-use quorate_net::{BindReason, Listeners, Reactor, Wake, plane::KeyFile};
+use quorate_net::{BindReason, Handle, Listeners, Reactor, Wake, plane::KeyFile};
 use quorate_node::log_service::{FrameFront, NoState};
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_node::{Home as _, Identity, LockedFolder};
@@ -35,7 +35,8 @@ use quorate_tls::ClientFiles;
 
 use crate::{
     certificates,
-    config::{StartArgs, StartConfig, Store, Trusting},
+    config::{Service as Speaks, StartArgs, StartConfig, Store, Trusting},
+    etcd,
     joining::{self, Asking, Here},
     manager::Manager,
     memory,
@@ -156,6 +157,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     });
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let store = store_of(&identity)?;
+    check_service(config.service, store)?;
     let node = Starting {
         known,
         identity,
@@ -173,7 +175,10 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     if store == Store::None {
         let class = node.identity.founding().class.name();
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), class);
-        return node.run(NoState, front, None);
+        return node.run(NoState, front, None, |_| Ok(()));
+    }
+    if store.service() == Speaks::Etcd {
+        return etcd::run(node, config.client_socket.is_some());
     }
     node.admin.starting("opening the store");
     node.manager.does("opening the store");
@@ -193,7 +198,24 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     });
     let passwords = passwords()?;
     let wake = Arc::clone(passwords.wake());
-    node.run(service, front.with_checker(Box::new(passwords)), Some(wake))
+    let front = front.with_checker(Box::new(passwords));
+    node.run(service, front, Some(wake), |_| Ok(()))
+}
+
+/// Who names a service wants no other.
+fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
+    match wanted {
+        Some(wanted) if wanted != store.service() => {
+            let what = format_args!(
+                "this node's cluster serves {}, not {}",
+                store.service().name(),
+                wanted.name()
+            );
+            Err(Problem::new(Exit::Usage, "mismatch", what)
+                .hint("leave --service out, or start a new cluster in empty folders"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Each door has its own: who guesses at one holds up nobody at the other.
@@ -275,12 +297,12 @@ fn unix_ms() -> u64 {
 }
 
 /// A node that knows who it is, and does not run yet.
-struct Starting {
-    known: quorate::Settings,
-    identity: Identity<LockedFolder>,
+pub(crate) struct Starting {
+    pub(crate) known: quorate::Settings,
+    pub(crate) identity: Identity<LockedFolder>,
     addresses: Addresses,
     store: Store,
-    listeners: Listeners,
+    pub(crate) listeners: Listeners,
     /// At the peer address, until the reactor does.
     answering: quorate_net::Starting,
     admin: Admin,
@@ -294,12 +316,14 @@ struct Starting {
 }
 
 impl Starting {
-    /// Until it is told to stop.
-    fn run<S: StateMachine, F: Front>(
+    /// Until it is told to stop. `serve` begins what serves clients beside the reactor, if something does: it ends with
+    /// what that returns, before the node does.
+    pub(crate) fn run<S: StateMachine, F: Front, Serves>(
         mut self,
         service: S,
         front: F,
         wake: Option<Arc<Wake>>,
+        serve: impl FnOnce(Handle) -> Result<Serves, Problem>,
     ) -> Result<Exit, Problem> {
         let (admin, manager) = (&self.admin, &self.manager);
         let announce = &mut self.announce;
@@ -346,6 +370,7 @@ impl Starting {
         let host = wakes.fold(host, NodeHost::woken_by);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
+        let serves = serve(handle.clone())?;
         self.admin.running(handle.clone(), self.store.name());
         if let Some(role) = joins {
             joining::follow(handle.clone(), node, role, self.join)
@@ -365,6 +390,7 @@ impl Starting {
         let host = reactor
             .run()
             .map_err(|error| Problem::io("the reactor failed", &error))?;
+        drop(serves);
         host.finish().map_err(quorate::Error::from)?;
         tracing::info!("stopped");
         Ok(Exit::Done)
@@ -505,8 +531,8 @@ pub(crate) fn open_store(
     files_max: usize,
 ) -> Result<Box<dyn KvStore>, Problem> {
     match store {
-        // The service without state keeps nothing, wherever.
-        Store::Memory | Store::None => Ok(Box::new(MemoryStore::new())),
+        // The service without state keeps nothing, wherever, and that of etcd has a store of its own.
+        Store::Memory | Store::None | Store::EtcdMemory => Ok(Box::new(MemoryStore::new())),
         Store::Lsm => {
             let limits = StoreLimits {
                 files_max,
@@ -603,5 +629,13 @@ mod tests {
             assert!(hint.contains(expected), "{hint}");
             assert!(!hint.contains("aside"), "{hint}");
         }
+    }
+
+    #[test]
+    fn who_names_a_service_gets_no_other() {
+        assert!(check_service(None, Store::EtcdMemory).is_ok());
+        assert!(check_service(Some(Speaks::Kv), Store::Memory).is_ok());
+        let refused = check_service(Some(Speaks::Kv), Store::EtcdMemory).unwrap_err();
+        assert_eq!(refused.message, "this node's cluster serves etcd, not kv");
     }
 }

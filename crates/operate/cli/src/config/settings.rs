@@ -67,7 +67,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 56] = [
+pub(super) const SETTINGS: [Setting; 57] = [
     setting(
         "data",
         "DIR",
@@ -279,9 +279,15 @@ pub(super) const SETTINGS: [Setting; 56] = [
         Preset::Unset,
     ),
     setting(
+        "service",
+        "SERVICE",
+        "What clients at --client speak: kv, the Redis protocol; or etcd, the protocol of etcd v3, whose data are kept in memory so far; fixed permanently at the first start [default: kv]",
+        Preset::Unset,
+    ),
+    setting(
         "store",
         "STORE",
-        "lsm (on disk) or memory; fixed permanently at the first start [default: lsm]",
+        "lsm (on disk) or memory; fixed permanently at the first start [default: lsm; memory with --service etcd]",
         Preset::Unset,
     ),
     setting(

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Each node has its own, or it counts at the first start alone and is in the log since.
-const OWN: [&str; 21] = [
+const OWN: [&str; 22] = [
     "data",
     "node",
     "cluster",
@@ -26,6 +26,7 @@ const OWN: [&str; 21] = [
     "plane-interface",
     "plane-speed",
     "durability",
+    "service",
     "store",
     "tls-server-cert",
     "tls-server-key",

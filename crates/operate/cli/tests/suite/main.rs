@@ -13,6 +13,8 @@ mod cut_off;
 mod descriptors;
 mod devices;
 mod doctor;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod faults;
 mod formats;
 mod founding;

@@ -1,0 +1,101 @@
+//! A node whose clients speak etcd v3: the feature `etcd`. Without it such a folder is refused.
+
+#[cfg(feature = "etcd")]
+pub(crate) use with::{Items, recover, run};
+#[cfg(not(feature = "etcd"))]
+pub(crate) use without::{Items, recover, run};
+
+#[cfg(feature = "etcd")]
+mod with {
+    use std::sync::Arc;
+
+    use quorate::Protection;
+    pub(crate) use quorate_etcd::image::Items;
+    use quorate_etcd::{
+        front::{Door, Settings},
+        service::Service,
+        store::memory::MemoryStore,
+    };
+    use quorate_node::{Identity, LockedFolder};
+
+    use crate::{
+        output::{Exit, Problem},
+        recover::{Recovered, Task},
+        start::Starting,
+    };
+
+    /// Runs the node until it is told to stop.
+    pub(crate) fn run(mut node: Starting, has_socket: bool) -> Result<Exit, Problem> {
+        if has_socket {
+            // It was bound, and nobody would answer there.
+            let what = "--client-socket has no effect with --service etcd";
+            return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
+        }
+        let failed = |error| Problem::io("serve clients of etcd", &error);
+        let listener = node.listeners.take_client();
+        let listener = listener.ok_or_else(|| Problem::usage("--client is missing"))?;
+        let protection: Protection = node.known.protection.clone();
+        let door = Door::on(listener, protection).map_err(failed)?;
+        let founding = node.identity.founding();
+        let settings = Settings {
+            cluster: founding.cluster,
+            node: founding.node,
+            connections_max: node.known.descriptors.clients,
+            memory_bytes: node.known.client_memory_bytes,
+        };
+        let (local, front) = quorate::local()?;
+        let wake = Arc::clone(front.wake());
+        let service = Service::new(Box::new(MemoryStore::new()));
+        node.run(service, front, Some(wake), |handle| {
+            door.serve(local, handle, settings).map_err(failed)
+        })
+    }
+
+    /// Recovers a folder of such a node.
+    pub(crate) fn recover(
+        task: &Task<'_>,
+        identity: Identity<LockedFolder>,
+    ) -> Result<Recovered, Problem> {
+        let (_, front) = quorate::local()?;
+        task.run(identity, Service::new(Box::new(MemoryStore::new())), front)
+    }
+}
+
+#[cfg(not(feature = "etcd"))]
+mod without {
+    use quorate::LoadError;
+    use quorate_node::{Identity, LockedFolder};
+
+    use crate::{
+        output::{Exit, Problem},
+        recover::{Recovered, Task},
+        start::Starting,
+    };
+
+    fn refused() -> Problem {
+        let what = "this binary was built without --service etcd";
+        Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
+    }
+
+    pub(crate) fn run(_: Starting, _: bool) -> Result<Exit, Problem> {
+        Err(refused())
+    }
+
+    pub(crate) fn recover(_: &Task<'_>, _: Identity<LockedFolder>) -> Result<Recovered, Problem> {
+        Err(refused())
+    }
+
+    /// Items of an image that this binary cannot look at.
+    #[derive(Default)]
+    pub(crate) struct Items;
+
+    impl Items {
+        pub(crate) fn take(&mut self, _: &[u8]) -> Result<(), LoadError> {
+            Err(LoadError::Unsupported)
+        }
+
+        pub(crate) fn end(&self) -> Result<(), LoadError> {
+            Err(LoadError::Unsupported)
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What is wrong with a request before anybody looks at a key: asked where it comes in, as etcd does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound::{self, Unbounded},
+};
+
+use crate::{
+    proto::etcdserverpb::{
+        DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+        range_request::{SortOrder, SortTarget},
+        request_op::Request,
+    },
+    refusal::Refusal,
+};
+
+/// Operations of a transaction, and of all that are around it.
+pub const TXN_OPS_MAX: usize = 128;
+
+fn has_key(key: &[u8]) -> Result<(), Refusal> {
+    match key {
+        [] => Err(Refusal::EmptyKey),
+        _ => Ok(()),
+    }
+}
+
+/// A range.
+pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
+    has_key(&request.key)?;
+    let known = SortOrder::try_from(request.sort_order).is_ok()
+        && SortTarget::try_from(request.sort_target).is_ok();
+    match known {
+        true => Ok(()),
+        false => Err(Refusal::InvalidSortOption),
+    }
+}
+
+/// A put.
+pub fn put(request: &PutRequest) -> Result<(), Refusal> {
+    has_key(&request.key)?;
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(Refusal::ValueProvided);
+    }
+    if request.ignore_lease && request.lease != 0 {
+        return Err(Refusal::LeaseProvided);
+    }
+    Ok(())
+}
+
+/// A deletion.
+pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
+    has_key(&request.key)
+}
+
+/// A transaction, with all that is in it.
+pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
+    operations(request, TXN_OPS_MAX)?;
+    // Which keys overlap is asked of what is known to be of bounded size.
+    overlaps(&request.success)?;
+    overlaps(&request.failure)?;
+    Ok(())
+}
+
+fn operations(request: &TxnRequest, most: usize) -> Result<(), Refusal> {
+    let count = request.compare.len();
+    let count = count.max(request.success.len()).max(request.failure.len());
+    let left = most.checked_sub(count).ok_or(Refusal::TooManyOps)?;
+    for compare in &request.compare {
+        has_key(&compare.key)?;
+    }
+    for op in request.success.iter().chain(&request.failure) {
+        match &op.request {
+            Some(Request::RequestRange(request)) => range(request)?,
+            Some(Request::RequestPut(request)) => put(request)?,
+            Some(Request::RequestDeleteRange(request)) => delete(request)?,
+            Some(Request::RequestTxn(request)) => operations(request, left)?,
+            None => return Err(Refusal::KeyNotFound),
+        }
+    }
+    Ok(())
+}
+
+/// Keys that a branch puts, and those that it deletes.
+#[derive(Debug, Default)]
+struct Touched<'t> {
+    puts: BTreeSet<&'t [u8]>,
+    deletes: Spans<'t>,
+}
+
+/// What the operations of a branch put and delete. A key that is put must not be put again, nor be deleted by the branch
+/// itself or by a transaction before the one that puts it.
+///
+/// As etcd has it: of a range to the end of all keys nothing is found out here.
+fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
+    let mut all = Touched::default();
+    for op in ops {
+        if let Some(Request::RequestDeleteRange(delete)) = &op.request {
+            all.deletes.add_range(&delete.key, &delete.range_end);
+        }
+    }
+    for op in ops {
+        if let Some(Request::RequestTxn(txn)) = &op.request {
+            let (then, otherwise) = (overlaps(&txn.success)?, overlaps(&txn.failure)?);
+            for key in &then.puts {
+                if all.puts.contains(key) || all.deletes.contain(key) {
+                    return Err(Refusal::DuplicateKey);
+                }
+            }
+            for key in &otherwise.puts {
+                if all.puts.contains(key) || all.deletes.contain(key) {
+                    return Err(Refusal::DuplicateKey);
+                }
+            }
+            // Only one of the two branches is taken, so both may put a key.
+            join(&mut all.puts, then.puts);
+            join(&mut all.puts, otherwise.puts);
+            all.deletes.join(then.deletes);
+            all.deletes.join(otherwise.deletes);
+        }
+    }
+    for op in ops {
+        if let Some(Request::RequestPut(put)) = &op.request
+            && (all.deletes.contain(&put.key) || !all.puts.insert(&put.key))
+        {
+            return Err(Refusal::DuplicateKey);
+        }
+    }
+    Ok(all)
+}
+
+/// The smaller set goes into the larger one.
+fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
+    if more.len() > all.len() {
+        std::mem::swap(all, &mut more);
+    }
+    all.extend(more);
+}
+
+/// Ranges of keys, joined where they overlap. Each has its first key, and what is behind its last one.
+#[derive(Debug, Default)]
+struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
+
+/// Where a range ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End<'t> {
+    /// Behind this key.
+    Behind(&'t [u8]),
+    /// Before this key.
+    Before(&'t [u8]),
+}
+
+impl<'t> End<'t> {
+    /// As a position among keys: what is behind a key is before every longer key.
+    fn place(&self) -> (&'t [u8], bool) {
+        match *self {
+            Self::Before(key) => (key, false),
+            Self::Behind(key) => (key, true),
+        }
+    }
+
+    /// Of the keys that it ends after.
+    fn bound(&self) -> Bound<&'t [u8]> {
+        match *self {
+            Self::Before(key) => Bound::Excluded(key),
+            Self::Behind(key) => Bound::Included(key),
+        }
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        match *self {
+            Self::Before(end) => key < end,
+            Self::Behind(end) => key <= end,
+        }
+    }
+}
+
+impl<'t> Spans<'t> {
+    fn add_range(&mut self, key: &'t [u8], range_end: &'t [u8]) {
+        match range_end {
+            [] => self.add(key, End::Behind(key)),
+            end if key < end => self.add(key, End::Before(end)),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
+        // Whatever it meets becomes a part of it; those that begin within it are met from the last one on.
+        while let Some((start, other)) = self
+            .0
+            .range::<&[u8], _>((Unbounded, end.bound()))
+            .next_back()
+        {
+            if *start < first && !other.contains(first) {
+                break;
+            }
+            let (start, other) = (*start, *other);
+            self.0.remove(start);
+            first = first.min(start);
+            if other.place() > end.place() {
+                end = other;
+            }
+        }
+        self.0.insert(first, end);
+    }
+
+    fn contain(&self, key: &[u8]) -> bool {
+        let before = self.0.range(..=key).next_back();
+        before.is_some_and(|(_, end)| end.contains(key))
+    }
+
+    fn join(&mut self, mut more: Self) {
+        if more.0.len() > self.0.len() {
+            std::mem::swap(self, &mut more);
+        }
+        for (first, end) in more.0 {
+            self.add(first, end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// Against a set of single keys.
+    #[test]
+    fn joined_spans_contain_what_their_parts_contain() {
+        let keys: Vec<Vec<u8>> = (0..12_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
+        let mut seed = 1_u64;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        for _ in 0..3000 {
+            let (mut spans, mut parts) = (Spans::default(), Vec::new());
+            for _ in 0..next(6) {
+                let (from, to) = (&keys[next(24)][..], next(30));
+                let end: &[u8] = keys.get(to).map_or(b"", |key| key);
+                spans.add_range(from, end);
+                parts.push((from, end));
+            }
+            for key in &keys {
+                let expected = parts.iter().any(|(from, end)| match end {
+                    [] => key == from,
+                    end => (*from..*end).contains(&&key[..]),
+                });
+                assert_eq!(spans.contain(key), expected, "{key:?} of {parts:?}");
+            }
+            let starts: Vec<_> = spans.0.keys().collect();
+            let ends: Vec<_> = spans.0.values().map(End::place).collect();
+            let apart = starts.iter().skip(1).zip(&ends);
+            assert!(apart.into_iter().all(|(next, end)| (**next, false) >= *end));
+        }
+    }
+
+    fn op(request: Request) -> RequestOp {
+        RequestOp {
+            request: Some(request),
+        }
+    }
+
+    fn puts(key: &'static str) -> RequestOp {
+        op(Request::RequestPut(PutRequest {
+            key: key.into(),
+            ..PutRequest::default()
+        }))
+    }
+
+    fn deletes(key: &'static str, range_end: &'static str) -> RequestOp {
+        op(Request::RequestDeleteRange(DeleteRangeRequest {
+            key: key.into(),
+            range_end: range_end.into(),
+            prev_kv: false,
+        }))
+    }
+
+    fn within(success: Vec<RequestOp>, failure: Vec<RequestOp>) -> RequestOp {
+        op(Request::RequestTxn(TxnRequest {
+            compare: Vec::new(),
+            success,
+            failure,
+        }))
+    }
+
+    fn check(success: Vec<RequestOp>) -> Result<(), Refusal> {
+        txn(&TxnRequest {
+            compare: Vec::new(),
+            success,
+            failure: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_key_is_put_once_and_not_deleted_beside_that() {
+        let twice = Err(Refusal::DuplicateKey);
+        assert_eq!(check(vec![puts("a"), puts("b")]), Ok(()));
+        assert_eq!(check(vec![puts("a"), puts("a")]), twice);
+        assert_eq!(check(vec![puts("a"), deletes("a", "")]), twice);
+        assert_eq!(check(vec![deletes("a", "c"), puts("b")]), twice);
+        assert_eq!(check(vec![deletes("a", "c"), puts("c")]), Ok(()));
+        assert_eq!(check(vec![deletes("a", "c"), deletes("b", "d")]), Ok(()));
+        // A range to the end of all keys is not found out.
+        assert_eq!(check(vec![deletes("a", "\0"), puts("b")]), Ok(()));
+    }
+
+    #[test]
+    fn branches_that_exclude_each_other_may_put_the_same_key() {
+        let twice = Err(Refusal::DuplicateKey);
+        let both = within(vec![puts("a")], vec![puts("a")]);
+        assert_eq!(check(vec![both.clone()]), Ok(()));
+        assert_eq!(check(vec![both.clone(), puts("a")]), twice);
+        assert_eq!(check(vec![both.clone(), both.clone()]), twice);
+        let gone = within(vec![], vec![deletes("a", "")]);
+        assert_eq!(check(vec![gone.clone(), both.clone()]), twice);
+        assert_eq!(check(vec![both, gone]), Ok(()), "as etcd has it");
+    }
+
+    #[test]
+    fn operations_are_counted_with_those_around_them() {
+        let key = |at: usize| Bytes::from(at.to_string());
+        let many = |count: usize| -> Vec<RequestOp> {
+            let put = |at| PutRequest {
+                key: key(at),
+                ..PutRequest::default()
+            };
+            (0..count)
+                .map(|at| op(Request::RequestPut(put(at))))
+                .collect()
+        };
+        assert_eq!(check(many(128)), Ok(()));
+        assert_eq!(check(many(129)), Err(Refusal::TooManyOps));
+        assert_eq!(check(vec![within(many(127), vec![])]), Ok(()));
+        assert_eq!(
+            check(vec![within(many(128), vec![])]),
+            Err(Refusal::TooManyOps)
+        );
+        let nothing = RequestOp { request: None };
+        assert_eq!(check(vec![nothing]), Err(Refusal::KeyNotFound));
+        assert_eq!(check(vec![puts("")]), Err(Refusal::EmptyKey));
+    }
+}

@@ -1,0 +1,289 @@
+//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of the protocol.
+//!
+//! Any bytes may come in. Decoding allocates no more than they hold, and messages within messages are as deep as the library
+//! allows, which the transactions of etcd's clients stay far below.
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::{
+    proto::{
+        etcdserverpb::{
+            CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
+            PutRequest, RangeRequest, TxnRequest,
+        },
+        mvccpb::{Event, KeyValue},
+    },
+    refusal::Refusal,
+};
+
+/// What changes the state, by its place in the log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Puts a key.
+    Put(PutRequest),
+    /// Deletes keys.
+    Delete(DeleteRangeRequest),
+    /// Compares, and does one thing or another.
+    Txn(TxnRequest),
+    /// Gives up history.
+    Compact(CompactionRequest),
+    /// Removes some of what was given up.
+    Scrub,
+    /// Grants a lease.
+    Grant(Granted),
+    /// Ends a lease.
+    Revoke(LeaseRevokeRequest),
+    /// Lets a lease begin anew.
+    KeepAlive(KeptAlive),
+    /// Ends leases whose time is over.
+    Expire,
+}
+
+/// What asks for the state and changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Query {
+    /// Which keys there are, a page of them.
+    Page(PageRequest),
+    /// A transaction that changes nothing.
+    Txn(TxnRequest),
+    /// How far it is and how large.
+    Figures,
+    /// What happened from a revision on.
+    Events(EventsRequest),
+    /// How long a lease lasts.
+    Lease(LeaseTimeToLiveRequest),
+    /// All leases.
+    Leases,
+}
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const TXN: u8 = 3;
+const COMPACT: u8 = 4;
+const SCRUB: u8 = 5;
+const GRANT: u8 = 6;
+const REVOKE: u8 = 7;
+const KEEP_ALIVE: u8 = 8;
+const EXPIRE: u8 = 9;
+
+const PAGE: u8 = 1;
+const READ_TXN: u8 = 2;
+const FIGURES: u8 = 3;
+const EVENTS: u8 = 4;
+const LEASE: u8 = 5;
+const LEASES: u8 = 6;
+
+const DONE: u8 = 0;
+const REFUSED: u8 = 1;
+
+fn message<M: Message>(kind: u8, message: &M) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + message.encoded_len());
+    bytes.push(kind);
+    message.encode_raw(&mut bytes);
+    bytes
+}
+
+fn decode<M: Message + Default>(bytes: &[u8]) -> Option<M> {
+    M::decode(bytes).ok()
+}
+
+impl Command {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Put(request) => message(PUT, request),
+            Self::Delete(request) => message(DELETE, request),
+            Self::Txn(request) => message(TXN, request),
+            Self::Compact(request) => message(COMPACT, request),
+            Self::Scrub => vec![SCRUB],
+            Self::Grant(request) => message(GRANT, request),
+            Self::Revoke(request) => message(REVOKE, request),
+            Self::KeepAlive(request) => message(KEEP_ALIVE, request),
+            Self::Expire => vec![EXPIRE],
+        }
+    }
+
+    /// What these bytes are, if they are a command.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        Some(match *kind {
+            PUT => Self::Put(decode(rest)?),
+            DELETE => Self::Delete(decode(rest)?),
+            TXN => Self::Txn(decode(rest)?),
+            COMPACT => Self::Compact(decode(rest)?),
+            SCRUB if rest.is_empty() => Self::Scrub,
+            GRANT => Self::Grant(decode(rest)?),
+            REVOKE => Self::Revoke(decode(rest)?),
+            KEEP_ALIVE => Self::KeepAlive(decode(rest)?),
+            EXPIRE if rest.is_empty() => Self::Expire,
+            _ => return None,
+        })
+    }
+}
+
+impl Query {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Page(request) => message(PAGE, request),
+            Self::Txn(request) => message(READ_TXN, request),
+            Self::Figures => vec![FIGURES],
+            Self::Events(request) => message(EVENTS, request),
+            Self::Lease(request) => message(LEASE, request),
+            Self::Leases => vec![LEASES],
+        }
+    }
+
+    /// What these bytes are, if they are a query.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        Some(match *kind {
+            PAGE => Self::Page(decode(rest)?),
+            READ_TXN => Self::Txn(decode(rest)?),
+            FIGURES if rest.is_empty() => Self::Figures,
+            EVENTS => Self::Events(decode(rest)?),
+            LEASE => Self::Lease(decode(rest)?),
+            LEASES if rest.is_empty() => Self::Leases,
+            _ => return None,
+        })
+    }
+}
+
+/// A lease that is granted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Granted {
+    /// Its id.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// For how many seconds.
+    #[prost(int64, tag = "2")]
+    pub ttl: i64,
+    /// The clock of the node that took the request, Unix time in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub now_ms: u64,
+}
+
+/// A lease that begins anew.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct KeptAlive {
+    /// Its id.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// The clock of the node that took the request, Unix time in milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub now_ms: u64,
+}
+
+/// Asks for a page of a range.
+#[derive(Clone, PartialEq, Message)]
+pub struct PageRequest {
+    /// The range.
+    #[prost(message, optional, tag = "1")]
+    pub request: Option<RangeRequest>,
+    /// The revision of the pages before; 0: there was none.
+    #[prost(int64, tag = "2")]
+    pub at: i64,
+    /// Where the page begins; empty: where the range does.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub from: Bytes,
+    /// So many keys are still wanted; others are counted.
+    #[prost(uint64, tag = "4")]
+    pub wanted: u64,
+    /// So many keys may be looked at.
+    #[prost(uint64, tag = "5")]
+    pub visits: u64,
+}
+
+/// A page of a range.
+#[derive(Clone, PartialEq, Message)]
+pub struct Page {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// The revision of the page.
+    #[prost(int64, tag = "2")]
+    pub at: i64,
+    /// Keys.
+    #[prost(message, repeated, tag = "3")]
+    pub kvs: Vec<KeyValue>,
+    /// How many keys the range has here.
+    #[prost(int64, tag = "4")]
+    pub count: i64,
+    /// Where the next page begins; empty: that was the last one.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub next: Bytes,
+}
+
+/// Asks for what happened.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct EventsRequest {
+    /// The first revision.
+    #[prost(int64, tag = "1")]
+    pub from: i64,
+    /// Whether what keys had before is wanted, too.
+    #[prost(bool, tag = "2")]
+    pub prev_kv: bool,
+    /// Of these keys alone; without a key, of all.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub key: Bytes,
+    /// Where they end, as for a range.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub range_end: Bytes,
+}
+
+/// What happened, in order, in whole transactions.
+#[derive(Clone, PartialEq, Message)]
+pub struct Events {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Everything before this revision, from the first one on, is here.
+    #[prost(int64, tag = "2")]
+    pub next: i64,
+    /// The events.
+    #[prost(message, repeated, tag = "3")]
+    pub events: Vec<Event>,
+}
+
+/// How far the state is, and how large.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Figures {
+    /// The revision.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// History before it is given up; -1 if none was ever.
+    #[prost(int64, tag = "2")]
+    pub compacted: i64,
+    /// Whether all that was given up is removed.
+    #[prost(bool, tag = "3")]
+    pub is_scrubbed: bool,
+    /// Bytes of keys and values with their history.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+}
+
+/// Appends what a request came to.
+pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
+    match outcome {
+        Ok(answer) => {
+            reply.reserve(1 + answer.encoded_len());
+            reply.push(DONE);
+            answer.encode_raw(reply);
+        }
+        Err(refusal) => reply.extend([REFUSED, refusal.to_byte()]),
+    }
+}
+
+/// What a reply says. `None`: it makes no sense, as from another version.
+pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
+    let mut reply = Bytes::from(reply);
+    match *reply.first()? {
+        DONE => {
+            let _ = reply.split_to(1);
+            M::decode(reply).ok().map(Ok)
+        }
+        REFUSED => Refusal::from_byte(*reply.get(1)?).map(Err),
+        _ => None,
+    }
+}

@@ -1,0 +1,218 @@
+//! Asking the replica: commands, queries, what the node is, and who may do what.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use prost::Message;
+use quorate::{Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
+use tokio::sync::{oneshot, watch};
+use tonic::{Request, Status};
+
+use super::{REQUEST_BYTES_MAX, Settings, errors};
+use crate::{
+    command::{Command, Figures, Query, read_reply},
+    proto::etcdserverpb::ResponseHeader,
+};
+
+/// How old the term in an answer may be.
+const TERM_PERIOD: Duration = Duration::from_millis(200);
+/// After so many looks without a leader, clients that insist on one are told.
+const LEADERLESS_MAX: u32 = 15;
+
+/// Who asks, as a connection knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Caller(pub(super) Who);
+
+/// How fresh an answer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// It sees all that was acknowledged before, by whichever node.
+    Linearizable,
+    /// What this node has.
+    Local,
+}
+
+impl Freshness {
+    pub(super) const fn of(serializable: bool) -> Self {
+        match serializable {
+            true => Self::Local,
+            false => Self::Linearizable,
+        }
+    }
+}
+
+/// What all services share.
+#[derive(Debug)]
+pub(super) struct Asking {
+    local: Local,
+    handle: Handle,
+    cluster: u64,
+    node: NodeId,
+    /// Whether clients use TLS.
+    pub(super) secure: bool,
+    term: AtomicU64,
+    /// Looks since a leader was known.
+    leaderless: AtomicU32,
+}
+
+/// A ballot as clients know terms: a number that grows.
+pub(super) fn term_of(status: &NodeStatus) -> u64 {
+    let era = u64::from(status.ballot.era.0);
+    (era << 32) | u64::from(status.ballot.round)
+}
+
+impl Asking {
+    pub(super) fn new(local: Local, handle: Handle, settings: &Settings, secure: bool) -> Self {
+        let [.., low] = [settings.cluster >> 64, settings.cluster];
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "half of it names a cluster well enough"
+        )]
+        let cluster = low as u64;
+        Self {
+            local,
+            handle,
+            cluster,
+            node: settings.node,
+            secure,
+            term: AtomicU64::new(0),
+            leaderless: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether there was a leader lately.
+    pub(super) fn has_leader(&self) -> bool {
+        self.leaderless.load(Ordering::Relaxed) < LEADERLESS_MAX
+    }
+
+    /// Says revisions as they are reached.
+    pub(super) fn revisions(&self) -> watch::Receiver<i64> {
+        let (tell, told) = watch::channel(0);
+        self.local.listen(move |_, message| {
+            if let Ok(revision) = message.try_into() {
+                tell.send_replace(i64::from_be_bytes(revision));
+            }
+        });
+        told
+    }
+
+    /// The member that answers.
+    pub(super) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// What is the same in all answers.
+    pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
+        Some(ResponseHeader {
+            cluster_id: self.cluster,
+            member_id: u64::from(self.node.0),
+            revision,
+            raft_term: self.term.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Says who is told what in an answer of the state machine, which knows the revision alone.
+    pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
+        let revision = header.as_ref().map_or(0, |header| header.revision);
+        *header = self.header(revision);
+    }
+
+    /// [access-2] Whether whoever asks may do what needs this role.
+    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<(), Status> {
+        let caller = request.extensions().get::<Caller>();
+        self.allow_who(caller.map_or(&Who::Nobody, |caller| &caller.0), needed)
+    }
+
+    pub(super) fn allow_who(&self, who: &Who, needed: Role) -> Result<(), Status> {
+        match self.local.role(who).map_err(errors::failed)? {
+            Some(role) if role >= needed => Ok(()),
+            _ => Err(errors::denied()),
+        }
+    }
+
+    /// Orders a command and executes it.
+    pub(super) async fn execute<M: Message + Default>(
+        &self,
+        command: &Command,
+    ) -> Result<M, Status> {
+        let command = command.encode();
+        if command.len() > REQUEST_BYTES_MAX {
+            return Err(errors::too_large());
+        }
+        self.answered(|done| self.local.submit(command, done)).await
+    }
+
+    /// Asks the state.
+    pub(super) async fn query<M: Message + Default>(
+        &self,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<M, Status> {
+        let query = query.encode();
+        self.answered(|done| match freshness {
+            Freshness::Linearizable => self.local.submit_query(query, done),
+            Freshness::Local => self.local.submit_query_local(query, done),
+        })
+        .await
+    }
+
+    async fn answered<M: Message + Default>(
+        &self,
+        ask: impl FnOnce(Done) -> Result<(), NotDone>,
+    ) -> Result<M, Status> {
+        let (tell, told) = oneshot::channel();
+        // Who gave up does not concern the node.
+        let done: Done = Box::new(move |result| drop(tell.send(result)));
+        ask(done).map_err(errors::failed)?;
+        let reply = told.await.map_err(|_| errors::stopped())?;
+        let reply = reply.map_err(errors::failed)?;
+        let outcome = read_reply(reply);
+        let outcome =
+            outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
+        outcome.map_err(errors::refused)
+    }
+
+    /// How far the state is.
+    pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
+        self.query(&Query::Figures, freshness).await
+    }
+
+    /// Asks the node itself, which may take a turn of its loop.
+    pub(super) async fn node_says<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Handle) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let handle = self.handle.clone();
+        let asked = tokio::task::spawn_blocking(move || question(&handle));
+        asked.await.map_err(|_| errors::stopped())
+    }
+
+    /// What the node is.
+    pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
+        let status = self.node_says(Handle::status).await?;
+        let status = status.map_err(|_| errors::stopped())?;
+        self.term.store(term_of(&status), Ordering::Relaxed);
+        match status.leader {
+            Some(_) => self.leaderless.store(0, Ordering::Relaxed),
+            None => drop(self.leaderless.fetch_add(1, Ordering::Relaxed)),
+        }
+        Ok(status)
+    }
+}
+
+type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
+
+/// Keeps the term in answers fresh.
+pub(super) async fn follow_term(asking: Arc<Asking>) {
+    loop {
+        if let Err(error) = asking.status().await {
+            tracing::debug!(%error, "the node does not say what it is");
+        }
+        tokio::time::sleep(TERM_PERIOD).await;
+    }
+}

@@ -1,0 +1,188 @@
+//! Connections of clients: bounded in number, in streams, and in how long they may say nothing at first.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::Router;
+use hyper::{Request, body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use quorate::{Trust, Who};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
+
+use super::{
+    asking::Caller,
+    memory::{Counting, Memory, Sending, Share},
+};
+
+/// Accepting pauses for this long when descriptors run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Protocols that are offered under TLS; clients of gRPC insist on the first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// What connections may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// At a time.
+    pub(super) connections_max: usize,
+    /// Requests that a connection may have open.
+    pub(super) streams_max: u32,
+    /// Bytes of the names and values in front of a request.
+    pub(super) head_bytes_max: u32,
+    /// Until a client has proved who it is, and has said its first word.
+    pub(super) head_wait: Duration,
+    /// A client that says nothing for this long is asked whether it is there.
+    pub(super) idle: Duration,
+    /// And has this long to answer.
+    pub(super) idle_answer: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            streams_max: 4096,
+            head_bytes_max: 16 << 10,
+            head_wait: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
+            idle_answer: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What all connections share.
+struct Serving {
+    router: Router,
+    trust: Option<Trust>,
+    limits: Limits,
+    memory: Memory,
+    /// The settings of TLS as the files have them, and with the protocols.
+    offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
+}
+
+/// Serves until the task is dropped.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    trust: Option<Trust>,
+    limits: Limits,
+    memory: Memory,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let serving = Arc::new(Serving {
+        router,
+        trust,
+        limits,
+        memory,
+        offered: Mutex::default(),
+    });
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept a client of etcd");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::debug!("a client of etcd is turned away: there are too many");
+            continue;
+        };
+        let serving = Arc::clone(&serving);
+        tokio::spawn(async move {
+            serving.receive(stream).await;
+            drop(place);
+        });
+    }
+}
+
+impl Serving {
+    async fn receive(&self, stream: TcpStream) {
+        // Requests and answers are small, and somebody waits for each.
+        let _ = stream.set_nodelay(true);
+        let Some(trust) = &self.trust else {
+            // Whoever connects and says nothing gives its place back.
+            if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
+                self.serve_one(stream, Who::Nobody).await;
+            }
+            return;
+        };
+        let acceptor = TlsAcceptor::from(self.offer(trust));
+        match timeout(self.limits.head_wait, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let who = trust.who(stream.get_ref().1.peer_certificates());
+                self.serve_one(stream, who).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "a client did not prove who it is"),
+            Err(_) => tracing::debug!("a client did not prove who it is in time"),
+        }
+    }
+
+    /// What the files say now, with the protocols that are spoken here.
+    fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
+        let now = trust.clients_config();
+        let offered = self.offered.lock();
+        let mut offered = offered.unwrap_or_else(PoisonError::into_inner);
+        match &*offered {
+            Some((of, offer)) if Arc::ptr_eq(of, &now) => Arc::clone(offer),
+            _ => {
+                let mut offer = ServerConfig::clone(&now);
+                offer.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+                let offer = Arc::new(offer);
+                *offered = Some((now, Arc::clone(&offer)));
+                offer
+            }
+        }
+    }
+
+    async fn serve_one(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static, who: Who) {
+        let router = TowerToHyperService::new(self.router.clone());
+        let caller = Caller(who);
+        let memory = self.memory.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let share = Arc::new(Mutex::new(Some(memory.share())));
+            let mut request =
+                request.map(|body| axum::body::Body::new(Counting::new(body, Arc::clone(&share))));
+            request.extensions_mut().insert(caller.clone());
+            let answer = hyper::service::Service::call(&router, request);
+            async move {
+                let answer = answer.await;
+                // Answered: what was asked is not kept.
+                share.lock().unwrap_or_else(PoisonError::into_inner).take();
+                answer.map(|mut answer| {
+                    let share = answer.extensions_mut().remove::<Arc<Share>>();
+                    answer.map(|body| Sending::new(body, share))
+                })
+            }
+        });
+        let limits = &self.limits;
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_wait);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams_max)
+            .max_header_list_size(limits.head_bytes_max)
+            .keep_alive_interval(limits.idle)
+            .keep_alive_timeout(limits.idle_answer);
+        // A connection that ends badly is its client's affair.
+        let _ = builder
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    }
+}

@@ -1,0 +1,94 @@
+//! What clients hear when something was not done: codes and texts of etcd, since they match on both.
+
+use quorate::{Failure, NotDone};
+use tonic::{Code, Status};
+
+use crate::refusal::Refusal;
+
+/// A request that is too large for the log.
+pub(super) fn too_large() -> Status {
+    Status::new(Code::InvalidArgument, "etcdserver: request is too large")
+}
+
+/// Somebody may not do this.
+pub(super) fn denied() -> Status {
+    Status::new(Code::PermissionDenied, "etcdserver: permission denied")
+}
+
+/// More at once than there is memory for.
+pub(super) fn too_many() -> Status {
+    Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
+}
+
+/// Only the leader can do this.
+pub(super) fn not_leader() -> Status {
+    Status::new(Code::FailedPrecondition, "etcdserver: not leader")
+}
+
+/// Nobody can be asked.
+pub(super) fn stopped() -> Status {
+    Status::new(Code::Unavailable, "etcdserver: server stopped")
+}
+
+/// Nothing of etcd's that this version has.
+pub(super) fn missing(what: &str) -> Status {
+    Status::new(
+        Code::Unimplemented,
+        format!("{what} is not supported by this version of Quorate"),
+    )
+}
+
+/// The state machine said no.
+pub(super) fn refused(refusal: Refusal) -> Status {
+    let (code, text) = match refusal {
+        Refusal::Malformed => (Code::Internal, "etcdserver: the command makes no sense"),
+        Refusal::Compacted => (
+            Code::OutOfRange,
+            "etcdserver: mvcc: required revision has been compacted",
+        ),
+        Refusal::FutureRevision => (
+            Code::OutOfRange,
+            "etcdserver: mvcc: required revision is a future revision",
+        ),
+        Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
+        Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
+        // etcd has no bound, and no words for it.
+        Refusal::TooMuch => (
+            Code::ResourceExhausted,
+            "etcdserver: the answer is too large; ask for less, with a limit or fewer keys",
+        ),
+        Refusal::EmptyKey => (Code::InvalidArgument, "etcdserver: key is not provided"),
+        Refusal::ValueProvided => (Code::InvalidArgument, "etcdserver: value is provided"),
+        Refusal::LeaseProvided => (Code::InvalidArgument, "etcdserver: lease is provided"),
+        Refusal::TooManyOps => (
+            Code::InvalidArgument,
+            "etcdserver: too many operations in txn request",
+        ),
+        Refusal::DuplicateKey => (
+            Code::InvalidArgument,
+            "etcdserver: duplicate key given in txn request",
+        ),
+        Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
+        Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
+        Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
+    };
+    Status::new(code, text)
+}
+
+/// The replica did not do it, or does not know whether it was done.
+pub(super) fn failed(NotDone(failure): NotDone) -> Status {
+    match failure {
+        Failure::Busy => too_many(),
+        Failure::TooBig => too_large(),
+        Failure::Stopping => stopped(),
+        Failure::NoQuorum => Status::new(Code::Unavailable, "etcdserver: no leader"),
+        Failure::Unavailable => Status::new(Code::Unavailable, "etcdserver: unhealthy cluster"),
+        // It may have been done: clients must not repeat it by themselves, and do not at this text.
+        Failure::Unknown
+        | Failure::Stale
+        | Failure::Overtaken
+        | Failure::NoSession
+        | Failure::ReplyForgotten
+        | Failure::SessionFull => Status::new(Code::Unavailable, "etcdserver: request timed out"),
+    }
+}

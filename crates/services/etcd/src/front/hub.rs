@@ -1,0 +1,120 @@
+//! The hub: reads what happens once, for all who watch.
+//!
+//! The node tells the revision, and the hub asks for the events behind the last one and passes them on in batches. A stream
+//! that does not keep up loses batches, and reads what it missed from history by itself; so nobody waits for anybody, and
+//! what waits to be sent is bounded.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::{broadcast, watch};
+
+use super::asking::{Asking, Freshness};
+use crate::{
+    command::{EventsRequest, Query},
+    proto::mvccpb::Event,
+};
+
+/// Batches that a stream may be behind.
+const BATCHES_MAX: usize = 16;
+
+/// What happened from one revision up to another, both included.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) from: i64,
+    pub(super) to: i64,
+    pub(super) events: Vec<Event>,
+    /// Whether the events say what keys had before.
+    pub(super) has_prev: bool,
+}
+
+/// Where streams get batches.
+#[derive(Debug)]
+pub(super) struct Hub {
+    batches: broadcast::Sender<Arc<Batch>>,
+    /// Watchers that want to know what keys had before.
+    wants_prev: AtomicUsize,
+}
+
+/// A watcher that wants to know what keys had before, as long as it is there.
+#[derive(Debug)]
+pub(super) struct WantsPrev(Arc<Hub>);
+
+impl Drop for WantsPrev {
+    fn drop(&mut self) {
+        self.0.wants_prev.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Hub {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            batches: broadcast::Sender::new(BATCHES_MAX),
+            wants_prev: AtomicUsize::new(0),
+        })
+    }
+
+    /// All batches from here on.
+    pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
+        self.batches.subscribe()
+    }
+
+    pub(super) fn want_prev(self: &Arc<Self>) -> WantsPrev {
+        self.wants_prev.fetch_add(1, Ordering::Relaxed);
+        WantsPrev(Arc::clone(self))
+    }
+
+    /// Passes on what happens, until the node is gone.
+    pub(super) async fn run(&self, asking: &Asking, mut told: watch::Receiver<i64>) {
+        let mut last = 0;
+        while told.changed().await.is_ok() {
+            let revision = *told.borrow_and_update();
+            if last == 0 {
+                // What was before nobody has missed.
+                last = revision - 1;
+            }
+            while last < revision {
+                if self.batches.receiver_count() == 0 {
+                    // Whoever comes asks for the revision first, and so misses nothing behind it.
+                    last = revision;
+                    break;
+                }
+                last = self.pass_on(asking, last, revision).await;
+            }
+            // The service may have gone back.
+            last = last.min(revision);
+        }
+    }
+
+    /// Passes on a batch behind `last`; how far it goes.
+    async fn pass_on(&self, asking: &Asking, last: i64, revision: i64) -> i64 {
+        let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
+        let request = EventsRequest {
+            from: last + 1,
+            prev_kv: has_prev,
+            ..EventsRequest::default()
+        };
+        let query = Query::Events(request);
+        let page = asking.query::<crate::command::Events>(&query, Freshness::Local);
+        let batch = match page.await {
+            Ok(page) => Batch {
+                from: last + 1,
+                to: page.next - 1,
+                events: page.events,
+                has_prev,
+            },
+            // It is compacted, or this node cannot say. A gap tells the streams to look for themselves.
+            Err(_) => Batch {
+                from: revision + 1,
+                to: revision,
+                events: Vec::new(),
+                has_prev,
+            },
+        };
+        let to = batch.to.max(last);
+        let _ = self.batches.send(Arc::new(batch));
+        to
+    }
+}

@@ -1,0 +1,222 @@
+//! The front: gRPC and a little HTTP, on threads of its own beside the node's.
+//!
+//! Connections ([`connections`]) bring requests, whose memory is counted ([`memory`]); the services ([`kv`], [`watch`], [`lease`],
+//! [`cluster`], [`maintenance`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
+//! them into answers or errors ([`errors`]). [`pages`] is what is asked for by HTTP/1. The [`hub`] reads once
+//! what all who watch want to know.
+
+mod asking;
+mod cluster;
+mod connections;
+mod errors;
+mod hub;
+mod kv;
+mod lease;
+mod maintenance;
+mod memory;
+mod pages;
+mod watch;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread,
+};
+
+use quorate::{Handle, Local, NodeId, Protection};
+use tokio::sync::Notify;
+use tonic::service::Routes;
+
+use self::{asking::Asking, connections::Limits, hub::Hub, memory::Memory};
+use crate::proto::etcdserverpb::{
+    cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
+    maintenance_server::MaintenanceServer, watch_server::WatchServer,
+};
+
+/// The version of etcd whose interface this is, as clients are told.
+pub const VERSION: &str = "3.6.0";
+/// Largest request that becomes a command.
+pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
+/// Largest message that is read at all: with room for what is not part of the command.
+const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
+/// Threads that serve connections, at most.
+const THREADS_MAX: usize = 8;
+
+/// Why clients cannot be listened to.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on --client {address}: {source}")]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Strangers would reach it.
+    #[error(
+        "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
+    )]
+    Unprotected {
+        /// As it was given.
+        address: String,
+    },
+}
+
+/// An address where clients may connect; they wait until it is served.
+#[derive(Debug)]
+pub struct Door {
+    listener: TcpListener,
+    address: SocketAddr,
+    protection: Protection,
+}
+
+impl Door {
+    /// Binds the address.
+    pub fn bind(address: &str, protection: Protection) -> Result<Self, BindError> {
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, bound) = bound.map_err(|source| BindError::Listen {
+            address: address.to_owned(),
+            source,
+        })?;
+        if protection == Protection::Loopback && !bound.ip().is_loopback() {
+            return Err(BindError::Unprotected {
+                address: address.to_owned(),
+            });
+        }
+        Ok(Self {
+            listener,
+            address: bound,
+            protection,
+        })
+    }
+
+    /// One that is bound already, by somebody who knows who may reach it.
+    pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self {
+            listener,
+            address,
+            protection,
+        })
+    }
+
+    /// Where that is.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves clients from now on, with what this replica answers.
+    pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
+        let secure = self.protection.trust().is_some();
+        let asking = Arc::new(Asking::new(local, handle, &settings, secure));
+        let stop = Arc::new(Notify::new());
+        let stopped = Arc::clone(&stop);
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.min(THREADS_MAX))
+            // For questions that block until the node answers.
+            .max_blocking_threads(16)
+            .thread_name("etcd")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let limits = Limits {
+            connections_max: settings.connections_max,
+            ..Limits::default()
+        };
+        let memory = Memory::new(settings.memory_bytes);
+        let thread = thread::Builder::new().name("etcd".to_owned());
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                let listener = match tokio::net::TcpListener::from_std(self.listener) {
+                    Ok(listener) => listener,
+                    Err(error) => {
+                        tracing::error!(%error, "clients of etcd cannot be served");
+                        return;
+                    }
+                };
+                tokio::spawn(asking::follow_term(Arc::clone(&asking)));
+                let hub = Hub::new();
+                let revisions = asking.revisions();
+                tokio::spawn({
+                    let (hub, asking) = (Arc::clone(&hub), Arc::clone(&asking));
+                    async move { hub.run(&asking, revisions).await }
+                });
+                let trust = self.protection.trust().cloned();
+                let router = router(&asking, &hub, &memory);
+                let serving = connections::serve(listener, router, trust, limits, memory);
+                tokio::select! {
+                    () = serving => {}
+                    () = stopped.notified() => {}
+                }
+            });
+            // Whoever waits for an answer of the node would wait for as long as it likes.
+            runtime.shutdown_background();
+        })?;
+        Ok(Server {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// What is served, and how much of it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The cluster.
+    pub cluster: u128,
+    /// This node.
+    pub node: NodeId,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Memory for the requests and answers of all of them.
+    pub memory_bytes: usize,
+}
+
+/// Serves clients for as long as it is kept.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<Notify>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, memory: &Memory) -> axum::Router {
+    let kv = KvServer::new(kv::Kv::new(Arc::clone(asking), memory.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let maintenance = MaintenanceServer::new(maintenance::Maintenance(Arc::clone(asking)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let watch = WatchServer::new(watch::Watch {
+        asking: Arc::clone(asking),
+        hub: Arc::clone(hub),
+    });
+    let watch = watch
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    let lease = LeaseServer::new(lease::Lease(Arc::clone(asking)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    let services = Routes::new(kv).add_service(watch).add_service(lease);
+    let services = services.add_service(cluster).add_service(maintenance);
+    services
+        .into_axum_router()
+        .merge(pages::routes(Arc::clone(asking)))
+}

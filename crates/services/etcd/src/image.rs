@@ -1,0 +1,77 @@
+//! Items of an image: a head that says what it is, and then one entry of the store each, in order.
+
+use quorate::LoadError;
+
+use crate::mvcc::is_place;
+
+/// What the first item is: a name and the version of the format.
+const HEAD: &[u8] = b"etcd\x01";
+/// Bytes that say how long a key is.
+const LENGTH_BYTES: usize = 4;
+
+/// The head.
+pub(crate) fn encode_head(item: &mut Vec<u8>) {
+    item.clear();
+    item.extend_from_slice(HEAD);
+}
+
+/// An entry. Keys are below 4 GiB: requests are.
+pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
+    item.clear();
+    let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
+    item.extend_from_slice(&length.to_le_bytes());
+    item.extend_from_slice(key);
+    item.extend_from_slice(value);
+}
+
+/// An entry's key and value.
+pub type Entry<'i> = (&'i [u8], &'i [u8]);
+
+/// Items as they come in; any bytes may.
+#[derive(Debug, Default)]
+pub struct Items {
+    has_head: bool,
+    /// The key of the last entry.
+    last: Vec<u8>,
+}
+
+impl Items {
+    /// Whether nothing came.
+    pub fn is_empty(&self) -> bool {
+        !self.has_head
+    }
+
+    /// The next item; the entry that it is, if it is no head.
+    pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
+        if !self.has_head {
+            self.has_head = item == HEAD;
+            return match self.has_head {
+                true => Ok(None),
+                false => Err(LoadError::Malformed("it is not an image of this service")),
+            };
+        }
+        let entry = item.split_first_chunk::<LENGTH_BYTES>();
+        let entry = entry.and_then(|(length, rest)| {
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            rest.split_at_checked(length)
+        });
+        let (key, value) = entry.ok_or(LoadError::Malformed("an entry is cut off"))?;
+        if *key <= *self.last {
+            return Err(LoadError::Malformed("entries are out of order"));
+        }
+        if !is_place(key, value) {
+            return Err(LoadError::Malformed("an entry makes no sense"));
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        Ok(Some((key, value)))
+    }
+
+    /// That was the last one.
+    pub fn end(&self) -> Result<(), LoadError> {
+        match self.has_head {
+            true => Ok(()),
+            false => Err(LoadError::Malformed("it has no head")),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How much one request may read and answer, so that none fills the memory of all replicas at once, or keeps them busy.
+//!
+//! What a command may use is counted and not measured: it must run out at the same place on every node.
+
+use crate::refusal::Refusal;
+
+/// Bytes that a command in the log may answer with.
+pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
+/// Keys that a command in the log may look at without changing them.
+pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
+/// Bytes that a query may answer with.
+pub const QUERY_BYTES_MAX: u64 = 512 << 20;
+/// What a key in an answer takes besides key and value, about.
+pub(super) const ENTRY_BYTES: u64 = 64;
+
+/// What is left.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    bytes: u64,
+    visits: u64,
+}
+
+impl Budget {
+    /// That of a command.
+    pub const COMMAND: Self = Self {
+        bytes: COMMAND_BYTES_MAX,
+        visits: COMMAND_VISITS_MAX,
+    };
+    /// That of a query.
+    pub const QUERY: Self = Self {
+        bytes: QUERY_BYTES_MAX,
+        visits: u64::MAX,
+    };
+
+    /// One of this size, for tests.
+    pub const fn of(bytes: u64, visits: u64) -> Self {
+        Self { bytes, visits }
+    }
+
+    /// A key was looked at.
+    pub(super) fn visit(&mut self) -> Result<(), Refusal> {
+        self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooMuch)?;
+        Ok(())
+    }
+
+    /// A key and a value go into the answer.
+    pub(super) fn answer(&mut self, key: usize, value: usize) -> Result<(), Refusal> {
+        let bytes = ENTRY_BYTES + (key as u64).saturating_add(value as u64);
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;
+        Ok(())
+    }
+}

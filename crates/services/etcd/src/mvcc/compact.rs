@@ -1,0 +1,93 @@
+//! Compaction: history is given up at once, and removed in bounded steps.
+//!
+//! The steps are commands in the log, so all nodes remove the same at the same place. A step walks over what happened, from
+//! the oldest revision on: whatever a key had before a change that is itself below the compacted revision is nobody's any
+//! more, and neither is that change if it deleted the key. What happened at the compacted revision itself stays until the
+//! next compaction, as a watch may begin there.
+
+use std::ops::ControlFlow;
+
+use super::{
+    Mvcc,
+    layout::{
+        Change, Revision, history_at, history_end_of, parse_history, parse_revision, revision,
+    },
+};
+use crate::refusal::Refusal;
+
+/// Most changes that one step looks at.
+pub const SCRUB_MAX: usize = 1000;
+
+impl Mvcc {
+    /// Gives up what was before this revision. The present revision.
+    pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
+        if at <= self.state.compacted {
+            return Err(Refusal::Compacted);
+        }
+        if at > self.state.revision {
+            return Err(Refusal::FutureRevision);
+        }
+        let mut state = self.state;
+        state.compacted = at;
+        self.set_state(state);
+        Ok(state.revision)
+    }
+
+    /// Whether something is given up and not removed.
+    pub const fn has_scrap(&self) -> bool {
+        self.state.scrubbed.main < self.state.compacted
+    }
+
+    /// Removes some of what was given up; looks at so many changes at most.
+    pub fn scrub(&mut self, most: usize) {
+        if !self.has_scrap() || most == 0 {
+            return;
+        }
+        let before = Revision::first_of(self.state.compacted);
+        let mut looked = Vec::new();
+        let (from, to) = (revision(self.state.scrubbed), revision(before));
+        self.store.scan(&from, &to, &mut |place, bytes| {
+            if let (Some(at), Some(change)) = (parse_revision(place), Change::decode(bytes)) {
+                looked.push((at, change));
+            }
+            match looked.len() < most {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        let mut state = self.state;
+        state.scrubbed = match looked.last() {
+            Some((last, _)) if looked.len() == most => Revision {
+                main: last.main,
+                sub: last.sub.saturating_add(1),
+            },
+            // That was all.
+            _ => before,
+        };
+        for (at, change) in looked {
+            self.forget_before(&change.key, at);
+            if change.deletes {
+                self.store.remove(&history_at(&change.key, at));
+                self.store.remove(&revision(at));
+            }
+        }
+        self.set_state(state);
+    }
+
+    /// Removes what a key had before this change.
+    fn forget_before(&mut self, key: &[u8], at: Revision) {
+        let mut old = Vec::new();
+        // Older revisions lie behind newer ones.
+        let (from, to) = (history_at(key, at), history_end_of(key));
+        self.store.scan(&from, &to, &mut |place, _| {
+            if let Some((_, found)) = parse_history(place).filter(|(_, found)| *found < at) {
+                old.push((place.to_vec(), found));
+            }
+            ControlFlow::Continue(())
+        });
+        for (place, found) in old {
+            self.store.remove(&place);
+            self.store.remove(&revision(found));
+        }
+    }
+}

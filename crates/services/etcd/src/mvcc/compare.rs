@@ -1,0 +1,112 @@
+//! Compare: what a transaction asks of keys before it chooses a branch.
+
+use std::{cmp::Ordering, ops::ControlFlow};
+
+use super::{Budget, Mvcc, read::Keys};
+use crate::{
+    mvcc::layout::Record,
+    proto::etcdserverpb::{
+        Compare,
+        compare::{CompareResult, CompareTarget, TargetUnion},
+    },
+    refusal::Refusal,
+};
+
+/// What a key that is not there has.
+const ABSENT: Record = Record {
+    revision: super::Revision { main: 0, sub: 0 },
+    created: 0,
+    version: 0,
+    lease: 0,
+    value: bytes::Bytes::new(),
+};
+
+/// Whether one key is as it should be.
+fn holds(compare: &Compare, record: &Record) -> bool {
+    let union = compare.target_union.as_ref();
+    // A union of another kind than the target counts as zero.
+    let number = |wanted: Option<i64>, has: i64| has.cmp(&wanted.unwrap_or(0));
+    let order = match CompareTarget::try_from(compare.target) {
+        Ok(CompareTarget::Version) => {
+            let wanted = match union {
+                Some(TargetUnion::Version(version)) => Some(*version),
+                _ => None,
+            };
+            number(wanted, record.version)
+        }
+        Ok(CompareTarget::Create) => {
+            let wanted = match union {
+                Some(TargetUnion::CreateRevision(revision)) => Some(*revision),
+                _ => None,
+            };
+            number(wanted, record.created)
+        }
+        Ok(CompareTarget::Mod) => {
+            let wanted = match union {
+                Some(TargetUnion::ModRevision(revision)) => Some(*revision),
+                _ => None,
+            };
+            number(wanted, record.revision.main)
+        }
+        Ok(CompareTarget::Lease) => {
+            let wanted = match union {
+                Some(TargetUnion::Lease(lease)) => Some(*lease),
+                _ => None,
+            };
+            number(wanted, record.lease)
+        }
+        Ok(CompareTarget::Value) => {
+            let wanted: &[u8] = match union {
+                Some(TargetUnion::Value(value)) => value,
+                _ => &[],
+            };
+            record.value[..].cmp(wanted)
+        }
+        Err(_) => Ordering::Equal,
+    };
+    match CompareResult::try_from(compare.result) {
+        Ok(CompareResult::Equal) => order.is_eq(),
+        Ok(CompareResult::NotEqual) => order.is_ne(),
+        Ok(CompareResult::Greater) => order.is_gt(),
+        Ok(CompareResult::Less) => order.is_lt(),
+        // As etcd has it.
+        Err(_) => true,
+    }
+}
+
+impl Mvcc {
+    /// Whether all of these hold; for a range, of each key in it.
+    pub(super) fn all_hold(
+        &self,
+        compares: &[Compare],
+        budget: &mut Budget,
+    ) -> Result<bool, Refusal> {
+        for compare in compares {
+            if !self.holds(compare, budget)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn holds(&self, compare: &Compare, budget: &mut Budget) -> Result<bool, Refusal> {
+        let (mut any, mut all, mut outcome) = (false, true, Ok(()));
+        let keys = Keys::of(&compare.key, &compare.range_end);
+        self.each_now(keys, &mut |_, record| {
+            any = true;
+            all = holds(compare, &record);
+            outcome = budget.visit();
+            match outcome {
+                Ok(()) if all => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        });
+        outcome?;
+        if any {
+            return Ok(all);
+        }
+        // A value that is not there cannot be told from an empty one, so nothing holds of it.
+        let of_value = compare.target == i32::from(CompareTarget::Value);
+        Ok(!of_value && holds(compare, &ABSENT))
+    }
+}

@@ -1,0 +1,102 @@
+//! Events: what happened from a revision on, a page at a time.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::{
+    Mvcc,
+    layout::{Change, Record, Revision, current, history_at, parse_revision, revision},
+    read::{Found, Keys},
+};
+use crate::{
+    command::{Events, EventsRequest},
+    proto::mvccpb::{Event, KeyValue, event::EventType},
+    refusal::Refusal,
+};
+
+/// Most changes that one page looks at, but for those of one transaction, which stay together.
+const VISITS_MAX: usize = 5_000;
+/// Bytes of a page, about.
+const PAGE_BYTES: usize = 1 << 20;
+
+impl Mvcc {
+    /// What happened from a revision on: as many whole transactions as a page holds, and at least one.
+    pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
+        if request.from < self.state.compacted {
+            return Err(Refusal::Compacted);
+        }
+        let keys = (!request.key.is_empty()).then(|| Keys::of(&request.key, &request.range_end));
+        let (mut visits, mut bytes) = (0, 0);
+        let mut events = Vec::new();
+        let mut last = request.from.saturating_sub(1);
+        let mut next = self.state.revision.saturating_add(1).max(request.from);
+        let from = revision(Revision::first_of(request.from.max(0)));
+        let to = revision(Revision::first_of(i64::MAX));
+        self.store.scan(&from, &to, &mut |place, change| {
+            let (Some(at), Some(change)) = (parse_revision(place), Change::decode(change)) else {
+                return ControlFlow::Continue(());
+            };
+            if at.main != last && (visits >= VISITS_MAX || bytes >= PAGE_BYTES) {
+                next = at.main;
+                return ControlFlow::Break(());
+            }
+            (last, visits) = (at.main, visits + 1);
+            if keys.is_none_or(|keys| keys.contain(&change.key))
+                && let Some(event) = self.event(at, &change, request.prev_kv)
+            {
+                let prev = event.prev_kv.as_ref().map_or(0, |prev| prev.value.len());
+                let value = event.kv.as_ref().map_or(0, |kv| kv.value.len());
+                bytes += 64 + 2 * change.key.len() + value + prev;
+                events.push(event);
+            }
+            ControlFlow::Continue(())
+        });
+        Ok(Events {
+            revision: self.state.revision,
+            next,
+            events,
+        })
+    }
+
+    fn event(&self, at: Revision, change: &Change, prev_kv: bool) -> Option<Event> {
+        let key = &change.key;
+        let kv = match change.deletes {
+            true => KeyValue {
+                key: key.clone(),
+                mod_revision: at.main,
+                ..KeyValue::default()
+            },
+            false => {
+                let record = self.record_at(key, at)?;
+                let key = key.clone();
+                Found { key, record }.into()
+            }
+        };
+        let is_new = !change.deletes && kv.create_revision == at.main;
+        // Of what was compacted nobody tells.
+        let known = at.main > self.state.compacted;
+        let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main - 1));
+        let prev_kv = before.flatten().map(|record| {
+            let key = key.clone();
+            Found { key, record }.into()
+        });
+        let kind = match change.deletes {
+            true => EventType::Delete,
+            false => EventType::Put,
+        };
+        Some(Event {
+            r#type: kind.into(),
+            kv: Some(kv),
+            prev_kv,
+        })
+    }
+
+    /// The record that this change made.
+    fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
+        let now = self.store.get(&current(key));
+        let now = now.as_ref().and_then(Record::decode);
+        now.filter(|record| record.revision == at)
+            .or_else(|| Record::decode(&self.store.get(&history_at(key, at))?))
+    }
+}

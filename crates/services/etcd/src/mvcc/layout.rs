@@ -1,0 +1,401 @@
+//! How keys, revisions and records are laid out in the ordered store.
+//!
+//! | First byte | Then | Value |
+//! |---|---|---|
+//! | `c` | a key | its current record; absent if the key is deleted |
+//! | `h` | a key, escaped, and a revision, newest first | an earlier record, or nothing: the key was deleted |
+//! | `r` | a revision | what it did: put or delete, and the key |
+//! | `l` | a lease | for how long it is granted, and its deadline |
+//! | `k` | a lease and a key | nothing: the key goes with the lease |
+//! | `d` | a deadline and a lease | nothing |
+//! | `s` | – | the revision, and how far history is compacted |
+//!
+//! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
+//! one range. Part of the format of snapshots.
+
+use bytes::{BufMut as _, Bytes};
+
+/// The state.
+pub(super) const STATE: &[u8] = b"s";
+/// Current records.
+const CURRENT: u8 = b'c';
+/// Earlier records.
+const HISTORY: u8 = b'h';
+/// Revisions.
+const REVISIONS: u8 = b'r';
+/// Leases.
+const LEASES: u8 = b'l';
+/// Keys of leases.
+const ATTACHED: u8 = b'k';
+/// Leases by their deadlines.
+const DEADLINES: u8 = b'd';
+
+/// One change: the transaction's revision, and the place of the change in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision {
+    /// The transaction's.
+    pub main: i64,
+    /// The place in it, from 0.
+    pub sub: u64,
+}
+
+impl Revision {
+    /// The first place of a transaction.
+    pub(super) const fn first_of(main: i64) -> Self {
+        Self { main, sub: 0 }
+    }
+
+    /// Bytes that sort as revisions do; those of the store are never negative.
+    fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.main.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.sub.to_be_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; 16]) -> Self {
+        let number = u128::from_be_bytes(bytes);
+        #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits")]
+        let (main, sub) = ((number >> 64) as u64, number as u64);
+        Self {
+            main: main.cast_signed(),
+            sub,
+        }
+    }
+}
+
+/// Where the current record of a key is.
+pub(super) fn current(key: &[u8]) -> Vec<u8> {
+    let mut place = Vec::with_capacity(1 + key.len());
+    place.push(CURRENT);
+    place.extend_from_slice(key);
+    place
+}
+
+/// Behind all current records.
+pub(super) const fn current_end() -> [u8; 1] {
+    [CURRENT + 1]
+}
+
+/// Whose current record is there.
+pub(super) fn current_key(place: &[u8]) -> &[u8] {
+    place.get(1..).unwrap_or_default()
+}
+
+/// Where the history of keys from this one on begins.
+pub(super) fn history(key: &[u8]) -> Vec<u8> {
+    let mut place = Vec::with_capacity(3 + key.len() + 16);
+    place.push(HISTORY);
+    for byte in key {
+        place.push(*byte);
+        if *byte == 0 {
+            place.push(0xff);
+        }
+    }
+    // Before whatever can follow in a longer key.
+    place.extend_from_slice(&[0, 1]);
+    place
+}
+
+/// Behind the history of this key.
+pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
+    let mut place = history(key);
+    if let Some(last) = place.last_mut() {
+        *last += 1;
+    }
+    place
+}
+
+/// Behind all history.
+pub(super) const fn history_end() -> [u8; 1] {
+    [HISTORY + 1]
+}
+
+/// Where the record of this revision of a key is once it is history; earlier revisions of the key follow.
+pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
+    let mut place = history(key);
+    place.extend(revision.to_bytes().map(|byte| !byte));
+    place
+}
+
+/// Whose history is there, and of which revision.
+pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
+    let (escaped, revision) = place.get(1..)?.split_last_chunk::<16>()?;
+    let escaped = escaped.strip_suffix(&[0, 1])?;
+    let mut key = Vec::with_capacity(escaped.len());
+    let mut bytes = escaped.iter();
+    while let Some(byte) = bytes.next() {
+        key.push(*byte);
+        if *byte == 0 && bytes.next() != Some(&0xff) {
+            return None;
+        }
+    }
+    Some((key, Revision::from_bytes(revision.map(|byte| !byte))))
+}
+
+/// Where it is kept what a revision did.
+pub(super) fn revision(revision: Revision) -> Vec<u8> {
+    let mut place = Vec::with_capacity(17);
+    place.push(REVISIONS);
+    place.extend_from_slice(&revision.to_bytes());
+    place
+}
+
+/// Which revision is kept there.
+pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
+    let bytes = place.get(1..)?.try_into().ok()?;
+    Some(Revision::from_bytes(bytes))
+}
+
+/// What a revision did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) deletes: bool,
+    pub(super) key: Bytes,
+}
+
+impl Change {
+    pub(super) fn encode(deletes: bool, key: &[u8]) -> Bytes {
+        let mut bytes = Vec::with_capacity(1 + key.len());
+        bytes.push(u8::from(deletes));
+        bytes.extend_from_slice(key);
+        bytes.into()
+    }
+
+    pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
+        let deletes = match bytes.first()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        Some(Self {
+            deletes,
+            key: bytes.slice(1..),
+        })
+    }
+}
+
+/// What a key has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The change that made it.
+    pub revision: Revision,
+    /// The transaction that created the key.
+    pub created: i64,
+    /// How often the key was put since.
+    pub version: i64,
+    /// The lease, or 0.
+    pub lease: i64,
+    /// The value.
+    pub value: Bytes,
+}
+
+impl Record {
+    const HEAD_BYTES: usize = 40;
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(Self::HEAD_BYTES + self.value.len());
+        bytes.extend_from_slice(&self.revision.to_bytes());
+        for number in [self.created, self.version, self.lease] {
+            bytes.put_i64(number);
+        }
+        bytes.extend_from_slice(&self.value);
+        bytes.into()
+    }
+
+    /// `None`: there is no record, as where a key was deleted.
+    pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
+        let (head, _) = bytes.split_first_chunk::<{ Self::HEAD_BYTES }>()?;
+        let (revision, numbers) = head.split_first_chunk::<16>()?;
+        let number = |at: usize| {
+            let bytes = numbers.get(at * 8..at * 8 + 8)?;
+            Some(i64::from_be_bytes(bytes.try_into().ok()?))
+        };
+        Some(Self {
+            revision: Revision::from_bytes(*revision),
+            created: number(0)?,
+            version: number(1)?,
+            lease: number(2)?,
+            value: bytes.slice(Self::HEAD_BYTES..),
+        })
+    }
+}
+
+/// A lease: when keys go by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// For how many seconds it was granted.
+    pub granted: i64,
+    /// When it ends, Unix time in milliseconds.
+    pub deadline: u64,
+}
+
+impl Lease {
+    const BYTES: usize = 16;
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.put_i64(self.granted);
+        bytes.put_u64(self.deadline);
+        bytes.into()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (granted, deadline) = bytes.split_first_chunk::<8>()?;
+        Some(Self {
+            granted: i64::from_be_bytes(*granted),
+            deadline: u64::from_be_bytes(deadline.try_into().ok()?),
+        })
+    }
+}
+
+/// Where a lease is.
+pub(super) fn lease(id: i64) -> Vec<u8> {
+    [&[LEASES][..], &id.to_be_bytes()].concat()
+}
+
+/// All leases: the first place, and what is behind the last one.
+pub(super) const fn leases() -> ([u8; 1], [u8; 1]) {
+    ([LEASES], [LEASES + 1])
+}
+
+/// Which lease is there.
+pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
+    let id = place.get(1..)?.try_into().ok()?;
+    Some(i64::from_be_bytes(id))
+}
+
+/// Where it is kept that a key goes with a lease.
+pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
+    [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
+}
+
+/// Behind all keys of a lease.
+pub(super) fn attached_end(id: i64) -> Vec<u8> {
+    let number = u64::from_be_bytes(id.to_be_bytes());
+    match number.checked_add(1) {
+        Some(next) => [&[ATTACHED][..], &next.to_be_bytes()].concat(),
+        None => vec![ATTACHED + 1],
+    }
+}
+
+/// Which key goes with a lease.
+pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
+    place.get(9..)
+}
+
+/// Where a lease is by its deadline.
+pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
+    [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
+}
+
+/// Where leases begin whose deadline is this one or later.
+pub(super) fn deadlines(at: u64) -> Vec<u8> {
+    [&[DEADLINES][..], &at.to_be_bytes()].concat()
+}
+
+/// Behind all deadlines.
+pub(super) const fn deadlines_end() -> [u8; 1] {
+    [DEADLINES + 1]
+}
+
+/// Which deadline of which lease is there.
+pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
+    let (at, id) = place.get(1..)?.split_first_chunk::<8>()?;
+    let id = i64::from_be_bytes(id.try_into().ok()?);
+    Some((u64::from_be_bytes(*at), id))
+}
+
+/// What there is beside keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    /// The last transaction that changed something; 1 before the first one.
+    pub(super) revision: i64,
+    /// History before it was given up; -1 if none was ever.
+    pub(super) compacted: i64,
+    /// All that was given up before this revision is gone.
+    pub(super) scrubbed: Revision,
+}
+
+impl State {
+    pub(super) const EMPTY: Self = Self {
+        revision: 1,
+        compacted: -1,
+        scrubbed: Revision { main: 0, sub: 0 },
+    };
+    const BYTES: usize = 32;
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.put_i64(self.revision);
+        bytes.put_i64(self.compacted);
+        bytes.extend_from_slice(&self.scrubbed.to_bytes());
+        bytes.into()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let (revision, rest) = bytes.split_first_chunk::<8>()?;
+        let (compacted, scrubbed) = rest.split_first_chunk::<8>()?;
+        let state = Self {
+            revision: i64::from_be_bytes(*revision),
+            compacted: i64::from_be_bytes(*compacted),
+            scrubbed: Revision::from_bytes(scrubbed.try_into().ok()?),
+        };
+        let makes_sense = state.revision >= 1
+            && (-1..=state.revision).contains(&state.compacted)
+            && (0..=state.revision).contains(&state.scrubbed.main);
+        makes_sense.then_some(state)
+    }
+}
+
+/// Whether an entry is one that this version writes.
+pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
+    let is_record = || value.len() >= Record::HEAD_BYTES;
+    match place.first() {
+        Some(&CURRENT) => is_record(),
+        Some(&HISTORY) => parse_history(place).is_some() && (value.is_empty() || is_record()),
+        Some(&REVISIONS) => parse_revision(place).is_some() && matches!(value.first(), Some(0 | 1)),
+        Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
+        Some(&ATTACHED) => parse_attached(place).is_some() && value.is_empty(),
+        Some(&DEADLINES) => parse_deadline(place).is_some() && value.is_empty(),
+        _ => place == STATE && State::decode(value).is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// History sorts by key, then from the newest revision to the oldest, whatever bytes keys have.
+    #[test]
+    fn history_sorts_by_key_and_then_backwards() {
+        let keys: [&[u8]; 9] = [
+            b"", b"\0", b"\0\0", b"\0\x01", b"\0\xff", b"\x01", b"a", b"a\0", b"ab",
+        ];
+        let revisions = [(9, 0), (3, 7), (3, 6), (1, u64::MAX), (0, 0)];
+        let mut places = Vec::new();
+        for key in keys {
+            for (main, sub) in revisions {
+                let revision = Revision { main, sub };
+                let place = history_at(key, revision);
+                assert!(history(key) < place && place < history_end_of(key));
+                assert_eq!(parse_history(&place), Some((key.to_vec(), revision)));
+                places.push(place);
+            }
+        }
+        assert!(places.is_sorted());
+        assert!(places.iter().all(|place| place[..] < history_end()[..]));
+    }
+
+    #[test]
+    fn what_was_not_written_here_is_refused() {
+        assert_eq!(parse_history(b"h"), None);
+        assert_eq!(parse_history(&[b'h'; 30]), None);
+        assert_eq!(parse_revision(b"r1"), None);
+        assert_eq!(Record::decode(&Bytes::from_static(&[0; 39])), None);
+        assert_eq!(State::decode(&[0xff; 32]), None);
+        assert_eq!(State::decode(&State::EMPTY.encode()), Some(State::EMPTY));
+        assert_eq!(Change::decode(&Bytes::from_static(&[2])), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Keys with all their revisions: what etcd calls its MVCC store, over a [`Store`].
+//!
+//! A transaction that changes something is one revision, and its changes are numbered within it ([`layout`]). Reads see the
+//! present or a past revision ([`read`], [`range`], [`paging`]), [`write`] changes, [`txn`] compares and then does either,
+//! [`compact`] forgets the past in small steps, [`events`] tells it, and keys with a [`lease`] go at its end. Nothing here
+//! knows a clock, a socket or a node: time is what the log says.
+
+mod budget;
+mod compact;
+mod compare;
+mod events;
+mod layout;
+mod lease;
+mod paging;
+mod range;
+mod read;
+mod txn;
+mod write;
+
+pub(crate) use self::layout::is_place;
+use self::layout::{STATE, State};
+pub use self::{
+    budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
+    compact::SCRUB_MAX,
+    layout::{Lease, Record, Revision},
+    lease::{TTL_MAX, TTL_MIN},
+    paging::{PAGE_VISITS_MAX, Paging},
+    read::{Found, Keys},
+    txn::{is_readonly, is_serializable},
+};
+use crate::store::Store;
+use quorate::LoadError;
+
+/// All keys, with their history as far as it is not compacted.
+pub struct Mvcc {
+    store: Box<dyn Store>,
+    state: State,
+    /// The group's time, Unix time in milliseconds.
+    time: u64,
+}
+
+impl Mvcc {
+    /// What this store holds; a store without a state is empty.
+    pub fn new(store: Box<dyn Store>) -> Self {
+        let mut mvcc = Self {
+            store,
+            state: State::EMPTY,
+            time: 0,
+        };
+        // The store's own check is at its start and its load.
+        let _ = mvcc.read_state();
+        mvcc
+    }
+
+    /// Takes the state from the store, after that changed as a whole.
+    pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
+        self.state = match self.store.get(STATE) {
+            None => State::EMPTY,
+            Some(bytes) => {
+                State::decode(&bytes).ok_or(LoadError::Malformed("its state makes no sense"))?
+            }
+        };
+        Ok(())
+    }
+
+    fn set_state(&mut self, state: State) {
+        if state != self.state {
+            self.state = state;
+            self.store.put(STATE, state.encode());
+        }
+    }
+
+    /// The revision of the last transaction that changed something.
+    pub const fn revision(&self) -> i64 {
+        self.state.revision
+    }
+
+    /// History before this revision is given up; -1 if none was ever.
+    pub const fn compacted(&self) -> i64 {
+        self.state.compacted
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(crate) fn store_mut(&mut self) -> &mut dyn Store {
+        &mut *self.store
+    }
+}

@@ -1,0 +1,183 @@
+//! A range in pages: a large one is read in steps, between which the node does other things.
+//!
+//! All pages are of one revision, that of the first one, so what comes of them is the range at one moment, whatever is
+//! written meanwhile. Whoever asks puts them together and sorts.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::{
+    Mvcc,
+    budget::{ENTRY_BYTES, QUERY_BYTES_MAX},
+    range::{arrange, is_wanted, most, sort},
+    read::{Found, Keys},
+    write::header,
+};
+use crate::{
+    command::{Page, PageRequest},
+    proto::{
+        etcdserverpb::{RangeRequest, RangeResponse},
+        mvccpb::KeyValue,
+    },
+    refusal::Refusal,
+};
+
+/// Most keys that one page looks at.
+pub const PAGE_VISITS_MAX: u64 = 5_000;
+/// Bytes of a page, about.
+const PAGE_BYTES: usize = 1 << 20;
+
+fn bytes_of(kv: &KeyValue) -> u64 {
+    ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
+}
+
+/// A range that is read in pages, on the side of whoever asks.
+#[derive(Clone, Debug)]
+pub struct Paging {
+    request: RangeRequest,
+    /// The revision that is read; `None` before the first page.
+    at: Option<i64>,
+    /// The revision of the state when that was read.
+    now: i64,
+    /// Where the next page begins.
+    next: Bytes,
+    found: Vec<KeyValue>,
+    bytes: u64,
+    count: i64,
+}
+
+impl Paging {
+    /// Begins.
+    pub fn new(request: RangeRequest) -> Self {
+        Self {
+            request,
+            at: None,
+            now: 0,
+            next: Bytes::new(),
+            found: Vec::new(),
+            bytes: 0,
+            count: 0,
+        }
+    }
+
+    /// Whether a page was read: all others are of the same revision, at whichever freshness.
+    pub const fn is_begun(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Whether it may begin again if its revision is compacted meanwhile: nobody asked for that one.
+    pub const fn may_restart(&self) -> bool {
+        self.at.is_some() && self.request.revision <= 0
+    }
+
+    /// The same range from the start.
+    #[must_use]
+    pub fn restarted(self) -> Self {
+        Self::new(self.request)
+    }
+
+    /// What is to be asked for next; looks at so many keys at most.
+    pub fn next(&self, visits: u64) -> PageRequest {
+        let wanted = most(&self.request).saturating_sub(self.found.len());
+        PageRequest {
+            request: Some(self.request.clone()),
+            at: self.at.unwrap_or(0),
+            from: self.next.clone(),
+            wanted: wanted as u64,
+            visits,
+        }
+    }
+
+    /// Takes a page; whether it was the last one.
+    pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
+        if self.at.is_none() {
+            (self.at, self.now) = (Some(page.at), page.revision);
+        }
+        self.bytes += page.kvs.iter().map(bytes_of).sum::<u64>();
+        self.found.extend(page.kvs);
+        if self.request.limit > 0 {
+            // Of many keys that are sorted, a few are wanted.
+            sort(&self.request, &mut self.found);
+            self.bytes = self.found.iter().map(bytes_of).sum();
+        }
+        if self.bytes > QUERY_BYTES_MAX {
+            return Err(Refusal::TooMuch);
+        }
+        self.count = self.count.saturating_add(page.count);
+        self.next = page.next;
+        Ok(self.next.is_empty())
+    }
+
+    /// The answer.
+    pub fn finish(mut self) -> RangeResponse {
+        let more = arrange(&self.request, &mut self.found);
+        RangeResponse {
+            header: header(self.now),
+            kvs: self.found,
+            more,
+            count: self.count,
+        }
+    }
+}
+
+impl Mvcc {
+    /// A page of a range.
+    pub fn page(&self, page: &PageRequest) -> Result<Page, Refusal> {
+        let request = page.request.as_ref().ok_or(Refusal::Malformed)?;
+        let now = self.state.revision;
+        let at = match page.at {
+            0 => self.revision_of(request, now)?,
+            at if at > now => return Err(Refusal::FutureRevision),
+            at if at < self.state.compacted => return Err(Refusal::Compacted),
+            at => at,
+        };
+        let keys = match Keys::of(&request.key, &request.range_end) {
+            Keys::Span(from, to) if page.from.is_empty() => Keys::Span(from, to),
+            Keys::Span(_, to) => Keys::Span(&page.from, to),
+            one => one,
+        };
+        let visits_max = page.visits.clamp(1, PAGE_VISITS_MAX);
+        let (mut visits, mut count, mut bytes) = (0, 0, 0);
+        let (mut kvs, mut next) = (Vec::new(), Bytes::new());
+        let mut visit = |key: &[u8], record: super::Record| {
+            (visits, count) = (visits + 1, count + 1);
+            let room = (kvs.len() as u64) < page.wanted;
+            if room && is_wanted(request, &record) {
+                let key = Bytes::copy_from_slice(key);
+                let mut kv = KeyValue::from(Found { key, record });
+                if request.keys_only && !needs_value(request) {
+                    kv.value = Bytes::new();
+                }
+                bytes += kv.key.len() + kv.value.len();
+                kvs.push(kv);
+            }
+            if visits >= visits_max || bytes >= PAGE_BYTES {
+                // The first key behind this one.
+                next = [key, &[0]].concat().into();
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        match at < now {
+            true => self.each_at(keys, at, &mut visit),
+            false => self.each_now(keys, &mut visit),
+        }
+        if matches!(keys, Keys::One(_)) {
+            next = Bytes::new();
+        }
+        sort(request, &mut kvs);
+        Ok(Page {
+            revision: now,
+            at,
+            kvs,
+            count,
+            next,
+        })
+    }
+}
+
+/// Whether values decide about the order.
+fn needs_value(request: &RangeRequest) -> bool {
+    request.sort_target == 4
+}

@@ -1,0 +1,158 @@
+//! Range: which keys, as of when, filtered, sorted, limited.
+
+use std::{cmp::Ordering, ops::ControlFlow};
+
+use bytes::Bytes;
+
+use super::{
+    Budget, Mvcc,
+    read::{Found, Keys},
+    write::header,
+};
+use crate::{
+    proto::{
+        etcdserverpb::{
+            RangeRequest, RangeResponse,
+            range_request::{SortOrder, SortTarget},
+        },
+        mvccpb::KeyValue,
+    },
+    refusal::Refusal,
+};
+
+/// What the answer's order is, if it is not that of keys.
+fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
+    let target = request.sort_target();
+    match (target, request.sort_order()) {
+        // Keys come in order anyway.
+        (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
+        (target, SortOrder::None) => Some((target, SortOrder::Ascend)),
+        (target, order) => Some((target, order)),
+    }
+}
+
+/// How many keys are wanted, if not all.
+fn limit_of(request: &RangeRequest) -> Option<usize> {
+    let limit = usize::try_from(request.limit).ok();
+    limit.filter(|limit| *limit > 0)
+}
+
+/// How many keys are worth finding: sorting needs all of them, and whether there are more needs one more than the limit.
+pub(super) fn most(request: &RangeRequest) -> usize {
+    match (order_of(request), limit_of(request)) {
+        _ if request.count_only => 0,
+        (None, Some(limit)) => limit.saturating_add(1),
+        _ => usize::MAX,
+    }
+}
+
+fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
+    match target {
+        SortTarget::Key => one.key.cmp(&other.key),
+        SortTarget::Version => one.version.cmp(&other.version),
+        SortTarget::Create => one.create_revision.cmp(&other.create_revision),
+        SortTarget::Mod => one.mod_revision.cmp(&other.mod_revision),
+        SortTarget::Value => one.value.cmp(&other.value),
+    }
+}
+
+/// Sorts keys that were found, and drops those that cannot be in the answer, nor tell that there are more.
+pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
+    match order_of(request) {
+        None => {}
+        Some((target, SortOrder::Descend)) => {
+            found.sort_by(|one, other| compare(target, other, one));
+        }
+        Some((target, _)) => found.sort_by(|one, other| compare(target, one, other)),
+    }
+    let most = limit_of(request).map_or(usize::MAX, |limit| limit.saturating_add(1));
+    found.truncate(most);
+}
+
+/// Makes an answer of keys that were found; whether there are more.
+pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
+    sort(request, found);
+    let limit = limit_of(request).unwrap_or(usize::MAX);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    if request.keys_only {
+        found.iter_mut().for_each(|kv| kv.value = Bytes::new());
+    }
+    more
+}
+
+/// Whether the revisions of a key are among those that were asked for; 0 is no bound.
+pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
+    let within = |revision: i64, min: i64, max: i64| {
+        (min == 0 || revision >= min) && (max == 0 || revision <= max)
+    };
+    within(
+        found.revision.main,
+        request.min_mod_revision,
+        request.max_mod_revision,
+    ) && within(
+        found.created,
+        request.min_create_revision,
+        request.max_create_revision,
+    )
+}
+
+impl Mvcc {
+    /// Which revision a request asks for; `now` is the one that it sees as the present.
+    pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
+        if request.revision > now {
+            return Err(Refusal::FutureRevision);
+        }
+        let revision = match request.revision {
+            past if past > 0 => past,
+            _ => now,
+        };
+        match revision < self.state.compacted {
+            true => Err(Refusal::Compacted),
+            false => Ok(revision),
+        }
+    }
+
+    /// Answers a range in a transaction; `now` is the revision that it sees as the present.
+    pub(super) fn range(
+        &self,
+        request: &RangeRequest,
+        now: i64,
+        budget: &mut Budget,
+    ) -> Result<RangeResponse, Refusal> {
+        let revision = self.revision_of(request, now)?;
+        let most = most(request);
+        let keys = Keys::of(&request.key, &request.range_end);
+        let (mut count, mut kvs) = (0, Vec::new());
+        let mut outcome = Ok(());
+        let mut visit = |key: &[u8], record: super::Record| {
+            outcome = budget.visit();
+            count += 1;
+            if kvs.len() < most && is_wanted(request, &record) {
+                let key = Bytes::copy_from_slice(key);
+                kvs.push(Found { key, record }.into());
+            }
+            match outcome {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        // A transaction sees what it wrote itself.
+        if revision >= now {
+            self.each_now(keys, &mut visit);
+        } else {
+            self.each_at(keys, revision, &mut visit);
+        }
+        outcome?;
+        let more = arrange(request, &mut kvs);
+        for kv in &kvs {
+            budget.answer(kv.key.len(), kv.value.len())?;
+        }
+        Ok(RangeResponse {
+            header: header(now),
+            kvs,
+            more,
+            count,
+        })
+    }
+}

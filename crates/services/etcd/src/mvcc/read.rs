@@ -1,0 +1,177 @@
+//! Which record a key has, now or at a past revision.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::{
+    Mvcc,
+    layout::{
+        Record, Revision, current, current_end, current_key, history, history_at, history_end,
+        history_end_of, parse_history,
+    },
+};
+use crate::proto::mvccpb::KeyValue;
+
+/// Which keys a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys<'k> {
+    /// This one.
+    One(&'k [u8]),
+    /// From this one on, before the other if there is one.
+    Span(&'k [u8], Option<&'k [u8]>),
+}
+
+impl<'k> Keys<'k> {
+    /// As requests say it: without an end it is one key, and an end of one zero byte is none.
+    pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
+        match range_end {
+            [] => Self::One(key),
+            [0] => Self::Span(key, None),
+            end => Self::Span(key, Some(end)),
+        }
+    }
+}
+
+impl Keys<'_> {
+    /// Whether a key is one of them.
+    pub fn contain(&self, key: &[u8]) -> bool {
+        match *self {
+            Self::One(one) => key == one,
+            Self::Span(from, to) => key >= from && to.is_none_or(|to| key < to),
+        }
+    }
+}
+
+/// A key and its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The key.
+    pub key: Bytes,
+    /// Its record.
+    pub record: Record,
+}
+
+impl From<Found> for KeyValue {
+    fn from(found: Found) -> Self {
+        let Found { key, record } = found;
+        Self {
+            key,
+            create_revision: record.created,
+            mod_revision: record.revision.main,
+            version: record.version,
+            value: record.value,
+            lease: record.lease,
+        }
+    }
+}
+
+/// What is done with a key and its record.
+pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
+
+impl Mvcc {
+    /// The current record of a key.
+    pub(super) fn now(&self, key: &[u8]) -> Option<Record> {
+        Record::decode(&self.store.get(&current(key))?)
+    }
+
+    /// The record that a key had at the end of this revision.
+    pub(super) fn at(&self, key: &[u8], revision: i64) -> Option<Record> {
+        match self.now(key) {
+            Some(record) if record.revision.main <= revision => Some(record),
+            _ => self.past(key, revision),
+        }
+    }
+
+    /// The same among what is history.
+    fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
+        let newest = Revision {
+            main: revision,
+            sub: u64::MAX,
+        };
+        let (_, bytes) = self
+            .store
+            .first(&history_at(key, newest), &history_end_of(key))?;
+        Record::decode(&bytes)
+    }
+
+    /// Visits the keys that exist now, in order.
+    pub(super) fn each_now(&self, keys: Keys<'_>, visit: &mut Visit<'_>) {
+        match keys {
+            Keys::One(key) => {
+                if let Some(record) = self.now(key) {
+                    let _ = visit(key, record);
+                }
+            }
+            Keys::Span(from, to) => {
+                let to = to.map_or_else(|| current_end().to_vec(), current);
+                self.store.scan(
+                    &current(from),
+                    &to,
+                    &mut |place, bytes| match Record::decode(bytes) {
+                        Some(record) => visit(current_key(place), record),
+                        None => ControlFlow::Continue(()),
+                    },
+                );
+            }
+        }
+    }
+
+    /// Visits the keys that existed at the end of this revision, in order.
+    pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut Visit<'_>) {
+        let (from, to) = match keys {
+            Keys::One(key) => {
+                if let Some(record) = self.at(key, revision) {
+                    let _ = visit(key, record);
+                }
+                return;
+            }
+            Keys::Span(from, to) => (from, to),
+        };
+        // Those that exist now, and before each of them those that have nothing but history.
+        let mut next = self.next_past(&history(from), to);
+        let mut over = false;
+        let mut visit_until = |before: Option<&[u8]>, visit: &mut Visit<'_>| {
+            while let Some(key) = next.take_if(|key| before.is_none_or(|before| &**key < before)) {
+                let record = self.past(&key, revision);
+                next = self.next_past(&history_end_of(&key), to);
+                if let Some(record) = record
+                    && visit(&key, record).is_break()
+                {
+                    return ControlFlow::Break(());
+                }
+            }
+            // A key that exists now is looked up by itself.
+            if let Some(before) = before
+                && next.as_deref() == Some(before)
+            {
+                next = self.next_past(&history_end_of(before), to);
+            }
+            ControlFlow::Continue(())
+        };
+        let end = to.map_or_else(|| current_end().to_vec(), current);
+        self.store.scan(&current(from), &end, &mut |place, bytes| {
+            let key = current_key(place);
+            if visit_until(Some(key), visit).is_break() {
+                over = true;
+                return ControlFlow::Break(());
+            }
+            let record = Record::decode(bytes)
+                .filter(|record| record.revision.main <= revision)
+                .or_else(|| self.past(key, revision));
+            let step = record.map_or(ControlFlow::Continue(()), |record| visit(key, record));
+            over = step.is_break();
+            step
+        });
+        if !over {
+            let _ = visit_until(None, visit);
+        }
+    }
+
+    /// The first key with history from this place on, before `to`.
+    fn next_past(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
+        let end = to.map_or_else(|| history_end().to_vec(), history);
+        let (place, _) = self.store.first(from, &end)?;
+        parse_history(&place).map(|(key, _)| key)
+    }
+}

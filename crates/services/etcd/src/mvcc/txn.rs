@@ -1,0 +1,166 @@
+//! Transactions: compares choose the branches, then everything is checked, then it is done. All or nothing.
+
+use super::{
+    Budget, Mvcc,
+    write::{Writing, header},
+};
+use crate::{
+    proto::etcdserverpb::{
+        RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse, request_op::Request,
+        response_op::Response,
+    },
+    refusal::Refusal,
+};
+
+/// The branches that a transaction takes; they are chosen before anything changes.
+struct Path {
+    succeeded: bool,
+    /// Of the transactions in that branch, in order.
+    inner: Vec<Self>,
+}
+
+impl Path {
+    fn branch<'t>(&self, txn: &'t TxnRequest) -> &'t [RequestOp] {
+        match self.succeeded {
+            true => &txn.success,
+            false => &txn.failure,
+        }
+    }
+}
+
+/// Whether it changes nothing, whichever branch it takes; a transaction within counts as one that does.
+pub fn is_readonly(txn: &TxnRequest) -> bool {
+    let mut ops = txn.success.iter().chain(&txn.failure);
+    ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
+}
+
+/// Whether it may be answered by any node as it stands.
+pub fn is_serializable(txn: &TxnRequest) -> bool {
+    let mut ops = txn.success.iter().chain(&txn.failure);
+    ops.all(|op| matches!(&op.request, Some(Request::RequestRange(range)) if range.serializable))
+}
+
+impl Mvcc {
+    /// Does a transaction that changes nothing ([`is_readonly`]).
+    pub fn read_txn(&self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
+        let succeeded = self.all_hold(&txn.compare, &mut budget)?;
+        let path = Path {
+            succeeded,
+            inner: Vec::new(),
+        };
+        self.check(txn, &path)?;
+        let now = self.state.revision;
+        let mut responses = Vec::new();
+        for op in path.branch(txn) {
+            let response = match &op.request {
+                Some(Request::RequestRange(range)) => {
+                    let answer = self.range(range, now, &mut budget)?;
+                    Some(Response::ResponseRange(answer))
+                }
+                Some(_) => return Err(Refusal::Malformed),
+                None => None,
+            };
+            responses.push(ResponseOp { response });
+        }
+        Ok(TxnResponse {
+            header: header(now),
+            succeeded,
+            responses,
+        })
+    }
+
+    /// Does a transaction.
+    pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
+        let path = self.path(txn, &mut budget)?;
+        self.check(txn, &path)?;
+        let mut writing = Writing::new(self);
+        match writing.execute(txn, &path, &mut budget) {
+            Ok(mut answer) => {
+                answer.header = header(writing.finish());
+                Ok(answer)
+            }
+            Err(refusal) => {
+                writing.take_back();
+                Err(refusal)
+            }
+        }
+    }
+
+    fn path(&self, txn: &TxnRequest, budget: &mut Budget) -> Result<Path, Refusal> {
+        let mut path = Path {
+            succeeded: self.all_hold(&txn.compare, budget)?,
+            inner: Vec::new(),
+        };
+        for op in path.branch(txn) {
+            if let Some(Request::RequestTxn(txn)) = &op.request {
+                path.inner.push(self.path(txn, budget)?);
+            }
+        }
+        Ok(path)
+    }
+
+    /// Whether everything in the branches can be done, as things stand before the first change.
+    fn check(&self, txn: &TxnRequest, path: &Path) -> Result<(), Refusal> {
+        let mut inner = path.inner.iter();
+        for op in path.branch(txn) {
+            match &op.request {
+                Some(Request::RequestRange(range)) => match range.revision {
+                    0 => {}
+                    future if future > self.state.revision => return Err(Refusal::FutureRevision),
+                    past if past < self.state.compacted => return Err(Refusal::Compacted),
+                    _ => {}
+                },
+                Some(Request::RequestPut(put)) => self.check_put(put)?,
+                Some(Request::RequestTxn(txn)) => {
+                    if let Some(path) = inner.next() {
+                        self.check(txn, path)?;
+                    }
+                }
+                Some(Request::RequestDeleteRange(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Writing<'_> {
+    fn execute(
+        &mut self,
+        txn: &TxnRequest,
+        path: &Path,
+        budget: &mut Budget,
+    ) -> Result<TxnResponse, Refusal> {
+        let mut inner = path.inner.iter();
+        let mut responses = Vec::new();
+        for op in path.branch(txn) {
+            let response = match &op.request {
+                Some(Request::RequestRange(range)) => {
+                    let answer = self.mvcc.range(range, self.now(), budget)?;
+                    Some(Response::ResponseRange(answer))
+                }
+                Some(Request::RequestPut(put)) => {
+                    Some(Response::ResponsePut(self.put(put, budget)?))
+                }
+                Some(Request::RequestDeleteRange(delete)) => {
+                    let answer = self.delete(delete, budget)?;
+                    Some(Response::ResponseDeleteRange(answer))
+                }
+                Some(Request::RequestTxn(txn)) => match inner.next() {
+                    Some(path) => {
+                        let answer = self.execute(txn, path, budget)?;
+                        Some(Response::ResponseTxn(answer))
+                    }
+                    None => None,
+                },
+                None => None,
+            };
+            responses.push(ResponseOp { response });
+        }
+        Ok(TxnResponse {
+            // The revision is told once, of the whole.
+            header: Some(ResponseHeader::default()),
+            succeeded: path.succeeded,
+            responses,
+        })
+    }
+}

@@ -1,0 +1,9 @@
+//! Messages and services of the protocol, made of `proto/*.proto` by `generate/`; do not edit them.
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+pub mod mvccpb;
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+pub mod etcdserverpb;

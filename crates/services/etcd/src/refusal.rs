@@ -1,0 +1,77 @@
+//! Why a request was not carried out, as the state machine says it on every node alike.
+
+/// What is wrong with a request. Clients match on code and text, which are those of etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The bytes are no command.
+    Malformed = 0,
+    /// History that far back was given up.
+    Compacted = 1,
+    /// There is no such revision yet.
+    FutureRevision = 2,
+    /// A key that must be there is not.
+    KeyNotFound = 3,
+    /// There is no such lease.
+    LeaseNotFound = 4,
+    /// It reads or answers more than one request may.
+    TooMuch = 5,
+    /// A request without a key.
+    EmptyKey = 6,
+    /// A value beside `ignore_value`.
+    ValueProvided = 7,
+    /// A lease beside `ignore_lease`.
+    LeaseProvided = 8,
+    /// More operations than a transaction may have.
+    TooManyOps = 9,
+    /// A key that is put twice, or put and deleted.
+    DuplicateKey = 10,
+    /// An order that does not exist.
+    InvalidSortOption = 11,
+    /// The lease is there already.
+    LeaseExists = 12,
+    /// A lease for longer than can be.
+    LeaseTooLong = 13,
+}
+
+impl Refusal {
+    const ALL: [Self; 14] = [
+        Self::Malformed,
+        Self::Compacted,
+        Self::FutureRevision,
+        Self::KeyNotFound,
+        Self::LeaseNotFound,
+        Self::TooMuch,
+        Self::EmptyKey,
+        Self::ValueProvided,
+        Self::LeaseProvided,
+        Self::TooManyOps,
+        Self::DuplicateKey,
+        Self::InvalidSortOption,
+        Self::LeaseExists,
+        Self::LeaseTooLong,
+    ];
+
+    /// As a reply says it.
+    pub const fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    /// As it was said.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_what_was_said() {
+        for refusal in Refusal::ALL {
+            assert_eq!(Refusal::from_byte(refusal.to_byte()), Some(refusal));
+        }
+        assert_eq!(Refusal::from_byte(200), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! An image of the store in memory while commands go on: what they overwrite before the image has passed it is kept;
+//! nothing else is copied.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use bytes::Bytes;
+use quorate::Imaged;
+
+/// Most bytes kept for an image.
+const KEPT_BYTES_MAX: usize = 256 << 20;
+/// The part of a smaller store.
+const KEPT_PART: u64 = 4;
+/// May be kept even if the store is smaller still: as much as a few batches write.
+const KEPT_BYTES_MIN: usize = 16 << 20;
+/// What a kept entry takes besides its bytes, about.
+const ENTRY_BYTES: usize = 96;
+
+type Entries = BTreeMap<Box<[u8]>, Bytes>;
+
+/// The image.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// The last key that it passed.
+    passed: Option<Box<[u8]>>,
+    /// What stood where something else stands now, as far as the image has not passed it; `None`: nothing did.
+    kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
+    kept_bytes: usize,
+    /// Most bytes that may be kept.
+    bytes_max: usize,
+}
+
+impl Image {
+    /// Of a store of this size.
+    pub(super) fn of(bytes: u64) -> Self {
+        let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
+        Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
+    }
+
+    pub(super) const fn within(bytes_max: usize) -> Self {
+        Self {
+            passed: None,
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
+            bytes_max,
+        }
+    }
+
+    fn bytes_of(key: &[u8], value: Option<&Bytes>) -> usize {
+        ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
+    }
+
+    /// An entry is about to change. `false`: that is more than may be kept; the image is over.
+    pub(super) fn keep(&mut self, entries: &Entries, key: &[u8]) -> bool {
+        let has_passed = self.passed.as_deref().is_some_and(|passed| key <= passed);
+        if has_passed || self.kept.contains_key(key) {
+            return true;
+        }
+        let value = entries.get(key);
+        self.kept_bytes += Self::bytes_of(key, value);
+        if self.kept_bytes > self.bytes_max {
+            return false;
+        }
+        self.kept.insert(key.into(), value.cloned());
+        true
+    }
+
+    /// Whether it has to move on before more is kept: one run of commands more must find room.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.kept_bytes > self.bytes_max / 2
+    }
+
+    /// Passes the next entries; `entries` is as it stands now.
+    pub(super) fn next(
+        &mut self,
+        entries: &Entries,
+        bytes: usize,
+        each: &mut dyn FnMut(&[u8], &Bytes),
+    ) -> Imaged {
+        let from = self.passed.take();
+        let after = match &from {
+            Some(passed) => Bound::Excluded(&**passed),
+            None => Bound::Unbounded,
+        };
+        let mut now = entries
+            .range::<[u8], _>((after, Bound::Unbounded))
+            .peekable();
+        let mut given = 0;
+        let mut last = None;
+        while given < bytes.max(1) {
+            let kept = self.kept.first_key_value().map(|(key, _)| &**key);
+            let here = now.peek().map(|(key, _)| &***key);
+            // What is kept hides what is there now.
+            let from_kept = match (kept, here) {
+                (None, None) => return Imaged::End,
+                (Some(kept), Some(here)) => {
+                    if kept == here {
+                        now.next();
+                    }
+                    kept <= here
+                }
+                (kept, _) => kept.is_some(),
+            };
+            if from_kept {
+                let Some((key, value)) = self.kept.pop_first() else {
+                    return Imaged::End;
+                };
+                self.kept_bytes -= Self::bytes_of(&key, value.as_ref());
+                if let Some(value) = &value {
+                    each(&key, value);
+                    given += key.len() + value.len();
+                }
+                last = Some(key);
+            } else if let Some((key, value)) = now.next() {
+                each(key, value);
+                given += key.len() + value.len();
+                last = Some(key.clone());
+            }
+        }
+        self.passed = last.or(from);
+        Imaged::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store as _, memory::MemoryStore};
+    use quorate::Health;
+
+    fn key(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    fn filled(keys: u32) -> MemoryStore {
+        let mut store = MemoryStore::new();
+        for number in 0..keys {
+            store.put(&key(number), Bytes::from(vec![1; 1000]));
+        }
+        store
+    }
+
+    /// Whatever is written meanwhile, before and behind what the image has passed.
+    #[test]
+    fn an_image_is_the_store_as_it_was() {
+        let mut store = filled(2000);
+        assert!(store.begin_image());
+        let (mut seen, mut turn) = (Vec::new(), 0_u32);
+        while store.next_image(5000, &mut |key, value| {
+            seen.push((key.to_vec(), value.clone()))
+        }) == Imaged::More
+        {
+            turn += 1;
+            for step in 0..20 {
+                let at = (turn * 7919 + step * 104_729) % 2500;
+                match step % 3 {
+                    0 => store.remove(&key(at)),
+                    1 => store.put(&key(at), Bytes::from_static(b"new")),
+                    _ => store.put(&[&key(at)[..], b"x"].concat(), Bytes::from_static(b"new")),
+                }
+            }
+        }
+        let was: Vec<_> = (0..2000)
+            .map(|number| (key(number).to_vec(), Bytes::from(vec![1; 1000])))
+            .collect();
+        assert_eq!(seen, was);
+        assert!(store.image.is_none());
+    }
+
+    #[test]
+    fn an_image_says_when_it_has_to_move_on_and_ends_when_too_much_is_overwritten() {
+        let mut store = filled(400);
+        store.image = Some(Image::within(200_000));
+        for number in (200..320).rev() {
+            store.remove(&key(number));
+        }
+        assert_eq!(store.health(), Health::Behind);
+        let mut passed = 0;
+        while store.health() == Health::Behind {
+            assert_eq!(
+                store.next_image(50_000, &mut |_, _| passed += 1),
+                Imaged::More
+            );
+        }
+        assert!(passed > 200, "{passed}");
+        store.image = Some(Image::within(50_000));
+        for number in 0..100 {
+            store.remove(&key(number));
+        }
+        assert_eq!(store.next_image(1, &mut |_, _| {}), Imaged::Failed);
+        assert_eq!(
+            store.health(),
+            Health::Well,
+            "nothing holds it back any more"
+        );
+    }
+
+    #[test]
+    fn bytes_are_counted() {
+        let mut store = MemoryStore::new();
+        store.put(b"a", Bytes::from_static(b"123"));
+        store.put(b"b", Bytes::from_static(b"4"));
+        store.put(b"a", Bytes::from_static(b"1"));
+        assert_eq!(store.bytes(), 4);
+        store.remove(b"a");
+        store.remove(b"a");
+        assert_eq!(store.bytes(), 2);
+    }
+}

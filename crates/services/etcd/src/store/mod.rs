@@ -1,0 +1,89 @@
+//! The store port: bytes under bytes, in order.
+
+pub mod memory;
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
+
+/// What a scan does with one entry.
+pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
+
+/// Entries in the order of their keys. Called from one thread.
+///
+/// Values are shared, not copied: what was read stays as it was read. A store that is on a disk says by [`Store::health`]
+/// whether it can go on, and by [`Store::has_failed`] that what it said since the last commit is worthless.
+pub trait Store: Send {
+    /// What is under `key`.
+    fn get(&self, key: &[u8]) -> Option<Bytes>;
+
+    /// Visits the entries from `from` on, before `to`, in order. If there is nothing between them, none.
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
+
+    /// The first of them.
+    fn first(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Bytes)> {
+        let mut found = None;
+        self.scan(from, to, &mut |key, value| {
+            found = Some((key.to_vec(), value.clone()));
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// Puts `value` there.
+    fn put(&mut self, key: &[u8], value: Bytes);
+
+    /// Removes what is there.
+    fn remove(&mut self, key: &[u8]);
+
+    /// Bytes of all entries, about.
+    fn bytes(&self) -> u64;
+
+    /// Makes everything since the last call, this position and `meta` one atomic unit.
+    fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
+
+    /// What the last surviving commit said; as [`StateMachine::recovered`](quorate::StateMachine::recovered).
+    fn recovered(&mut self) -> (Slot, Metadata);
+
+    /// As [`StateMachine::health`](quorate::StateMachine::health).
+    fn health(&mut self) -> Health;
+
+    /// As [`StateMachine::has_failed`](quorate::StateMachine::has_failed).
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// As [`StateMachine::logged`](quorate::StateMachine::logged).
+    fn logged(&mut self, to: Slot) {
+        let _ = to;
+    }
+
+    /// Begins an image of all entries as they are, everything being committed; as
+    /// [`StateMachine::begin_image`](quorate::StateMachine::begin_image).
+    fn begin_image(&mut self) -> bool;
+
+    /// Passes the next entries of the image, in order; as [`StateMachine::next_image`](quorate::StateMachine::next_image).
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Bytes)) -> Imaged;
+
+    /// Ends the image, if one is going on.
+    fn end_image(&mut self);
+
+    /// Other entries come in, to be all that there is; as
+    /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
+    fn begin_load(&mut self) -> Result<(), LoadError>;
+
+    /// One of them; they come in order.
+    fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
+
+    /// That was all; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
+
+    /// As [`StateMachine::synced_to`](quorate::StateMachine::synced_to).
+    fn synced_to(&mut self) -> Option<Slot> {
+        None
+    }
+
+    /// As [`StateMachine::start_sync`](quorate::StateMachine::start_sync).
+    fn start_sync(&mut self) {}
+}

@@ -1,0 +1,264 @@
+//! Clients that watch.
+
+use quorate_etcd::proto::{
+    etcdserverpb::{
+        CompactionRequest, DeleteRangeRequest, PutRequest, WatchCancelRequest, WatchCreateRequest,
+        WatchProgressRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
+    },
+    mvccpb::Event,
+};
+use tokio::{sync::mpsc, time::timeout};
+use tonic::{Streaming, codegen::tokio_stream::Stream};
+
+use super::{Node, client::watch_client::WatchClient, get, put, runtime, three};
+
+const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// What a client sends.
+struct Requests(mpsc::Receiver<WatchRequest>);
+
+impl Stream for Requests {
+    type Item = WatchRequest;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<WatchRequest>> {
+        self.0.poll_recv(context)
+    }
+}
+
+/// A stream of watchers.
+struct Watching {
+    requests: mpsc::Sender<WatchRequest>,
+    answers: Streaming<WatchResponse>,
+}
+
+impl Watching {
+    async fn at(node: &Node) -> Self {
+        let (requests, sent) = mpsc::channel(16);
+        let mut client = WatchClient::new(node.channel());
+        let answers = client.watch(Requests(sent)).await.unwrap().into_inner();
+        Self { requests, answers }
+    }
+
+    async fn send(&self, request: RequestUnion) {
+        let request_union = Some(request);
+        self.requests
+            .send(WatchRequest { request_union })
+            .await
+            .unwrap();
+    }
+
+    async fn next(&mut self) -> WatchResponse {
+        let answer = timeout(WAIT, self.answers.message())
+            .await
+            .expect("in time");
+        answer.unwrap().expect("the stream goes on")
+    }
+
+    /// Begins a watcher, and gives what the server says of it.
+    async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
+        self.send(RequestUnion::CreateRequest(request)).await;
+        let answer = self.next().await;
+        assert!(answer.created);
+        answer
+    }
+
+    /// The next events, as many as these.
+    async fn events(&mut self, count: usize) -> Vec<Event> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            events.extend(self.next().await.events);
+        }
+        events
+    }
+}
+
+fn of(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
+    WatchCreateRequest {
+        key: key.into(),
+        range_end: range_end.into(),
+        ..WatchCreateRequest::default()
+    }
+}
+
+/// What an event says: a put of a value or a deletion, and the revision.
+fn said(event: &Event) -> (String, Option<String>, i64) {
+    let kv = event.kv.as_ref().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let value = (event.r#type == 0).then(|| text(&kv.value));
+    (text(&kv.key), value, kv.mod_revision)
+}
+
+fn told(key: &str, value: Option<&str>, revision: i64) -> (String, Option<String>, i64) {
+    (key.to_owned(), value.map(str::to_owned), revision)
+}
+
+fn delete(key: &'static str) -> DeleteRangeRequest {
+    DeleteRangeRequest {
+        key: key.into(),
+        ..DeleteRangeRequest::default()
+    }
+}
+
+#[test]
+fn watchers_are_told_what_they_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::alone(folder.path());
+    runtime().block_on(async {
+        let mut kv = node.kv();
+        kv.put(put("a", "1")).await.unwrap();
+        let mut watching = Watching::at(&node).await;
+        let one = watching.create(of("a", "")).await;
+        assert_eq!((one.watch_id, one.header.unwrap().revision), (0, 2));
+        let prefix = WatchCreateRequest {
+            prev_kv: true,
+            watch_id: 7,
+            ..of("a", "b")
+        };
+        assert_eq!(watching.create(prefix.clone()).await.watch_id, 7);
+        let again = watching.create(prefix).await;
+        assert_eq!((again.watch_id, again.canceled), (-1, true));
+        assert_eq!(
+            again.cancel_reason,
+            "mvcc: duplicate watch ID provided on the WatchStream"
+        );
+        let empty = watching.create(of("b", "a")).await;
+        assert_eq!((empty.watch_id, empty.canceled), (-1, true));
+        let deletions = WatchCreateRequest {
+            filters: vec![0],
+            ..of("", "\0")
+        };
+        assert_eq!(watching.create(deletions).await.watch_id, 1);
+        kv.put(put("ab", "2")).await.unwrap();
+        let heard = watching.next().await;
+        assert_eq!((heard.watch_id, heard.events.len()), (7, 1));
+        kv.delete_range(delete("a")).await.unwrap();
+        let mut heard = Vec::new();
+        for _ in 0..3 {
+            let answer = watching.next().await;
+            assert_eq!(answer.header.unwrap().revision, 4);
+            let [event] = &answer.events[..] else {
+                panic!("one event");
+            };
+            assert_eq!(said(event), told("a", None, 4));
+            heard.push((answer.watch_id, event.prev_kv.is_some()));
+        }
+        heard.sort_unstable();
+        assert_eq!(heard, [(0, false), (1, false), (7, true)]);
+        // One that ended hears nothing more.
+        let cancel = WatchCancelRequest { watch_id: 7 };
+        watching.send(RequestUnion::CancelRequest(cancel)).await;
+        let ended = watching.next().await;
+        assert_eq!((ended.watch_id, ended.canceled), (7, true));
+        kv.put(put("a", "3")).await.unwrap();
+        let heard = watching.next().await;
+        assert_eq!(
+            (heard.watch_id, said(&heard.events[0])),
+            (0, told("a", Some("3"), 5))
+        );
+        watching
+            .send(RequestUnion::ProgressRequest(WatchProgressRequest {}))
+            .await;
+        let progress = watching.next().await;
+        assert_eq!(
+            (progress.watch_id, progress.header.unwrap().revision),
+            (-1, 5)
+        );
+    });
+}
+
+#[test]
+fn a_watcher_begins_in_the_past_if_that_is_still_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::alone(folder.path());
+    runtime().block_on(async {
+        let mut kv = node.kv();
+        for value in ["1", "2", "3"] {
+            kv.put(put("a", value)).await.unwrap();
+            kv.put(put("b", value)).await.unwrap();
+        }
+        let mut watching = Watching::at(&node).await;
+        let past = |start_revision| WatchCreateRequest {
+            start_revision,
+            ..of("a", "")
+        };
+        watching.create(past(3)).await;
+        let events = watching.events(2).await;
+        let expected = [told("a", Some("2"), 4), told("a", Some("3"), 6)];
+        assert_eq!(events.iter().map(said).collect::<Vec<_>>(), expected);
+        // What is yet to come.
+        watching.create(past(9)).await;
+        kv.put(put("a", "4")).await.unwrap();
+        assert_eq!(watching.next().await.watch_id, 0);
+        kv.put(put("a", "5")).await.unwrap();
+        let mut heard = [
+            watching.next().await.watch_id,
+            watching.next().await.watch_id,
+        ];
+        heard.sort_unstable();
+        assert_eq!(heard, [0, 1]);
+        let compaction = CompactionRequest {
+            revision: 6,
+            physical: true,
+        };
+        kv.compact(compaction).await.unwrap();
+        watching.create(past(5)).await;
+        let ended = watching.next().await;
+        assert_eq!(
+            (ended.watch_id, ended.canceled, ended.compact_revision),
+            (2, true, 6)
+        );
+        watching.create(past(6)).await;
+        let events = watching.events(3).await;
+        assert_eq!(said(&events[0]), told("a", Some("3"), 6));
+    });
+}
+
+/// More than any queue holds, while nobody reads: nothing is lost, told twice or out of order, at any node.
+#[test]
+fn a_slow_watcher_misses_nothing_and_stops_nobody() {
+    const PUTS: usize = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = three(folder.path());
+    runtime().block_on(async {
+        let mut watching = Vec::new();
+        for node in &nodes {
+            let mut one = Watching::at(node).await;
+            let request = WatchCreateRequest {
+                prev_kv: watching.len() == 1,
+                fragment: true,
+                start_revision: 2,
+                ..of("k", "l")
+            };
+            one.create(request).await;
+            watching.push(one);
+        }
+        let large = PutRequest {
+            value: vec![7; 3000].into(),
+            ..put("k", "")
+        };
+        let mut writers = Vec::new();
+        for node in &nodes {
+            let (mut kv, large) = (node.kv(), large.clone());
+            writers.push(tokio::spawn(async move {
+                for _ in 0..PUTS / 3 {
+                    kv.put(large.clone()).await.unwrap();
+                }
+            }));
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        for one in &mut watching {
+            let events = one.events(PUTS).await;
+            let revisions: Vec<i64> = events.iter().map(|event| said(event).2).collect();
+            let expected: Vec<i64> = (2..).take(PUTS).collect();
+            assert_eq!(revisions, expected);
+        }
+        assert!(watching.len() == 3);
+        let found = nodes[0].kv().range(get("k")).await.unwrap().into_inner();
+        assert_eq!(found.kvs[0].version, i64::try_from(PUTS).unwrap());
+    });
+}

@@ -1,0 +1,71 @@
+//! Bytes that nobody should send: answered on every node alike, and never with a panic.
+
+use quorate::StateMachine as _;
+use quorate_etcd::{command::Command, proto::etcdserverpb::TxnRequest, refusal::Refusal};
+
+use crate::{
+    common::{apply_bytes, service},
+    dice::Dice,
+    random,
+};
+
+fn some_command(dice: &mut Dice) -> Vec<u8> {
+    match dice.below(3) {
+        0 => Command::Put(random::put(dice)).encode(),
+        1 => Command::Delete(random::delete(dice)).encode(),
+        // Not looked over, as another version might not.
+        _ => Command::Txn(random::txn(dice, 5, 3)).encode(),
+    }
+}
+
+#[test]
+fn any_bytes_may_be_committed() {
+    let mut dice = Dice::new(11);
+    let (mut one, mut other) = (service(), service());
+    for _ in 0..20_000 {
+        let mut command = some_command(&mut dice);
+        match dice.below(4) {
+            0 => {
+                for _ in 0..=dice.below(3) {
+                    let at = dice.below(command.len());
+                    command[at] = u8::try_from(dice.below(256)).unwrap();
+                }
+            }
+            1 => command.truncate(dice.below(command.len())),
+            2 => command.extend((0..dice.below(20)).map(|at| u8::try_from(at * 13).unwrap())),
+            _ => {}
+        }
+        assert_eq!(
+            apply_bytes(&mut one, &command),
+            apply_bytes(&mut other, &command)
+        );
+        let mut answer = Vec::new();
+        one.query(&command, 0, &mut answer);
+        assert!(!answer.is_empty());
+    }
+    assert_eq!(one.digest(), other.digest());
+    assert!(one.mvcc().revision() > 100, "some of it made sense");
+}
+
+/// Deeper than anybody means it: it must not take the stack of the thread that applies.
+#[test]
+fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
+    // Field 2 of a transaction is an operation, whose field 4 is a transaction.
+    let mut bytes = Vec::new();
+    for _ in 0..100_000 {
+        let mut op = vec![0x22];
+        prost::encode_length_delimiter(bytes.len(), &mut op).unwrap();
+        op.append(&mut bytes);
+        bytes.push(0x12);
+        prost::encode_length_delimiter(op.len(), &mut bytes).unwrap();
+        bytes.append(&mut op);
+        if bytes.len() > 100_000 {
+            break;
+        }
+    }
+    let command = [&[3][..], &bytes].concat();
+    let reply = apply_bytes(&mut service(), &command);
+    assert_eq!(reply, [1, Refusal::Malformed.to_byte()]);
+    let shallow = Command::Txn(TxnRequest::default()).encode();
+    assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
+}

@@ -1,0 +1,91 @@
+//! Images: of one moment, the same on every node, and refused if they make no sense.
+
+use quorate::{Imaged, LoadError, Slot, StateMachine as _};
+use quorate_etcd::{check, command::Command, proto::etcdserverpb::PutResponse, service::Service};
+
+use crate::{
+    common::{apply, image, loaded, service},
+    dice::Dice,
+    random,
+};
+
+fn filled(seed: u64, puts: usize) -> Service {
+    let mut service = service();
+    change(&mut service, &mut Dice::new(seed), puts);
+    service
+}
+
+fn change(service: &mut Service, dice: &mut Dice, puts: usize) {
+    for _ in 0..puts {
+        let request = random::put(dice);
+        if check::put(&request).is_ok() {
+            let _ = apply::<PutResponse>(service, &Command::Put(request));
+        }
+    }
+}
+
+#[test]
+fn an_image_is_of_the_moment_at_which_it_began() {
+    let mut service = filled(1, 300);
+    let (before, digest) = (image(&mut service, 100), service.digest());
+    assert!(service.begin_image());
+    let (mut items, mut dice) = (Vec::new(), Dice::new(2));
+    while service.next_image(100, &mut |item| items.push(item.to_vec())) == Imaged::More {
+        change(&mut service, &mut dice, 3);
+    }
+    assert_eq!(items, before);
+    assert_eq!(loaded(&items).digest(), digest);
+    assert_ne!(service.digest(), digest);
+}
+
+#[test]
+fn an_image_is_not_begun_in_the_middle_of_a_batch() {
+    let mut service = filled(1, 3);
+    let command = Command::Scrub.encode();
+    let id = quorate::CommandId {
+        slot: Slot(9),
+        index: 0,
+    };
+    service.apply(id, &command, &mut Vec::new());
+    assert!(!service.begin_image());
+    service.commit(Slot(10), &[]);
+    assert!(service.begin_image());
+}
+
+#[test]
+fn an_empty_service_has_an_image() {
+    let mut empty = service();
+    let items = image(&mut empty, 100);
+    assert_eq!(items.len(), 1);
+    assert_eq!(loaded(&items).digest(), empty.digest());
+    // Before the first slot there is none.
+    empty.begin_load().unwrap();
+    assert_eq!(empty.finish_load(Slot::FIRST, &[]), Ok(()));
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    let items = image(&mut filled(1, 20), 100);
+    let load = |items: &[Vec<u8>]| {
+        let mut service = service();
+        service.begin_load()?;
+        for item in items {
+            service.load(item)?;
+        }
+        service.finish_load(Slot(2), &[])
+    };
+    assert_eq!(load(&items), Ok(()));
+    let refused = |items: &[Vec<u8>]| matches!(load(items), Err(LoadError::Malformed(_)));
+    assert!(refused(&[]), "there is no head");
+    assert!(refused(&items[1..]), "nor here");
+    let mut swapped = items.clone();
+    swapped.swap(1, 2);
+    assert!(refused(&swapped));
+    for at in 1..items.len() {
+        let mut cut = items.clone();
+        cut[at].truncate(5);
+        assert!(refused(&cut), "{at}");
+    }
+    let mut service = service();
+    assert_eq!(service.load(&items[0]), Err(LoadError::NotLoading));
+}

@@ -1,0 +1,12 @@
+//! The tests of this crate: a model, hostile bytes, and clients.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod asks;
+mod budget;
+mod clients;
+mod common;
+mod dice;
+mod hostile;
+mod images;
+mod model;
+mod random;

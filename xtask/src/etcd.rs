@@ -1,0 +1,107 @@
+//! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with its locks, elections and
+//! transactions. Built of their modules; without Go or a network that is skipped.
+
+use std::{path::Path, process::Command};
+
+use quorate_testbed::interrupt;
+
+use crate::{
+    nodes,
+    shell::{self, Failed, read, root, skip},
+};
+
+/// Runs the task.
+pub(crate) fn run() -> Result<(), Failed> {
+    let Some(go) = shell::go() else {
+        return skip(
+            "etcd",
+            "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
+        );
+    };
+    let program = shell::target().join("tools/etcdclient");
+    let here = || {
+        let mut command = Command::new(&go);
+        command
+            .current_dir(root().join("tools/etcdclient"))
+            .env("GOTOOLCHAIN", "local");
+        command
+    };
+    if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
+        return skip("etcd", &format!("its clients cannot be fetched: {why}"));
+    }
+    read(here().args(["build", "-o"]).arg(&program).arg("."))?;
+    shell::build_programs()?;
+    interrupt::clean_up_on_signals()?;
+    let nodes = nodes::ready(3, &["--service", "etcd"])?;
+    let ports = nodes.client_ports();
+    let endpoints: Vec<String> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    etcdctl(&program, &endpoints)?;
+    println!("done: etcdctl");
+    let text = read(Command::new(&program).args(&endpoints))?;
+    text.lines().for_each(|line| println!("  {line}"));
+    println!("done: the Go client");
+    Ok(())
+}
+
+/// What it prints, word for word.
+fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
+    let all = endpoints.join(",");
+    let ctl = |words: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(["ctl", "--endpoints", &all]).args(words);
+        let text = read(&mut command)?;
+        Ok::<_, Failed>(text.trim().to_owned())
+    };
+    let expect = |words: &[&str], expected: &str| {
+        let got = ctl(words)?;
+        match got == expected {
+            true => Ok(()),
+            false => Err(Failed(format!(
+                "etcdctl {words:?}: {got:?}, not {expected:?}"
+            ))),
+        }
+    };
+    expect(&["put", "a", "1"], "OK")?;
+    expect(&["put", "b", "2"], "OK")?;
+    expect(&["get", "a"], "a\n1")?;
+    expect(
+        &["get", "a", "--consistency", "s", "--print-value-only"],
+        "1",
+    )?;
+    expect(&["get", "a", "c", "--keys-only"], "a\n\nb")?;
+    expect(
+        &[
+            "get",
+            "",
+            "--from-key",
+            "--order",
+            "DESCEND",
+            "--limit",
+            "1",
+        ],
+        "b\n2",
+    )?;
+    expect(&["put", "a", "3", "--prev-kv"], "OK\na\n1")?;
+    expect(&["get", "a", "--rev", "2"], "a\n1")?;
+    expect(&["del", "b", "--prev-kv"], "1\nb\n2")?;
+    expect(&["compaction", "4", "--physical"], "compacted revision 4")?;
+    let lease = ctl(&["lease", "grant", "100"])?;
+    let id = lease.split(' ').nth(1).unwrap_or_default().to_owned();
+    expect(&["put", "leased", "x", "--lease", &id], "OK")?;
+    let revoked = format!("lease {id} revoked");
+    expect(&["lease", "revoke", &id], &revoked)?;
+    expect(&["get", "leased"], "")?;
+    for words in [
+        &["endpoint", "status"][..],
+        &["endpoint", "health"],
+        &["member", "list"],
+        &["alarm", "list"],
+        &["defrag"],
+    ] {
+        ctl(words)?;
+    }
+    Ok(())
+}
