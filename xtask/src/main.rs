@@ -24,6 +24,7 @@ mod shell;
 mod spec;
 mod steps;
 mod tidy;
+mod tla;
 mod tuner;
 
 use std::process::ExitCode;
@@ -96,7 +97,14 @@ const HELP: &str = "cargo xtask NAME
                    fixed default beside the nodes' own choice
   spec             rules that are neither cited by code nor named as lacking, ids of
                    no rule; rules without a test or a mutant
-  tidy             facts about the tree that are wrong";
+  tidy             facts about the tree that are wrong
+  tla [--large] [MODULE…]
+                   the specification in TLA+, checked by TLC: its modules within small or large
+                   bounds, and without each of their rules, which must be found
+  tla --trace FILE…
+                   whether it allows what nodes did, as `--example steps` wrote it down
+  tla --seeds COUNT [FROM]
+                   the same of that many seeds of the simulator";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -136,6 +144,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["tuner", rest @ ..] => tuner::run(rest),
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
+        ["tla", rest @ ..] => tla::run(rest),
         _ => {
             println!("{HELP}");
             Err(Failed(format!("unknown: {}", words.join(" "))))

@@ -18,6 +18,9 @@ const STEPS: &[Step] = &[
     &["xtask", "page"],
     &["xtask", "model", "--deep"],
     &["xtask", "hunt", "20000"],
+    &["xtask", "tla"],
+    &["xtask", "tla", "--large"],
+    &["xtask", "tla", "--seeds", "1000"],
     &["xtask", "mutants"],
     &["xtask", "fuzz", "--seconds", "120"],
     // A million other frames through each core, and through the kernel where there is one for us.

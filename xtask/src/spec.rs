@@ -182,10 +182,12 @@ fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
     )
 }
 
-/// Test data is text; a mutant is TOML; what programs of other languages say is no citation.
+/// Test data is text; a mutant is TOML; a module in TLA+ names rules in its comments; what programs of other languages say is no citation.
 fn kind(file: &Path) -> Option<&str> {
     let kind = file.extension()?.to_str()?;
-    ["rs", "txt", "toml", "md"].contains(&kind).then_some(kind)
+    ["rs", "txt", "toml", "md", "tla"]
+        .contains(&kind)
+        .then_some(kind)
 }
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
@@ -263,7 +265,7 @@ fn citations(name: &str, text: &str) -> Vec<Citation> {
         "fuzz/",
     ];
     let mut place = match name {
-        _ if name.ends_with(".md") => Place::Page,
+        _ if name.ends_with(".md") || name.ends_with(".tla") => Place::Page,
         "crates/storage/log/src/mutant.rs" => Place::Mutant,
         _ if tests.iter().any(|part| name.contains(part)) => Place::Test,
         _ => Place::Code,

@@ -23,6 +23,7 @@ pub mod node;
 pub mod report;
 pub mod resp;
 mod side;
+mod steps;
 pub mod story;
 pub mod trace;
 mod wires;

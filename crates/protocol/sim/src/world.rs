@@ -34,6 +34,7 @@ use crate::{
     faults::{Fault, Settings},
     network::Network,
     node::{Arrival, Node},
+    steps::Steps,
     trace::Trace,
     wires::Wires,
     workload::{Books, Client, Kind, streams::Streamer},
@@ -229,6 +230,16 @@ impl World {
 
     pub(crate) fn line(&mut self, who: &str, what: &str, detail: std::fmt::Arguments<'_>) {
         self.trace.line(self.now, who, what, detail);
+    }
+
+    /// Writes down from now on what nodes do, as the specification knows it.
+    pub fn keep_steps(&mut self) {
+        self.watch.steps = Some(Steps::new(&self.settings.founding()));
+    }
+
+    /// What they did, a JSON object per line.
+    pub fn steps(&self) -> &str {
+        self.watch.steps.as_ref().map_or("", Steps::text)
     }
 
     /// Lets the next thing happen; false if nothing ever will.

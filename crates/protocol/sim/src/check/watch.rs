@@ -16,7 +16,10 @@ use super::{
     Verdict, agreement::Agreement, lives::Lives, prefix::Prefix, promises::Promises, rings::Rings,
     rounds::Rounds,
 };
-use crate::disk::{LogWrite, Released};
+use crate::{
+    disk::{LogWrite, Released},
+    steps::Steps,
+};
 
 /// Who watches a run, and what of each node's log was told of.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(crate) struct Watch {
     rounds: Rounds,
     lives: Lives,
     released: Vec<Released>,
+    /// Written down only if somebody asks for it.
+    pub(crate) steps: Option<Steps>,
 }
 
 impl Watch {
@@ -41,6 +46,7 @@ impl Watch {
             rounds: Rounds::default(),
             lives: Lives::default(),
             released: (0..nodes).map(|_| Released::new(1)).collect(),
+            steps: None,
         }
     }
 
@@ -95,6 +101,9 @@ impl Watch {
             incarnation: *incarnation,
         };
         for record in records {
+            if let Some(steps) = &mut self.steps {
+                steps.wrote(member, record);
+            }
             match *record {
                 Record::Promise { ballot } => self.promises.wrote(member, ballot)?,
                 Record::Vote {
@@ -156,6 +165,9 @@ impl Watch {
         let Frame::Protocol { message, .. } = frame else {
             return Ok(());
         };
+        if let Some(steps) = &mut self.steps {
+            steps.sent(member, message);
+        }
         match message {
             Message::Phase1a { ballot, .. } => self.rounds.used(node, life, *ballot),
             Message::Phase2a(proposal) => self.rounds.used(node, life, proposal.ballot),
@@ -184,6 +196,9 @@ impl Watch {
 
     /// How far a process is.
     pub(crate) fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
+        if let Some(steps) = &mut self.steps {
+            steps.decides(node, decided_to);
+        }
         self.rounds.status(node, life, era, decided_to)
     }
 }

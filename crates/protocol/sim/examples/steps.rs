@@ -1,0 +1,24 @@
+//! Runs a seed, and writes what its nodes did, as the specification in TLA+ knows it: `steps SEED STEPS`. Nothing is written
+//! of a group that the specification of traces does not cover.
+#![allow(clippy::print_stdout, reason = "an example talks to a person")]
+
+use std::process::ExitCode;
+
+use quorate_sim::{faults::Settings, world::World};
+
+fn main() -> ExitCode {
+    let numbers: Vec<u64> = std::env::args()
+        .skip(1)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [seed, steps] = numbers[..] else {
+        println!("steps SEED STEPS");
+        return ExitCode::FAILURE;
+    };
+    let mut world = World::new(Settings::draw(seed));
+    world.keep_steps();
+    // What the simulator itself finds is not the business of this one: the trace up to there is.
+    let _ = world.act_one(steps);
+    print!("{}", world.steps());
+    ExitCode::SUCCESS
+}

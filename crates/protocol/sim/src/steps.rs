@@ -1,0 +1,186 @@
+//! What nodes do, as the specification in TLA+ knows it: one JSON object per line, for `cargo xtask tla --trace`.
+//!
+//! Two kinds of lines: what is on stable storage (`round`, `promise`, `vote`, `learned`), and what was said (`asks`, `answers`,
+//! `proposes`, `votes`) or is known (`decides`). Words are told of once, however often they are repeated. The manual is
+//! `docs/spec/tla/README.md`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use quorate_core::{
+    ballot::Ballot,
+    configuration::{Change, Configuration},
+    message::{Message, Phase1b},
+    node_id::Member,
+    quorum::QuorumRule,
+    record::{Class, Record},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// The lines so far.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    text: String,
+    said: BTreeSet<String>,
+    decided: BTreeMap<usize, Slot>,
+}
+
+impl Steps {
+    /// Nothing happened yet in a group with this founding configuration.
+    pub(crate) fn new(founding: &Configuration) -> Self {
+        let mut members = String::new();
+        for voter in founding.members() {
+            let comma = if members.is_empty() { "" } else { "," };
+            let (who, weight, auxiliary) = (member(voter.member), voter.weight, voter.auxiliary);
+            let _ = write!(members, "{comma}[{who},{weight},{auxiliary}]");
+        }
+        let durable = founding.class() == Class::Durable;
+        let rule = rule(founding.rule());
+        Self {
+            text: format!(
+                "{{\"do\":\"founds\",\"durable\":{durable},\"rule\":{rule},\"members\":[{members}]}}\n"
+            ),
+            said: BTreeSet::new(),
+            decided: BTreeMap::new(),
+        }
+    }
+
+    /// All lines.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// A record of this member is on stable storage, with all before it.
+    pub(crate) fn wrote(&mut self, by: Member, record: &Record) {
+        let rest = match record {
+            Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_(*ballot)),
+            Record::Promise { ballot } => format!("\"promise\",{},{}", of(by), in_(*ballot)),
+            Record::Vote {
+                ballot,
+                range,
+                value,
+            } => {
+                let what = over(*range, value);
+                format!("\"vote\",{},{},{what}", of(by), in_(*ballot))
+            }
+            Record::Decided { range, value } => {
+                format!("\"learned\",{},{}", of(by), over(*range, value))
+            }
+        };
+        self.line(&rest);
+    }
+
+    /// This member sent a message.
+    pub(crate) fn sent(&mut self, by: Member, message: &Message) {
+        let rest = match message {
+            Message::Phase1a { ballot, from } => {
+                format!("\"asks\",{},{},\"from\":{from}", of(by), in_(*ballot))
+            }
+            Message::Phase1b(promise) => answers(by, promise),
+            Message::Phase2a(proposal) => format!(
+                "\"proposes\",{},{},{}",
+                of(by),
+                in_(proposal.ballot),
+                over(proposal.range, &proposal.value)
+            ),
+            Message::Phase2b(vote) if vote.from < vote.durable_to => format!(
+                "\"votes\",{},{},\"from\":{},\"to\":{}",
+                of(by),
+                in_(vote.ballot),
+                vote.from,
+                vote.durable_to
+            ),
+            _ => return,
+        };
+        if self.said.insert(rest.clone()) {
+            self.line(&rest);
+        }
+    }
+
+    /// A node knows that all slots below this one are decided.
+    pub(crate) fn decides(&mut self, node: usize, to: Slot) {
+        let known = self.decided.entry(node).or_insert(Slot::FIRST);
+        if *known < to {
+            *known = to;
+            self.line(&format!("\"decides\",\"node\":{},\"to\":{to}", node + 1));
+        }
+    }
+
+    fn line(&mut self, rest: &str) {
+        let _ = writeln!(self.text, "{{\"do\":{rest}}}");
+    }
+}
+
+fn answers(by: Member, promise: &Phase1b) -> String {
+    let mut extents = String::new();
+    for extent in &promise.extents {
+        let comma = if extents.is_empty() { "" } else { "," };
+        let what = over(extent.range, &extent.value);
+        let _ = write!(extents, "{comma}{{{},{what}}}", in_(extent.ballot));
+    }
+    format!(
+        "\"answers\",{},{},\"from\":{},\"floor\":{},\"extents\":[{extents}]",
+        of(by),
+        in_(promise.ballot),
+        promise.from,
+        promise.floor
+    )
+}
+
+fn member(member: Member) -> String {
+    format!("{},{}", member.node, member.incarnation.0)
+}
+
+fn of(by: Member) -> String {
+    format!("\"by\":[{}]", member(by))
+}
+
+fn in_(ballot: Ballot) -> String {
+    let Ballot { era, round, node } = ballot;
+    format!("\"ballot\":[{},{},{node}]", era.0, round)
+}
+
+fn over(range: SlotRange, what: &Value) -> String {
+    let value = value(what);
+    format!(
+        "\"from\":{},\"to\":{},\"value\":{value}",
+        range.from, range.to
+    )
+}
+
+fn rule(rule: QuorumRule) -> String {
+    match rule {
+        QuorumRule::Flexible { phase1, phase2 } => format!("[{phase1},{phase2}]"),
+        QuorumRule::Majority | QuorumRule::Grid { .. } => format!("\"{rule}\""),
+    }
+}
+
+/// A name; of a reconfiguration, what it changes.
+fn value(value: &Value) -> String {
+    let Value::Reconfigure { era, change } = value else {
+        return match value {
+            // Two of one name and other bytes are not the same.
+            Value::Batch(name) => format!("\"{value} {:08x}\"", name.checksum),
+            _ => format!("\"{value}\""),
+        };
+    };
+    let what = match change {
+        Change::Increment(who) => format!("\"up\",\"who\":[{}]", member(*who)),
+        Change::Decrement(who) => format!("\"down\",\"who\":[{}]", member(*who)),
+        Change::Multiply(factor) => format!("\"times\",\"factor\":{factor}"),
+        Change::Divide(factor) => format!("\"by\",\"factor\":{factor}"),
+        Change::Remove(node) => format!("\"remove\",\"node\":{node}"),
+        Change::Role {
+            member: who,
+            auxiliary,
+        } => format!(
+            "\"role\",\"who\":[{}],\"auxiliary\":{auxiliary}",
+            member(*who)
+        ),
+        Change::Rule(to) => format!("\"rule\",\"rule\":{}", rule(*to)),
+    };
+    format!("{{\"era\":{},\"change\":{what}}}", era.0)
+}

@@ -1,0 +1,230 @@
+//! The specification in TLA+ (`docs/spec/tla`), checked by TLC: each module within its bounds, and again with each of its rules
+//! taken out, which must be found.
+
+mod bounds;
+mod seen;
+mod tlc;
+mod tools;
+mod trace;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use bounds::{Check, Expected, Size};
+use tlc::Outcome;
+use tools::Tools;
+
+use crate::shell::{Failed, root, target};
+
+/// Where the modules are.
+const FOLDER: &str = "docs/spec/tla";
+const USAGE: &str = "tla [--large] [MODULE…], tla --trace FILE…, or tla --seeds COUNT [FROM]";
+
+/// Runs the task: all modules, or those that are named.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    match words {
+        ["--trace", files @ ..] if !files.is_empty() => return seen::files(files),
+        ["--seeds", count] => return seen::seeds(count, "1"),
+        ["--seeds", count, from] => return seen::seeds(count, from),
+        _ => {}
+    }
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        words.iter().partition(|word| word.starts_with("--"));
+    let size = match flags.as_slice() {
+        [] => Size::Small,
+        ["--large"] => Size::Large,
+        _ => return Err(Failed(USAGE.to_owned())),
+    };
+    let modules = modules()?;
+    if let Some(name) = names.iter().find(|name| !modules.contains(**name)) {
+        let all: Vec<&str> = modules.iter().map(String::as_str).collect();
+        return Err(Failed(format!(
+            "no module is called {name}, but {}",
+            all.join(", ")
+        )));
+    }
+    let mut checks = Vec::new();
+    for module in &modules {
+        if names.is_empty() || names.contains(&module.as_str()) {
+            checks.extend(bounds::read(module, &text(&format!("{module}.cfg"))?)?);
+        }
+    }
+    checks.retain(|check| check.size == size);
+    match Tools::get()? {
+        Some(tools) => judge(&tools, checks),
+        None => Ok(()),
+    }
+}
+
+/// All that have bounds.
+fn modules() -> Result<BTreeSet<String>, Failed> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(root().join(FOLDER))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        names.extend(name.strip_suffix(".cfg").map(str::to_owned));
+    }
+    Ok(names)
+}
+
+fn text(name: &str) -> Result<String, Failed> {
+    let path = root().join(FOLDER).join(name);
+    fs::read_to_string(&path).map_err(|error| Failed(format!("{}: {error}", path.display())))
+}
+
+/// Runs all of them, one on each processor, and tells what came of each.
+fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
+    let begin = Instant::now();
+    let count = checks.len();
+    let queue = Mutex::new(checks.into_iter().enumerate());
+    let wrong = Mutex::new(0);
+    let next = || queue.lock().ok()?.next();
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..processors.min(count) {
+            scope.spawn(|| {
+                while let Some((number, check)) = next() {
+                    if !one(tools, number, &check)
+                        && let Ok(mut wrong) = wrong.lock()
+                    {
+                        *wrong += 1;
+                    }
+                }
+            });
+        }
+    });
+    println!("{count} checks in {:.1} s", begin.elapsed().as_secs_f64());
+    match wrong.into_inner() {
+        Ok(0) => Ok(()),
+        wrong => Err(Failed(format!(
+            "{} went otherwise than expected",
+            wrong.unwrap_or(count)
+        ))),
+    }
+}
+
+/// Runs one, and says whether it went as expected.
+fn one(tools: &Tools, number: usize, check: &Check) -> bool {
+    let begin = Instant::now();
+    let place = target().join("tla").join(number.to_string());
+    let outcome = tlc::run(tools, &root().join(FOLDER), check, &place);
+    let line = line(check, &outcome, begin.elapsed());
+    match (&check.expected, &outcome) {
+        (Expected::Holds, Ok(Outcome::Holds { .. })) => println!("{line}"),
+        (Expected::Breaks(wanted), Ok(Outcome::Broken { invariant, .. }))
+            if wanted == invariant =>
+        {
+            println!("{line}");
+        }
+        (_, Ok(Outcome::Broken { said, .. } | Outcome::Other { said })) => {
+            println!("{line}\n{said}");
+            return false;
+        }
+        (_, Err(Failed(why))) => {
+            println!("{line}\n{why}");
+            return false;
+        }
+        (Expected::Breaks(_), Ok(Outcome::Holds { .. })) => {
+            println!("{line}");
+            return false;
+        }
+    }
+    true
+}
+
+fn line(check: &Check, outcome: &Result<Outcome, Failed>, time: Duration) -> String {
+    let came = match outcome {
+        Ok(Outcome::Holds { states }) => format!("holds, {states} states"),
+        Ok(Outcome::Broken {
+            invariant, depth, ..
+        }) => format!("breaks {invariant}, step {depth}"),
+        Ok(Outcome::Other { .. }) | Err(_) => "FAILED".to_owned(),
+    };
+    let wanted = match (&check.expected, outcome) {
+        (Expected::Breaks(invariant), Ok(Outcome::Holds { .. })) => {
+            format!(", NOT FOUND: {invariant} should break")
+        }
+        _ => String::new(),
+    };
+    format!(
+        "{:>6.1} s  {:<34} {came}{wanted}",
+        time.as_secs_f64(),
+        check.name
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::PathBuf};
+
+    use super::*;
+
+    /// A rule that a module can leave out is left out by some check, of itself or of what builds on it; and no check
+    /// leaves out what is not known there.
+    #[test]
+    fn each_rule_that_can_be_left_out_is() {
+        let sources = sources();
+        let of = |module: &str| {
+            let found = sources.iter().find(|(name, _)| name == module);
+            found.map_or("", |(_, text)| text.as_str())
+        };
+        let builds_on = |module: &str| {
+            let list = of(module)
+                .lines()
+                .find_map(|line| line.strip_prefix("EXTENDS "));
+            let names = list.unwrap_or_default().split(", ").map(str::to_owned);
+            names.collect::<BTreeSet<String>>()
+        };
+        let modules = modules().unwrap();
+        let mut left_out = BTreeMap::new();
+        for module in &modules {
+            let checks = bounds::read(module, &text(&format!("{module}.cfg")).unwrap()).unwrap();
+            let rules = checks.into_iter().filter_map(|check| check.mutant);
+            left_out.insert(module, rules.collect::<BTreeSet<String>>());
+        }
+        for module in &modules {
+            let own = rules(of(module));
+            assert!(!own.is_empty(), "{module}: nothing can be left out");
+            let mut known = own.clone();
+            for base in builds_on(module) {
+                known.extend(rules(of(&base)));
+            }
+            let unknown: Vec<_> = left_out[module].difference(&known).collect();
+            assert!(
+                unknown.is_empty(),
+                "{module}.cfg leaves out {unknown:?}, which is not known"
+            );
+            let above = modules
+                .iter()
+                .filter(|above| builds_on(above).contains(module));
+            let found: BTreeSet<String> = above
+                .chain([module])
+                .flat_map(|name| left_out[name].clone())
+                .collect();
+            let kept: Vec<_> = own.difference(&found).collect();
+            assert!(kept.is_empty(), "{module}: no check leaves out {kept:?}");
+        }
+    }
+
+    /// All modules, by name.
+    fn sources() -> Vec<(String, String)> {
+        let files = fs::read_dir(root().join(FOLDER)).unwrap();
+        let paths = files.map(|entry| entry.unwrap().path());
+        let paths = paths.filter(|path| path.extension().is_some_and(|kind| kind == "tla"));
+        let name = |path: &PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+        paths
+            .map(|path| (name(&path), fs::read_to_string(&path).unwrap()))
+            .collect()
+    }
+
+    fn rules(text: &str) -> BTreeSet<String> {
+        let parts = text.split("Keeps(\"").skip(1);
+        parts
+            .filter_map(|part| part.split_once('"').map(|(rule, _)| rule.to_owned()))
+            .collect()
+    }
+}

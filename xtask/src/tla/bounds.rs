@@ -1,0 +1,202 @@
+//! Bounds of a module, as its `.cfg` has them: TLC reads the constants, and comments say with what else it is to be run.
+//!
+//! ```text
+//! \* also with Class = "volatile"                        once more, within other bounds
+//! \* large with MaxSlot = 3                              the same, when there is time
+//! \* reach NobodyDecides: …                              this must break with all rules kept, or nothing happens
+//! \* mutant p1-2 breaks Agreement with MaxSlot = 1: …    this must break without the rule
+//! \* mutant-large p1-2 breaks …                          the same, when there is time
+//! ```
+
+use crate::shell::Failed;
+
+/// When a check is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// For every change.
+    Small,
+    /// At night.
+    Large,
+}
+
+/// What must come of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// All invariants hold.
+    Holds,
+    /// This one does not.
+    Breaks(String),
+}
+
+/// One run of TLC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Check {
+    pub(super) module: String,
+    /// What people are told.
+    pub(super) name: String,
+    /// The rule that is left out.
+    pub(super) mutant: Option<String>,
+    pub(super) size: Size,
+    pub(super) expected: Expected,
+    /// What TLC reads.
+    pub(super) text: String,
+}
+
+/// All checks of a module.
+pub(super) fn read(module: &str, text: &str) -> Result<Vec<Check>, Failed> {
+    let plain: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("\\*"))
+        .collect();
+    let mut checks = vec![Check {
+        module: module.to_owned(),
+        name: module.to_owned(),
+        mutant: None,
+        size: Size::Small,
+        expected: Expected::Holds,
+        text: plain.join("\n"),
+    }];
+    for line in text.lines() {
+        let words = line.strip_prefix("\\* ").unwrap_or_default();
+        let (order, rest) = words.split_once(' ').unwrap_or_default();
+        if ["also", "large", "reach", "mutant", "mutant-large"].contains(&order) {
+            let check = check(module, &plain, order, rest);
+            checks
+                .push(check.map_err(|Failed(why)| Failed(format!("{module}.cfg: {line}: {why}")))?);
+        }
+    }
+    Ok(checks)
+}
+
+fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check, Failed> {
+    // What is said to people ends it.
+    let told = matches!(order, "reach" | "mutant" | "mutant-large");
+    let (rest, _) = match rest.rsplit_once(": ") {
+        Some(parts) if told => parts,
+        None if told => return Err(Failed("nothing says what it is".to_owned())),
+        _ => (rest, ""),
+    };
+    let (head, with) = match rest.strip_prefix("with ") {
+        Some(with) => ("", with),
+        None => rest.split_once(" with ").unwrap_or((rest, "")),
+    };
+    let mut settings = settings(with)?;
+    let (mutant, broken) = match order {
+        "mutant" | "mutant-large" => {
+            let parts = head.split_once(" breaks ");
+            let (mutant, broken) = parts.ok_or_else(|| Failed("nothing breaks".to_owned()))?;
+            settings.push(("Mutant", format!("\"{mutant}\"")));
+            (Some(mutant), Some(broken))
+        }
+        "reach" => (None, Some(head)),
+        _ if head.is_empty() => (None, None),
+        _ => return Err(Failed("expected: with NAME = VALUE".to_owned())),
+    };
+    let name = match (order, mutant) {
+        (_, Some(mutant)) => format!("{module} without {mutant}"),
+        ("reach", _) => format!("{module} reaches what {head} denies"),
+        _ => format!("{module}, {with}"),
+    };
+    Ok(Check {
+        module: module.to_owned(),
+        name,
+        mutant: mutant.map(str::to_owned),
+        size: if order.ends_with("large") {
+            Size::Large
+        } else {
+            Size::Small
+        },
+        expected: broken.map_or(Expected::Holds, |broken| {
+            Expected::Breaks(broken.to_owned())
+        }),
+        text: changed(plain, &settings, broken)?,
+    })
+}
+
+/// `A = {1, 2}, B = 3`; commas stand in sets, too.
+fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
+    let mut settings: Vec<(&str, String)> = Vec::new();
+    for part in text.split(", ").filter(|part| !part.is_empty()) {
+        match (part.split_once(" = "), settings.last_mut()) {
+            (Some((name, value)), _) => settings.push((name, value.to_owned())),
+            (None, Some((_, value))) => {
+                value.push_str(", ");
+                value.push_str(part);
+            }
+            (None, None) => return Err(Failed(format!("{part} is no setting"))),
+        }
+    }
+    Ok(settings)
+}
+
+/// The same bounds with other constants, and one invariant if that is to break.
+fn changed(
+    plain: &[&str],
+    settings: &[(&str, String)],
+    broken: Option<&str>,
+) -> Result<String, Failed> {
+    let mut lines: Vec<String> = plain.iter().map(|&line| line.to_owned()).collect();
+    for (name, value) in settings {
+        let begin = format!("  {name} = ");
+        let line = lines.iter_mut().find(|line| line.starts_with(&begin));
+        let line = line.ok_or_else(|| Failed(format!("no constant is called {name}")))?;
+        *line = begin + value;
+    }
+    if let Some(broken) = broken {
+        let line = lines
+            .iter_mut()
+            .find(|line| line.starts_with("INVARIANTS "));
+        let line = line.ok_or_else(|| Failed("no line INVARIANTS".to_owned()))?;
+        *line = format!("INVARIANT {broken}");
+    }
+    Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\\* Words.\n\\* also with Nodes = {1, 2}, MaxSlot = 2\n\\* mutant p1-2 told breaks One with \
+                        MaxSlot = 3: a promise is told\n\\* reach Nothing: something happens\nCONSTANTS\n  Nodes = \
+                        {1}\n  MaxSlot = 1\n  Mutant = \"none\"\nINVARIANTS One Two";
+
+    #[test]
+    fn comments_say_what_else_is_run() {
+        let checks = read("M", TEXT).unwrap();
+        let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "M",
+                "M, Nodes = {1, 2}, MaxSlot = 2",
+                "M without p1-2 told",
+                "M reaches what Nothing denies"
+            ]
+        );
+        assert_eq!(
+            checks[1].text,
+            "CONSTANTS\n  Nodes = {1, 2}\n  MaxSlot = 2\n  Mutant = \"none\"\nINVARIANTS One Two"
+        );
+        assert_eq!(checks[2].mutant.as_deref(), Some("p1-2 told"));
+        assert_eq!(
+            checks[2].text,
+            "CONSTANTS\n  Nodes = {1}\n  MaxSlot = 3\n  Mutant = \"p1-2 told\"\nINVARIANT One"
+        );
+        assert_eq!(checks[3].expected, Expected::Breaks("Nothing".to_owned()));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (line, why) in [
+            ("also with Other = 1", "no constant is called Other"),
+            ("also MaxSlot = 2", "expected: with NAME = VALUE"),
+            ("mutant p1-2 breaks One", "nothing says what it is"),
+            ("mutant p1-2: words", "nothing breaks"),
+            ("also with 1", "1 is no setting"),
+        ] {
+            let text = format!("\\* {line}\n{TEXT}");
+            let said = read("M", &text).unwrap_err().to_string();
+            assert!(said.ends_with(why), "{said}");
+        }
+    }
+}

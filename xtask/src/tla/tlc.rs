@@ -1,0 +1,139 @@
+//! One run of TLC, and what it says.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    bounds::{Check, Size},
+    tools::Tools,
+};
+use crate::shell::Failed;
+
+/// Small bounds are done long before.
+const SMALL_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at a run.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Every state within the bounds was seen, and is as it should be.
+    Holds { states: u64 },
+    /// A state was found in which this does not hold, so many steps from the beginning.
+    Broken {
+        invariant: String,
+        depth: usize,
+        said: String,
+    },
+    /// Anything else: a module that cannot be read, no memory.
+    Other { said: String },
+}
+
+/// Runs a check; what it writes is in `place`, which is its own, and where modules are looked for, too.
+pub(super) fn run(
+    tools: &Tools,
+    modules: &Path,
+    check: &Check,
+    place: &Path,
+) -> Result<Outcome, Failed> {
+    fs::create_dir_all(place)?;
+    let bounds = place.join(format!("{}.cfg", check.module));
+    fs::write(&bounds, &check.text)?;
+    let mut java = Command::new("java");
+    // Definitions that recur, over the slots of a trace for one, go deep.
+    java.args(["-Xmx2g", "-Xss64m", "-XX:+UseSerialGC"]);
+    java.arg(format!("-DTLA-Library={}", place.display()));
+    if check.size == Size::Small {
+        // It lives for seconds.
+        java.arg("-XX:TieredStopAtLevel=1");
+    }
+    java.arg("-cp").arg(&tools.jar);
+    java.args(["tlc2.TLC", "-workers", "1", "-cleanup"]);
+    java.arg("-metadir").arg(place.join("states"));
+    java.arg("-config").arg(&bounds);
+    java.arg(format!("{}.tla", check.module));
+    let file = place.join("said");
+    java.current_dir(modules).stdin(Stdio::null());
+    java.stdout(File::create(&file)?).stderr(Stdio::inherit());
+    let mut child = java.spawn()?;
+    let begin = Instant::now();
+    let in_time = loop {
+        if child.try_wait()?.is_some() {
+            break true;
+        }
+        if check.size == Size::Small && begin.elapsed() > SMALL_MAX {
+            child.kill()?;
+            child.wait()?;
+            break false;
+        }
+        thread::sleep(PAUSE);
+    };
+    let _ = fs::remove_dir_all(place.join("states"));
+    if !in_time {
+        let seconds = SMALL_MAX.as_secs();
+        return Err(Failed(format!(
+            "not done after {seconds} s: smaller bounds are needed"
+        )));
+    }
+    Ok(outcome(fs::read_to_string(&file)?))
+}
+
+fn outcome(said: String) -> Outcome {
+    let word = |line: &str, at: usize| line.split(' ').nth(at).map(str::to_owned);
+    if said.contains("Model checking completed. No error has been found.") {
+        let line = said
+            .lines()
+            .rfind(|line| line.contains(" distinct states found"));
+        let states = line.and_then(|line| word(line, 3)?.parse().ok());
+        return Outcome::Holds {
+            states: states.unwrap_or(0),
+        };
+    }
+    let broken = said.lines().find_map(|line| {
+        let name = line.strip_prefix("Error: Invariant ")?;
+        name.split_once(" is violated")
+            .map(|(name, _)| name.to_owned())
+    });
+    match broken {
+        Some(invariant) => {
+            let depth = said
+                .lines()
+                .filter(|line| line.starts_with("State "))
+                .count();
+            Outcome::Broken {
+                invariant,
+                depth,
+                said,
+            }
+        }
+        None => Outcome::Other { said },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_are_understood() {
+        let said = "12 states generated, 7 distinct states found, 0 states left on queue.\n";
+        let holds = format!("Model checking completed. No error has been found.\n  more\n{said}");
+        assert_eq!(outcome(holds), Outcome::Holds { states: 7 });
+        let broken =
+            "Error: Invariant One is violated.\nState 1: <Initial predicate>\nState 2: <Next>\n";
+        let invariant = "One".to_owned();
+        let expected = Outcome::Broken {
+            invariant,
+            depth: 2,
+            said: broken.to_owned(),
+        };
+        assert_eq!(outcome(broken.to_owned()), expected);
+        let said = said.to_owned();
+        assert_eq!(outcome(said.clone()), Outcome::Other { said });
+    }
+}

