@@ -10,7 +10,7 @@ mod snapshots;
 mod stale;
 mod streams;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use quorate_testbed::{
     interrupt,

@@ -236,10 +236,12 @@ impl Connection {
 
     /// For how many bytes of a stream there is room; none before there is much, so that reads stay large.
     fn room(&self, shared: &Shared) -> usize {
-        let (most, of_one) = match shared.held_bytes {
-            ..=HELD_BYTES_EASY => (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX),
-            ..=HELD_BYTES_TIGHT => TIGHT_BYTES,
-            _ => SCARCE_BYTES,
+        let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
+            (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)
+        } else if shared.held_bytes <= HELD_BYTES_TIGHT {
+            TIGHT_BYTES
+        } else {
+            SCARCE_BYTES
         };
         let fetching = match &self.state {
             State::Reading(reading) => reading.fetching(),
