@@ -96,8 +96,8 @@ func commands(ctx context.Context, nodes []*redis.Client, index int, key string)
 	if err := transaction(ctx, nodes, index, key); err != nil {
 		return err
 	}
-	if err := node.LPush(ctx, "go:list", "x").Err(); err == nil || !strings.Contains(err.Error(), "unknown command") {
-		return fmt.Errorf("LPUSH: %v", err)
+	if err := node.XAdd(ctx, &redis.XAddArgs{Stream: "go:log", Values: []string{"a", "1"}}).Err(); err == nil || !strings.Contains(err.Error(), "unknown command") {
+		return fmt.Errorf("XADD: %v", err)
 	}
 	found := 0
 	for keys := node.Scan(ctx, 0, key, 100).Iterator(); keys.Next(ctx); {

@@ -20,7 +20,7 @@ for (const [index, node] of nodes.entries()) {
   await node.watch(key);
   await nodes[(index + 1) % nodes.length].set(key, "7");
   await assert.rejects(node.multi().incr(key).exec(), WatchError);
-  await assert.rejects(node.lPush("node:list", "x"), /unknown command/);
+  await assert.rejects(node.xAdd("node:log", "*", { a: "1" }), /unknown command/);
   assert.equal(await node.del(key), 1);
 }
 // Pipelined: replies come in the order of the commands.

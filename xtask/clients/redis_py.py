@@ -38,8 +38,14 @@ for protocol in (2, 3):
                 raise AssertionError("a watched key changed, and EXEC went through")
             except redis.WatchError:
                 pass
+        kinds = [f"{name}:{kind}" for kind in ("list", "hash", "set", "sorted")]
+        assert node.rpush(kinds[0], "a", "b") == 2 and node.llen(kinds[0]) == 2
+        assert node.hset(kinds[1], mapping={"a": 1, "b": 2}) == 2 and node.hlen(kinds[1]) == 2
+        assert node.sadd(kinds[2], "a", "b", "a") == 2 and node.scard(kinds[2]) == 2
+        assert node.zadd(kinds[3], {"a": 1.5, "b": 2}) == 2 and node.zscore(kinds[3], "a") == 1.5
+        assert node.delete(*kinds) == 4
         try:
-            node.lpush("py:list", "x")
+            node.xadd("py:log", {"a": 1})
             raise AssertionError("an unknown command was taken")
         except redis.ResponseError as error:
             assert "unknown command" in str(error)
