@@ -6,24 +6,16 @@ use std::{
     process::Stdio,
 };
 
-use quorate_device::{
-    Packet, Wire as _,
-    wire::Arrived,
-    xdp::{Before, Failed, Health, Hook, Host},
-};
+use quorate_device::xdp::{Before, Failed, Health, Hook, Host};
 use quorate_offload::{
     Form, Header, PackedBallot, Reason, Type,
     port::{Came, Device as _, Drained, Program},
 };
-use quorate_packets::ethernet::Mac;
 use quorate_testbed::namespace::ip;
 
 use crate::kernel::{
     desk::{BALLOT, arm, descriptor, number, parse, room, start, submit},
-    wires::{
-        Another, CLIENT, Client, DECISIONS, GROUP, INTERFACE, again, alone, at, lay, settings,
-        vlan, word,
-    },
+    wires::{Another, CLIENT, Client, INTERFACE, again, alone, at, lay, settings, word},
 };
 
 const VALUES: u64 = 10_000;
@@ -172,72 +164,6 @@ fn ten_thousand_values_by_tc() {
     alone("interfaces::ten_thousand_values_by_tc", || {
         ten_thousand(&[Hook::Traffic]);
     });
-}
-
-/// [offload-16] The kernel takes tags off before tc: a frame of a VLAN is passed on and counted, wherever its tag was, and
-/// nothing is answered into that VLAN.
-#[test]
-fn frames_of_a_vlan_are_not_obeyed_by_tc() {
-    alone("interfaces::frames_of_a_vlan_are_not_obeyed_by_tc", || {
-        let _passing = lay(1);
-        let mut host = armed(1, &[Hook::Traffic]);
-        let client = Client::new();
-        let asked = crate::kernel::desk::phase2a;
-        let before = host.device().counters().unwrap();
-        // By an interface of that VLAN, whose tag is beside the frame; in the frame itself; with a priority alone.
-        if vlan(CLIENT, "tagged", 5) {
-            Client::on("tagged").send(1, &asked(0, 1));
-        } else {
-            client.send_tagged(1, 7, &asked(0, 1));
-        }
-        client.send_tagged(1, 5, &asked(1, 2));
-        client.send_tagged(1, 0xe000, &asked(2, 3));
-        client.send(1, &asked(3, 4));
-        let (heard, _) = client.hear().unwrap();
-        assert_eq!((heard.kind, heard.slot), (Type::Phase2b, 3));
-        let counters = host.device().counters().unwrap();
-        assert_eq!(counters[Reason::Vlan as usize], 3);
-        let obeyed = Reason::None as usize;
-        assert_eq!(counters[obeyed] - before[obeyed], 1);
-        let mut frame = Vec::new();
-        assert!(host.take(&mut frame).is_some() && host.take(&mut frame).is_none());
-        host.close().unwrap();
-    });
-}
-
-/// The same of a device that is a thread: the kernel hands a socket of an interface what its VLANs get, too.
-#[test]
-fn frames_of_a_vlan_are_not_heard_by_a_thread() {
-    alone(
-        "interfaces::frames_of_a_vlan_are_not_heard_by_a_thread",
-        || {
-            let _passing = lay(1);
-            // Of one that the host has an interface of, too, and of one that it has not.
-            let there =
-                vlan(CLIENT, "tagged", 5) && vlan(1, "tagged", 5) && vlan(CLIENT, "other", 6);
-            let groups = [GROUP, DECISIONS].map(|group| Mac(group.mac));
-            let mut hears = at(1, || Packet::open(INTERFACE, &groups).unwrap());
-            let client = Client::new();
-            let asked = crate::kernel::desk::phase2a;
-            if there {
-                Client::on("tagged").send(1, &asked(0, 1));
-                Client::on("other").send(1, &asked(1, 2));
-            }
-            client.send_tagged(1, 5, &asked(2, 3));
-            client.send_tagged(1, 6, &asked(3, 4));
-            client.send(1, &asked(4, 5));
-            let mut arrived = Arrived::default();
-            while arrived.iter().next().is_none() {
-                hears.receive(&mut arrived);
-            }
-            hears.receive(&mut arrived);
-            let slots: Vec<u64> = arrived
-                .iter()
-                .map(|frame| parse(Form::Raw, frame).0.slot)
-                .collect();
-            assert_eq!(slots, [4]);
-        },
-    );
 }
 
 /// What an owner asks goes in by its port, and what is for others leaves by its socket.

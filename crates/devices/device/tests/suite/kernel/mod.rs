@@ -5,4 +5,5 @@ mod desk;
 mod interfaces;
 mod owner;
 mod owners;
+mod vlans;
 mod wires;
