@@ -259,7 +259,15 @@ impl Kind {
         match decoder.byte().ok().and_then(Op::from_byte) {
             Some(op) if op.is_read() => Self::Read,
             Some(
-                Op::GetDel | Op::GetEx | Op::Exec | Op::LPop | Op::LMove | Op::LMpop | Op::SPop,
+                Op::GetDel
+                | Op::GetEx
+                | Op::Exec
+                | Op::LPop
+                | Op::LMove
+                | Op::LMpop
+                | Op::SPop
+                | Op::ZPop
+                | Op::ZMpop,
             ) => Self::WriteReturning,
             Some(Op::Set) if decoder.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
                 Self::WriteReturning

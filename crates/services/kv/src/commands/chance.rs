@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
-use crate::store::Position;
+use crate::{op::REPLY_BYTES_MAX, store::Position};
 
 /// Draws from a seed (splitmix64). What they are is part of what the log's commands mean: never to be changed.
 pub(super) struct Draws(u64);
@@ -59,19 +59,21 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
         });
         return found;
     }
-    let mut near: Vec<Drawn> = Vec::new();
     let start = Position::of(&draws.next().to_le_bytes());
+    let (mut left, mut found) = (draws.index(NEIGHBOURS), None);
     for from in [start, Position::START] {
         each_placed(view, prefix, from, &mut |member, value| {
-            if near.len() == NEIGHBOURS {
-                return ControlFlow::Break(());
+            if found.is_none() && left == 0 {
+                found = Some((member.to_vec(), value.to_vec()));
             }
-            near.push((member.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
+            left = left.saturating_sub(1);
+            match found {
+                None => ControlFlow::Continue(()),
+                Some(_) => ControlFlow::Break(()),
+            }
         });
     }
-    let at = draws.index(near.len().max(1));
-    (at < near.len()).then(|| near.swap_remove(at))
+    found
 }
 
 /// Draws so many different members, or all if there are not more.
@@ -108,23 +110,47 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws so many members, each of them among all.
+/// Draws so many members, each of them among all, with their values if those are wanted. It ends when they are more than
+/// a reply may have: the few that one has are drawn, and not all that were asked for.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],
     times: usize,
+    values: bool,
     draws: &mut Draws,
 ) -> Vec<Drawn> {
+    let mut bytes = 0;
+    let mut is_full = |member: &[u8], value: &[u8]| {
+        bytes += member.len() + value.len();
+        bytes > REPLY_BYTES_MAX
+    };
     if !walks(view, times as u64) {
-        return (0..times).map_while(|_| one(view, prefix, draws)).collect();
+        let mut drawn = Vec::new();
+        while drawn.len() < times
+            && let Some((member, mut value)) = one(view, prefix, draws)
+        {
+            if !values {
+                value = Vec::new();
+            }
+            let full = is_full(&member, &value);
+            drawn.push((member, value));
+            if full {
+                break;
+            }
+        }
+        return drawn;
     }
     let mut ranks: Vec<u64> = (0..times).map(|_| draws.below(view.count())).collect();
     ranks.sort_unstable();
     let (mut rank, mut at, mut drawn) = (0, 0, Vec::new());
     each_placed(view, prefix, Position::START, &mut |member, value| {
+        let value = if values { value } else { b"" };
         while ranks.get(at) == Some(&rank) {
             drawn.push((member.to_vec(), value.to_vec()));
             at += 1;
+            if is_full(member, value) {
+                return ControlFlow::Break(());
+            }
         }
         rank += 1;
         match at < ranks.len() {

@@ -267,7 +267,7 @@ pub(super) fn random(
             reply.error(TOO_LARGE);
             return;
         };
-        let drawn = chance::repeatedly(view, prefix, times, &mut draws);
+        let drawn = chance::repeatedly(view, prefix, times, wanted.values, &mut draws);
         let _ = drawn.iter().all(&mut add);
     }
     write_drawn(&items, wanted, reply);

@@ -218,7 +218,10 @@ pub(super) fn combine(
         let Ok(entry) = string(store, key, reply) else {
             return Ok(());
         };
-        longest = longest.max(entry.as_ref().map_or(0, |entry| entry.value.len()));
+        // Each is held, and looked at, however often it is named.
+        let bytes = entry.as_ref().map_or(0, |entry| entry.value.len());
+        state.budget.take(bytes)?;
+        longest = longest.max(bytes);
         values.push(entry);
     }
     if how == How::Not && values.len() != 1 {

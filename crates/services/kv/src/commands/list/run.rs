@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use super::End;
 use crate::{
     commands::{
+        COPIED_BYTES_MAX,
         elements::places,
         rows::{Change, View, cost, view},
         state::{Items, Reading, TOO_LARGE, Writing},
@@ -125,11 +126,17 @@ impl Change<'_, '_> {
     }
 }
 
-/// The budget's measure of a part of a list.
-fn part_cost(view: &View<'_>, elements: u64) -> usize {
-    let bytes =
-        u128::from(view.header.bytes) * u128::from(elements) / u128::from(view.count().max(1));
-    cost(elements, u64::try_from(bytes).unwrap_or(u64::MAX))
+/// The budget's measure of a part of a list, as its elements are: they may be of any lengths.
+fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
+    let mut bytes = 0_u64;
+    view.elements(from, to, false, &mut |_, value| {
+        bytes = bytes.saturating_add(value.len() as u64);
+        match bytes > COPIED_BYTES_MAX as u64 {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    cost(to.saturating_sub(from), bytes)
 }
 
 /// LINDEX.
@@ -399,7 +406,7 @@ pub(super) fn trim(
     };
     let kept = behind - first;
     if kept < count - kept {
-        let copied = part_cost(&list.view(), kept);
+        let copied = part_cost(&list.view(), first, behind);
         list.state.budget.take(copied)?;
         let (values, deadline) = (list.list(first, behind), list.deadline());
         let mut short = Change::new(list.state, key, Kind::List).until(deadline);
@@ -408,8 +415,11 @@ pub(super) fn trim(
         }
         short.close();
     } else {
-        let removed = part_cost(&list.view(), count - kept);
-        list.state.budget.take(removed)?;
+        let view = list.view();
+        let removed = [(behind, count), (0, first)].map(|(from, to)| part_cost(&view, from, to));
+        list.state
+            .budget
+            .take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
                 // All places of one end go: which value stood where makes no difference to the sum.
@@ -459,7 +469,7 @@ pub(super) fn remove(
     if found > 0 {
         let left = last < total - first;
         let (from, to) = if left { (0, last + 1) } else { (first, total) };
-        let moved = part_cost(&list.view(), to - from);
+        let moved = part_cost(&list.view(), from, to);
         list.state.budget.take(moved)?;
         let old = list.list(from, to);
         let survives = |(number, value): &(u64, &Vec<u8>)| {
@@ -508,7 +518,7 @@ pub(super) fn insert(
     };
     let left = at < total - at;
     let (from, to) = if left { (0, at) } else { (at, total) };
-    let moved = part_cost(&list.view(), to - from);
+    let moved = part_cost(&list.view(), from, to);
     list.state.budget.take(moved)?;
     let old = list.list(from, to);
     let others = old.iter().map(Vec::as_slice);

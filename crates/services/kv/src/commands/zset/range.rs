@@ -2,10 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use super::{ORDER, Score};
+use super::{ORDER, Score, run::order_row};
 use crate::{
     command::{Refusal, Request, SYNTAX},
-    commands::{elements::places, rows::View},
+    commands::{
+        elements::places,
+        rows::{View, after},
+    },
     encode::{Decoder, Encoder, Malformed},
     store::Span,
 };
@@ -223,18 +226,30 @@ pub(super) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Members from one rank up to another, the highest first if `back`, when ranks count from there, too. They are looked
-/// for from the nearer end.
+/// Members from one rank up to another, the highest first if `back`, when ranks count from there, too. The first
+/// one is looked for from the nearer end.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
-    let beyond = view.count().saturating_sub(behind);
-    let (skipped, turned) = if first <= beyond {
-        (first, false)
-    } else {
-        (beyond, true)
-    };
-    let (mut at, wanted) = (0, behind - first);
-    let mut turned_round: Vec<(Vec<u8>, Score)> = Vec::new();
-    all(view, back != turned, &mut |member, score| {
+    let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
+    let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
+    if from_end < first {
+        let (mut at, mut edge) = (0, None);
+        all(view, !back, &mut |member, score| {
+            at += 1;
+            if at < from_end {
+                return ControlFlow::Continue(());
+            }
+            edge = Some(order_row(member, score));
+            ControlFlow::Break(())
+        });
+        let Some(edge) = edge else { return };
+        skipped = 0;
+        match back {
+            true => to = after(edge),
+            false => from = edge,
+        }
+    }
+    let mut at = 0;
+    in_order(view, &from, &to, back, &mut |member, score| {
         at += 1;
         if at <= skipped {
             return ControlFlow::Continue(());
@@ -242,17 +257,8 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
         if at > skipped + wanted {
             return ControlFlow::Break(());
         }
-        if turned {
-            turned_round.push((member.to_vec(), score));
-            return ControlFlow::Continue(());
-        }
         visit(member, score)
     });
-    for (member, score) in turned_round.iter().rev() {
-        if visit(member, *score).is_break() {
-            return;
-        }
-    }
 }
 
 /// Members from one name to another. Redis promises something only where all scores are the same; then the names are

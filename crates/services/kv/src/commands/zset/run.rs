@@ -30,7 +30,7 @@ impl View<'_> {
     }
 }
 
-fn order_row(member: &[u8], score: Score) -> Vec<u8> {
+pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
     [&[ORDER][..], &score.order(), member].concat()
 }
 

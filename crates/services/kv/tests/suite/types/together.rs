@@ -225,3 +225,47 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.say(client, "HLEN i"), ":40|");
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }
+
+/// What a reply may have bounds what is copied for it, in a transaction too, where every node executes it.
+#[test]
+fn draws_and_combinations_of_what_is_large_end_in_time() {
+    let long = "x".repeat(60_000);
+    on_both_stores(|node| {
+        let id = node.connect();
+        node.feed_only(id, &["HSET", "h", "f", &long]);
+        node.feed_only(id, &["SADD", "s", &long]);
+        node.feed_only(id, &["SET", "k", &"x".repeat(1 << 20)]);
+        node.pump();
+        node.take(id);
+        for draw in ["HRANDFIELD h -5000000 WITHVALUES", "SRANDMEMBER s -5000000"] {
+            let reply = node.say(id, draw);
+            assert!(reply.starts_with("-TOOBIG"), "{draw}: {reply}");
+        }
+        let many = ["k"; 300].join(" ");
+        let reply = node.say(id, &format!("BITOP OR d {many}"));
+        assert!(reply.starts_with("-TOOBIG"), "{reply}");
+        assert_eq!(node.say(id, "EXISTS d"), ":0|");
+        let few = ["k"; 3].join(" ");
+        assert_eq!(node.say(id, &format!("BITOP OR d {few}")), ":1048576|");
+    });
+}
+
+/// Parts nearer the far end begin where they should.
+#[test]
+fn ranks_are_found_from_both_ends() {
+    on_both_stores(|node| {
+        let id = node.connect();
+        for number in 0..20 {
+            node.say(id, &format!("ZADD z {number} m{number:02}"));
+        }
+        for (range, first, last) in [("1 2", 1, 2), ("15 16", 15, 16), ("18 -1", 18, 19)] {
+            let up = format!("*2|$3|m{first:02}|$3|m{last:02}|");
+            assert_eq!(node.say(id, &format!("ZRANGE z {range}")), up, "{range}");
+            let (first, last) = (19 - first, 19 - last);
+            let down = format!("*2|$3|m{first:02}|$3|m{last:02}|");
+            assert_eq!(node.say(id, &format!("ZREVRANGE z {range}")), down);
+        }
+        assert_eq!(node.say(id, "ZREMRANGEBYRANK z 3 -1"), ":17|");
+        assert_eq!(node.say(id, "ZRANGE z 0 -1"), "*3|$3|m00|$3|m01|$3|m02|");
+    });
+}
