@@ -16,6 +16,8 @@ use crate::error::Error;
 
 /// Requests that may wait for the reactor; more wait in their callers.
 const WAITING_MAX: usize = 4096;
+/// Local queries in one turn: each may look at thousands of keys, and others wait meanwhile.
+const LOCAL_QUERIES_MAX: usize = 8;
 
 /// What the program wants.
 pub(crate) enum Wanted {
@@ -273,6 +275,8 @@ pub struct LocalFront {
     asks: Asked<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
+    /// Something may be left for the next turn.
+    has_more: bool,
     shared: Arc<Shared>,
     /// The version of the users that are in there.
     users_version: Option<u64>,
@@ -292,6 +296,7 @@ impl LocalFront {
             asks,
             open: BTreeMap::new(),
             last: 0,
+            has_more: false,
             shared,
             users_version: None,
         }
@@ -346,9 +351,20 @@ impl Front for LocalFront {
     fn poll(&mut self, requests: &mut dyn Requests) {
         self.follow_users(requests);
         self.asks.begin();
+        let mut queries = 0;
+        self.has_more = false;
         while let Some(ask) = self.asks.next() {
+            queries += usize::from(matches!(ask.wanted, Wanted::QueryLocal(_)));
             self.ask(ask, requests);
+            if queries == LOCAL_QUERIES_MAX {
+                self.has_more = true;
+                return;
+            }
         }
+    }
+
+    fn is_eager(&self) -> bool {
+        self.has_more
     }
 
     fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use prost::Message;
-use quorate::Role;
+use quorate::{Failure, NotDone, Role};
 use tokio::time::sleep;
 use tonic::{Code, Request, Response, Status, async_trait};
 
@@ -89,6 +89,12 @@ impl Kv {
         response.extensions_mut().insert(Arc::new(share));
         Ok(response)
     }
+
+    /// The same of a write, which is done: nobody may hear that it was refused.
+    fn written<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
+        self.answer(answer)
+            .map_err(|_| errors::failed(NotDone(Failure::Unknown)))
+    }
 }
 
 #[async_trait]
@@ -111,7 +117,7 @@ impl KvService for Kv {
         check::put(&request).map_err(errors::refused)?;
         let mut answer: PutResponse = self.asking.execute(&Command::Put(request)).await?;
         self.asking.fill(&mut answer.header);
-        self.answer(answer)
+        self.written(answer)
     }
 
     async fn delete_range(
@@ -124,7 +130,7 @@ impl KvService for Kv {
         let command = Command::Delete(request);
         let mut answer: DeleteRangeResponse = self.asking.execute(&command).await?;
         self.asking.fill(&mut answer.header);
-        self.answer(answer)
+        self.written(answer)
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
@@ -136,14 +142,16 @@ impl KvService for Kv {
         self.asking.allow(&request, needed)?;
         let request = request.into_inner();
         check::txn(&request).map_err(errors::refused)?;
-        let mut answer: TxnResponse = if readonly {
+        if readonly {
             let freshness = Freshness::of(is_serializable(&request));
-            self.asking.query(&Query::Txn(request), freshness).await?
-        } else {
-            self.asking.execute(&Command::Txn(request)).await?
-        };
+            let query = Query::Txn(request);
+            let mut answer: TxnResponse = self.asking.query(&query, freshness).await?;
+            self.asking.fill(&mut answer.header);
+            return self.answer(answer);
+        }
+        let mut answer: TxnResponse = self.asking.execute(&Command::Txn(request)).await?;
         self.asking.fill(&mut answer.header);
-        self.answer(answer)
+        self.written(answer)
     }
 
     async fn compact(
@@ -159,6 +167,6 @@ impl KvService for Kv {
             self.removed_before(revision).await?;
         }
         self.asking.fill(&mut answer.header);
-        self.answer(answer)
+        self.written(answer)
     }
 }
