@@ -82,7 +82,8 @@ impl Stream {
     fn kept(&self, at: usize) -> Range<u64> {
         let first = self.pieces[at].first;
         let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
-        self.start.max(first) - first..end - first
+        // A table that somebody else wrote may have pieces of which nothing is kept.
+        self.start.clamp(first, end) - first..end - first
     }
 }
 

@@ -102,7 +102,11 @@ impl<'a, P: Parts> Encoded<'a, P> {
             return Ok(Vec::new());
         };
         let content = match (self.held.next(&mut self.parts)?, &mut self.streams) {
-            (Some(content), _) => content,
+            (Some(content), Some(streams)) => {
+                streams.from.stay().map_err(Unreadable::Io)?;
+                content
+            }
+            (Some(content), None) => content,
             (None, Some(streams)) => streams.next().map_err(Unreadable::Io)?,
             (None, None) => Vec::new(),
         };

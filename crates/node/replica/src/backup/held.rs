@@ -24,6 +24,12 @@ pub trait Parts {
 
 /// Where the bytes of byte streams are read, by another thread than the node's.
 pub trait StreamBytes {
+    /// Something else of the backup is read meanwhile: they are still wanted.
+    ///
+    /// # Errors
+    /// They are held no more.
+    fn stay(&mut self) -> io::Result<()>;
+
     /// At least one byte of this stream from here on, and at most so many.
     ///
     /// # Errors

@@ -74,7 +74,11 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     let lasts = Arc::new(());
     let lasting = Lasting(Arc::downgrade(&lasts));
     let handle = admin.ask(|handle, _| handle.clone()).await?;
-    let streams = hold.map(|hold| HeldStreams { handle, hold });
+    let streams = hold.map(|hold| HeldStreams {
+        handle,
+        hold,
+        stayed: Instant::now(),
+    });
     tokio::task::spawn_blocking(move || {
         let to = Reader { sender };
         if let Err(error) = send(backup, streams, &to) {
@@ -169,13 +173,31 @@ fn send_all(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usiz
     }
 }
 
+/// A node hears so often that bytes are still wanted: it lets go of them after 120 s.
+const STAY: Duration = Duration::from_secs(20);
+
 /// Bytes of streams, asked of the reactor.
 struct HeldStreams {
     handle: Handle,
     hold: StreamHold,
+    /// When the node heard last that they are wanted.
+    stayed: Instant,
 }
 
 impl StreamBytes for HeldStreams {
+    fn stay(&mut self) -> io::Result<()> {
+        if self.stayed.elapsed() < STAY {
+            return Ok(());
+        }
+        match self.handle.hold_streams(Some(self.hold.clone())) {
+            Ok(Ok(hold)) if hold.id == self.hold.id => self.stayed = Instant::now(),
+            // Too much to do: it is asked again with the next piece.
+            Err(Unanswered::TimedOut | Unanswered::Busy) => {}
+            _ => return Err(io::Error::other("the bytes of streams are held no more")),
+        }
+        Ok(())
+    }
+
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
         let began = Instant::now();
         let failed = |what: &str| {
