@@ -1,6 +1,9 @@
 //! Steps in a row, each a command that somebody could type, with a table of how long each took.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{
+    path::Path,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
 use crate::shell::{self, Failed, cargo};
 
@@ -18,13 +21,15 @@ pub(crate) enum After {
 
 /// Runs the steps, and prints the table.
 pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
+    // Asked for now: a step that builds this program anew takes the file away under it.
+    let own = std::env::current_exe()?;
     let began = Instant::now();
     let mut rows = Vec::new();
     let mut failures = Vec::new();
     for step in steps {
         println!("== {}", clock());
         let started = Instant::now();
-        let outcome = one(step);
+        let outcome = one(step, &own);
         rows.push((step.join(" "), started.elapsed(), outcome.is_ok()));
         if let Err(Failed(why)) = outcome {
             println!("== failed: {why}");
@@ -46,9 +51,9 @@ pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
 }
 
 /// Each is a process of its own, as if somebody had typed it.
-fn one(step: Step) -> Result<(), Failed> {
+fn one(step: Step, own: &Path) -> Result<(), Failed> {
     match step {
-        ["xtask", words @ ..] => shell::run(&std::env::current_exe()?, words),
+        ["xtask", words @ ..] => shell::run(own, words),
         words => cargo(words),
     }
 }
