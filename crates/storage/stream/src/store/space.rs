@@ -1,7 +1,9 @@
 //! The files of chunks: which chunks are free, and the file that is made next.
 //!
-//! A file is born full of zeros, off the path, one ahead of its use ([disk-10]). Chunks are used again where they
-//! lie, once no durable catalogue names them ([trim-4]).
+//! A file is born off the path, one ahead of its use, and reads as zeros ([disk-10]). Its blocks are reserved, not
+//! written: whoever writes a stream at the speed of the disk would pay for each byte twice. Chunks are used again where
+//! they lie, once no durable catalogue names them ([trim-4]), and files stay for as long as they are likely to be: to
+//! remove one and make another costs more than a write, on a disk that is told what is free most of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +16,8 @@ use super::{
 
 /// Most files that wait for a writer who is faster than a disk makes them.
 const AHEAD_MAX: u32 = 4;
+/// Turns in which nobody took a chunk before an idle file goes.
+const QUIET_TURNS: u32 = 1 << 12;
 
 /// What a file is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,26 @@ struct Making {
 /// A file that was made, its number and bytes; or why it was not.
 pub(super) type Made = Result<(u64, u64), DiskError>;
 
+/// How many chunks are in use at most.
+#[derive(Debug, Default)]
+struct Peak {
+    since: u64,
+    usual: u64,
+}
+
+impl Peak {
+    /// So many are in use now.
+    fn saw(&mut self, used: u64) {
+        self.since = self.since.max(used);
+    }
+
+    /// A time is over, at whose end so many are in use. What is usual becomes less by an eighth at most.
+    fn next(&mut self, used: u64) {
+        let since = std::mem::replace(&mut self.since, used);
+        self.usual = since.max(self.usual - self.usual.div_ceil(8));
+    }
+}
+
 /// Files, and what of them is free.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -40,6 +64,8 @@ pub(super) struct Space {
     /// Numbers of files of chunks, with how many chunks of each are in use.
     files: BTreeMap<u64, u32>,
     free: BTreeSet<Address>,
+    /// Chunks in use, of all files.
+    used: u64,
     /// Where the last chunk was taken: the next one is taken behind it, so that few files are written to at a time.
     last: Address,
     /// No file ever had this number.
@@ -48,6 +74,10 @@ pub(super) struct Space {
     hurried: bool,
     /// How many files with free chunks there should be: one more each time that somebody waited for one.
     ahead: u32,
+    /// Since the last catalogue.
+    peak: Peak,
+    /// Turns since a chunk was taken, or an idle file went.
+    quiet: u32,
     /// When a file of chunks is tried again.
     patience: Patience,
     /// Why there is none.
@@ -60,11 +90,14 @@ impl Space {
             layout,
             files: BTreeMap::new(),
             free: BTreeSet::new(),
+            used: 0,
             last: Address { file: 0, index: 0 },
             next_number,
             making: None,
             hurried: false,
             ahead: 1,
+            peak: Peak::default(),
+            quiet: 0,
             patience: Patience::default(),
             short: None,
         }
@@ -86,6 +119,7 @@ impl Space {
         let free = self.free.remove(&address);
         if free {
             *self.files.get_mut(&address.file).expect("it has chunks") += 1;
+            self.used += 1;
         }
         free
     }
@@ -101,6 +135,8 @@ impl Space {
         let address = next.or(self.free.first()).copied()?;
         assert!(self.claim(address), "it is free");
         self.last = address;
+        self.peak.saw(self.used_chunks());
+        self.quiet = 0;
         Some(address)
     }
 
@@ -109,15 +145,47 @@ impl Space {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
         *used = used.checked_sub(1).expect("it was in use");
+        self.used -= 1;
         self.free.insert(address);
     }
 
-    /// Files of which nothing is in use, but for those that there should be: they are removed.
+    /// A catalogue is durable, and what it does not name any more was given back. Idle files go of which there are more
+    /// than the next catalogues will need.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
+        self.peak.next(self.used_chunks());
+        let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
+        let busy = self.files.len() - self.idle().count();
+        // Where there is no room, somebody else may need it.
+        let roomy = self.short.is_none();
+        let idle = if roomy {
+            usual.saturating_sub(busy as u64)
+        } else {
+            0
+        };
+        self.keep_idle(idle + u64::from(self.ahead), disk);
+    }
+
+    /// Nobody takes a chunk for a while: idle files go, one at a time.
+    fn rest<D: Disk>(&mut self, disk: &mut D) {
+        self.quiet += 1;
+        if self.quiet >= QUIET_TURNS {
+            self.quiet = 0;
+            self.peak.next(self.used_chunks());
+            let idle = self.idle().count() as u64;
+            self.keep_idle(idle.saturating_sub(1).max(self.ahead.into()), disk);
+        }
+    }
+
+    /// Numbers of files of which nothing is in use.
+    fn idle(&self) -> impl Iterator<Item = u64> {
         let idle = self.files.iter().filter(|(_, used)| **used == 0);
-        let idle = idle.map(|(number, _)| *number);
-        let idle: Vec<u64> = idle.skip(self.ahead as usize).collect();
-        for number in idle {
+        idle.map(|(number, _)| *number)
+    }
+
+    /// Removes idle files but for so many.
+    fn keep_idle<D: Disk>(&mut self, files: u64, disk: &mut D) {
+        let kept = usize::try_from(files).unwrap_or(usize::MAX);
+        for number in self.idle().skip(kept).collect::<Vec<u64>>() {
             self.files.remove(&number);
             self.free.retain(|address| address.file != number);
             disk.start_retire(FileId::new(Family::Stream, number));
@@ -126,7 +194,7 @@ impl Space {
 
     /// Chunks in use, and those that will be free with the next catalogue.
     pub(super) fn used_chunks(&self) -> u64 {
-        self.files.values().map(|used| u64::from(*used)).sum()
+        self.used
     }
 
     /// Bytes of the files.
@@ -151,6 +219,7 @@ impl Space {
 
     /// Makes the next file of chunks in time; `waiting` says that somebody waits for a chunk, or for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
+        self.rest(disk);
         let free = self.free.len() as u64;
         // Another file makes no disk faster.
         let waiting = waiting && free == 0;
@@ -191,12 +260,8 @@ impl Space {
     pub(super) fn make<D: Disk>(&mut self, bytes: u64, purpose: Purpose, disk: &mut D) {
         assert!(self.making.is_none(), "one at a time");
         let number = self.next_number;
-        // Nobody waits for a catalogue, and each is written to once before it is read.
-        let zeros = match purpose {
-            Purpose::Chunks => Zeros::Written,
-            Purpose::Catalogue => Zeros::Reserved,
-        };
-        disk.start_prepare(FileId::new(Family::Stream, number), bytes, zeros);
+        let file = FileId::new(Family::Stream, number);
+        disk.start_prepare(file, bytes, Zeros::Reserved);
         if purpose == Purpose::Catalogue {
             disk.hurry_prepare(Family::Stream);
         }
