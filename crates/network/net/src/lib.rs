@@ -33,6 +33,7 @@ mod poller;
 #[cfg(test)]
 mod races;
 mod sources;
+pub mod spin;
 mod sync;
 mod wake;
 
@@ -50,6 +51,7 @@ pub use quorate_node::host::{
     PeerUp, Refused,
 };
 pub use reactor::{Reactor, Settings};
+pub use spin::Spin;
 pub use starting::Starting;
 pub use stats::Stats;
 pub use wake::Wake;

@@ -1,5 +1,7 @@
 //! The capacity of every queue and the patience of every wait of the network, in one place.
 
+use crate::spin::Spin;
+
 /// What connections may hold, and how long they may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -47,6 +49,8 @@ pub struct Limits {
     pub stop_ms: u64,
     /// Questions from other threads waiting for the reactor.
     pub commands_max: usize,
+    /// How long the reactor polls before it sleeps.
+    pub spin: Spin,
 }
 
 impl Default for Limits {
@@ -72,6 +76,7 @@ impl Default for Limits {
             accept_pause_ms: 100,
             stop_ms: 5_000,
             commands_max: 64,
+            spin: Spin::Auto,
         }
     }
 }

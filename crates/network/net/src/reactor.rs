@@ -24,6 +24,7 @@ use crate::{
     plane::packets::PacketSide,
     poller::{Events, Interest, Ready},
     sources::{Source, Sources},
+    spin::Spinning,
     stats::Stats,
     tcp::peers::Peers,
 };
@@ -53,6 +54,7 @@ pub struct Reactor<H> {
     shared: Arc<Shared>,
     stats: Stats,
     started: Started,
+    spinning: Spinning,
     /// When the host wants to be polled at the latest.
     host_wake: Option<Time>,
     /// Tells the device of members, if there is one.
@@ -123,6 +125,7 @@ impl<H: Host> Reactor<H> {
                 seed,
             ),
             desk: Desk::new(limits.commands_max),
+            spinning: Spinning::new(limits.spin),
             device,
             stop_ms: limits.stop_ms,
             clients: Clients::new(limits, trust),
@@ -147,10 +150,9 @@ impl<H: Host> Reactor<H> {
     /// One turn; `false` after the last. The order is the design's (§5): arrivals, the protocol,
     /// sends, then the write, then what clients get.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
-        self.sources.wait(self.patience_us(), events)?;
+        self.wait(events)?;
         let now = self.clock();
         self.stats.turns += 1;
-        self.stats.calls_wait += 1;
         for event in &events.ready {
             self.on_ready(*event, now)?;
         }
@@ -172,6 +174,37 @@ impl<H: Host> Reactor<H> {
         self.host_wake = self.host.end_turn(self.time());
         self.answer();
         Ok(!self.is_finished(now))
+    }
+
+    /// Waits for events: polls for them as long as that is likely to be worth while, and then sleeps.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let patience_us = self.patience_us();
+        let began = self.time();
+        let spin_us = self.spinning.for_us(began);
+        let spin_us = patience_us.map_or(spin_us, |us| us.min(spin_us));
+        self.stats.spins += u64::from(spin_us > 0);
+        let mut now = began;
+        while now.since_us(began) < spin_us {
+            self.stats.calls_wait += 1;
+            self.sources.wait(Some(0), events)?;
+            if !events.ready.is_empty() {
+                self.stats.spins_ended += 1;
+                self.spinning.waited(now.since_us(began), false);
+                return Ok(());
+            }
+            rustix::thread::sched_yield();
+            let before = std::mem::replace(&mut now, self.time());
+            if self.spinning.was_away(now, now.since_us(before)) {
+                break;
+            }
+        }
+        let left_us = patience_us.map(|us| us.saturating_sub(now.since_us(began)));
+        self.stats.calls_wait += 1;
+        self.sources.wait(left_us, events)?;
+        if patience_us != Some(0) {
+            self.spinning.waited(self.time().since_us(began), true);
+        }
+        Ok(())
     }
 
     fn with_peers<T>(&mut self, now: Now, act: impl FnOnce(&mut Peers, &mut PeerCx<'_>) -> T) -> T {
@@ -281,6 +314,7 @@ impl<H: Host> Reactor<H> {
             peers,
             stats,
             clients,
+            spinning,
             ..
         } = self;
         desk.answer(
@@ -288,6 +322,7 @@ impl<H: Host> Reactor<H> {
             |mut status| {
                 status.notices.extend(peers.notices(time));
                 status.choices.extend(peers.choice());
+                status.choices.extend(spinning.why(time));
                 for peer in &mut status.peers {
                     peer.plane = peers.plane_of(peer.member.node);
                 }

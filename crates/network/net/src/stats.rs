@@ -90,8 +90,12 @@ stats! {
     client_bytes_out,
     /// Times that accepting paused.
     accept_pauses,
-    /// System calls that waited for events.
+    /// System calls that waited for events, or polled for them.
     calls_wait,
+    /// Waits that began with polling.
+    spins,
+    /// Of these, those that ended by it.
+    spins_ended,
     /// System calls that read from peers.
     calls_peer_read,
     /// System calls that wrote to peers.

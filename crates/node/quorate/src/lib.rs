@@ -29,7 +29,7 @@ pub use node::{Opening, Starter, open};
 pub use passwords::Passwords;
 pub use quorate_access::{Role, Who};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
-pub use quorate_net::{Handle, Unanswered, device::Kind as Device, plane::Wanted as Place};
+pub use quorate_net::{Handle, Spin, Unanswered, device::Kind as Device, plane::Wanted as Place};
 pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};
 pub use quorate_replica::{
     Probed,

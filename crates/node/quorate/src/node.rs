@@ -193,6 +193,7 @@ fn net_settings(
         .client_backlog_bytes_max
         .max(settings.client_input_bytes_max);
     limits.clients_bytes_max = settings.client_memory_bytes;
+    limits.spin = settings.spin;
     limits.stop_ms = limits
         .stop_ms
         .max(settings.client_timeout_ms.saturating_mul(2));

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::disk::Want;
+use quorate_net::Spin;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, group::As, routing::Votes, tuner::Settings as Tuning};
 
@@ -69,6 +70,8 @@ pub struct Settings {
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
     pub disk_flush: Duration,
+    /// How long the node polls for the next event before it sleeps.
+    pub spin: Spin,
     /// What drives the disk, for the log and for the store of streams.
     pub engine: Want,
     /// What keeps strangers away. Without certificates, nobody but this machine may reach the node, unless somebody says
@@ -106,6 +109,7 @@ impl Settings {
             client_memory_bytes: defaults::CLIENT_MEMORY_BYTES,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
+            spin: Spin::Auto,
             engine: Want::Auto,
             protection: Protection::Loopback,
         }

@@ -19,7 +19,7 @@ use quorate_core::{
 };
 use quorate_kv::front::input_bytes_max;
 use quorate_log::disk::Want;
-use quorate_net::{device::Kind as Device, plane::Wanted};
+use quorate_net::{Spin, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
 use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};
@@ -88,6 +88,7 @@ pub(crate) struct StartConfig {
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
     pub(crate) engine: Want,
+    pub(crate) spin: Spin,
     /// What others may know of all that.
     pub(crate) told: BTreeMap<String, String>,
 }
@@ -121,6 +122,7 @@ impl StartConfig {
             tuning: self.tuning,
             disk_flush: self.disk_flush,
             engine: self.engine,
+            spin: self.spin,
             ..quorate::Settings::new(&self.data)
         }
     }
@@ -281,6 +283,7 @@ impl StartConfig {
             transfer_limit: layers.optional_number("transfer-limit", TRANSFER_LIMIT)?,
             tuning: tuning::resolve(&layers)?,
             engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
+            spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
             told: told::told(&layers),
             disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,
         };

@@ -67,7 +67,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 57] = [
+pub(super) const SETTINGS: [Setting; 58] = [
     setting(
         "data",
         "DIR",
@@ -156,6 +156,12 @@ pub(super) const SETTINGS: [Setting; 57] = [
         "stream-engine",
         "ENGINE",
         "How streams and the log are written to disk: uring, portable, or auto, which tries uring first and logs which one it uses and why",
+        Preset::Text("auto"),
+    ),
+    setting(
+        "spin",
+        "WHEN",
+        "How long a node polls for the next event before it sleeps, in microseconds: off, 1 to 1000, or auto, which polls where event follows event and nobody else needs the processor",
         Preset::Text("auto"),
     ),
     setting(

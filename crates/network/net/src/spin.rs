@@ -1,0 +1,175 @@
+//! How long the reactor polls before it sleeps. To be woken costs more than a short wait: an interrupt, on a virtual machine
+//! an exit to its host as well, on both sides. A lone command pays that at each hop.
+//!
+//! The thread offers its processor to others between any two polls, so nobody who is ready to run waits for it. If the
+//! processor comes back late, others need it, and sleeping is better for a while.
+
+use quorate_core::time::Time;
+
+/// What was asked for: `--spin`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// Where the last waits were short, and nobody else needs the processor.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// For this many microseconds, always.
+    Us(u32),
+}
+
+impl Spin {
+    /// Longer than that is no short wait.
+    pub const US_MAX: u32 = 1000;
+
+    /// As on the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
+    pub fn named(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            "off" => Some(Self::Off),
+            us => match us.parse() {
+                Ok(us @ 1..=Self::US_MAX) => Some(Self::Us(us)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Longer than a hop between two processes that are awake, and about what it costs to be woken.
+const AUTO_US: u64 = 50;
+/// A wait that was slept through counts as short up to this many times that: being woken is part of it.
+const SLEPT_TIMES: u64 = 3;
+/// So many of the last 16 waits were short.
+const SHORT_MIN: u32 = 4;
+/// A processor that was away for longer was needed by others.
+const AWAY_US: u64 = 500;
+/// After that one sleeps at once for so many times as long: what polling may cost in the worst case.
+const REST_TIMES: u64 = 50;
+
+/// The memory of one thread's waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Spinning {
+    wanted: Spin,
+    /// One bit for each of the last waits: whether it was short.
+    short: u16,
+    rests_until: Time,
+}
+
+impl Spinning {
+    pub(crate) const fn new(wanted: Spin) -> Self {
+        Self {
+            wanted,
+            short: 0,
+            rests_until: Time(0),
+        }
+    }
+
+    /// How long to poll before sleeping; 0: not at all.
+    pub(crate) const fn for_us(&self, now: Time) -> u64 {
+        match self.wanted {
+            Spin::Off => 0,
+            Spin::Us(us) => us as u64,
+            Spin::Auto if now.0 < self.rests_until.0 => 0,
+            Spin::Auto if self.short.count_ones() < SHORT_MIN => 0,
+            Spin::Auto => AUTO_US,
+        }
+    }
+
+    /// A wait is over, after so long; whether the thread slept in it.
+    pub(crate) const fn waited(&mut self, us: u64, slept: bool) {
+        let longest = if slept {
+            AUTO_US * SLEPT_TIMES
+        } else {
+            AUTO_US
+        };
+        self.short = self.short << 1 | (us <= longest) as u16;
+    }
+
+    /// The processor was away for so long between two polls; `false` if that is nothing.
+    pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
+        if us < AWAY_US {
+            return false;
+        }
+        self.rests_until = now.plus_us(us.saturating_mul(REST_TIMES));
+        true
+    }
+
+    /// What is done now and why, for people; nothing where it was said how.
+    pub(crate) fn why(&self, now: Time) -> Option<String> {
+        let why = match (self.wanted, self.for_us(now)) {
+            (Spin::Off | Spin::Us(_), _) => return None,
+            (Spin::Auto, 0) if now < self.rests_until => {
+                "sleeps at once between events: others need the processors".to_owned()
+            }
+            (Spin::Auto, 0) => return None,
+            (Spin::Auto, us) => format!("polls for {us} µs before it sleeps: event follows event"),
+        };
+        Some(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(waits: &[(u64, bool)]) -> Spinning {
+        let mut spinning = Spinning::new(Spin::Auto);
+        for (us, slept) in waits {
+            spinning.waited(*us, *slept);
+        }
+        spinning
+    }
+
+    #[test]
+    fn one_polls_where_waits_were_short() {
+        let now = Time(5);
+        assert_eq!(after(&[]).for_us(now), 0);
+        assert_eq!(after(&[(20, false); 3]).for_us(now), 0);
+        assert_eq!(after(&[(20, false); 4]).for_us(now), AUTO_US);
+        // Being woken took most of it.
+        assert_eq!(after(&[(150, true); 4]).for_us(now), AUTO_US);
+        assert_eq!(after(&[(151, true); 16]).for_us(now), 0);
+        let mut idle = after(&[(20, false); 16]);
+        for _ in 0..13 {
+            idle.waited(20_000, true);
+        }
+        assert_eq!(idle.for_us(now), 0, "nothing happens any more");
+    }
+
+    #[test]
+    fn one_sleeps_while_others_need_the_processor() {
+        let mut spinning = after(&[(20, false); 16]);
+        assert!(!spinning.was_away(Time(0), AWAY_US - 1));
+        let now = Time(1_000_000);
+        assert_eq!(spinning.for_us(now), AUTO_US);
+        assert!(spinning.was_away(now, 4000));
+        let last = now.plus_us(4000 * REST_TIMES - 1);
+        for rests in [now, last] {
+            assert_eq!(spinning.for_us(rests), 0);
+            assert!(spinning.why(rests).is_some_and(|why| why.contains("need")));
+        }
+        assert_eq!(spinning.for_us(last.plus_us(1)), AUTO_US);
+    }
+
+    #[test]
+    fn the_wish_is_read() {
+        let read = ["auto", "off", "1", "1000"].map(Spin::named);
+        let wished = [Spin::Auto, Spin::Off, Spin::Us(1), Spin::Us(1000)];
+        assert_eq!(read, wished.map(Some));
+        for text in ["", "on", "0", "1001", "-1", "5us"] {
+            assert_eq!(Spin::named(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_done() {
+        let mut never = Spinning::new(Spin::Off);
+        let mut always = Spinning::new(Spin::Us(7));
+        for spinning in [&mut never, &mut always] {
+            spinning.was_away(Time(0), 4000);
+            spinning.waited(1, false);
+            assert_eq!(spinning.why(Time(1)), None);
+        }
+        assert_eq!((never.for_us(Time(1)), always.for_us(Time(1))), (0, 7));
+    }
+}
