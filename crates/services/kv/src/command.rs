@@ -243,7 +243,8 @@ impl Spec {
     pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
-            count.saturating_sub(1)
+            // -1 is the last one.
+            count.saturating_sub(usize::from(last.unsigned_abs()))
         } else {
             usize::from(last.unsigned_abs())
         };

@@ -4,7 +4,7 @@
 use crate::{
     command::{Doc, Local, Refusal, Request, Spec},
     commands::family::{Family, Operation},
-    commands::state::Writing,
+    commands::state::{Writing, notice},
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::reply::Reply,
@@ -75,6 +75,7 @@ pub(super) fn publish(
 /// Leaves a message for those who listen on this node.
 pub(super) fn tell(state: &mut Writing<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
-        state.notices.push((channel.into(), message.into()));
+        let subject = [&[notice::CHANNEL], channel].concat();
+        state.notices.push((subject.into(), message.into()));
     }
 }

@@ -34,12 +34,13 @@ pub mod set;
 pub mod state;
 pub mod strings;
 pub mod transactions;
+pub mod waiting;
 pub mod zset;
 
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 17] = [
+pub const FAMILIES: [&Family; 18] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -54,6 +55,7 @@ pub const FAMILIES: [&Family; 17] = [
     &list::FAMILY,
     &set::FAMILY,
     &zset::FAMILY,
+    &waiting::FAMILY,
     &inspect::FAMILY,
     &server::FAMILY,
     &transactions::FAMILY,

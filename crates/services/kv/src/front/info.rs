@@ -147,7 +147,8 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
         "# Clients\r\nconnected_clients:{}\r\n",
         shared.roster.len()
     )?;
-    write!(text, "blocked_clients:0\r\n")?;
+    let blocked = shared.waiting.len();
+    write!(text, "blocked_clients:{blocked}\r\n")?;
     write!(text, "monitor_clients:{}\r\n", shared.monitors.count())?;
     write!(text, "open_requests:{}\r\n", shared.tags.open())
 }

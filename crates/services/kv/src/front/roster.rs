@@ -24,6 +24,8 @@ pub(super) struct Guest {
     /// Its last command.
     pub(super) command: &'static str,
     pub(super) channels: usize,
+    /// It waits for an element.
+    pub(super) blocked: bool,
     pub(super) monitors: bool,
     /// Commands queued since MULTI.
     pub(super) queued: Option<usize>,
@@ -43,6 +45,7 @@ impl Guest {
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();
+            ('b', self.blocked),
         for (flag, set) in [
             ('P', self.channels > 0),
             ('O', self.monitors),

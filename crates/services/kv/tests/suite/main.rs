@@ -25,3 +25,4 @@ mod sessions;
 mod tallies;
 mod transactions;
 mod types;
+mod waiting;
