@@ -60,6 +60,7 @@ pub enum Op {
     BitPos = 43,
     BitFieldRo = 44,
     Look = 45,
+    Sort = 46,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -118,11 +119,12 @@ pub enum Op {
     Claim = 119,
     Withdraw = 120,
     Depose = 121,
+    SortStore = 122,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 103] = [
+    pub const ALL: [Self; 105] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -168,6 +170,7 @@ impl Op {
         Self::BitPos,
         Self::BitFieldRo,
         Self::Look,
+        Self::Sort,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -226,6 +229,7 @@ impl Op {
         Self::Claim,
         Self::Withdraw,
         Self::Depose,
+        Self::SortStore,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -367,7 +371,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 46, 63, 122, 255] {
+        for byte in [0, 47, 63, 123, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

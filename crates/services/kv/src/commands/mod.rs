@@ -31,6 +31,7 @@ mod score;
 pub mod scripts;
 pub mod server;
 pub mod set;
+pub mod sort;
 pub mod state;
 pub mod strings;
 pub mod transactions;
@@ -40,7 +41,7 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 18] = [
+pub const FAMILIES: [&Family; 19] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -56,6 +57,7 @@ pub const FAMILIES: [&Family; 18] = [
     &set::FAMILY,
     &zset::FAMILY,
     &waiting::FAMILY,
+    &sort::FAMILY,
     &inspect::FAMILY,
     &server::FAMILY,
     &transactions::FAMILY,

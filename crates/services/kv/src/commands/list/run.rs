@@ -68,7 +68,8 @@ impl View<'_> {
 }
 
 impl Change<'_, '_> {
-    fn push(&mut self, end: End, value: &[u8]) {
+    /// One more element at an end.
+    pub(in crate::commands) fn push(&mut self, end: End, value: &[u8]) {
         let place = match end {
             End::Left => {
                 self.header.first = self.header.first.wrapping_sub(1);

@@ -1,7 +1,7 @@
 //! Sorted sets: what clients can ask for, and how that is written into commands.
 
 mod combine;
-mod range;
+pub(super) mod range;
 pub(super) mod run;
 
 use self::range::{By, Query, Range};
