@@ -132,8 +132,20 @@ pub enum Local {
     Monitor,
     Object,
     Memory,
-    Subscribe,
-    Unsubscribe,
+    Subscribe(Listening),
+    Unsubscribe(Listening),
+    Pubsub,
+}
+
+/// What a connection may listen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listening {
+    /// A channel.
+    Channel,
+    /// All channels whose names match.
+    Pattern,
+    /// A channel of those that Redis keeps in shards.
+    Shard,
 }
 
 /// How a script is named.

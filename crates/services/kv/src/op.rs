@@ -120,11 +120,12 @@ pub enum Op {
     Withdraw = 120,
     Depose = 121,
     SortStore = 122,
+    PublishShard = 123,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 105] = [
+    pub const ALL: [Self; 106] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -230,6 +231,7 @@ impl Op {
         Self::Withdraw,
         Self::Depose,
         Self::SortStore,
+        Self::PublishShard,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -371,7 +373,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 47, 63, 123, 255] {
+        for byte in [0, 47, 63, 124, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

@@ -46,6 +46,8 @@ pub mod notice {
     pub const CHANNEL: u8 = 0;
     /// All of the subject: clients in line may have their turn.
     pub const WAITS: &[u8] = &[1];
+    /// A channel of a shard follows.
+    pub const SHARD: u8 = 2;
 }
 
 /// What a read may see.

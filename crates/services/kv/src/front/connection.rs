@@ -16,7 +16,7 @@ use self::{login::Checking, session::Attached};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
-    channels::{self, Subscriptions},
+    channels::{self, Heard, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
     refusals::{FULL, too_big},
@@ -42,6 +42,15 @@ const PLACES_MAX: usize = 1024;
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Most of them whose replies may be as large as a value, not counting reads.
 const RETURNING_MAX: usize = 8;
+/// What somebody who listens may still ask for, besides PING, QUIT and RESET.
+const LISTENS: [&str; 6] = [
+    "subscribe",
+    "unsubscribe",
+    "psubscribe",
+    "punsubscribe",
+    "ssubscribe",
+    "sunsubscribe",
+];
 /// What a client that waits takes, besides its command.
 const WAIT_BYTES: usize = 256;
 /// Above this many bytes of waiting replies, no more requests are taken.
@@ -321,7 +330,7 @@ impl Connection {
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.seen_ms = now_ms;
             guest.command = self.command;
-            guest.channels = self.subscriptions.len();
+            guest.listens = self.subscriptions.counts();
             guest.blocked = self.parked.is_some();
             guest.monitors = self.monitors;
             guest.queued = self.multi.as_ref().map(Multi::count);
@@ -369,6 +378,12 @@ impl Connection {
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(false, &mut own, shared, requests);
+        // What waited to be sent may have been refused.
+        if let Some(parked) = self.parked
+            && !self.order.is_open(parked.place)
+        {
+            self.unpark(shared);
+        }
     }
 
     /// Sends what may be sent before a write that is about to come.
@@ -378,12 +393,6 @@ impl Connection {
     }
 
     /// A read in order runs, in the state between the writes around it.
-        // What waited to be sent may have been refused.
-        if let Some(parked) = self.parked
-            && !self.order.is_open(parked.place)
-        {
-            self.unpark(shared);
-        }
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
@@ -465,14 +474,20 @@ impl Connection {
     }
 
     /// A message on a channel that this connection listens to.
-    pub(super) fn hear(&mut self, channel: &[u8], message: &[u8], shared: &mut Shared) {
+    pub(super) fn hear(
+        &mut self,
+        how: Heard<'_>,
+        channel: &[u8],
+        message: &[u8],
+        shared: &mut Shared,
+    ) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
             // It would miss something without knowing.
             self.end();
             return;
         }
         let mut neutral = Vec::with_capacity(channel.len() + message.len() + 64);
-        channels::message(channel, message, &mut Reply(&mut neutral));
+        channels::message(how, channel, message, &mut Reply(&mut neutral));
         render(&neutral, self.version, &mut self.order.output);
     }
 
@@ -518,7 +533,7 @@ impl Connection {
                 "ERR Can't execute '{name}': only PING / QUIT / RESET are allowed after MONITOR"
             ));
         }
-        let may = always || ["subscribe", "unsubscribe"].contains(&name);
+        let may = always || LISTENS.contains(&name);
         (self.only_listens() && !may).then(|| {
             format!(
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
@@ -825,8 +840,8 @@ impl Connection {
                 | Local::Latency
                 | Local::Monitor
                 | Local::Memory
-                | Local::Subscribe
-                | Local::Unsubscribe
+                | Local::Subscribe(_)
+                | Local::Unsubscribe(_)
         )
     }
 }

@@ -159,6 +159,12 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
         "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
          monitors_disconnected:{}\r\n",
         shared.roster.came, shared.processed, shared.monitors.cut
+    )?;
+    let [channels, patterns, shards] = shared.channels.counts();
+    write!(
+        text,
+        "pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n\
+         pubsubshard_channels:{shards}\r\n"
     )
 }
 

@@ -31,6 +31,7 @@ mod waiting;
 
 use self::{
     access::Login,
+    channels::Heard,
     connection::{Connection, HTTP, starts_http},
     roster::Guest,
     shared::{Owner, Shared, Target},
@@ -67,6 +68,15 @@ impl RespFront {
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
         self
+    }
+
+    /// Gives a connection a message.
+    fn tell(&mut self, listener: ConnectionId, how: Heard<'_>, channel: &[u8], message: &[u8]) {
+        if let Some(client) = self.connections.get_mut(&listener) {
+            client.hear(how, channel, message, &mut self.shared);
+            client.recount(&mut self.shared);
+            client.mark(&mut self.shared);
+        }
     }
 
     /// Gives those who watch what there is to see.
@@ -207,15 +217,19 @@ impl Front for RespFront {
         if subject == notice::WAITS {
             return self.shared.waiting.hear();
         }
-        let Some((&notice::CHANNEL, channel)) = subject.split_first() else {
-            return;
-        };
-        for listener in self.shared.channels.of(channel) {
-            if let Some(client) = self.connections.get_mut(&listener) {
-                client.hear(channel, message, &mut self.shared);
-                client.recount(&mut self.shared);
-                client.mark(&mut self.shared);
+        match subject.split_first() {
+            Some((&notice::CHANNEL, channel)) => {
+                for (listener, pattern) in self.shared.channels.of(channel) {
+                    let how = pattern.as_deref().map_or(Heard::Channel, Heard::Pattern);
+                    self.tell(listener, how, channel, message);
+                }
             }
+            Some((&notice::SHARD, channel)) => {
+                for listener in self.shared.channels.of_shard(channel) {
+                    self.tell(listener, Heard::Shard, channel, message);
+                }
+            }
+            _ => {}
         }
     }
 

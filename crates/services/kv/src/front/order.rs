@@ -653,11 +653,10 @@ impl Order {
         let r = &mut Reply(&mut reply);
         let refused = match (full, what) {
             (Some(text), _) => Some(text),
-            (None, Query::Subscribe | Query::Unsubscribe) => {
-                let listen = what == Query::Subscribe;
+            (None, Query::Listen(of, listen)) => {
                 let channels = &mut shared.channels;
                 own.subscriptions
-                    .change(own.id, listen, &query, channels, r);
+                    .change(own.id, (of, listen), &query, channels, r);
                 None
             }
             (None, _) => match ask(&query, r.0) {

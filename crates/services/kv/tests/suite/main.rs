@@ -17,6 +17,7 @@ mod hot_path;
 mod images;
 mod locks;
 mod lsm;
+mod messages;
 mod monitor;
 mod order;
 mod parser;
