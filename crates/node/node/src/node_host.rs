@@ -55,6 +55,8 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     listener: Box<dyn Listener>,
     /// When the last turn was.
     time: Time,
+    /// The same as Unix time in milliseconds.
+    wall_ms: u64,
     /// Whether the network was told the addresses of the last process.
     told: bool,
     /// Whether most peers say that this node was removed.
@@ -93,6 +95,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             incarnations,
             listener,
             time: Time(0),
+            wall_ms: 0,
             told: false,
             told_removed: false,
             write_at: None,
@@ -377,7 +380,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
     fn poll(&mut self, turn: &mut Turn<'_>) {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
-        self.time = time;
+        (self.time, self.wall_ms) = (time, wall_ms);
         let (front, mut requests) = self.front_and_requests(Now { time, wall_ms });
         front.poll(&mut requests);
         drop(requests);
@@ -413,7 +416,13 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         self.note_users(now);
         self.listener.end_turn(now);
         let eager = self.front.is_eager().then_some(now);
-        wake_at.into_iter().chain(self.write_at).chain(eager).min()
+        let wait_ms = |at_ms: u64| at_ms.saturating_sub(self.wall_ms);
+        let front = self
+            .front
+            .wake_ms()
+            .map(|at| self.time.plus_ms(wait_ms(at)));
+        let own = self.write_at.into_iter().chain(eager).chain(front);
+        wake_at.into_iter().chain(own).min()
     }
 
     fn lend_clock(&mut self, clock: Clock) {

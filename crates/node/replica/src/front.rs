@@ -334,6 +334,11 @@ pub trait Front {
     fn is_eager(&self) -> bool {
         false
     }
+
+    /// When a turn is wanted at the latest, Unix time in milliseconds.
+    fn wake_ms(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What is to be done with what can be read of a connection.

@@ -132,8 +132,20 @@ pub enum Local {
     Monitor,
     Object,
     Memory,
-    Subscribe,
-    Unsubscribe,
+    Subscribe(Listening),
+    Unsubscribe(Listening),
+    Pubsub,
+}
+
+/// What a connection may listen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listening {
+    /// A channel.
+    Channel,
+    /// All channels whose names match.
+    Pattern,
+    /// A channel of those that Redis keeps in shards.
+    Shard,
 }
 
 /// How a script is named.
@@ -243,7 +255,8 @@ impl Spec {
     pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
-            count.saturating_sub(1)
+            // -1 is the last one.
+            count.saturating_sub(usize::from(last.unsigned_abs()))
         } else {
             usize::from(last.unsigned_abs())
         };

@@ -26,3 +26,4 @@ pub mod resp;
 pub mod scripts;
 pub mod service;
 pub mod store;
+pub mod waits;

@@ -59,6 +59,8 @@ pub enum Op {
     BitCount = 42,
     BitPos = 43,
     BitFieldRo = 44,
+    Look = 45,
+    Sort = 46,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -112,11 +114,18 @@ pub enum Op {
     SetBit = 114,
     BitOp = 115,
     BitField = 116,
+    Attempt = 117,
+    Await = 118,
+    Claim = 119,
+    Withdraw = 120,
+    Depose = 121,
+    SortStore = 122,
+    PublishShard = 123,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 97] = [
+    pub const ALL: [Self; 106] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -161,6 +170,8 @@ impl Op {
         Self::BitCount,
         Self::BitPos,
         Self::BitFieldRo,
+        Self::Look,
+        Self::Sort,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -214,6 +225,13 @@ impl Op {
         Self::SetBit,
         Self::BitOp,
         Self::BitField,
+        Self::Attempt,
+        Self::Await,
+        Self::Claim,
+        Self::Withdraw,
+        Self::Depose,
+        Self::SortStore,
+        Self::PublishShard,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -233,6 +251,20 @@ impl Op {
     /// The operation with this number.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::BY_NUMBER[usize::from(byte)]
+    }
+
+    /// Whether it stands alone: it is no part of a transaction, as those of clients in line are no clients' requests.
+    pub const fn stands_alone(self) -> bool {
+        matches!(
+            self,
+            Self::Exec
+                | Self::Versions
+                | Self::Look
+                | Self::Await
+                | Self::Claim
+                | Self::Withdraw
+                | Self::Depose
+        )
     }
 
     /// Whether it changes nothing.
@@ -267,7 +299,10 @@ impl Kind {
                 | Op::LMpop
                 | Op::SPop
                 | Op::ZPop
-                | Op::ZMpop,
+                | Op::ZMpop
+                | Op::Attempt
+                | Op::Await
+                | Op::Claim,
             ) => Self::WriteReturning,
             Some(Op::Set) if decoder.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
                 Self::WriteReturning
@@ -338,7 +373,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 45, 63, 117, 255] {
+        for byte in [0, 47, 63, 124, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

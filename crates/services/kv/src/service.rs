@@ -1,21 +1,25 @@
 //! The service: executes commands in the order of the log, answers queries.
 
+use std::collections::VecDeque;
+
 use quorate_core::slot::Slot;
 use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine};
 
 use crate::{
     commands::{
         Budget, exec, execute, first_key, read,
-        state::{Notice, Reading, Writing},
+        state::{Notice, Reading, Writing, notice},
+        waiting::elements,
     },
     encode::{Decoder, Fault},
     expiry::sweep,
     op::Op,
     resp::reply::Reply,
     store::{
-        self, Metadata, Position, Store,
-        image::{Items, Loaded, encode_head, encode_part},
+        self, Metadata, Position, Store, Version,
+        image::{Items, Loaded, encode_head, encode_part, encode_wait},
     },
+    waits::Waits,
 };
 
 /// The key-value state machine on any store.
@@ -29,8 +33,10 @@ pub struct Service {
     notices: Vec<Notice>,
     /// Something was executed since the last commit.
     uncommitted: bool,
-    /// How many keys the image that was begun has; `None`: its head has been given.
-    head: Option<u64>,
+    /// Clients in line.
+    waits: Waits,
+    /// The image that is going on.
+    imaging: Imaging,
     /// The image that comes in.
     loading: Option<Items>,
 }
@@ -45,14 +51,15 @@ impl Service {
             prefetched: Vec::new(),
             notices: Vec::new(),
             uncommitted: false,
-            head: None,
+            waits: Waits::default(),
+            imaging: Imaging::default(),
             loading: None,
         }
     }
 
     /// A fingerprint of all contents, to compare nodes at equal positions. Reads everything.
     pub fn digest(&self) -> u128 {
-        store::digest(&*self.store)
+        self.waits.digest(store::digest(&*self.store))
     }
 
     /// It goes on from here.
@@ -66,6 +73,39 @@ impl Service {
     /// The data.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+}
+
+/// What is left of an image.
+#[derive(Debug, Default)]
+struct Imaging {
+    /// How many keys it has; `None`: its head has been given.
+    head: Option<u64>,
+    keys_are_over: bool,
+    /// Clients in line as of its moment: they come behind the keys.
+    waits: VecDeque<(Version, Vec<u8>)>,
+}
+
+impl Imaging {
+    fn of(keys: u64, waits: &Waits) -> Self {
+        Self {
+            head: Some(keys),
+            keys_are_over: false,
+            waits: waits.items().collect(),
+        }
+    }
+
+    fn pass_waits(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        let (mut item, mut passed) = (Vec::new(), 0);
+        while let Some((since, wait)) = self.waits.pop_front() {
+            encode_wait(since, &wait, &mut item);
+            each(&item);
+            passed += item.len();
+            if passed >= bytes && !self.waits.is_empty() {
+                return Imaged::More;
+            }
+        }
+        Imaged::End
     }
 }
 
@@ -89,11 +129,12 @@ impl StateMachine for Service {
             budget: &mut self.budget,
             begun: 0,
             notices: &mut self.notices,
+            waits: &mut self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
             None => Err(Fault::Malformed),
             Some(Op::Exec) => exec::exec(&mut decoder, &mut state, &mut Reply(reply)),
-            Some(Op::Versions) => Err(Fault::Malformed),
+            Some(Op::Versions | Op::Look) => Err(Fault::Malformed),
             Some(op) => execute(op, &mut decoder, &mut state, &mut Reply(reply)),
         };
         if let Err(fault) = done {
@@ -109,6 +150,7 @@ impl StateMachine for Service {
             store: &*self.store,
             applied_to: self.applied_to,
             wall_ms: Some(wall_ms),
+            waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
             Some(op) => read(op, &mut decoder, &state, &mut Reply(reply)),
@@ -121,14 +163,23 @@ impl StateMachine for Service {
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
-        self.store.commit(applied_to, meta);
+        let store = &*self.store;
+        let changed = match self.waits.is_unchanged() {
+            true => Vec::new(),
+            false => self.waits.commit(&|key| elements(store, key).is_some()),
+        };
+        match changed.is_empty() {
+            true => self.store.commit(applied_to, meta),
+            false => self.store.commit(applied_to, &[meta, &changed].concat()),
+        }
         self.applied_to = applied_to;
         self.uncommitted = false;
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
-        let (applied_to, meta) = self.store.recovered();
+        let (applied_to, mut meta) = self.store.recovered();
         self.stands_at(applied_to);
+        self.waits = Waits::restore(&mut meta);
         (applied_to, meta)
     }
 
@@ -149,6 +200,9 @@ impl StateMachine for Service {
             each(&channel, &message);
         }
         self.notices.shrink_to(1024);
+        if self.waits.take_news() {
+            each(notice::WAITS, b"");
+        }
     }
 
     fn set_time(&mut self, group_ms: u64) {
@@ -166,35 +220,48 @@ impl StateMachine for Service {
     }
 
     fn begin_image(&mut self) -> bool {
-        self.store.end_image();
-        self.head = None;
-        // Nothing but the keys is replicated: the budget is of one batch, which a commit ends, and
-        // notices and what was brought near are this node's own. The replica keeps the group's time.
-        if !self.uncommitted && self.loading.is_none() {
-            self.head = self.store.begin_image();
+        self.end_image();
+        // Nothing but the keys and the clients in line is replicated: the budget is of one batch, which a commit ends,
+        // and notices and what was brought near are this node's own. The replica keeps the group's time.
+        if self.uncommitted || self.loading.is_some() {
+            return false;
         }
-        self.head.is_some()
+        let Some(keys) = self.store.begin_image() else {
+            return false;
+        };
+        self.imaging = Imaging::of(keys, &self.waits);
+        true
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let mut item = Vec::new();
-        if let Some(keys) = self.head.take() {
+        if let Some(keys) = self.imaging.head.take() {
             encode_head(keys, &mut item);
             each(&item);
         }
-        self.store.next_image(bytes, &mut |part| {
-            encode_part(part, &mut item);
-            each(&item);
-        })
+        if !self.imaging.keys_are_over {
+            let imaged = self.store.next_image(bytes, &mut |part| {
+                encode_part(part, &mut item);
+                each(&item);
+            });
+            self.imaging.keys_are_over = imaged == Imaged::End;
+            if imaged != Imaged::End || !self.imaging.waits.is_empty() {
+                return match imaged {
+                    Imaged::End => Imaged::More,
+                    other => other,
+                };
+            }
+        }
+        self.imaging.pass_waits(bytes, each)
     }
 
     fn end_image(&mut self) {
-        self.head = None;
+        self.imaging = Imaging::default();
         self.store.end_image();
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        self.store.end_image();
+        self.end_image();
         self.loading = None;
         self.store.begin_load()?;
         self.loading = Some(Items::default());
@@ -219,7 +286,11 @@ impl StateMachine for Service {
         if at != Slot::FIRST || !items.is_empty() {
             items.end(at)?;
         }
-        self.store.finish_load(at, meta)?;
+        let waits = items.into_waits();
+        let all: Vec<MetaChange> = meta.iter().cloned().chain(waits.as_metadata()).collect();
+        self.store.finish_load(at, &all)?;
+        self.waits = waits;
+        self.waits.is_as_committed();
         self.notices.clear();
         self.stands_at(at);
         Ok(())

@@ -158,4 +158,9 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
     fn is_eager(&self) -> bool {
         self.commands.is_eager() || self.streams.is_eager()
     }
+
+    fn wake_ms(&self) -> Option<u64> {
+        let both = [self.commands.wake_ms(), self.streams.wake_ms()];
+        both.into_iter().flatten().min()
+    }
 }

@@ -1,10 +1,10 @@
-//! Messages to subscribers: PUBLISH is a command of the log that changes nothing, so every node
-//! hears of it at the same place, and tells those who subscribed there ([`crate::front`]).
+//! Messages to subscribers: PUBLISH and SPUBLISH are commands of the log that change nothing, so every node
+//! hears of them at the same place, and tells those who subscribed there ([`crate::front`]).
 
 use crate::{
-    command::{Doc, Local, Refusal, Request, Spec},
+    command::{Doc, Listening, Local, Refusal, Request, Spec},
     commands::family::{Family, Operation},
-    commands::state::Writing,
+    commands::state::{Writing, notice},
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::reply::Reply,
@@ -13,7 +13,10 @@ use crate::{
 /// The family.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
-    operations: &[Operation::write(Op::Publish, publish)],
+    operations: &[
+        Operation::write(Op::Publish, publish),
+        Operation::write(Op::PublishShard, publish_shard),
+    ],
 };
 
 const COMMANDS: &[Spec] = &[
@@ -30,10 +33,23 @@ const COMMANDS: &[Spec] = &[
             "Posts a message to a channel.",
         ),
     ),
+    Spec::data(
+        "spublish",
+        3,
+        &["pubsub", "loading", "stale", "fast"],
+        (1, 1, 1),
+        encode_spublish,
+        Doc::new(
+            "pubsub",
+            "7.0.0",
+            "O(N), where N is the number of clients of the node that subscribed to the channel",
+            "Posts a message to a shard channel.",
+        ),
+    ),
     Spec::local(
         "subscribe",
         -2,
-        Local::Subscribe,
+        Local::Subscribe(Listening::Channel),
         Doc::new(
             "pubsub",
             "2.0.0",
@@ -44,12 +60,67 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "unsubscribe",
         -1,
-        Local::Unsubscribe,
+        Local::Unsubscribe(Listening::Channel),
         Doc::new(
             "pubsub",
             "2.0.0",
             "O(N), where N is the number of channels",
             "Stops listening to messages posted to channels.",
+        ),
+    ),
+    Spec::local(
+        "psubscribe",
+        -2,
+        Local::Subscribe(Listening::Pattern),
+        Doc::new(
+            "pubsub",
+            "2.0.0",
+            "O(N), where N is the number of patterns",
+            "Listens for messages published to channels that match one or more patterns.",
+        ),
+    ),
+    Spec::local(
+        "punsubscribe",
+        -1,
+        Local::Unsubscribe(Listening::Pattern),
+        Doc::new(
+            "pubsub",
+            "2.0.0",
+            "O(N), where N is the number of patterns",
+            "Stops listening to messages published to channels that match one or more patterns.",
+        ),
+    ),
+    Spec::local(
+        "ssubscribe",
+        -2,
+        Local::Subscribe(Listening::Shard),
+        Doc::new(
+            "pubsub",
+            "7.0.0",
+            "O(N), where N is the number of channels",
+            "Listens for messages published to shard channels.",
+        ),
+    ),
+    Spec::local(
+        "sunsubscribe",
+        -1,
+        Local::Unsubscribe(Listening::Shard),
+        Doc::new(
+            "pubsub",
+            "7.0.0",
+            "O(N), where N is the number of channels",
+            "Stops listening to messages posted to shard channels.",
+        ),
+    ),
+    Spec::local(
+        "pubsub",
+        -2,
+        Local::Pubsub,
+        Doc::new(
+            "pubsub",
+            "2.8.0",
+            "O(N), where N is the number of channels asked for, or of all",
+            "Tells which channels clients of this node listen to.",
         ),
     ),
 ];
@@ -59,15 +130,40 @@ fn encode_publish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
     Ok(())
 }
 
+fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::PublishShard as u8)
+        .bytes(r.at(0))
+        .bytes(r.at(1));
+    Ok(())
+}
+
 /// How many hear it no node knows of the others; the reply is the same on all of them.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
+    post(notice::CHANNEL, from, state, reply)
+}
+
+/// The same on a channel of a shard. There are no shards: it is another space of names.
+pub(super) fn publish_shard(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    post(notice::SHARD, from, state, reply)
+}
+
+fn post(
+    to: u8,
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
     let (channel, message) = (from.bytes()?, from.bytes()?);
     from.end()?;
-    tell(state, Some((channel, message)));
+    leave(state, to, channel, message);
     reply.integer(0);
     Ok(())
 }
@@ -75,6 +171,11 @@ pub(super) fn publish(
 /// Leaves a message for those who listen on this node.
 pub(super) fn tell(state: &mut Writing<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
-        state.notices.push((channel.into(), message.into()));
+        leave(state, notice::CHANNEL, channel, message);
     }
+}
+
+fn leave(state: &mut Writing<'_>, to: u8, channel: &[u8], message: &[u8]) {
+    let subject = [&[to], channel].concat();
+    state.notices.push((subject.into(), message.into()));
 }

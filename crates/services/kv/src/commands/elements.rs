@@ -208,6 +208,11 @@ impl Random {
         })
     }
 
+    /// Whether values or scores are asked for, too.
+    pub(super) const fn has_values(self) -> bool {
+        self.values
+    }
+
     pub(super) fn encode(self, out: &mut Encoder<'_>) {
         out.byte(u8::from(self.values)).word(self.seed);
         match self.count {

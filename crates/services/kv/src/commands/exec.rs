@@ -56,7 +56,8 @@ fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);
     let done = match decoder.byte().ok().and_then(Op::from_byte) {
-        None | Some(Op::Exec | Op::Versions) => Err(Fault::Malformed),
+        None => Err(Fault::Malformed),
+        Some(op) if op.stands_alone() => Err(Fault::Malformed),
         Some(op) => execute(op, &mut decoder, state, reply),
     };
     if let Err(fault) = done {

@@ -31,15 +31,17 @@ mod score;
 pub mod scripts;
 pub mod server;
 pub mod set;
+pub mod sort;
 pub mod state;
 pub mod strings;
 pub mod transactions;
+pub mod waiting;
 pub mod zset;
 
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 17] = [
+pub const FAMILIES: [&Family; 19] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -54,6 +56,8 @@ pub const FAMILIES: [&Family; 17] = [
     &list::FAMILY,
     &set::FAMILY,
     &zset::FAMILY,
+    &waiting::FAMILY,
+    &sort::FAMILY,
     &inspect::FAMILY,
     &server::FAMILY,
     &transactions::FAMILY,

@@ -38,6 +38,13 @@ pub(super) struct View<'s> {
 }
 
 impl<'s> View<'s> {
+    /// The collection at a key, if it has one of this kind.
+    pub(super) fn at(store: &'s dyn Store, key: Key<'_>, kind: Kind) -> Option<Self> {
+        let entry = store.get(key).filter(|entry| entry.kind == kind)?;
+        let header = Header::from_bytes(&entry.value)?;
+        Some(View { store, header })
+    }
+
     /// A row, if it is there. No row has a name that is too long.
     pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {

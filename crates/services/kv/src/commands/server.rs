@@ -282,7 +282,7 @@ pub(super) fn digest(
     reply.simple(&format!(
         "{} {:032x}",
         state.applied_to,
-        store::digest(state.store)
+        state.waits.digest(store::digest(state.store))
     ));
     Ok(())
 }

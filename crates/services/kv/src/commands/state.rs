@@ -11,6 +11,7 @@ use crate::{
         Entry, Stamp, Store, Version,
         collection::{Id, Kind},
     },
+    waits::Waits,
 };
 
 /// The error for a command on one type and a key of another.
@@ -35,8 +36,19 @@ pub(crate) fn string<'s>(
     }
 }
 
-/// A message that a command leaves for those who listen: channel and text.
+/// A message that a command leaves for those who listen: subject and text. The first byte of the subject says what it
+/// is.
 pub type Notice = (Box<[u8]>, Box<[u8]>);
+
+/// First bytes of subjects.
+pub mod notice {
+    /// A channel follows.
+    pub const CHANNEL: u8 = 0;
+    /// All of the subject: clients in line may have their turn.
+    pub const WAITS: &[u8] = &[1];
+    /// A channel of a shard follows.
+    pub const SHARD: u8 = 2;
+}
 
 /// What a read may see.
 #[derive(Clone, Copy)]
@@ -47,6 +59,8 @@ pub struct Reading<'a> {
     pub applied_to: Slot,
     /// The asking node's clock. `None` in a replicated command, which brings its own time.
     pub wall_ms: Option<u64>,
+    /// Clients in line.
+    pub waits: &'a Waits,
 }
 
 /// What a write may change.
@@ -63,6 +77,8 @@ pub struct Writing<'a> {
     pub begun: u32,
     /// What it tells others; no part of the data.
     pub notices: &'a mut Vec<Notice>,
+    /// Clients in line.
+    pub waits: &'a mut Waits,
 }
 
 impl Writing<'_> {
@@ -79,6 +95,10 @@ impl Writing<'_> {
             kind,
         };
         self.store.set(key, value, stamp);
+        // Whatever gives a key elements comes by here: those who wait may have their turn.
+        if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
+            self.waits.stir(key.bytes());
+        }
     }
 
     /// Begins a collection.
@@ -97,6 +117,7 @@ impl Writing<'_> {
             store: self.store,
             applied_to: self.applied_to,
             wall_ms: None,
+            waits: self.waits,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use quorate_replica::front::Sequenced;
 
+use crate::command::Listening;
+
 /// What becomes of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
@@ -9,10 +11,8 @@ pub(super) enum Query {
     Reply,
     /// It is what a WATCH of this epoch sees.
     Watch(u64),
-    /// There is nothing to ask: the connection listens to this channel from now on.
-    Subscribe,
-    /// There is nothing to ask: the connection listens to this channel no more.
-    Unsubscribe,
+    /// There is nothing to ask: the connection listens to this from now on, or no more.
+    Listen(Listening, bool),
 }
 
 /// How fresh the answers to a connection's reads must be.

@@ -1,4 +1,4 @@
-//! Who listens to which channel on this node.
+//! Who listens to what on this node: to channels, to all whose names match a pattern, to channels of shards.
 //!
 //! SUBSCRIBE is a linearizable read that asks for nothing: when it is answered, everything that was
 //! published before is applied here, so nothing old is heard; and what is published later, on
@@ -8,74 +8,197 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_replica::front::ConnectionId;
 
-use crate::resp::{reply::Reply, request::Arguments};
+use crate::{
+    command::{Listening, Refusal},
+    commands::state::Items,
+    glob,
+    resp::{reply::Reply, request::Arguments},
+};
 
-/// Most channels of one connection, and most bytes of their names.
+/// Most channels of one connection, of each of both spaces, and most bytes of their names.
 const CHANNELS_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 1024;
+/// Most patterns of one connection, and most bytes of each: all of them are tried for each message.
+const PATTERNS_MAX: usize = 128;
+const PATTERN_BYTES_MAX: usize = 256;
+
+/// Names of one space, and who listens to each.
+type Listeners = BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>;
 
 /// The subscriptions of all connections.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
-    listeners: BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>,
+    channels: Listeners,
+    patterns: Listeners,
+    shards: Listeners,
 }
 
 impl Channels {
-    fn enter(&mut self, channel: &[u8], connection: ConnectionId) {
-        let listeners = self.listeners.entry(channel.into()).or_default();
+    const fn space(&mut self, of: Listening) -> &mut Listeners {
+        match of {
+            Listening::Channel => &mut self.channels,
+            Listening::Pattern => &mut self.patterns,
+            Listening::Shard => &mut self.shards,
+        }
+    }
+
+    fn enter(&mut self, of: Listening, name: &[u8], connection: ConnectionId) {
+        let listeners = self.space(of).entry(name.into()).or_default();
         listeners.insert(connection);
     }
 
-    pub(super) fn leave(&mut self, channel: &[u8], connection: ConnectionId) {
-        if let Some(listeners) = self.listeners.get_mut(channel) {
+    fn leave(&mut self, of: Listening, name: &[u8], connection: ConnectionId) {
+        let space = self.space(of);
+        if let Some(listeners) = space.get_mut(name) {
             listeners.remove(&connection);
             if listeners.is_empty() {
-                self.listeners.remove(channel);
+                space.remove(name);
             }
         }
     }
 
-    /// Who listens to a channel.
-    pub(super) fn of(&self, channel: &[u8]) -> Vec<ConnectionId> {
-        let listeners = self.listeners.get(channel);
-        listeners.map_or(Vec::new(), |listeners| listeners.iter().copied().collect())
+    /// Who hears a message on a channel, in the order in which they are told, each with the pattern that it matches.
+    pub(super) fn of(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
+        let named = self.channels.get(channel).into_iter().flatten();
+        let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
+        // What nobody could listen to by its name, nobody hears by a pattern either.
+        if channel.len() <= NAME_BYTES_MAX {
+            for (pattern, listeners) in &self.patterns {
+                if glob::matches(pattern, channel) {
+                    let each = listeners.iter();
+                    all.extend(each.map(|listener| (*listener, Some(pattern.clone()))));
+                }
+            }
+        }
+        all
+    }
+
+    /// Who hears a message on a channel of a shard.
+    pub(super) fn of_shard(&self, channel: &[u8]) -> Vec<ConnectionId> {
+        let listeners = self.shards.get(channel).into_iter().flatten();
+        listeners.copied().collect()
+    }
+
+    /// Names that somebody listens to: channels, patterns, channels of shards.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
+    }
+
+    /// PUBSUB, but for its help.
+    pub(super) fn tell(&self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+        let names = arguments.from(2);
+        match &*arguments.at(1).to_ascii_lowercase() {
+            b"channels" => names_of(&self.channels, &names, r),
+            b"shardchannels" => names_of(&self.shards, &names, r),
+            b"numsub" => counts_of(&self.channels, &names, r),
+            b"shardnumsub" => counts_of(&self.shards, &names, r),
+            _ => r.count(self.patterns.len()),
+        }
     }
 }
 
-/// The channels that one connection listens to.
+/// Names that somebody listens to, perhaps those that match.
+fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
+    let pattern = patterns.iter().next();
+    if patterns.len() > 1 {
+        return r.error(&Refusal::Arity.text("pubsub|channels"));
+    }
+    // It is tried for each name.
+    if pattern.is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
+        return r.error("ERR a pattern of channels may have 256 bytes");
+    }
+    let mut items = Items::default();
+    for name in space.keys() {
+        if pattern.is_none_or(|pattern| glob::matches(pattern, name)) {
+            items.next().bulk(name);
+        }
+    }
+    items.write(r, Reply::array);
+}
+
+/// How many listen to each of these.
+fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
+    let mut items = Items::default();
+    for name in names.iter() {
+        items.next().bulk(name);
+        let count = space.get(name).map_or(0, BTreeSet::len);
+        items.next().count(count);
+    }
+    items.write(r, Reply::array);
+}
+
+/// What one connection listens to.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     channels: BTreeSet<Box<[u8]>>,
+    patterns: BTreeSet<Box<[u8]>>,
+    shards: BTreeSet<Box<[u8]>>,
 }
 
 impl Subscriptions {
     pub(super) fn is_empty(&self) -> bool {
-        self.channels.is_empty()
+        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.channels.len()
+    const fn space(&self, of: Listening) -> &BTreeSet<Box<[u8]>> {
+        match of {
+            Listening::Channel => &self.channels,
+            Listening::Pattern => &self.patterns,
+            Listening::Shard => &self.shards,
+        }
     }
 
-    /// Whether it may listen to these too.
-    pub(super) fn admits(&self, names: &Arguments<'_>) -> bool {
-        let long = names.iter().any(|name| name.len() > NAME_BYTES_MAX);
-        !long && self.channels.len() + names.len() <= CHANNELS_MAX
+    const fn space_mut(&mut self, of: Listening) -> &mut BTreeSet<Box<[u8]>> {
+        match of {
+            Listening::Channel => &mut self.channels,
+            Listening::Pattern => &mut self.patterns,
+            Listening::Shard => &mut self.shards,
+        }
     }
 
-    /// All of them.
-    pub(super) fn names(&self) -> Vec<Box<[u8]>> {
-        self.channels.iter().cloned().collect()
+    /// How many of each: channels, patterns, channels of shards.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
+    }
+
+    /// Whether it may listen to these too; if not, why.
+    pub(super) fn admits(&self, of: Listening, names: &Arguments<'_>) -> Result<(), &'static str> {
+        let (bytes_max, most, why) = match of {
+            Listening::Channel | Listening::Shard => (
+                NAME_BYTES_MAX,
+                CHANNELS_MAX,
+                "ERR a connection may listen to 1024 channels, with names of 1024 bytes",
+            ),
+            Listening::Pattern => (
+                PATTERN_BYTES_MAX,
+                PATTERNS_MAX,
+                "ERR a connection may listen to 128 patterns of 256 bytes",
+            ),
+        };
+        let long = names.iter().any(|name| name.len() > bytes_max);
+        match !long && self.space(of).len() + names.len() <= most {
+            true => Ok(()),
+            false => Err(why),
+        }
+    }
+
+    /// All that it listens to of a kind.
+    pub(super) fn names(&self, of: Listening) -> Vec<Box<[u8]>> {
+        self.space(of).iter().cloned().collect()
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        self.channels.iter().map(|name| name.len() + 64).sum()
+        let all = [&self.channels, &self.patterns, &self.shards];
+        let names = all.into_iter().flatten();
+        names.map(|name| name.len() + 64).sum()
     }
 
     /// Listens to nothing any more.
     pub(super) fn clear(&mut self, connection: ConnectionId, channels: &mut Channels) {
-        for channel in std::mem::take(&mut self.channels) {
-            channels.leave(&channel, connection);
+        for of in [Listening::Channel, Listening::Pattern, Listening::Shard] {
+            for name in std::mem::take(self.space_mut(of)) {
+                channels.leave(of, &name, connection);
+            }
         }
     }
 
@@ -83,39 +206,75 @@ impl Subscriptions {
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
-        listen: bool,
-        channel: &[u8],
+        (of, listen): (Listening, bool),
+        name: &[u8],
         shared: &mut Channels,
         reply: &mut Reply<'_>,
     ) {
         if listen {
-            self.channels.insert(channel.into());
-            shared.enter(channel, connection);
+            self.space_mut(of).insert(name.into());
+            shared.enter(of, name, connection);
         } else {
-            self.channels.remove(channel);
-            shared.leave(channel, connection);
+            self.space_mut(of).remove(name);
+            shared.leave(of, name, connection);
         }
-        let what: &[u8] = if listen { b"subscribe" } else { b"unsubscribe" };
-        confirm(what, Some(channel), self.channels.len(), reply);
+        self.confirm((of, listen), Some(name), reply);
+    }
+
+    /// What UNSUBSCRIBE is told of a connection that listens to nothing of a kind.
+    pub(super) fn nothing_left(&self, of: Listening, reply: &mut Reply<'_>) {
+        self.confirm((of, false), None, reply);
+    }
+
+    /// What happened, and how many are left; channels and patterns count together.
+    fn confirm(&self, what: (Listening, bool), name: Option<&[u8]>, reply: &mut Reply<'_>) {
+        let (word, count): (&[u8], _) = match what {
+            (Listening::Channel, true) => (b"subscribe", self.both()),
+            (Listening::Channel, false) => (b"unsubscribe", self.both()),
+            (Listening::Pattern, true) => (b"psubscribe", self.both()),
+            (Listening::Pattern, false) => (b"punsubscribe", self.both()),
+            (Listening::Shard, true) => (b"ssubscribe", self.shards.len()),
+            (Listening::Shard, false) => (b"sunsubscribe", self.shards.len()),
+        };
+        reply.push(3);
+        reply.bulk(word);
+        reply.optional(name);
+        reply.count(count);
+    }
+
+    fn both(&self) -> usize {
+        self.channels.len() + self.patterns.len()
     }
 }
 
+/// How a message came to a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Heard<'a> {
+    /// By the name of its channel.
+    Channel,
+    /// By a pattern.
+    Pattern(&'a [u8]),
+    /// By the name of its channel of a shard.
+    Shard,
+}
+
 /// A message on a channel.
-pub(super) fn message(channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
-    reply.push(3);
-    reply.bulk(b"message");
+pub(super) fn message(how: Heard<'_>, channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
+    match how {
+        Heard::Channel => {
+            reply.push(3);
+            reply.bulk(b"message");
+        }
+        Heard::Pattern(pattern) => {
+            reply.push(4);
+            reply.bulk(b"pmessage");
+            reply.bulk(pattern);
+        }
+        Heard::Shard => {
+            reply.push(3);
+            reply.bulk(b"smessage");
+        }
+    }
     reply.bulk(channel);
     reply.bulk(text);
-}
-
-/// What UNSUBSCRIBE is told of a connection that listens to nothing.
-pub(super) fn nothing_left(reply: &mut Reply<'_>) {
-    confirm(b"unsubscribe", None, 0, reply);
-}
-
-fn confirm(what: &[u8], channel: Option<&[u8]>, count: usize, reply: &mut Reply<'_>) {
-    reply.push(3);
-    reply.bulk(what);
-    reply.optional(channel);
-    reply.count(count);
 }

@@ -105,7 +105,7 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
         let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
         !none
             && ids.as_ref().is_none_or(|ids| ids.contains(&id))
-            && listens.is_none_or(|listens| listens == (guest.channels > 0))
+            && listens.is_none_or(|listens| listens == guest.is_listening())
     };
     let guests = shared.roster.all();
     let lines = guests

@@ -16,18 +16,18 @@ use self::{login::Checking, session::Attached};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
-    channels::{self, Subscriptions},
+    channels::{self, Heard, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
     refusals::{FULL, too_big},
     roster::Seat,
     shared::{Shared, fresh},
-    tally::{Stamp, Tally},
+    tally::Stamp,
     transaction::{Multi, Watching},
 };
 use crate::{
     command::{Handler, Local, Refusal, Request, Spec},
-    commands::server::encode_literal,
+    commands::{server::encode_literal, waiting},
     encode::Encoder,
     op::Kind,
     resp::{
@@ -42,8 +42,31 @@ const PLACES_MAX: usize = 1024;
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Most of them whose replies may be as large as a value, not counting reads.
 const RETURNING_MAX: usize = 8;
+/// What somebody who listens may still ask for, besides PING, QUIT and RESET.
+const LISTENS: [&str; 6] = [
+    "subscribe",
+    "unsubscribe",
+    "psubscribe",
+    "punsubscribe",
+    "ssubscribe",
+    "sunsubscribe",
+];
+/// What a client that waits takes, besides its command.
+const WAIT_BYTES: usize = 256;
 /// Above this many bytes of waiting replies, no more requests are taken.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
+
+/// A request that waits for an element, or may come to.
+#[derive(Clone, Copy, Debug)]
+struct Parked {
+    /// Its number among those of this node.
+    number: u64,
+    place: u64,
+    bytes: usize,
+    /// Input has come behind it, which is not taken.
+    crowded: bool,
+}
+
 /// A client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -65,6 +88,8 @@ pub(super) struct Connection {
     checking: Option<Checking>,
     /// Its next request waits until it is known who may do what.
     patient: bool,
+    /// Its last request, if it waits for an element.
+    parked: Option<Parked>,
     /// The name of its last command.
     command: &'static str,
     /// Memory that is counted, besides that of the order.
@@ -94,6 +119,7 @@ impl Connection {
             login,
             checking: None,
             patient: false,
+            parked: None,
             counted: 0,
             ending: false,
             blocked: false,
@@ -106,10 +132,24 @@ impl Connection {
         !self.ending
             && self.checking.is_none()
             && !self.patient
+            // Somebody who has nothing more to say is read on, so that it is seen when it closes.
+            && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
             && self.order.returning < RETURNING_MAX
             && self.order.buffered() < OUTPUT_BYTES_SOFT
+    }
+
+    /// Whether it takes another request now.
+    pub(super) fn takes(&self) -> bool {
+        self.ready() && self.parked.is_none()
+    }
+
+    /// Input is left over, or not.
+    pub(super) const fn crowds(&mut self, left: bool) {
+        if let Some(parked) = &mut self.parked {
+            parked.crowded |= left;
+        }
     }
 
     pub(super) const fn ending(&self) -> bool {
@@ -214,6 +254,7 @@ impl Connection {
     /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and that is the end. The
     /// same for who watches, and is no admin any more.
     pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
+        self.wait_no_more(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
             return;
         }
@@ -231,6 +272,22 @@ impl Connection {
         self.refuse(&text, shared);
         self.stop_monitoring(shared);
         self.end();
+    }
+
+    /// The same for who waits for an element, which is a write: its time is over.
+    fn wait_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
+        if self.parked.is_none() {
+            return;
+        }
+        let standing = self.login.standing(requests);
+        let may_not = match standing {
+            Standing::May(role) => role < Role::Writer,
+            Standing::Nothing => true,
+            Standing::Unknown => false,
+        };
+        if may_not {
+            self.wait_no_longer(shared);
+        }
     }
 
     pub(super) fn output(&self) -> &[u8] {
@@ -261,6 +318,7 @@ impl Connection {
         let multi = self.multi.as_ref();
         let multi = multi.map_or(0, Multi::held_bytes);
         let mut held = multi + self.watching.held_bytes() + self.parser.held_bytes();
+        held += self.parked.map_or(0, |parked| parked.bytes);
         if !self.subscriptions.is_empty() {
             held += self.subscriptions.held_bytes();
         }
@@ -272,7 +330,8 @@ impl Connection {
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.seen_ms = now_ms;
             guest.command = self.command;
-            guest.channels = self.subscriptions.len();
+            guest.listens = self.subscriptions.counts();
+            guest.blocked = self.parked.is_some();
             guest.monitors = self.monitors;
             guest.queued = self.multi.as_ref().map(Multi::count);
             guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
@@ -319,6 +378,12 @@ impl Connection {
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(false, &mut own, shared, requests);
+        // What waited to be sent may have been refused.
+        if let Some(parked) = self.parked
+            && !self.order.is_open(parked.place)
+        {
+            self.unpark(shared);
+        }
     }
 
     /// Sends what may be sent before a write that is about to come.
@@ -339,8 +404,37 @@ impl Connection {
     }
 
     /// A write was executed.
-    pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
-        self.order.written(number, reply, tally);
+    pub(super) fn written(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
+        if let Some(parked) = self.parked
+            && parked.place == number
+        {
+            if reply == waiting::WAITING {
+                self.order.park(number);
+                return shared.waiting.stands(parked.number);
+            }
+            self.unpark(shared);
+        }
+        self.order.written(number, reply, &mut shared.tally);
+    }
+
+    /// It does not wait any more, or has not begun to.
+    fn unpark(&mut self, shared: &mut Shared) {
+        if let Some(parked) = self.parked.take() {
+            shared.waiting.answered(parked.number);
+        }
+    }
+
+    /// The answer to a request that has waited.
+    pub(super) fn end_wait(&mut self, place: u64, reply: &[u8], shared: &mut Shared) {
+        self.parked = None;
+        self.order.unpark(place, reply, &mut shared.tally);
+    }
+
+    /// Nobody is there to be given anything.
+    pub(super) fn wait_no_longer(&self, shared: &mut Shared) {
+        if let Some(parked) = self.parked {
+            shared.waiting.hurry(parked.number);
+        }
     }
 
     /// A session was registered: it is this connection's.
@@ -360,6 +454,9 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
+        if self.parked.is_some_and(|parked| parked.place == number) {
+            self.unpark(shared);
+        }
         let (order, mut own) = self.split();
         order.place_failed(number, failure, &mut own, shared, requests);
     }
@@ -377,14 +474,20 @@ impl Connection {
     }
 
     /// A message on a channel that this connection listens to.
-    pub(super) fn hear(&mut self, channel: &[u8], message: &[u8], shared: &mut Shared) {
+    pub(super) fn hear(
+        &mut self,
+        how: Heard<'_>,
+        channel: &[u8],
+        message: &[u8],
+        shared: &mut Shared,
+    ) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
             // It would miss something without knowing.
             self.end();
             return;
         }
         let mut neutral = Vec::with_capacity(channel.len() + message.len() + 64);
-        channels::message(channel, message, &mut Reply(&mut neutral));
+        channels::message(how, channel, message, &mut Reply(&mut neutral));
         render(&neutral, self.version, &mut self.order.output);
     }
 
@@ -430,7 +533,7 @@ impl Connection {
                 "ERR Can't execute '{name}': only PING / QUIT / RESET are allowed after MONITOR"
             ));
         }
-        let may = always || ["subscribe", "unsubscribe"].contains(&name);
+        let may = always || LISTENS.contains(&name);
         (self.only_listens() && !may).then(|| {
             format!(
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
@@ -439,12 +542,14 @@ impl Connection {
         })
     }
 
-    /// It is gone: nobody counts on it any more.
-    pub(super) fn leave(&mut self, shared: &mut Shared) {
+    /// It is gone: nobody counts on it any more. Gives a tag that its order does not know.
+    pub(super) fn leave(&mut self, shared: &mut Shared) -> Option<Tag> {
         shared.roster.leave(self.seat);
         shared.tally.slow.leave(self.seat);
         self.stop_monitoring(shared);
         self.subscriptions.clear(self.id, &mut shared.channels);
+        let parked = self.parked.take()?;
+        shared.waiting.leaves(parked.number)
     }
 
     /// One request.
@@ -552,32 +657,67 @@ impl Connection {
             self.queue(shared, requests);
             return;
         }
+        if let Some(wait_ms) = waiting::waits_ms(&shared.command) {
+            return self.wait(wait_ms, shared, requests);
+        }
         match Kind::of(&shared.command) {
             Kind::Read => {
                 let read = Read::plain(shared.query(), self.fresh);
                 self.order.push_read(read, self.version);
             }
             kind => {
-                let returning = kind == Kind::WriteReturning;
                 let command = std::mem::take(&mut shared.command);
-                if self.order.has_unsent() {
-                    self.advance_to_write(shared, requests);
-                }
-                if self.order.may_write() {
-                    self.order.write_now(
-                        self.id,
-                        &command,
-                        returning,
-                        self.version,
-                        shared,
-                        requests,
-                    );
-                } else {
-                    self.order
-                        .push_write(Write::plain(command.clone()), returning, self.version);
-                }
+                let returning = kind == Kind::WriteReturning;
+                self.write(&command, returning, shared, requests);
                 shared.command = command;
             }
+        }
+    }
+
+    fn write(
+        &mut self,
+        command: &[u8],
+        returning: bool,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        if self.order.has_unsent() {
+            self.advance_to_write(shared, requests);
+        }
+        if self.order.may_write() {
+            self.order
+                .write_now(self.id, command, returning, self.version, shared, requests);
+        } else {
+            self.order
+                .push_write(Write::plain(command.to_vec()), returning, self.version);
+        }
+    }
+
+    /// A command that may wait, in the scratch buffer: it gets in line, and nothing is taken behind it.
+    fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
+        if shared.is_full(2 * shared.command.len()) {
+            return self.refuse(FULL, shared);
+        }
+        if self.order.has_unsent() {
+            self.advance_to_write(shared, requests);
+        }
+        let place = self.order.end();
+        let (owner, number) = shared.waiting.enter(self.id, place, wait_ms, requests);
+        let mut command = Vec::new();
+        let waits =
+            waiting::encode_await(owner, number, &shared.command, &mut Encoder(&mut command));
+        debug_assert!(waits, "it says how long it waits");
+        shared.waiting.keep(number, &command);
+        self.parked = Some(Parked {
+            number,
+            place,
+            bytes: command.len() + WAIT_BYTES,
+            crowded: false,
+        });
+        self.write(&command, true, shared, requests);
+        if !self.order.is_open(place) {
+            // It was refused at once.
+            self.unpark(shared);
         }
     }
 
@@ -700,8 +840,8 @@ impl Connection {
                 | Local::Latency
                 | Local::Monitor
                 | Local::Memory
-                | Local::Subscribe
-                | Local::Unsubscribe
+                | Local::Subscribe(_)
+                | Local::Unsubscribe(_)
         )
     }
 }

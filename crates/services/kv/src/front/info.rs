@@ -147,7 +147,8 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
         "# Clients\r\nconnected_clients:{}\r\n",
         shared.roster.len()
     )?;
-    write!(text, "blocked_clients:0\r\n")?;
+    let blocked = shared.waiting.len();
+    write!(text, "blocked_clients:{blocked}\r\n")?;
     write!(text, "monitor_clients:{}\r\n", shared.monitors.count())?;
     write!(text, "open_requests:{}\r\n", shared.tags.open())
 }
@@ -158,6 +159,12 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
         "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
          monitors_disconnected:{}\r\n",
         shared.roster.came, shared.processed, shared.monitors.cut
+    )?;
+    let [channels, patterns, shards] = shared.channels.counts();
+    write!(
+        text,
+        "pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n\
+         pubsubshard_channels:{shards}\r\n"
     )
 }
 

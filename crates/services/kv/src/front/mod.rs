@@ -6,6 +6,7 @@ use quorate_replica::front::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::commands::state::notice;
 use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError};
 
 mod access;
@@ -26,9 +27,11 @@ mod slow;
 mod subcommands;
 mod tally;
 mod transaction;
+mod waiting;
 
 use self::{
     access::Login,
+    channels::Heard,
     connection::{Connection, HTTP, starts_http},
     roster::Guest,
     shared::{Owner, Shared, Target},
@@ -65,6 +68,15 @@ impl RespFront {
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
         self
+    }
+
+    /// Gives a connection a message.
+    fn tell(&mut self, listener: ConnectionId, how: Heard<'_>, channel: &[u8], message: &[u8]) {
+        if let Some(client) = self.connections.get_mut(&listener) {
+            client.hear(how, channel, message, &mut self.shared);
+            client.recount(&mut self.shared);
+            client.mark(&mut self.shared);
+        }
     }
 
     /// Gives those who watch what there is to see.
@@ -140,13 +152,26 @@ impl Front for RespFront {
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
+        self.shared.tally.turn(requests.wall_ms());
+        match (owner.target, completion) {
+            (Target::Claim(number), Completion::Written(_, reply)) => {
+                return self.claimed(number, Ok(reply), requests);
+            }
+            (Target::Claim(number), Completion::Failed(_, failure)) => {
+                return self.claimed(number, Err(failure), requests);
+            }
+            (Target::Claim(number), _) => {
+                return self.claimed(number, Err(Failure::Unknown), requests);
+            }
+            (Target::Line, _) => return,
+            (Target::Place(_) | Target::Run, _) => {}
+        }
         let Some(client) = self.connections.get_mut(&owner.connection) else {
             return;
         };
-        self.shared.tally.turn(requests.wall_ms());
         match (completion, owner.target) {
             (Completion::Written(_, reply), Target::Place(number)) => {
-                client.written(number, reply, &mut self.shared.tally);
+                client.written(number, reply, &mut self.shared);
             }
             (Completion::Registered(_, session), Target::Place(number)) => {
                 client.registered(number, session, &mut self.shared);
@@ -166,6 +191,7 @@ impl Front for RespFront {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
+            (_, Target::Claim(_) | Target::Line) => {}
         }
         client.advance(&mut self.shared, requests);
         client.recount(&mut self.shared);
@@ -188,13 +214,37 @@ impl Front for RespFront {
     }
 
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
-        for listener in self.shared.channels.of(subject) {
-            if let Some(client) = self.connections.get_mut(&listener) {
-                client.hear(subject, message, &mut self.shared);
-                client.recount(&mut self.shared);
-                client.mark(&mut self.shared);
-            }
+        if subject == notice::WAITS {
+            return self.shared.waiting.hear();
         }
+        match subject.split_first() {
+            Some((&notice::CHANNEL, channel)) => {
+                for (listener, pattern) in self.shared.channels.of(channel) {
+                    let how = pattern.as_deref().map_or(Heard::Channel, Heard::Pattern);
+                    self.tell(listener, how, channel, message);
+                }
+            }
+            Some((&notice::SHARD, channel)) => {
+                for listener in self.shared.channels.of_shard(channel) {
+                    self.tell(listener, Heard::Shard, channel, message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn half_closed(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.wait_no_longer(&mut self.shared);
+        }
+    }
+
+    fn is_eager(&self) -> bool {
+        self.shared.waiting.is_eager()
+    }
+
+    fn wake_ms(&self) -> Option<u64> {
+        self.shared.waiting.wake_ms()
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -245,7 +295,10 @@ impl Front for RespFront {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
-        client.leave(&mut self.shared);
+        if let Some(tag) = client.leave(&mut self.shared) {
+            self.shared.tags.take(tag);
+            requests.forget(tag);
+        }
         if let Some(ticket) = client.ticket() {
             self.shared.desk.forget(ticket);
         }
@@ -289,6 +342,7 @@ impl Front for RespFront {
                 client.mark(&mut self.shared);
             }
         }
+        self.serve_line(requests);
     }
 }
 
@@ -303,7 +357,7 @@ fn receive(
     let mut used = 0;
     // Arguments borrow from the parser while the rest of the connection changes.
     let mut parser = client.lend_parser();
-    while client.ready() {
+    while client.takes() {
         match parser.parse(&bytes[used..], bytes_max) {
             Ok(Parsed::Incomplete { used: more }) => {
                 used += more;
@@ -335,6 +389,7 @@ fn receive(
         }
     }
     client.return_parser(parser);
+    client.crowds(used < bytes.len());
     client.advance(shared, requests);
     // Nothing is understood behind QUIT or garbage.
     if client.ending() { bytes.len() } else { used }

@@ -43,6 +43,8 @@ enum State {
     Done(Vec<u8>),
     /// Sent.
     Writing(Tag),
+    /// The client waits in line.
+    Parked,
     /// Waits for earlier reads.
     Held(Write),
     /// Waits for earlier writes, or for its run.
@@ -149,7 +151,7 @@ impl Order {
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
         let writes = self.places.iter().filter_map(|place| match place.state {
             State::Writing(tag) | State::InOrder(tag, _) => Some(tag),
-            State::Done(_) | State::Held(_) | State::Reading(_) => None,
+            State::Done(_) | State::Parked | State::Held(_) | State::Reading(_) => None,
         });
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
@@ -346,6 +348,22 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
+    /// A write was executed, and says that its client waits in line.
+    pub(super) fn park(&mut self, number: u64) {
+        self.open_writes -= 1;
+        if let Some(place) = self.place(number) {
+            place.state = State::Parked;
+        }
+    }
+
+    /// It waits no more.
+    pub(super) fn unpark(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
+        if let Some(place) = self.place(number) {
+            place.stamp.begins_again(tally.now_ms);
+        }
+        self.finish(number, reply, tally);
+    }
+
     /// A write, or a read in order, was not executed, or not known to be.
     pub(super) fn place_failed(
         &mut self,
@@ -452,7 +470,9 @@ impl Order {
         let cursor = self.cursor;
         let Place { state, stamp, .. } = self.place(cursor)?;
         let step = match state {
-            State::Done(_) | State::Writing(_) | State::InOrder(..) => return Some(Step::Nothing),
+            State::Done(_) | State::Writing(_) | State::Parked | State::InOrder(..) => {
+                return Some(Step::Nothing);
+            }
             State::Held(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
                 Step::Write(Write {
@@ -633,11 +653,10 @@ impl Order {
         let r = &mut Reply(&mut reply);
         let refused = match (full, what) {
             (Some(text), _) => Some(text),
-            (None, Query::Subscribe | Query::Unsubscribe) => {
-                let listen = what == Query::Subscribe;
+            (None, Query::Listen(of, listen)) => {
                 let channels = &mut shared.channels;
                 own.subscriptions
-                    .change(own.id, listen, &query, channels, r);
+                    .change(own.id, (of, listen), &query, channels, r);
                 None
             }
             (None, _) => match ask(&query, r.0) {

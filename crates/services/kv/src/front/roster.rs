@@ -23,7 +23,10 @@ pub(super) struct Guest {
     pub(super) seen_ms: u64,
     /// Its last command.
     pub(super) command: &'static str,
-    pub(super) channels: usize,
+    /// Channels, patterns and channels of shards that it listens to.
+    pub(super) listens: [usize; 3],
+    /// It waits for an element.
+    pub(super) blocked: bool,
     pub(super) monitors: bool,
     /// Commands queued since MULTI.
     pub(super) queued: Option<usize>,
@@ -38,13 +41,19 @@ pub(super) struct Guest {
 }
 
 impl Guest {
+    /// Whether it listens to anything.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listens != [0; 3]
+    }
+
     /// The line that CLIENT LIST has, with the fields that clients look for. What has no meaning here
     /// is 0.
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();
         for (flag, set) in [
-            ('P', self.channels > 0),
+            ('P', self.is_listening()),
+            ('b', self.blocked),
             ('O', self.monitors),
             ('x', self.queued.is_some()),
             ('r', self.stale),
@@ -60,7 +69,7 @@ impl Guest {
             .queued
             .map_or_else(|| "-1".to_owned(), |count| count.to_string());
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub=0 ssub=0 \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub={} ssub={} \
              multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \
              tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}\n",
             self.id.0,
@@ -69,7 +78,9 @@ impl Guest {
             self.name,
             seconds(self.opened_ms),
             seconds(self.seen_ms),
-            self.channels,
+            self.listens[0],
+            self.listens[1],
+            self.listens[2],
             self.waiting,
             self.output_bytes,
             self.held_bytes,

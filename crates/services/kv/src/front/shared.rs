@@ -16,6 +16,7 @@ use super::{
     roster::Roster,
     settings::Settings,
     tally::{self, Tally},
+    waiting::Waiting,
 };
 use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
@@ -38,6 +39,10 @@ pub(super) enum Target {
     Place(u64),
     /// A run of reads.
     Run,
+    /// What a client in line wants to be decided.
+    Claim(u64),
+    /// What is said of the line, and nobody waits for.
+    Line,
 }
 
 /// What all connections have in common.
@@ -63,6 +68,7 @@ pub(super) struct Shared {
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
+    pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
     /// Passwords that are being checked.
     pub(super) desk: Desk<ConnectionId>,
@@ -99,6 +105,7 @@ impl Shared {
             tally: Tally::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
+            waiting: Waiting::default(),
             monitors: Monitors::default(),
             desk: Desk::default(),
             wrong_passwords: 0,

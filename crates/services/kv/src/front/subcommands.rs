@@ -76,6 +76,17 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("refcount", 3),
             ],
         ),
+        Local::Pubsub => (
+            "pubsub",
+            &[
+                ("channels", -2),
+                ("help", 2),
+                ("numpat", 2),
+                ("numsub", -2),
+                ("shardchannels", -2),
+                ("shardnumsub", -2),
+            ],
+        ),
         Local::Slowlog => (
             "slowlog",
             &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)],

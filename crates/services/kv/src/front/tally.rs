@@ -31,6 +31,12 @@ impl Stamp {
         at_ms: 0,
     };
 
+    /// The client has waited because it wanted to: the request counts from now on.
+    pub(super) const fn begins_again(&mut self, now_ms: u64) {
+        self.at_ms = lower(now_ms);
+        self.waited_ms = 0;
+    }
+
     /// The request is sent on.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);

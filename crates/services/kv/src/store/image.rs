@@ -16,6 +16,7 @@ use super::{
 use crate::{
     encode::{Decoder, Encoder, Fault, Malformed},
     key::{KEY_BYTES_MAX, Key},
+    waits::Waits,
 };
 
 /// Version of the items.
@@ -34,6 +35,8 @@ mod kind {
     pub(super) const COLLECTION: u8 = 3;
     pub(super) const COLLECTION_WITH_DEADLINE: u8 = 4;
     pub(super) const ROW: u8 = 5;
+    /// A client in line, behind all keys.
+    pub(super) const WAIT: u8 = 6;
 }
 
 /// What an image consists of.
@@ -247,6 +250,16 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     }
 }
 
+/// Writes the item of a client in line.
+pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
+    item.clear();
+    Encoder(item)
+        .byte(kind::WAIT)
+        .count(since.slot)
+        .count(since.index.into());
+    item.extend_from_slice(wait);
+}
+
 /// The items of an image on their way in. Whatever they say, only images of stores pass.
 #[derive(Debug, Default)]
 pub struct Items {
@@ -257,6 +270,8 @@ pub struct Items {
     newest: u64,
     /// Rows of the last key.
     rows: Option<Rows>,
+    /// Clients in line have come: no key follows.
+    waits: Waits,
 }
 
 /// Rows that are still to come.
@@ -289,12 +304,20 @@ impl Items {
         self.keys_left.is_none()
     }
 
-    /// The next item; `None`: it was the head.
+    /// Clients in line.
+    pub fn into_waits(self) -> Waits {
+        self.waits
+    }
+
+    /// The next item; `None`: it was the head, or a client in line.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
         if self.keys_left.is_none() {
             return self.take_head(kind, from).map(|()| None);
+        }
+        if kind == kind::WAIT {
+            return self.take_wait(from).map(|()| None);
         }
         if kind == kind::ROW {
             return self.take_row(from).map(Some);
@@ -375,6 +398,17 @@ impl Items {
         Ok(Loaded::Row(rows.id, name, from.0))
     }
 
+    fn take_wait(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
+        self.no_rows_left()?;
+        if self.keys_left != Some(0) {
+            return Err(LoadError::Malformed("clients come before keys"));
+        }
+        let (slot, index) = (from.count()?, from.count()?);
+        let index = u32::try_from(index).map_err(|_| Malformed)?;
+        let since = Version { slot, index };
+        self.waits.load(since, from.0).map_err(LoadError::Malformed)
+    }
+
     fn no_rows_left(&self) -> Result<(), LoadError> {
         match self.rows {
             Some(Rows { left: 1.., .. }) => Err(LoadError::Malformed("rows are missing")),
@@ -401,7 +435,7 @@ impl Items {
         if self.keys_left != Some(0) {
             return Err(LoadError::Malformed("keys are missing"));
         }
-        if self.newest >= at.0 {
+        if self.newest.max(self.waits.newest().unwrap_or(0)) >= at.0 {
             return Err(LoadError::Malformed("a key is newer than the image"));
         }
         Ok(())

@@ -94,6 +94,8 @@ pub(crate) struct World {
     /// Who may do what, if that is known.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
+    /// Which node this is.
+    pub(crate) node: u32,
 }
 
 impl World {
@@ -114,6 +116,7 @@ impl World {
             overtaken: None,
             users: Some(Users::NONE),
             users_version: 0,
+            node: 1,
         }
     }
 
@@ -272,7 +275,7 @@ impl Requests for World {
         };
         Status {
             cluster: 7,
-            member: Member::first(1),
+            member: Member::first(self.node),
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(0),

@@ -1,6 +1,6 @@
 //! Lists: what clients can ask for, and how that is written into commands.
 
-mod run;
+pub(super) mod run;
 
 use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
@@ -253,13 +253,13 @@ const COMMANDS: &[Spec] = &[
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Left = 0,
     Right = 1,
 }
 
 impl End {
-    fn parse(word: &[u8]) -> Result<Self, Refusal> {
+    pub(super) fn parse(word: &[u8]) -> Result<Self, Refusal> {
         match &*word.to_ascii_lowercase() {
             b"left" => Ok(Self::Left),
             b"right" => Ok(Self::Right),

@@ -14,12 +14,13 @@ use crate::{
         state::{Items, Reading, TOO_LARGE, Writing},
     },
     encode::{Decoder, Fault, Malformed},
+    key::Key,
     resp::reply::Reply,
     store::{Span, collection::Kind},
 };
 
 impl End {
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+    pub(in crate::commands) fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Left),
             1 => Ok(Self::Right),
@@ -67,7 +68,8 @@ impl View<'_> {
 }
 
 impl Change<'_, '_> {
-    fn push(&mut self, end: End, value: &[u8]) {
+    /// One more element at an end.
+    pub(in crate::commands) fn push(&mut self, end: End, value: &[u8]) {
         let place = match end {
             End::Left => {
                 self.header.first = self.header.first.wrapping_sub(1);
@@ -338,23 +340,41 @@ pub(super) fn pop_first(
     let (end, count, keys) = (End::decode(from)?, from.count()?, from.keys()?);
     from.end()?;
     for key in keys {
-        let Ok(list) = Change::find(state, key, Kind::List, reply) else {
-            return Ok(());
-        };
-        let Some(mut list) = list else { continue };
-        let items = take(&mut list, end, count);
-        if items.are_too_many() {
-            reply.error(TOO_LARGE);
+        if pop_from(key, end, Some(count), state, reply) {
             return Ok(());
         }
-        list.close();
-        reply.array(2);
-        reply.bulk(key.bytes());
-        items.write(reply, Reply::array);
-        return Ok(());
     }
     reply.null_array();
     Ok(())
+}
+
+/// Key and elements as LMPOP tells them, or without a count key and element as BLPOP does; `false`: the list is absent,
+/// and nothing is said.
+pub(in crate::commands) fn pop_from(
+    key: Key<'_>,
+    end: End,
+    count: Option<u64>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> bool {
+    let mut list = match Change::find(state, key, Kind::List, reply) {
+        Err(_) => return true,
+        Ok(None) => return false,
+        Ok(Some(list)) => list,
+    };
+    let items = take(&mut list, end, count.unwrap_or(1));
+    if items.are_too_many() {
+        reply.error(TOO_LARGE);
+        return true;
+    }
+    list.close();
+    reply.array(2);
+    reply.bulk(key.bytes());
+    match count {
+        None => items.write(reply, |_, _| {}),
+        Some(_) => items.write(reply, Reply::array),
+    }
+    true
 }
 
 /// LSET.
@@ -541,12 +561,23 @@ pub(super) fn transfer(
     let (source, target) = (from.key()?, from.key()?);
     let (taken, put) = (End::decode(from)?, End::decode(from)?);
     from.end()?;
-    let Ok(list) = Change::find(state, source, Kind::List, reply) else {
-        return Ok(());
-    };
-    let Some(mut list) = list else {
+    if !move_from((source, taken), (target, put), state, reply) {
         reply.null();
-        return Ok(());
+    }
+    Ok(())
+}
+
+/// Moves an element from an end of a list to an end of another; `false`: the first is absent, and nothing is said.
+pub(in crate::commands) fn move_from(
+    (source, taken): (Key<'_>, End),
+    (target, put): (Key<'_>, End),
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> bool {
+    let mut list = match Change::find(state, source, Kind::List, reply) {
+        Err(_) => return true,
+        Ok(None) => return false,
+        Ok(Some(list)) => list,
     };
     let number = match taken {
         End::Left => 0,
@@ -560,11 +591,11 @@ pub(super) fn transfer(
         list.push(put, &value);
         list.close();
         reply.bulk(&value);
-        return Ok(());
+        return true;
     }
     let state = list.state;
     let Ok(mut other) = Change::open(&mut *state, target, Kind::List, reply) else {
-        return Ok(());
+        return true;
     };
     other.push(put, &value);
     other.close();
@@ -574,5 +605,5 @@ pub(super) fn transfer(
         list.close();
     }
     reply.bulk(&value);
-    Ok(())
+    true
 }

@@ -94,6 +94,10 @@ pub(super) fn random(
     let key = from.key()?;
     let wanted = elements::Random::decode(from)?;
     from.end()?;
+    if wanted.has_values() {
+        // No client can ask for this: a member of a set has no value.
+        return Err(Fault::Malformed);
+    }
     match view(state.store, key, Kind::Set, reply) {
         Err(WrongType) => {}
         Ok(Some(set)) => elements::random(&set, b"", wanted, reply, |_, _| {}),

@@ -1,8 +1,8 @@
 //! Sorted sets: what clients can ask for, and how that is written into commands.
 
 mod combine;
-mod range;
-mod run;
+pub(super) mod range;
+pub(super) mod run;
 
 use self::range::{By, Query, Range};
 use crate::{
@@ -688,15 +688,20 @@ fn encode_zpopmax(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
 
 fn encode_zmpop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let (keys, at) = elements::keys(r, 0, "ERR numkeys should be greater than 0")?;
-    let max = match &*r.at(at).to_ascii_lowercase() {
-        b"min" => false,
-        b"max" => true,
-        _ => return Err(SYNTAX.into()),
-    };
+    let max = is_max(r.at(at))?;
     let count = elements::pop_count(r, at + 1)?;
     out.byte(Op::ZMpop as u8).byte(u8::from(max)).count(count);
     elements::write_keys(&keys, out);
     Ok(())
+}
+
+/// MIN or MAX.
+pub(super) fn is_max(word: &[u8]) -> Result<bool, Refusal> {
+    match &*word.to_ascii_lowercase() {
+        b"min" => Ok(false),
+        b"max" => Ok(true),
+        _ => Err(SYNTAX.into()),
+    }
 }
 
 fn encode_zrandmember(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

@@ -138,7 +138,7 @@ pub(super) enum Range<'a> {
 }
 
 /// What is done with a member and its score.
-pub(super) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
+pub(in crate::commands) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
     /// From one score to another.
@@ -222,7 +222,7 @@ fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Vis
 }
 
 /// All members in the order of scores.
-pub(super) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
+pub(in crate::commands) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 

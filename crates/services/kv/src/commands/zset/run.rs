@@ -447,28 +447,50 @@ pub(super) fn pop_first(
     let (max, count, keys) = (from.byte()? != 0, from.count()?, from.keys()?);
     from.end()?;
     for key in keys {
-        let Ok(set) = Change::find(state, key, Kind::Zset, reply) else {
-            return Ok(());
-        };
-        let Some(set) = set else { continue };
-        let (members, too_large) = take(&set.view(), max, count);
-        if too_large {
-            reply.error(TOO_LARGE);
+        if pop_from(key, max, Some(count), state, reply) {
             return Ok(());
         }
-        drop_members(set, key, &members);
-        reply.array(2);
-        reply.bulk(key.bytes());
-        reply.array(members.len());
-        for (member, score) in &members {
-            reply.array(2);
-            reply.bulk(member);
-            reply.double(&score.text());
-        }
-        return Ok(());
     }
     reply.null_array();
     Ok(())
+}
+
+/// Key and members as ZMPOP tells them, or without a count key, member and score as BZPOPMIN does; `false`: the set is
+/// absent, and nothing is said.
+pub(in crate::commands) fn pop_from(
+    key: Key<'_>,
+    max: bool,
+    count: Option<u64>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> bool {
+    let set = match Change::find(state, key, Kind::Zset, reply) {
+        Err(_) => return true,
+        Ok(None) => return false,
+        Ok(Some(set)) => set,
+    };
+    let (members, too_large) = take(&set.view(), max, count.unwrap_or(1));
+    if too_large {
+        reply.error(TOO_LARGE);
+        return true;
+    }
+    drop_members(set, key, &members);
+    match count {
+        None => reply.array(3),
+        Some(_) => reply.array(2),
+    }
+    reply.bulk(key.bytes());
+    if count.is_some() {
+        reply.array(members.len());
+    }
+    for (member, score) in &members {
+        if count.is_some() {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        reply.double(&score.text());
+    }
+    true
 }
 
 /// Puts members into a new sorted set, in the place of whatever the key has.

@@ -4,13 +4,13 @@ use quorate_replica::front::{Requests, Sequenced};
 
 use super::{Connection, session::Attached};
 use crate::{
-    command::{Encode, Local, NOT_AN_INTEGER, Refusal, Request},
+    command::{Encode, Listening, Local, NOT_AN_INTEGER, Refusal, Request},
     commands::{inspect, transactions::encode_versions},
     encode::Encoder,
     front::{
         answers,
         asked::{Freshness, How, Query, Read, Write},
-        channels, client, info,
+        client, info,
         info::REDIS_VERSION,
         shared::{Shared, fresh},
         subcommands,
@@ -59,8 +59,8 @@ impl Connection {
             Local::Hello => self.hello(arguments, shared, requests),
             Local::Auth => self.auth(arguments, shared, requests),
             Local::Quorate => self.quorate(arguments, shared, requests),
-            Local::Subscribe => self.subscribe(arguments, shared),
-            Local::Unsubscribe => self.unsubscribe(arguments, shared),
+            Local::Subscribe(of) => self.subscribe(of, arguments, shared),
+            Local::Unsubscribe(of) => self.unsubscribe(of, arguments, shared),
             Local::Object | Local::Memory if !is_help(arguments) => {
                 self.inspect(local, arguments, shared, requests);
             }
@@ -157,6 +157,8 @@ impl Connection {
             Local::Object | Local::Memory => subcommands::help(local, r),
             Local::Slowlog => shared.tally.slow.answer(arguments, r),
             Local::Latency => shared.tally.latency.answer(arguments, r),
+            Local::Pubsub if is_help(arguments) => subcommands::help(local, r),
+            Local::Pubsub => shared.channels.tell(arguments, r),
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
@@ -166,8 +168,8 @@ impl Connection {
             | Local::Reset
             | Local::Hello
             | Local::Auth
-            | Local::Subscribe
-            | Local::Unsubscribe
+            | Local::Subscribe(_)
+            | Local::Unsubscribe(_)
             | Local::Monitor
             | Local::Quorate => r.error("ERR not a simple command"),
         }
@@ -308,36 +310,40 @@ impl Connection {
     }
 
     /// Each channel has a reply of its own, so each is a request of its own.
-    fn subscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+    fn subscribe(&mut self, of: Listening, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
-        if !self.subscriptions.admits(&names) {
-            let text = "ERR a connection may listen to 1024 channels, with names of 1024 bytes";
+        if let Err(text) = self.subscriptions.admits(of, &names) {
             return self.refuse(text, shared);
         }
         for name in names.iter() {
-            self.ask_about_channel(name, Query::Subscribe);
+            self.listen(name, (of, true));
         }
     }
 
-    fn unsubscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+    fn unsubscribe(&mut self, of: Listening, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
         if !names.is_empty() {
             for name in names.iter() {
-                self.ask_about_channel(name, Query::Unsubscribe);
+                self.listen(name, (of, false));
             }
-        } else if self.subscriptions.is_empty() {
-            self.reply(shared, channels::nothing_left);
-        } else {
-            for name in self.subscriptions.names() {
-                self.ask_about_channel(&name, Query::Unsubscribe);
-            }
+            return;
+        }
+        let names = self.subscriptions.names(of);
+        if names.is_empty() {
+            self.subscriptions
+                .nothing_left(of, &mut shared.fresh_reply());
+            self.answer(shared);
+        }
+        for name in names {
+            self.listen(&name, (of, false));
         }
     }
 
-    fn ask_about_channel(&mut self, name: &[u8], what: Query) {
+    /// From its place among the requests on, the connection listens to this, or no more.
+    fn listen(&mut self, name: &[u8], (of, listen): (Listening, bool)) {
         let read = Read {
             alone: true,
-            what,
+            what: Query::Listen(of, listen),
             ..Read::plain(name.to_vec(), Freshness::Linearizable)
         };
         self.order.push_read(read, self.version);

@@ -156,7 +156,9 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
 fn any(random: &mut Random) -> Vec<String> {
     let (key, other) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let number = random.below(40);
-    let text = match random.below(12) {
+    let (skipped, wanted) = (number / 8, number as i64 % 6 - 1);
+    let how = ["", " DESC", " ALPHA", " ALPHA DESC"][number % 4];
+    let text = match random.below(15) {
         0 => format!("SET {key} {number}"),
         1 => format!("GET {key}"),
         2 => format!("DEL {key} {other}"),
@@ -165,6 +167,11 @@ fn any(random: &mut Random) -> Vec<String> {
         6 if key != other => format!("COPY {key} {other} REPLACE"),
         7 => format!("PEXPIRE {key} {}", number * 100),
         8 => format!("PERSIST {key}"),
+        // Words are seldom numbers: what is no number is refused, and so is most of the first.
+        12 if how.is_empty() => format!("SORT {key} LIMIT {skipped} {wanted} STORE {other}"),
+        12 => format!("SORT {key}{how} STORE {other}"),
+        13 => format!("SORT_RO {key} ALPHA LIMIT {skipped} {wanted}"),
+        14 => format!("SORT {key} BY nothing LIMIT {skipped} {wanted} STORE {other}"),
         9 if number < 5 => "FLUSHALL x".to_owned(),
         _ => "DBSIZE x".to_owned(),
     };

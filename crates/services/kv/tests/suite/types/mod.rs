@@ -6,6 +6,7 @@ mod hashes;
 mod lists;
 mod reference;
 mod sets;
+mod sort;
 mod stores;
 mod together;
 mod zsets;

@@ -5,6 +5,7 @@
 mod hash;
 mod list;
 mod set;
+mod sort;
 mod zset;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,7 @@ impl Model {
             "SADD" | "SREM" | "SISMEMBER" | "SMISMEMBER" | "SCARD" | "SMEMBERS" | "SMOVE"
             | "SPOP" | "SRANDMEMBER" | "SINTER" | "SUNION" | "SDIFF" | "SINTERSTORE"
             | "SUNIONSTORE" | "SDIFFSTORE" | "SINTERCARD" => self.set(name, rest, actual),
+            "SORT" | "SORT_RO" => self.sort(rest),
             name => Ok(self.any(name, rest, now_ms)),
         };
         answer.unwrap_or_else(|Wrong| WRONG.to_owned())

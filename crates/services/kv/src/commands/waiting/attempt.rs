@@ -1,0 +1,138 @@
+//! One attempt to take an element: what every node does for a command that waits, each time that it is tried.
+
+use crate::{
+    commands::{
+        list::{self, End},
+        state::{WRONG_TYPE, Writing},
+        zset,
+    },
+    encode::{Decoder, Encoder, Fault, Keys},
+    key::Key,
+    op::Op,
+    resp::reply::Reply,
+    store::collection::Kind,
+};
+
+/// What is taken, and from which keys: from the first that has something.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) keys: Keys<'a>,
+    action: Action<'a>,
+}
+
+/// What is taken.
+#[derive(Clone, Copy)]
+pub(super) enum Action<'a> {
+    /// Elements of a list; one and no array of them without a number.
+    List(End, Option<u64>),
+    /// One from an end, which goes to an end of another list.
+    Move(End, End, Key<'a>),
+    /// Members of a sorted set, those with the highest scores if so; as of a list.
+    Zset(bool, Option<u64>),
+}
+
+/// First bytes of actions.
+mod kind {
+    pub(super) const LIST: u8 = 0;
+    pub(super) const MOVE: u8 = 1;
+    pub(super) const ZSET: u8 = 2;
+}
+
+/// Writes a command that makes one attempt, or waits so long; 0: without end.
+pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Encoder<'_>) {
+    out.byte(Op::Attempt as u8).word(ms);
+    // No count is 0: the parsers of commands refuse it.
+    match *action {
+        Action::List(end, count) => out
+            .byte(kind::LIST)
+            .byte(end as u8)
+            .count(count.unwrap_or(0)),
+        Action::Move(from, to, target) => out
+            .byte(kind::MOVE)
+            .byte(from as u8)
+            .byte(to as u8)
+            .bytes(target.bytes()),
+        Action::Zset(max, count) => out
+            .byte(kind::ZSET)
+            .byte(u8::from(max))
+            .count(count.unwrap_or(0)),
+    };
+    crate::commands::elements::write_keys(keys, out);
+}
+
+fn some(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}
+
+impl<'a> Attempt<'a> {
+    /// Reads it to the end.
+    pub(crate) fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
+        let action = match from.byte()? {
+            kind::LIST => Action::List(End::decode(from)?, some(from.count()?)),
+            kind::MOVE => Action::Move(End::decode(from)?, End::decode(from)?, from.key()?),
+            kind::ZSET => Action::Zset(from.byte()? != 0, some(from.count()?)),
+            _ => return Err(Fault::Malformed),
+        };
+        let keys = from.keys()?;
+        from.end()?;
+        if keys.is_empty() {
+            return Err(Fault::Malformed);
+        }
+        Ok(Self { keys, action })
+    }
+
+    /// What its keys hold.
+    pub(crate) const fn kind(&self) -> Kind {
+        match self.action {
+            Action::List(..) | Action::Move(..) => Kind::List,
+            Action::Zset(..) => Kind::Zset,
+        }
+    }
+
+    /// How many elements it takes at most.
+    pub(crate) const fn wanted(&self) -> u64 {
+        match self.action {
+            Action::List(_, Some(count)) | Action::Zset(_, Some(count)) => count,
+            Action::List(_, None) | Action::Zset(_, None) | Action::Move(..) => 1,
+        }
+    }
+
+    /// Takes from the first key that has something and whose turn it is; `false`: there is none, and nothing is said.
+    pub(super) fn run(
+        &self,
+        state: &mut Writing<'_>,
+        reply: &mut Reply<'_>,
+        may: &dyn Fn(&Writing<'_>, Key<'_>) -> bool,
+    ) -> bool {
+        for key in self.keys {
+            match state.store.get(key).map(|entry| entry.kind) {
+                None => continue,
+                Some(kind) if kind != self.kind() => {
+                    reply.error(WRONG_TYPE);
+                    return true;
+                }
+                Some(_) if !may(state, key) => continue,
+                Some(_) => {}
+            }
+            let taken = match self.action {
+                Action::List(end, count) => list::run::pop_from(key, end, count, state, reply),
+                Action::Move(from, to, target) => {
+                    list::run::move_from((key, from), (target, to), state, reply)
+                }
+                Action::Zset(max, count) => zset::run::pop_from(key, max, count, state, reply),
+            };
+            if taken {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What is said of one that found nothing and does not wait.
+    pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
+        match self.action {
+            Action::Move(..) => reply.null(),
+            Action::List(..) | Action::Zset(..) => reply.null_array(),
+        }
+    }
+}

@@ -1,0 +1,645 @@
+//! The line of clients that wait for elements: who waits for which keys, in the order of the log.
+//!
+//! It is replicated state, in memory on every node, whichever store is used; a store on a disk keeps it among the
+//! metadata of its commits, and images carry it behind the keys. `docs/decisions/0023` has the reasons.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_replica::service::{MetaChange, Metadata};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    commands::waiting::Attempt,
+    encode::{Decoder, Encoder, Fault, Malformed},
+    store::{Version, collection::Kind},
+};
+
+/// Most clients that may wait, and most bytes of what they wait for.
+const LIMIT: Share = Share {
+    count: 65_536,
+    bytes: 64 << 20,
+};
+/// The same for those of one node.
+const LIMIT_OF_NODE: Share = Share {
+    count: 16_384,
+    bytes: 16 << 20,
+};
+/// What a wait costs besides its bytes, and what each of its keys costs.
+const WAIT_BYTES: usize = 256;
+const KEY_BYTES: usize = 384;
+
+/// First bytes of the metadata's keys; no key of the replica begins so.
+const META: &[u8] = b"kv.wait.";
+
+/// Stirred keys that a commit looks at, to forget those that have nothing (any more).
+const SETTLED_EACH: usize = 16;
+
+/// A front in one of its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The node.
+    pub node: u32,
+    /// Different for each start of its process.
+    pub life: u64,
+}
+
+impl Owner {
+    /// Writes it.
+    pub fn encode(self, out: &mut Encoder<'_>) {
+        out.count(self.node.into()).word(self.life);
+    }
+
+    /// Reads it.
+    pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        let node = u32::try_from(from.count()?).map_err(|_| Malformed)?;
+        Ok(Self {
+            node,
+            life: from.word()?,
+        })
+    }
+
+    /// The first of those of a node.
+    const fn first(node: u32) -> Self {
+        Self { node, life: 0 }
+    }
+}
+
+/// A client in line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Whose client.
+    pub owner: Owner,
+    /// Which of its owner's.
+    pub number: u64,
+    /// When it got in line, or tried in vain last.
+    pub sign: Version,
+    attempt: Box<[u8]>,
+    kind: Kind,
+    wanted: u64,
+    keys: usize,
+}
+
+impl Wait {
+    /// A client that gets in line now, with an attempt as it is encoded.
+    pub fn new(owner: Owner, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
+        let read = Attempt::decode(&mut Decoder(attempt))?;
+        Ok(Self {
+            owner,
+            number,
+            sign,
+            attempt: attempt.into(),
+            kind: read.kind(),
+            wanted: read.wanted(),
+            keys: read.keys.len(),
+        })
+    }
+
+    /// As metadata and images have it.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut out = Encoder(&mut bytes);
+        self.owner.encode(&mut out);
+        out.count(self.number)
+            .word(self.sign.slot)
+            .count(self.sign.index.into());
+        bytes.extend_from_slice(&self.attempt);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Fault> {
+        let mut from = Decoder(bytes);
+        let (owner, number) = (Owner::decode(&mut from)?, from.count()?);
+        let slot = from.word()?;
+        let index = u32::try_from(from.count()?).map_err(|_| Malformed)?;
+        Self::new(owner, number, Version { slot, index }, from.0)
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let attempt = Attempt::decode(&mut Decoder(&self.attempt)).ok();
+        attempt
+            .into_iter()
+            .flat_map(|attempt| attempt.keys)
+            .map(crate::key::Key::bytes)
+    }
+
+    const fn share(&self) -> Share {
+        // Its bytes, and its keys twice more: as those of a line, and stirred.
+        Share {
+            count: 1,
+            bytes: WAIT_BYTES + 3 * self.attempt.len() + KEY_BYTES * self.keys,
+        }
+    }
+}
+
+/// What some clients take of what there is for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Share {
+    count: usize,
+    bytes: usize,
+}
+
+impl Share {
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            count: self.count - other.count,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+
+    const fn fits(self, limit: Self) -> bool {
+        self.count <= limit.count && self.bytes <= limit.bytes
+    }
+}
+
+/// As many wait as may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// At this node.
+    Node,
+    /// Everywhere.
+    All,
+}
+
+impl Full {
+    /// What the client is told.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Node => {
+                "BUSY not executed: 16384 clients may wait at a node, for keys of 16 MiB together; use another node or try later"
+            }
+            Self::All => {
+                "BUSY not executed: 65536 clients may wait in a cluster, for keys of 64 MiB together; try later"
+            }
+        }
+    }
+}
+
+/// All clients that wait.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// By the command that they got in line with.
+    waits: BTreeMap<Version, Wait>,
+    numbers: BTreeMap<(Owner, u64), Version>,
+    lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
+    shares: BTreeMap<Owner, Share>,
+    all: Share,
+    /// Not as the last commit has them.
+    changed: BTreeSet<Version>,
+    /// Keys that somebody waits for and that may have something: a hint, and no state.
+    stirred: BTreeSet<Box<[u8]>>,
+    /// Where a commit goes on looking at them.
+    settled: Box<[u8]>,
+    /// Something happened that a front may want to look at.
+    news: bool,
+}
+
+impl Waits {
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waits.is_empty()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waits.len()
+    }
+
+    /// A client gets in line.
+    pub fn enter(&mut self, since: Version, wait: Wait) -> Result<(), Full> {
+        let share = wait.share();
+        let of_owner = self.shares.get(&wait.owner).copied().unwrap_or_default();
+        if !of_owner.plus(share).fits(LIMIT_OF_NODE) {
+            return Err(Full::Node);
+        }
+        if !self.all.plus(share).fits(LIMIT) {
+            return Err(Full::All);
+        }
+        self.shares.insert(wait.owner, of_owner.plus(share));
+        self.all = self.all.plus(share);
+        self.numbers.insert((wait.owner, wait.number), since);
+        for key in wait.keys() {
+            match self.lines.get_mut(key) {
+                Some(line) => {
+                    line.insert(since);
+                }
+                None => {
+                    self.lines.insert(key.into(), BTreeSet::from([since]));
+                }
+            }
+        }
+        // It may be in line behind others, of whom one leaves without taking anything.
+        self.stirred.extend(wait.keys().map(Box::from));
+        self.waits.insert(since, wait);
+        self.changed.insert(since);
+        self.news = true;
+        Ok(())
+    }
+
+    /// Since when a client is in line, and its attempt.
+    pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
+        let since = *self.numbers.get(&(owner, number))?;
+        Some((since, &self.waits.get(&since)?.attempt))
+    }
+
+    /// What a client gave a sign with last.
+    pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
+        let since = self.numbers.get(&(owner, number))?;
+        self.waits.get(since).map(|wait| wait.sign)
+    }
+
+    /// A client has tried in vain: it is there.
+    pub fn sign(&mut self, since: Version, now: Version) {
+        if let Some(wait) = self.waits.get_mut(&since) {
+            wait.sign = now;
+            self.changed.insert(since);
+            self.news = true;
+        }
+    }
+
+    /// A client leaves the line.
+    pub fn leave(&mut self, since: Version) {
+        let Some(wait) = self.waits.remove(&since) else {
+            return;
+        };
+        self.numbers.remove(&(wait.owner, wait.number));
+        for key in wait.keys() {
+            if let Some(line) = self.lines.get_mut(key) {
+                line.remove(&since);
+                if line.is_empty() {
+                    self.lines.remove(key);
+                    self.stirred.remove(key);
+                }
+            }
+        }
+        let share = wait.share();
+        self.all = self.all.minus(share);
+        if let Some(of_owner) = self.shares.get_mut(&wait.owner) {
+            *of_owner = of_owner.minus(share);
+            if of_owner.count == 0 {
+                self.shares.remove(&wait.owner);
+            }
+        }
+        self.changed.insert(since);
+        self.news = true;
+    }
+
+    /// All clients of a front leave; says how many.
+    pub fn leave_all(&mut self, owner: Owner) -> usize {
+        let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
+        let gone: Vec<Version> = numbers.map(|(_, since)| *since).collect();
+        for since in &gone {
+            self.leave(*since);
+        }
+        gone.len()
+    }
+
+    /// A front begins: clients of its earlier lives are gone.
+    pub fn begin_life(&mut self, owner: Owner) {
+        let lives = self.shares.range(Owner::first(owner.node)..);
+        let lives = lives.map(|(life, _)| *life);
+        let gone: Vec<Owner> = lives
+            .take_while(|life| life.node == owner.node)
+            .filter(|life| *life != owner)
+            .collect();
+        for life in gone {
+            self.leave_all(life);
+        }
+    }
+
+    /// Whether one that got in line then may take from a key with so many elements: there is one more than those before
+    /// it take.
+    pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
+        let mut before = 0_u64;
+        let Some(line) = self.lines.get(key) else {
+            return count > 0;
+        };
+        for other in line.range(..since) {
+            if before >= count {
+                break;
+            }
+            let other = self.waits.get(other).filter(|other| other.kind == kind);
+            before = before.saturating_add(other.map_or(0, |other| other.wanted));
+        }
+        before < count
+    }
+
+    /// Those whose turn it is at a key with so many elements.
+    pub fn turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
+        let line = self.lines.get(key).into_iter().flatten();
+        let mut before = 0_u64;
+        for wait in line.filter_map(|since| self.waits.get(since)) {
+            if before >= count {
+                return;
+            }
+            if wait.kind == kind {
+                each(wait);
+                before = before.saturating_add(wait.wanted);
+            }
+        }
+    }
+
+    /// Clients of a front, in the order of their numbers.
+    pub fn numbers_of(&self, owner: Owner) -> Vec<u64> {
+        let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
+        numbers.map(|((_, number), _)| *number).collect()
+    }
+
+    /// A key got something that clients wait for.
+    pub fn stir(&mut self, key: &[u8]) {
+        if self.lines.contains_key(key) {
+            if !self.stirred.contains(key) {
+                self.stirred.insert(key.into());
+            }
+            self.news = true;
+        }
+    }
+
+    /// Keys that may have something for somebody, from one on.
+    pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let from: Box<[u8]> = from.into();
+        self.stirred.range(from..).map(|key| &**key)
+    }
+
+    /// Forgets some of the keys that have nothing.
+    fn settle(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
+        let next = self.stirred.range(self.settled.clone()..);
+        let looked_at: Vec<Box<[u8]>> = next.take(SETTLED_EACH).cloned().collect();
+        self.settled = match looked_at.last() {
+            Some(last) if looked_at.len() == SETTLED_EACH => last.clone(),
+            _ => Box::default(),
+        };
+        for key in looked_at {
+            if !has_some(&key) {
+                self.stirred.remove(&key);
+            }
+        }
+    }
+
+    /// A commit: what has changed of the metadata. `has_some` says whether a key has anything.
+    pub fn commit(&mut self, has_some: &dyn Fn(&[u8]) -> bool) -> Vec<MetaChange> {
+        self.settle(has_some);
+        let changed = std::mem::take(&mut self.changed);
+        let change = |since: Version| MetaChange {
+            key: meta_key(since),
+            value: self.waits.get(&since).map(Wait::encode),
+        };
+        changed.into_iter().map(change).collect()
+    }
+
+    /// Whether a commit has nothing to do.
+    pub fn is_unchanged(&self) -> bool {
+        self.changed.is_empty() && self.stirred.is_empty()
+    }
+
+    /// A commit has all of it.
+    pub fn is_as_committed(&mut self) {
+        self.changed.clear();
+    }
+
+    /// Whether there may be something for a front to look at, since this was last asked.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Takes from metadata what is in it of clients that wait.
+    pub fn restore(meta: &mut Metadata) -> Self {
+        let mut waits = Self::default();
+        for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
+            let since = key.get(META.len()..).and_then(since_from);
+            if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
+                // Whoever was let in before is let in again: the limits are a version's.
+                waits.enter(since, wait).ok();
+            }
+        }
+        waits.changed.clear();
+        waits
+    }
+
+    /// All of it, as metadata of a store that has none.
+    pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
+        self.waits.iter().map(|(since, wait)| MetaChange {
+            key: meta_key(*since),
+            value: Some(wait.encode()),
+        })
+    }
+
+    /// The items of an image, in their order.
+    pub fn items(&self) -> impl Iterator<Item = (Version, Vec<u8>)> {
+        self.waits
+            .iter()
+            .map(|(since, wait)| (*since, wait.encode()))
+    }
+
+    /// One of them comes in, behind all before it.
+    pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
+        let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
+        if self
+            .waits
+            .last_key_value()
+            .is_some_and(|(last, _)| *last >= since)
+        {
+            return Err("clients that wait are out of order");
+        }
+        if wait.sign < since || self.numbers.contains_key(&(wait.owner, wait.number)) {
+            return Err("a client that waits cannot be so");
+        }
+        self.enter(since, wait)
+            .map_err(|_| "more clients wait than may")
+    }
+
+    /// The last sign of anybody.
+    pub fn newest(&self) -> Option<u64> {
+        self.waits.values().map(|wait| wait.sign.slot).max()
+    }
+
+    /// A fingerprint of the data and of those who wait; that of the data if nobody does.
+    pub fn digest(&self, data: u128) -> u128 {
+        if self.is_empty() {
+            return data;
+        }
+        let mut hasher = Xxh3::new();
+        hasher.update(&data.to_le_bytes());
+        for (since, bytes) in self.items() {
+            hasher.update(&meta_key(since));
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(&bytes);
+        }
+        hasher.digest128()
+    }
+}
+
+fn meta_key(since: Version) -> Vec<u8> {
+    let slot = since.slot.to_be_bytes();
+    [META, &slot, &since.index.to_be_bytes()].concat()
+}
+
+fn since_from(bytes: &[u8]) -> Option<Version> {
+    let (slot, rest) = bytes.split_first_chunk()?;
+    let (index, []) = rest.split_first_chunk()? else {
+        return None;
+    };
+    Some(Version {
+        slot: u64::from_be_bytes(*slot),
+        index: u32::from_be_bytes(*index),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Owner = Owner { node: 1, life: 7 };
+    const B: Owner = Owner { node: 2, life: 7 };
+
+    /// `BLPOP key … 0`, encoded; so many elements with a count.
+    fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut out = Encoder(&mut bytes);
+        out.byte(0).byte(0).count(count).length(keys.len());
+        keys.iter().for_each(|key| {
+            out.bytes(key.as_bytes());
+        });
+        bytes
+    }
+
+    const fn at(slot: u64) -> Version {
+        Version { slot, index: 0 }
+    }
+
+    fn enter(waits: &mut Waits, slot: u64, owner: Owner, keys: &[&str], count: u64) {
+        let wait = Wait::new(owner, slot, at(slot), &attempt(keys, count)).unwrap();
+        waits.enter(at(slot), wait).unwrap();
+    }
+
+    fn turns(waits: &Waits, key: &str, count: u64) -> Vec<u64> {
+        let mut turns = Vec::new();
+        waits.turns(key.as_bytes(), Kind::List, count, &mut |wait| {
+            turns.push(wait.number);
+        });
+        turns
+    }
+
+    #[test]
+    fn turns_are_in_the_order_of_the_line_and_leave_enough_for_those_before() {
+        let mut waits = Waits::default();
+        enter(&mut waits, 1, A, &["k", "l"], 0);
+        enter(&mut waits, 2, B, &["k"], 3);
+        enter(&mut waits, 3, A, &["k"], 0);
+        assert_eq!(turns(&waits, "k", 0), []);
+        assert_eq!(turns(&waits, "k", 1), [1]);
+        assert_eq!(turns(&waits, "k", 2), [1, 2], "it takes up to three");
+        assert_eq!(turns(&waits, "k", 4), [1, 2]);
+        assert_eq!(turns(&waits, "k", 5), [1, 2, 3]);
+        assert!(waits.has_turn(at(2), b"k", Kind::List, 2));
+        assert!(!waits.has_turn(at(2), b"k", Kind::List, 1));
+        assert!(
+            !waits.has_turn(at(9), b"k", Kind::List, 5),
+            "the end of the line"
+        );
+        assert!(waits.has_turn(at(9), b"k", Kind::Zset, 1), "no line");
+        waits.leave(at(1));
+        assert_eq!(turns(&waits, "k", 1), [2]);
+        assert_eq!(turns(&waits, "l", 1), []);
+    }
+
+    #[test]
+    fn a_new_life_ends_the_old_ones_of_its_node_alone() {
+        let mut waits = Waits::default();
+        enter(&mut waits, 1, A, &["k"], 0);
+        enter(&mut waits, 2, B, &["k"], 0);
+        waits.begin_life(A);
+        assert_eq!(waits.len(), 2);
+        waits.begin_life(Owner { life: 3, ..A });
+        assert_eq!(turns(&waits, "k", 9), [2]);
+        assert_eq!(waits.leave_all(B), 1);
+        assert!(waits.is_empty());
+        assert_eq!(waits.all, Share::default());
+        assert!(waits.shares.is_empty() && waits.lines.is_empty() && waits.stirred.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_imaged_come_back() {
+        let mut waits = Waits::default();
+        enter(&mut waits, 1, A, &["k", "l"], 2);
+        enter(&mut waits, 2, B, &["k"], 0);
+        waits.sign(at(1), at(5));
+        let mut meta = vec![(b"time".to_vec(), vec![1])];
+        let changes = waits.commit(&|_| true);
+        meta.extend(changes.into_iter().map(|c| (c.key, c.value.unwrap())));
+        let kept = Waits::restore(&mut meta);
+        assert_eq!(meta.len(), 1, "the rest is not its own");
+        assert_eq!(kept.waits, waits.waits);
+        let mut loaded = Waits::default();
+        for (since, bytes) in waits.items() {
+            loaded.load(since, &bytes).unwrap();
+            assert!(loaded.load(since, &bytes).is_err(), "twice");
+        }
+        assert_eq!(loaded.waits, waits.waits);
+        assert_eq!((loaded.all, kept.all), (waits.all, waits.all));
+        assert_eq!(loaded.newest(), Some(5));
+        waits.leave(at(1));
+        let gone = waits.commit(&|_| true);
+        assert_eq!(gone.len(), 1);
+        assert_eq!(gone[0].value, None);
+        assert!(waits.commit(&|_| true).is_empty());
+    }
+
+    #[test]
+    fn as_many_wait_as_may_and_no_more() {
+        let mut waits = Waits::default();
+        for slot in 0..LIMIT_OF_NODE.count as u64 {
+            enter(&mut waits, slot, A, &["k"], 0);
+        }
+        let one = |owner, keys: &[&str]| Wait::new(owner, 0, at(0), &attempt(keys, 0)).unwrap();
+        assert_eq!(waits.enter(at(1 << 20), one(A, &["k"])), Err(Full::Node));
+        enter(&mut waits, 1 << 20, B, &["k"], 0);
+        let long = "x".repeat(60_000);
+        let long = vec![long.as_str(); 140];
+        assert_eq!(
+            waits.enter(at(2 << 20), one(B, &long)),
+            Err(Full::Node),
+            "bytes"
+        );
+        for node in 3..6 {
+            let owner = Owner { node, life: 1 };
+            for slot in 0..LIMIT_OF_NODE.count as u64 {
+                let since = u64::from(node) << 32 | slot;
+                let wait = Wait::new(owner, slot, at(since), &attempt(&["k"], 0)).unwrap();
+                let entered = waits.enter(at(since), wait);
+                if waits.len() == LIMIT.count {
+                    continue;
+                }
+                entered.unwrap();
+            }
+        }
+        let other = Owner { node: 9, life: 1 };
+        assert_eq!(
+            waits.enter(at(u64::MAX), one(other, &["k"])),
+            Err(Full::All)
+        );
+    }
+
+    #[test]
+    fn keys_that_have_nothing_are_forgotten_little_by_little() {
+        let mut waits = Waits::default();
+        for slot in 0..40 {
+            enter(&mut waits, slot, A, &[&format!("k{slot}")], 0);
+        }
+        assert_eq!(waits.stirred.len(), 40);
+        for _ in 0..4 {
+            waits.commit(&|key| key == b"k7");
+        }
+        let stirred: Vec<&[u8]> = waits.stirred_from(b"").collect();
+        assert_eq!(stirred, [b"k7"]);
+        waits.stir(b"k8");
+        waits.stir(b"nobody waits for it");
+        assert_eq!(waits.stirred.len(), 2);
+    }
+}

@@ -1,0 +1,146 @@
+//! Messages by name, by pattern and on channels of shards: who hears what, in which form, and what PUBSUB says of it.
+
+use quorate_replica::front::Front as _;
+
+use crate::common::{Node, on_both_stores};
+
+/// The replies are those of a Redis 7.0, but for the number of those who heard, which is 0 here.
+#[test]
+fn each_way_of_listening_has_its_own_form() {
+    on_both_stores(|node| {
+        let (listener, other) = (node.connect(), node.connect());
+        let mut said = |text: &str| node.say(listener, text);
+        assert_eq!(said("SUBSCRIBE news.a"), "*3|$9|subscribe|$6|news.a|:1|");
+        let both = "*3|$10|psubscribe|$6|news.*|:2|*3|$10|psubscribe|$6|*.[ab]|:3|";
+        assert_eq!(said("PSUBSCRIBE news.* *.[ab]"), both);
+        assert_eq!(said("SSUBSCRIBE news.a"), "*3|$10|ssubscribe|$6|news.a|:1|");
+        node.say(other, "PUBLISH news.a hi");
+        let pmessage = |pattern: &str| {
+            format!(
+                "*4|$8|pmessage|${}|{pattern}|$6|news.a|$2|hi|",
+                pattern.len()
+            )
+        };
+        let all = [
+            "*3|$7|message|$6|news.a|$2|hi|",
+            &pmessage("*.[ab]"),
+            &pmessage("news.*"),
+        ];
+        assert_eq!(node.take(listener), all.concat());
+        node.say(other, "PUBLISH news.c hi");
+        assert_eq!(
+            node.take(listener),
+            "*4|$8|pmessage|$6|news.*|$6|news.c|$2|hi|"
+        );
+        node.say(other, "PUBLISH other hi");
+        assert_eq!(node.take(listener), "");
+        assert_eq!(node.say(other, "SPUBLISH news.a shard"), ":0|");
+        assert_eq!(node.take(listener), "*3|$8|smessage|$6|news.a|$5|shard|");
+        let mut said = |text: &str| node.say(listener, text);
+        assert!(said("GET a").starts_with("-ERR Can't execute 'get': only (P|S)SUBSCRIBE"));
+        assert_eq!(
+            said("PUNSUBSCRIBE news.*"),
+            "*3|$12|punsubscribe|$6|news.*|:2|"
+        );
+        assert_eq!(said("UNSUBSCRIBE"), "*3|$11|unsubscribe|$6|news.a|:1|");
+        assert_eq!(said("UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:1|");
+        assert_eq!(said("PUNSUBSCRIBE none"), "*3|$12|punsubscribe|$4|none|:1|");
+        assert_eq!(said("PUNSUBSCRIBE"), "*3|$12|punsubscribe|$6|*.[ab]|:0|");
+        assert!(
+            said("GET a").starts_with("-ERR"),
+            "a channel of a shard is left"
+        );
+        assert_eq!(said("SUNSUBSCRIBE"), "*3|$12|sunsubscribe|$6|news.a|:0|");
+        assert_eq!(said("SUNSUBSCRIBE"), "*3|$12|sunsubscribe|$-1|:0|");
+        assert_eq!(said("GET a"), "$-1|");
+        node.say(other, "PUBLISH news.a hi");
+        node.say(other, "SPUBLISH news.a hi");
+        assert_eq!(node.take(listener), "");
+    });
+}
+
+#[test]
+fn pubsub_tells_who_listens_on_this_node() {
+    let mut node = Node::memory();
+    let (one, two, other) = (node.connect(), node.connect(), node.connect());
+    assert_eq!(node.say(other, "PUBSUB CHANNELS"), "*0|");
+    node.say(one, "SUBSCRIBE ab a");
+    node.say(two, "SUBSCRIBE a");
+    node.say(two, "PSUBSCRIBE x* y*");
+    node.say(one, "PSUBSCRIBE x*");
+    node.say(one, "SSUBSCRIBE s");
+    node.say(one, "PING");
+    let mut said = |text: &str| node.say(other, text);
+    assert_eq!(said("PUBSUB CHANNELS"), "*2|$1|a|$2|ab|");
+    assert_eq!(said("PUBSUB CHANNELS ?b"), "*1|$2|ab|");
+    assert_eq!(said("PUBSUB NUMSUB"), "*0|");
+    assert_eq!(
+        said("PUBSUB NUMSUB a none s"),
+        "*6|$1|a|:2|$4|none|:0|$1|s|:0|"
+    );
+    assert_eq!(said("PUBSUB NUMPAT"), ":2|");
+    assert_eq!(said("PUBSUB SHARDCHANNELS"), "*1|$1|s|");
+    assert_eq!(said("PUBSUB SHARDNUMSUB s a"), "*4|$1|s|:1|$1|a|:0|");
+    assert_eq!(
+        said("PUBSUB CHANNELS a b"),
+        "-ERR wrong number of arguments for 'pubsub|channels' command|"
+    );
+    assert!(said("PUBSUB NONSENSE").starts_with("-ERR unknown subcommand 'NONSENSE'"));
+    assert!(said("PUBSUB HELP").starts_with("*7|"));
+    let long = format!("PUBSUB CHANNELS {}", "*a".repeat(200));
+    assert_eq!(
+        said(&long),
+        "-ERR a pattern of channels may have 256 bytes|"
+    );
+    let listed = said("CLIENT LIST");
+    assert!(
+        listed.contains(" flags=P db=0 sub=2 psub=1 ssub=1 "),
+        "{listed}"
+    );
+    let info = said("INFO stats");
+    assert!(
+        info.contains("|pubsub_channels:2|pubsub_patterns:2|pubsubshard_channels:1|"),
+        "{info}"
+    );
+    for gone in [one, two] {
+        node.front.closed(gone, &mut node.world);
+    }
+    assert_eq!(node.say(other, "PUBSUB NUMPAT"), ":0|");
+    assert_eq!(node.say(other, "PUBSUB SHARDCHANNELS"), "*0|");
+}
+
+#[test]
+fn reset_ends_all_ways_of_listening() {
+    let mut node = Node::memory();
+    let (one, other) = (node.connect(), node.connect());
+    for listens in ["SUBSCRIBE a", "PSUBSCRIBE *", "SSUBSCRIBE a"] {
+        node.say(one, listens);
+    }
+    assert_eq!(node.say(one, "RESET"), "+RESET|");
+    node.say(other, "PUBLISH a x");
+    node.say(other, "SPUBLISH a x");
+    assert_eq!(node.take(one), "");
+    assert_eq!(node.say(one, "GET a"), "$-1|");
+}
+
+/// All patterns are tried for each message.
+#[test]
+fn patterns_are_few_and_short() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let long = "*".repeat(257);
+    let refused = "-ERR a connection may listen to 128 patterns of 256 bytes|";
+    assert_eq!(node.say(client, &format!("PSUBSCRIBE {long}")), refused);
+    for number in 0..128 {
+        node.say(client, &format!("PSUBSCRIBE p{number}*"));
+    }
+    assert_eq!(node.say(client, "PSUBSCRIBE p"), refused);
+    // Patterns speak of channels that one could listen to by name.
+    node.say(client, "PUNSUBSCRIBE");
+    node.say(client, "PSUBSCRIBE *");
+    let other = node.connect();
+    node.say(other, &format!("PUBLISH {} x", "c".repeat(1025)));
+    assert_eq!(node.take(client), "");
+    node.say(other, &format!("PUBLISH {} x", "c".repeat(1024)));
+    assert!(node.take(client).starts_with("*4|$8|pmessage|"));
+}
