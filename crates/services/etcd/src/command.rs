@@ -34,7 +34,7 @@ pub enum Command {
     Grant(Granted),
     /// Ends a lease.
     Revoke(LeaseRevokeRequest),
-    /// Lets a lease begin anew.
+    /// Lets leases begin anew.
     KeepAlive(KeptAlive),
     /// Ends leases whose time is over.
     Expire,
@@ -53,8 +53,8 @@ pub enum Query {
     Events(EventsRequest),
     /// How long a lease lasts.
     Lease(LeaseTimeToLiveRequest),
-    /// All leases.
-    Leases,
+    /// Which leases there are, a page of them.
+    Leases(LeasesRequest),
 }
 
 const PUT: u8 = 1;
@@ -131,7 +131,7 @@ impl Query {
             Self::Figures => vec![FIGURES],
             Self::Events(request) => message(EVENTS, request),
             Self::Lease(request) => message(LEASE, request),
-            Self::Leases => vec![LEASES],
+            Self::Leases(request) => message(LEASES, request),
         }
     }
 
@@ -144,7 +144,7 @@ impl Query {
             FIGURES if rest.is_empty() => Self::Figures,
             EVENTS => Self::Events(decode(rest)?),
             LEASE => Self::Lease(decode(rest)?),
-            LEASES if rest.is_empty() => Self::Leases,
+            LEASES => Self::Leases(decode(rest)?),
             _ => return None,
         })
     }
@@ -159,20 +159,53 @@ pub struct Granted {
     /// For how many seconds.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
-    /// The clock of the node that took the request, Unix time in milliseconds.
+    /// The time at the node that took the request, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "3")]
     pub now_ms: u64,
 }
 
-/// A lease that begins anew.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+/// Leases that begin anew.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeptAlive {
-    /// Its id.
-    #[prost(int64, tag = "1")]
-    pub id: i64,
-    /// The clock of the node that took the request, Unix time in milliseconds.
+    /// Their ids.
+    #[prost(int64, repeated, tag = "1")]
+    pub ids: Vec<i64>,
+    /// The time at the node that took the requests, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
+}
+
+/// How long those leases last from then on.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Lasting {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Seconds, in the order of the ids; 0: there is no such lease.
+    #[prost(int64, repeated, tag = "2")]
+    pub ttls: Vec<i64>,
+}
+
+/// Asks for a page of leases.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct LeasesRequest {
+    /// The first id, in the order of unsigned numbers.
+    #[prost(int64, tag = "1")]
+    pub from: i64,
+}
+
+/// A page of leases.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct LeasesPage {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Their ids.
+    #[prost(int64, repeated, tag = "2")]
+    pub ids: Vec<i64>,
+    /// Where the next page begins; without it, that was the last one.
+    #[prost(int64, optional, tag = "3")]
+    pub next: Option<i64>,
 }
 
 /// Asks for a page of a range.

@@ -32,10 +32,16 @@ pub enum Refusal {
     LeaseExists = 12,
     /// A lease for longer than can be.
     LeaseTooLong = 13,
+    /// More leases than there may be.
+    TooManyLeases = 14,
+    /// More keys than may go with a lease.
+    LeaseFull = 15,
+    /// Transactions within transactions, deeper than may be.
+    TooDeep = 16,
 }
 
 impl Refusal {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 17] = [
         Self::Malformed,
         Self::Compacted,
         Self::FutureRevision,
@@ -50,6 +56,9 @@ impl Refusal {
         Self::InvalidSortOption,
         Self::LeaseExists,
         Self::LeaseTooLong,
+        Self::TooManyLeases,
+        Self::LeaseFull,
+        Self::TooDeep,
     ];
 
     /// As a reply says it.

@@ -5,13 +5,12 @@ use quorate::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Slot, 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    command::{Command, Figures, Granted, KeptAlive, Query, reply},
+    command::{Command, Figures, Granted, KeptAlive, Lasting, LeasesPage, Query, reply},
     image::{self, Items},
     mvcc::{Budget, Mvcc, SCRUB_MAX},
     proto::etcdserverpb::{
-        CompactionResponse, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseLeasesResponse,
-        LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
-        ResponseHeader,
+        CompactionResponse, LeaseGrantResponse, LeaseRevokeResponse, LeaseTimeToLiveRequest,
+        LeaseTimeToLiveResponse, ResponseHeader,
     },
     refusal::Refusal,
     store::Store,
@@ -84,7 +83,7 @@ impl Service {
             ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
             granted_ttl: lease.granted,
             keys: match request.keys {
-                true => self.mvcc.keys_of(id),
+                true => self.mvcc.keys_of(id, Budget::QUERY)?,
                 false => Vec::new(),
             },
         })
@@ -145,13 +144,12 @@ impl StateMachine for Service {
                 });
                 reply(answer, out);
             }
-            Some(Command::KeepAlive(KeptAlive { id, now_ms })) => {
-                let done = mvcc.keep_alive(id, now_ms);
-                let header = header(mvcc.revision());
-                reply(
-                    done.map(|ttl| LeaseKeepAliveResponse { header, id, ttl }),
-                    out,
-                );
+            Some(Command::KeepAlive(KeptAlive { ids, now_ms })) => {
+                let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
+                // One that is not there has no time left, as etcd says it.
+                let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
+                let revision = mvcc.revision();
+                reply(Ok(Lasting { revision, ttls }), out);
             }
             Some(Command::Expire) => {
                 mvcc.expire();
@@ -168,13 +166,17 @@ impl StateMachine for Service {
             Some(Query::Figures) => reply(Ok(self.figures()), out),
             Some(Query::Events(request)) => reply(self.mvcc.events(&request), out),
             Some(Query::Lease(request)) => reply(self.lease(&request, wall_ms), out),
-            Some(Query::Leases) => {
-                let leases = self.mvcc.leases().into_iter();
-                let answer = LeaseLeasesResponse {
-                    header: header(self.mvcc.revision()),
-                    leases: leases.map(|id| LeaseStatus { id }).collect(),
-                };
-                reply(Ok(answer), out);
+            Some(Query::Leases(request)) => {
+                let (ids, next) = self.mvcc.leases(request.from);
+                let revision = self.mvcc.revision();
+                reply(
+                    Ok(LeasesPage {
+                        revision,
+                        ids,
+                        next,
+                    }),
+                    out,
+                );
             }
         }
     }

@@ -9,11 +9,17 @@ use std::{
 };
 
 use prost::Message;
-use quorate::{Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
-use tokio::sync::{oneshot, watch};
+use quorate::{Failure, Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
+use tokio::{
+    sync::{oneshot, watch},
+    time::{Instant, sleep},
+};
 use tonic::{Request, Status};
 
-use super::{REQUEST_BYTES_MAX, Settings, errors};
+use super::{
+    REQUEST_BYTES_MAX, Settings, errors,
+    memory::{Memory, Share},
+};
 use crate::{
     command::{Command, Figures, Query, read_reply},
     proto::etcdserverpb::ResponseHeader,
@@ -21,6 +27,10 @@ use crate::{
 
 /// How old the term in an answer may be.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
+/// How long a stream waits before it asks again when the node is busy, at first and at most.
+const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+/// And how long in all.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// After so many looks without a leader, clients that insist on one are told.
 const LEADERLESS_MAX: u32 = 15;
 
@@ -55,6 +65,8 @@ pub(super) struct Asking {
     node: NodeId,
     /// Whether clients use TLS.
     pub(super) secure: bool,
+    /// For what requests and answers take, and what is under way for them.
+    pub(super) memory: Memory,
     term: AtomicU64,
     /// Looks since a leader was known.
     leaderless: AtomicU32,
@@ -80,6 +92,7 @@ impl Asking {
             cluster,
             node: settings.node,
             secure,
+            memory: Memory::new(settings.memory_bytes),
             term: AtomicU64::new(0),
             leaderless: AtomicU32::new(0),
         }
@@ -135,16 +148,27 @@ impl Asking {
         }
     }
 
-    /// Orders a command and executes it.
+    /// Orders a command and executes it. The answer's memory is counted as long as its share is kept; if there is none, it
+    /// was done all the same.
     pub(super) async fn execute<M: Message + Default>(
         &self,
         command: &Command,
-    ) -> Result<M, Status> {
+    ) -> Result<(M, Share), Status> {
         let command = command.encode();
         if command.len() > REQUEST_BYTES_MAX {
             return Err(errors::too_large());
         }
-        self.answered(|done| self.local.submit(command, done)).await
+        let ask = |done| self.local.submit(command, done);
+        self.answered(&self.memory, Failure::Unknown, ask).await
+    }
+
+    /// The same of a command that says when it was taken.
+    pub(super) async fn execute_at<M: Message + Default>(
+        &self,
+        make: impl FnOnce(u64) -> Command + Send + 'static,
+    ) -> Result<(M, Share), Status> {
+        let ask = |done| self.local.submit_at(|now_ms| make(now_ms).encode(), done);
+        self.answered(&self.memory, Failure::Unknown, ask).await
     }
 
     /// Asks the state.
@@ -152,9 +176,19 @@ impl Asking {
         &self,
         query: &Query,
         freshness: Freshness,
-    ) -> Result<M, Status> {
+    ) -> Result<(M, Share), Status> {
+        self.query_within(&self.memory, query, freshness).await
+    }
+
+    /// The same, with other memory for the answer.
+    pub(super) async fn query_within<M: Message + Default>(
+        &self,
+        memory: &Memory,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<(M, Share), Status> {
         let query = query.encode();
-        self.answered(|done| match freshness {
+        self.answered(memory, Failure::Busy, |done| match freshness {
             Freshness::Linearizable => self.local.submit_query(query, done),
             Freshness::Local => self.local.submit_query_local(query, done),
         })
@@ -163,23 +197,35 @@ impl Asking {
 
     async fn answered<M: Message + Default>(
         &self,
+        memory: &Memory,
+        no_memory: Failure,
         ask: impl FnOnce(Done) -> Result<(), NotDone>,
-    ) -> Result<M, Status> {
+    ) -> Result<(M, Share), Status> {
         let (tell, told) = oneshot::channel();
-        // Who gave up does not concern the node.
-        let done: Done = Box::new(move |result| drop(tell.send(result)));
+        let mut share = memory.share();
+        let done: Done = Box::new(move |result| {
+            // Counted before it waits for anybody.
+            let counted = result.and_then(|reply| match share.grow(reply.len()) {
+                true => Ok((reply, share)),
+                false => Err(NotDone(no_memory)),
+            });
+            // Who gave up does not concern the node.
+            drop(tell.send(counted));
+        });
         ask(done).map_err(errors::failed)?;
         let reply = told.await.map_err(|_| errors::stopped())?;
-        let reply = reply.map_err(errors::failed)?;
+        let (reply, share) = reply.map_err(errors::failed)?;
         let outcome = read_reply(reply);
         let outcome =
             outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
-        outcome.map_err(errors::refused)
+        let answer = outcome.map_err(errors::refused)?;
+        Ok((answer, share))
     }
 
     /// How far the state is.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
-        self.query(&Query::Figures, freshness).await
+        let (figures, _) = self.query(&Query::Figures, freshness).await?;
+        Ok(figures)
     }
 
     /// Asks the node itself, which may take a turn of its loop.
@@ -205,6 +251,27 @@ impl Asking {
     }
 }
 
+/// Asks again while the node is busy, for a stream that would end otherwise. In the end the client is to come again: it hears
+/// that the node is unavailable, at which clients of etcd do.
+pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<T, Status> {
+    let begun = Instant::now();
+    let (mut wait, longest) = BUSY_WAITS;
+    loop {
+        match ask().await {
+            Err(status) if errors::is_too_many(&status) => {
+                if begun.elapsed() >= PATIENCE {
+                    return Err(Status::unavailable(status.message()));
+                }
+            }
+            asked => return asked,
+        }
+        sleep(wait).await;
+        wait = longest.min(wait * 2);
+    }
+}
+
 type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 /// Keeps the term in answers fresh.
@@ -213,6 +280,6 @@ pub(super) async fn follow_term(asking: Arc<Asking>) {
         if let Err(error) = asking.status().await {
             tracing::debug!(%error, "the node does not say what it is");
         }
-        tokio::time::sleep(TERM_PERIOD).await;
+        sleep(TERM_PERIOD).await;
     }
 }

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use prost::Message;
-use quorate::{Failure, NotDone, Role};
+use quorate::Role;
 use tokio::time::sleep;
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
     asking::{Asking, Freshness},
     errors,
-    memory::Memory,
+    memory::Share,
 };
 use crate::{
     check,
@@ -30,19 +30,16 @@ const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Kv {
-    asking: Arc<Asking>,
-    memory: Memory,
+    pub(super) asking: Arc<Asking>,
 }
 
 impl Kv {
-    pub(super) const fn new(asking: Arc<Asking>, memory: Memory) -> Self {
-        Self { asking, memory }
-    }
-
     /// A range, page by page, so that a large one does not keep the node from what is urgent.
-    async fn read(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+    /// What was read so far is counted.
+    async fn read(&self, request: RangeRequest) -> Result<(RangeResponse, Share), Status> {
         let freshness = Freshness::of(request.serializable);
         let mut restarts = 0;
+        let mut share = self.asking.memory.share();
         let mut paging = Paging::new(request);
         loop {
             let freshness = match paging.is_begun() {
@@ -51,9 +48,15 @@ impl Kv {
             };
             let query = Query::Page(paging.next(PAGE_VISITS_MAX));
             match self.asking.query(&query, freshness).await {
-                Ok(page) => {
-                    if paging.add(page).map_err(errors::refused)? {
-                        return Ok(paging.finish());
+                Ok((page, of_page)) => {
+                    let is_last = paging.add(page).map_err(errors::refused)?;
+                    drop(of_page);
+                    let bytes = usize::try_from(paging.bytes()).unwrap_or(usize::MAX);
+                    if !share.resize(bytes) {
+                        return Err(errors::too_many());
+                    }
+                    if is_last {
+                        return Ok((paging.finish(), share));
                     }
                 }
                 // The present of a while ago was compacted.
@@ -80,21 +83,13 @@ impl Kv {
             sleep(SCRUB_PERIOD).await;
         }
     }
+}
 
-    /// An answer whose memory is counted until it is sent.
-    fn answer<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
-        let share = self.memory.take(answer.encoded_len());
-        let share = share.ok_or_else(errors::too_many)?;
-        let mut response = Response::new(answer);
-        response.extensions_mut().insert(Arc::new(share));
-        Ok(response)
-    }
-
-    /// The same of a write, which is done: nobody may hear that it was refused.
-    fn written<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
-        self.answer(answer)
-            .map_err(|_| errors::failed(NotDone(Failure::Unknown)))
-    }
+/// An answer whose memory is counted until it is sent.
+fn answer<M: Message>(answer: M, share: Share) -> Response<M> {
+    let mut response = Response::new(answer);
+    response.extensions_mut().insert(Arc::new(share));
+    response
 }
 
 #[async_trait]
@@ -106,18 +101,19 @@ impl KvService for Kv {
         self.asking.allow(&request, Role::Reader)?;
         let request = request.into_inner();
         check::range(&request).map_err(errors::refused)?;
-        let mut answer = self.read(request).await?;
-        self.asking.fill(&mut answer.header);
-        self.answer(answer)
+        let (mut range, share) = self.read(request).await?;
+        self.asking.fill(&mut range.header);
+        Ok(answer(range, share))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
         check::put(&request).map_err(errors::refused)?;
-        let mut answer: PutResponse = self.asking.execute(&Command::Put(request)).await?;
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        let (mut done, share): (PutResponse, _) =
+            self.asking.execute(&Command::Put(request)).await?;
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 
     async fn delete_range(
@@ -128,9 +124,9 @@ impl KvService for Kv {
         let request = request.into_inner();
         check::delete(&request).map_err(errors::refused)?;
         let command = Command::Delete(request);
-        let mut answer: DeleteRangeResponse = self.asking.execute(&command).await?;
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        let (mut done, share): (DeleteRangeResponse, _) = self.asking.execute(&command).await?;
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
@@ -145,13 +141,14 @@ impl KvService for Kv {
         if readonly {
             let freshness = Freshness::of(is_serializable(&request));
             let query = Query::Txn(request);
-            let mut answer: TxnResponse = self.asking.query(&query, freshness).await?;
-            self.asking.fill(&mut answer.header);
-            return self.answer(answer);
+            let (mut done, share): (TxnResponse, _) = self.asking.query(&query, freshness).await?;
+            self.asking.fill(&mut done.header);
+            return Ok(answer(done, share));
         }
-        let mut answer: TxnResponse = self.asking.execute(&Command::Txn(request)).await?;
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        let (mut done, share): (TxnResponse, _) =
+            self.asking.execute(&Command::Txn(request)).await?;
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 
     async fn compact(
@@ -162,11 +159,11 @@ impl KvService for Kv {
         let request = request.into_inner();
         let (revision, physical) = (request.revision, request.physical);
         let command = Command::Compact(request);
-        let mut answer: CompactionResponse = self.asking.execute(&command).await?;
+        let (mut done, share): (CompactionResponse, _) = self.asking.execute(&command).await?;
         if physical {
             self.removed_before(revision).await?;
         }
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 }

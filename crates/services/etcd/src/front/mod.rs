@@ -3,18 +3,20 @@
 //! Connections ([`connections`]) bring requests, whose memory is counted ([`memory`]); the services ([`kv`], [`watch`], [`lease`],
 //! [`cluster`], [`maintenance`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
 //! them into answers or errors ([`errors`]). [`pages`] is what is asked for by HTTP/1. The [`hub`] reads once
-//! what all who watch want to know.
+//! what all who watch want to know, and [`keeping`] keeps leases alive, many in one command.
 
 mod asking;
 mod cluster;
 mod connections;
 mod errors;
 mod hub;
+mod keeping;
 mod kv;
 mod lease;
 mod maintenance;
 mod memory;
 mod pages;
+mod queue;
 mod watch;
 
 use std::{
@@ -28,7 +30,7 @@ use quorate::{Handle, Local, NodeId, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
-use self::{asking::Asking, connections::Limits, hub::Hub, memory::Memory};
+use self::{asking::Asking, connections::Limits, hub::Hub, keeping::Keeper};
 use crate::proto::etcdserverpb::{
     cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
     maintenance_server::MaintenanceServer, watch_server::WatchServer,
@@ -131,7 +133,6 @@ impl Door {
             connections_max: settings.connections_max,
             ..Limits::default()
         };
-        let memory = Memory::new(settings.memory_bytes);
         let thread = thread::Builder::new().name("etcd".to_owned());
         let thread = thread.spawn(move || {
             runtime.block_on(async {
@@ -143,14 +144,17 @@ impl Door {
                     }
                 };
                 tokio::spawn(asking::follow_term(Arc::clone(&asking)));
-                let hub = Hub::new();
+                let hub = Hub::new(asking.memory.half());
                 let revisions = asking.revisions();
                 tokio::spawn({
                     let (hub, asking) = (Arc::clone(&hub), Arc::clone(&asking));
                     async move { hub.run(&asking, revisions).await }
                 });
                 let trust = self.protection.trust().cloned();
-                let router = router(&asking, &hub, &memory);
+                let (keeper, kept) = keeping::keeper();
+                tokio::spawn(keeping::run(Arc::clone(&asking), kept));
+                let router = router(&asking, &hub, keeper);
+                let memory = asking.memory.clone();
                 let serving = connections::serve(listener, router, trust, limits, memory);
                 tokio::select! {
                     () = serving => {}
@@ -176,7 +180,7 @@ pub struct Settings {
     pub node: NodeId,
     /// Connections at a time.
     pub connections_max: usize,
-    /// Memory for the requests and answers of all of them.
+    /// Memory for the requests and answers of all of them, and for what is under way for them.
     pub memory_bytes: usize,
 }
 
@@ -196,8 +200,11 @@ impl Drop for Server {
     }
 }
 
-fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, memory: &Memory) -> axum::Router {
-    let kv = KvServer::new(kv::Kv::new(Arc::clone(asking), memory.clone()))
+fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
+    let kv = KvServer::new(kv::Kv {
+        asking: Arc::clone(asking),
+    });
+    let kv = kv
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
     let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))
@@ -211,7 +218,11 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, memory: &Memory) -> axum::Router
     let watch = watch
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
-    let lease = LeaseServer::new(lease::Lease(Arc::clone(asking)))
+    let lease = LeaseServer::new(lease::Lease {
+        asking: Arc::clone(asking),
+        keeper,
+    });
+    let lease = lease
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
     let services = Routes::new(kv).add_service(watch).add_service(lease);

@@ -23,7 +23,7 @@ pub use self::{
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
     compact::SCRUB_MAX,
     layout::{Lease, Record, Revision},
-    lease::{TTL_MAX, TTL_MIN},
+    lease::{LEASE_KEYS_MAX, LEASES_MAX, TTL_MAX, TTL_MIN},
     paging::{PAGE_VISITS_MAX, Paging},
     read::{Found, Keys},
     txn::{is_readonly, is_serializable},

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use quorate::{Builder, Embedded, Protection};
+use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
     front::{Door, Server, Settings},
     proto::etcdserverpb::{
@@ -44,13 +44,23 @@ struct Node {
 
 impl Node {
     fn start(folder: &Path, node: u32, cluster: &[(u32, String)]) -> Self {
+        let service = || Service::new(Box::new(MemoryStore::new()));
+        Self::start_with(folder, node, cluster, service)
+    }
+
+    fn start_with<S: StateMachine + 'static>(
+        folder: &Path,
+        node: u32,
+        cluster: &[(u32, String)],
+        service: impl FnOnce() -> S + Send + 'static,
+    ) -> Self {
         let door = Door::bind("127.0.0.1:0", Protection::Loopback).expect("a port");
         let address = door.address().to_string();
         let replica = Builder::new(folder.join(node.to_string()))
             .node(node)
             .cluster(cluster.to_vec())
             .client(&address)
-            .start(|| Service::new(Box::new(MemoryStore::new())))
+            .start(service)
             .expect("starts");
         let status = replica.status().expect("answers");
         let settings = Settings {
@@ -85,6 +95,29 @@ impl Node {
         KvClient::new(self.channel())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX)
+    }
+}
+
+/// The node's thread stands still, and no request finds room, until this is dropped.
+struct Busy {
+    _release: std::sync::mpsc::Sender<()>,
+}
+
+impl Busy {
+    fn make(node: &Node) -> Self {
+        let local = node.replica().local();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let stand_still = move |_| {
+            tell.send(()).expect("the test waits");
+            let _ = released.recv();
+        };
+        local
+            .submit_query_local("", stand_still)
+            .expect("there is room");
+        told.recv().expect("it stands still");
+        while local.submit_query_local("", drop).is_ok() {}
+        Self { _release: release }
     }
 }
 

@@ -8,5 +8,6 @@ mod common;
 mod dice;
 mod hostile;
 mod images;
+mod leases;
 mod model;
 mod random;
