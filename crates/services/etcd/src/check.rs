@@ -64,6 +64,16 @@ pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether a transaction may put something, whichever branch it takes.
+pub fn puts(request: &TxnRequest) -> bool {
+    let mut ops = request.success.iter().chain(&request.failure);
+    ops.any(|op| match &op.request {
+        Some(Request::RequestPut(_)) => true,
+        Some(Request::RequestTxn(txn)) => puts(txn),
+        _ => false,
+    })
+}
+
 fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refusal> {
     let deeper = deep.checked_sub(1).ok_or(Refusal::TooDeep)?;
     let count = request.compare.len();

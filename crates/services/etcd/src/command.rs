@@ -9,8 +9,8 @@ use prost::Message;
 use crate::{
     proto::{
         etcdserverpb::{
-            CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
-            PutRequest, RangeRequest, TxnRequest,
+            AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest,
+            LeaseTimeToLiveRequest, PutRequest, RangeRequest, TxnRequest,
         },
         mvccpb::{Event, KeyValue},
     },
@@ -38,6 +38,8 @@ pub enum Command {
     KeepAlive(KeptAlive),
     /// Ends leases whose time is over.
     Expire,
+    /// Raises or ends an alarm.
+    Alarm(AlarmRequest),
 }
 
 /// What asks for the state and changes nothing.
@@ -55,6 +57,10 @@ pub enum Query {
     Lease(LeaseTimeToLiveRequest),
     /// Which leases there are, a page of them.
     Leases(LeasesRequest),
+    /// Which alarms there are.
+    Alarms(AlarmRequest),
+    /// A hash of everything, a page of it.
+    Hash(HashRequest),
 }
 
 const PUT: u8 = 1;
@@ -66,6 +72,7 @@ const GRANT: u8 = 6;
 const REVOKE: u8 = 7;
 const KEEP_ALIVE: u8 = 8;
 const EXPIRE: u8 = 9;
+const ALARM: u8 = 10;
 
 const PAGE: u8 = 1;
 const READ_TXN: u8 = 2;
@@ -73,6 +80,8 @@ const FIGURES: u8 = 3;
 const EVENTS: u8 = 4;
 const LEASE: u8 = 5;
 const LEASES: u8 = 6;
+const ALARMS: u8 = 7;
+const HASH: u8 = 8;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -101,6 +110,7 @@ impl Command {
             Self::Revoke(request) => message(REVOKE, request),
             Self::KeepAlive(request) => message(KEEP_ALIVE, request),
             Self::Expire => vec![EXPIRE],
+            Self::Alarm(request) => message(ALARM, request),
         }
     }
 
@@ -117,6 +127,7 @@ impl Command {
             REVOKE => Self::Revoke(decode(rest)?),
             KEEP_ALIVE => Self::KeepAlive(decode(rest)?),
             EXPIRE if rest.is_empty() => Self::Expire,
+            ALARM => Self::Alarm(decode(rest)?),
             _ => return None,
         })
     }
@@ -132,6 +143,8 @@ impl Query {
             Self::Events(request) => message(EVENTS, request),
             Self::Lease(request) => message(LEASE, request),
             Self::Leases(request) => message(LEASES, request),
+            Self::Alarms(request) => message(ALARMS, request),
+            Self::Hash(request) => message(HASH, request),
         }
     }
 
@@ -145,6 +158,8 @@ impl Query {
             EVENTS => Self::Events(decode(rest)?),
             LEASE => Self::Lease(decode(rest)?),
             LEASES => Self::Leases(decode(rest)?),
+            ALARMS => Self::Alarms(decode(rest)?),
+            HASH => Self::Hash(decode(rest)?),
             _ => return None,
         })
     }
@@ -279,6 +294,66 @@ pub struct Events {
     pub events: Vec<Event>,
 }
 
+/// Asks for a page of a hash.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct HashRequest {
+    /// Of this revision; 0: of the present one.
+    #[prost(int64, tag = "1")]
+    pub at: i64,
+    /// Whether there was a page before; the rest is what it said.
+    #[prost(bool, tag = "2")]
+    pub is_begun: bool,
+    /// The compacted revision.
+    #[prost(int64, tag = "3")]
+    pub compacted: i64,
+    /// The hash so far.
+    #[prost(fixed64, tag = "4")]
+    pub hash: u64,
+    /// Whether keys are done and changes are next.
+    #[prost(bool, tag = "5")]
+    pub of_changes: bool,
+    /// Where the page begins.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub from: Bytes,
+}
+
+/// A page of a hash.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct HashPage {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// The revision that is hashed.
+    #[prost(int64, tag = "2")]
+    pub at: i64,
+    /// The compacted revision.
+    #[prost(int64, tag = "3")]
+    pub compacted: i64,
+    /// The hash so far.
+    #[prost(fixed64, tag = "4")]
+    pub hash: u64,
+    /// Whether keys are done and changes are next.
+    #[prost(bool, tag = "5")]
+    pub of_changes: bool,
+    /// Where the next page begins; empty: that was the last one.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub next: Bytes,
+}
+
+impl HashRequest {
+    /// Asks for the page behind this one; `None`: that was the last one.
+    pub fn behind(page: &HashPage) -> Option<Self> {
+        (!page.next.is_empty()).then(|| Self {
+            at: page.at,
+            is_begun: true,
+            compacted: page.compacted,
+            hash: page.hash,
+            of_changes: page.of_changes,
+            from: page.next.clone(),
+        })
+    }
+}
+
 /// How far the state is, and how large.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
@@ -294,6 +369,9 @@ pub struct Figures {
     /// Bytes of keys and values with their history.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
+    /// Leases.
+    #[prost(uint64, tag = "5")]
+    pub leases: u64,
 }
 
 /// Appends what a request came to.

@@ -38,10 +38,14 @@ pub enum Refusal {
     LeaseFull = 15,
     /// Transactions within transactions, deeper than may be.
     TooDeep = 16,
+    /// A member has no space, so nothing may grow.
+    NoSpace = 17,
+    /// More alarms than there may be.
+    TooManyAlarms = 18,
 }
 
 impl Refusal {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::Malformed,
         Self::Compacted,
         Self::FutureRevision,
@@ -59,6 +63,8 @@ impl Refusal {
         Self::TooManyLeases,
         Self::LeaseFull,
         Self::TooDeep,
+        Self::NoSpace,
+        Self::TooManyAlarms,
     ];
 
     /// As a reply says it.

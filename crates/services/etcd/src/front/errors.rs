@@ -85,6 +85,14 @@ pub(super) fn refused(refusal: Refusal) -> Status {
             Code::ResourceExhausted,
             "etcdserver: too many keys in one lease; there may be 100000, use several leases",
         ),
+        Refusal::NoSpace => (
+            Code::ResourceExhausted,
+            "etcdserver: mvcc: database space exceeded",
+        ),
+        Refusal::TooManyAlarms => (
+            Code::ResourceExhausted,
+            "etcdserver: too many alarms; disarm some first",
+        ),
         Refusal::TooDeep => (
             Code::InvalidArgument,
             "etcdserver: transactions are nested too deeply; there may be 32 levels",

@@ -34,45 +34,6 @@ pub(super) struct Kv {
 }
 
 impl Kv {
-    /// A range, page by page, so that a large one does not keep the node from what is urgent.
-    /// What was read so far is counted.
-    async fn read(&self, request: RangeRequest) -> Result<(RangeResponse, Share), Status> {
-        let freshness = Freshness::of(request.serializable);
-        let mut restarts = 0;
-        let mut share = self.asking.memory.share();
-        let mut paging = Paging::new(request);
-        loop {
-            let freshness = match paging.is_begun() {
-                true => Freshness::Local,
-                false => freshness,
-            };
-            let query = Query::Page(paging.next(PAGE_VISITS_MAX));
-            match self.asking.query(&query, freshness).await {
-                Ok((page, of_page)) => {
-                    let is_last = paging.add(page).map_err(errors::refused)?;
-                    drop(of_page);
-                    let bytes = usize::try_from(paging.bytes()).unwrap_or(usize::MAX);
-                    if !share.resize(bytes) {
-                        return Err(errors::too_many());
-                    }
-                    if is_last {
-                        return Ok((paging.finish(), share));
-                    }
-                }
-                // The present of a while ago was compacted.
-                Err(status)
-                    if status.code() == Code::OutOfRange
-                        && paging.may_restart()
-                        && restarts < RESTARTS_MAX =>
-                {
-                    restarts += 1;
-                    paging = paging.restarted();
-                }
-                Err(status) => return Err(status),
-            }
-        }
-    }
-
     /// Waits until this node has removed what was before this revision.
     async fn removed_before(&self, revision: i64) -> Result<(), Status> {
         loop {
@@ -81,6 +42,48 @@ impl Kv {
                 return Ok(());
             }
             sleep(SCRUB_PERIOD).await;
+        }
+    }
+}
+
+/// A range, page by page, so that a large one does not keep the node from what is urgent.
+/// What was read so far is counted.
+pub(super) async fn read(
+    asking: &Asking,
+    request: RangeRequest,
+) -> Result<(RangeResponse, Share), Status> {
+    let freshness = Freshness::of(request.serializable);
+    let mut restarts = 0;
+    let mut share = asking.memory.share();
+    let mut paging = Paging::new(request);
+    loop {
+        let freshness = match paging.is_begun() {
+            true => Freshness::Local,
+            false => freshness,
+        };
+        let query = Query::Page(paging.next(PAGE_VISITS_MAX));
+        match asking.query(&query, freshness).await {
+            Ok((page, of_page)) => {
+                let is_last = paging.add(page).map_err(errors::refused)?;
+                drop(of_page);
+                let bytes = usize::try_from(paging.bytes()).unwrap_or(usize::MAX);
+                if !share.resize(bytes) {
+                    return Err(errors::too_many());
+                }
+                if is_last {
+                    return Ok((paging.finish(), share));
+                }
+            }
+            // The present of a while ago was compacted.
+            Err(status)
+                if status.code() == Code::OutOfRange
+                    && paging.may_restart()
+                    && restarts < RESTARTS_MAX =>
+            {
+                restarts += 1;
+                paging = paging.restarted();
+            }
+            Err(status) => return Err(status),
         }
     }
 }
@@ -101,7 +104,7 @@ impl KvService for Kv {
         self.asking.allow(&request, Role::Reader)?;
         let request = request.into_inner();
         check::range(&request).map_err(errors::refused)?;
-        let (mut range, share) = self.read(request).await?;
+        let (mut range, share) = read(&self.asking, request).await?;
         self.asking.fill(&mut range.header);
         Ok(answer(range, share))
     }
@@ -110,6 +113,8 @@ impl KvService for Kv {
         self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
         check::put(&request).map_err(errors::refused)?;
+        let room = request.key.len() + request.value.len();
+        self.asking.room_for(room).await?;
         let (mut done, share): (PutResponse, _) =
             self.asking.execute(&Command::Put(request)).await?;
         self.asking.fill(&mut done.header);

@@ -38,7 +38,7 @@ pub(super) struct Lease {
 }
 
 /// An id that nobody has, very likely.
-fn some_id() -> Result<i64, Status> {
+pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // A positive number.
     Ok(i64::from_le_bytes(random) & i64::MAX)
@@ -55,6 +55,7 @@ impl LeaseService for Lease {
         self.asking.allow(&request, Role::Writer)?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let is_chosen_here = id == 0;
+        self.asking.room_for(0).await?;
         loop {
             let id = match id {
                 0 => some_id()?,

@@ -4,20 +4,12 @@
 //! There is one bound for the node. Watching has a part of it, so that clients that do not read what they watch leave
 //! the rest to others; each stream of watchers has a part of that.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, ready},
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
-
-use super::errors;
 
 #[derive(Debug)]
 struct Use {
@@ -116,7 +108,6 @@ impl Memory {
     }
 
     /// Bytes in use.
-    #[cfg(test)]
     pub(super) fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
@@ -159,92 +150,6 @@ impl Drop for Share {
         if self.bytes > 0 {
             self.memory.subtract(self.bytes);
         }
-    }
-}
-
-/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a stream, whose messages are
-/// small.
-pub(super) type Counted = Arc<Mutex<Option<Share>>>;
-
-/// A request whose bytes are counted as they come.
-pub(super) struct Counting<B> {
-    body: B,
-    share: Counted,
-}
-
-impl<B> Counting<B> {
-    pub(super) const fn new(body: B, share: Counted) -> Self {
-        Self { body, share }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Counting<B>
-where
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let frame = frame.map(|frame| frame.map_err(Into::into));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            let share = self.share.lock();
-            let mut share = share.unwrap_or_else(PoisonError::into_inner);
-            let counted = share.as_mut().is_none_or(|share| share.grow(data.len()));
-            if !counted {
-                return Poll::Ready(Some(Err(errors::too_many().into())));
-            }
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer that is counted until it is sent, or nobody wants it any more.
-pub(super) struct Sending<B> {
-    body: B,
-    _share: Option<Arc<Share>>,
-}
-
-impl<B> Sending<B> {
-    pub(super) const fn new(body: B, share: Option<Arc<Share>>) -> Self {
-        Self {
-            body,
-            _share: share,
-        }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

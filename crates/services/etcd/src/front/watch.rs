@@ -23,6 +23,7 @@ use super::{
     errors,
     hub::{Batch, Hub},
     memory::Share,
+    metrics::OneMore,
     queue::{Answers, Queued},
 };
 use crate::{
@@ -87,6 +88,7 @@ impl WatchService for Watch {
             seen: 0,
             owes_progress: false,
             _share: share,
+            _counted: OneMore::of(&self.asking.counters, |counters| &counters.watch_streams),
         };
         tokio::spawn(stream.run(request.into_inner(), batches));
         Ok(Response::new(Answers(receiver)))
@@ -107,6 +109,7 @@ struct WatchStream {
     /// The client asked how far it is.
     owes_progress: bool,
     _share: Share,
+    _counted: OneMore,
 }
 
 /// The stream ends; what the client is told, if anything.
@@ -266,7 +269,8 @@ impl WatchStream {
             start => start,
         };
         let prev = request.prev_kv.then(|| self.hub.want_prev());
-        let added = match Watcher::new(&request, next, prev, share) {
+        let counted = OneMore::of(&self.asking.counters, |counters| &counters.watchers);
+        let added = match Watcher::new(&request, next, prev, (share, counted)) {
             Ok(watcher) => self.watchers.add(request.watch_id, watcher),
             Err(why) => Err(why),
         };

@@ -93,7 +93,7 @@ impl Mvcc {
     }
 
     /// The record that this change made.
-    fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
+    pub(super) fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
         let now = self.store.get(&current(key));
         let now = now.as_ref().and_then(Record::decode);
         now.filter(|record| record.revision == at)

@@ -8,6 +8,7 @@
 //! | `l` | a lease | for how long it is granted, its deadline, and how many keys go with it |
 //! | `k` | a lease and a key | nothing: the key goes with the lease |
 //! | `d` | a deadline and a lease | nothing |
+//! | `a` | a kind of alarm and a member | nothing |
 //! | `s` | – | the revision, how far history is compacted, and how many leases there are |
 //!
 //! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
@@ -29,6 +30,8 @@ const LEASES: u8 = b'l';
 const ATTACHED: u8 = b'k';
 /// Leases by their deadlines.
 const DEADLINES: u8 = b'd';
+/// Alarms.
+const ALARMS: u8 = b'a';
 
 /// Highest revision that an image may hold: from there on counting goes on for longer than any cluster lives.
 const REVISION_MAX: i64 = i64::MAX / 2;
@@ -319,6 +322,22 @@ pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     Some((u64::from_be_bytes(*at), id))
 }
 
+/// Where an alarm is.
+pub(super) fn alarm(kind: u8, member: u64) -> Vec<u8> {
+    [&[ALARMS, kind][..], &member.to_be_bytes()].concat()
+}
+
+/// Behind all alarms.
+pub(super) const fn alarms_end() -> [u8; 1] {
+    [ALARMS + 1]
+}
+
+/// Which alarm of which member is there.
+pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
+    let (kind, member) = place.get(1..)?.split_first()?;
+    Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
+}
+
 /// What there is beside keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
@@ -391,6 +410,7 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
         }
         Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
         Some(&ATTACHED) => parse_attached(place).is_some() && value.is_empty(),
+        Some(&ALARMS) => parse_alarm(place).is_some() && value.is_empty(),
         Some(&DEADLINES) => parse_deadline(place).is_some() && value.is_empty(),
         _ => place == STATE && State::decode(value).is_some(),
     }

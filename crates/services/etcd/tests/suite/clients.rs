@@ -25,13 +25,31 @@ use self::client::{
     cluster_client::ClusterClient, kv_client::KvClient, maintenance_client::MaintenanceClient,
 };
 
+mod figures;
 mod leases;
+mod maintenance;
+mod turns;
 mod watches;
 
 #[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
 #[rustfmt::skip]
 #[path = "client/etcdserverpb.rs"]
 mod client;
+
+#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+#[path = "client/v3lockpb.rs"]
+mod lock_client;
+
+#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+#[path = "client/v3electionpb.rs"]
+mod election_client;
+
+#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+#[path = "client/health.rs"]
+mod health_client;
 
 const MEMORY_BYTES: usize = 32 << 20;
 
@@ -45,7 +63,13 @@ struct Node {
 impl Node {
     fn start(folder: &Path, node: u32, cluster: &[(u32, String)]) -> Self {
         let service = || Service::new(Box::new(MemoryStore::new()));
-        Self::start_with(folder, node, cluster, service)
+        Self::start_with(folder, node, cluster, service, 0)
+    }
+
+    /// One with a quota of so many bytes.
+    fn within(folder: &Path, quota_bytes: u64) -> Self {
+        let service = || Service::new(Box::new(MemoryStore::new()));
+        Self::start_with(folder, 1, &[], service, quota_bytes)
     }
 
     fn start_with<S: StateMachine + 'static>(
@@ -53,6 +77,7 @@ impl Node {
         node: u32,
         cluster: &[(u32, String)],
         service: impl FnOnce() -> S + Send + 'static,
+        quota_bytes: u64,
     ) -> Self {
         let door = Door::bind("127.0.0.1:0", Protection::Loopback).expect("a port");
         let address = door.address().to_string();
@@ -68,6 +93,7 @@ impl Node {
             node: status.member.node,
             connections_max: 16,
             memory_bytes: MEMORY_BYTES,
+            quota_bytes,
         };
         let local = replica.local().clone();
         let server = door.serve(local, replica.handle().clone(), settings);

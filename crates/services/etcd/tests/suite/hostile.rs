@@ -17,11 +17,17 @@ use crate::{
 };
 
 fn some_command(dice: &mut Dice) -> Vec<u8> {
-    match dice.below(3) {
+    match dice.below(4) {
         0 => Command::Put(random::put(dice)).encode(),
-        1 => Command::Delete(random::delete(dice)).encode(),
+        2 => Command::Delete(random::delete(dice)).encode(),
         // Not looked over, as another version might not.
-        _ => Command::Txn(random::txn(dice, 5, 3)).encode(),
+        1 => Command::Txn(random::txn(dice, 5, 3)).encode(),
+        // Of any kind, and nothing that anybody made.
+        _ => {
+            let kind = u8::try_from(dice.below(12)).unwrap();
+            let bytes = (0..dice.below(30)).map(|_| u8::try_from(dice.below(256)).unwrap());
+            [kind].into_iter().chain(bytes).collect()
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
         REQUEST_BYTES_MAX,
         hub::{Batch, WantsPrev},
         memory::Share,
+        metrics::OneMore,
     },
     mvcc::Keys,
     proto::{
@@ -38,8 +39,8 @@ pub(super) struct Watcher {
     pub(super) is_quiet: bool,
     /// The first revision of which it was told nothing.
     next: i64,
-    /// The memory that it takes.
-    _share: Share,
+    /// The memory that it takes, and that it is counted.
+    _held: (Share, OneMore),
 }
 
 /// Memory of a watcher besides its keys, about.
@@ -55,7 +56,7 @@ impl Watcher {
         request: &WatchCreateRequest,
         next: i64,
         prev: Option<WantsPrev>,
-        share: Share,
+        held: (Share, OneMore),
     ) -> Result<Self, &'static str> {
         // A watcher without a key is of all from the first one on.
         let key = match request.key.is_empty() {
@@ -80,7 +81,7 @@ impl Watcher {
             next,
             key,
             range_end,
-            _share: share,
+            _held: held,
         })
     }
 
@@ -345,6 +346,8 @@ impl Watchers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{front::memory::Memory, proto::mvccpb::KeyValue};
 
@@ -369,7 +372,9 @@ mod tests {
                 ..WatchCreateRequest::default()
             };
             let share = memory.take(bytes_of(&request)).expect("there is room");
-            let watcher = Watcher::new(&request, *next, None, share).expect("it makes sense");
+            let counted = OneMore::of(&Arc::default(), |counters| &counters.watchers);
+            let watcher =
+                Watcher::new(&request, *next, None, (share, counted)).expect("it makes sense");
             all.add(0, watcher).expect("the id is free");
         }
         all

@@ -180,7 +180,7 @@ fn leases_are_kept_alive_many_at_a_time() {
         service: Service::new(Box::new(MemoryStore::new())),
         kept: Arc::clone(&kept),
     };
-    let node = Node::start_with(folder.path(), 1, &[], || counting);
+    let node = Node::start_with(folder.path(), 1, &[], || counting, 0);
     runtime().block_on(async {
         let mut leases = LeaseClient::new(node.channel());
         for id in 1..=LEASES / 2 {
