@@ -1,7 +1,7 @@
 //! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with its locks, elections and
 //! transactions. Built of their modules; without Go or a network that is skipped.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use quorate_testbed::interrupt;
 
@@ -40,6 +40,8 @@ pub(crate) fn run() -> Result<(), Failed> {
         .collect();
     etcdctl(&program, &endpoints)?;
     println!("done: etcdctl");
+    snapshot(&program, &endpoints)?;
+    println!("done: a snapshot by etcdctl, restored by quorate");
     let text = read(Command::new(&program).args(&endpoints))?;
     text.lines().for_each(|line| println!("  {line}"));
     println!("done: the Go client");
@@ -94,6 +96,13 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let revoked = format!("lease {id} revoked");
     expect(&["lease", "revoke", &id], &revoked)?;
     expect(&["get", "leased"], "")?;
+    // A node may be a moment behind the others.
+    nodes::wait_for("equal hashes", || {
+        let text = ctl(&["endpoint", "hashkv"]).ok()?;
+        let mut hashes = text.lines().map(|line| line.split(", ").nth(1));
+        let first = hashes.next().flatten()?;
+        hashes.all(|hash| hash == Some(first)).then_some(())
+    })?;
     for words in [
         &["endpoint", "status"][..],
         &["endpoint", "health"],
@@ -103,5 +112,25 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     ] {
         ctl(words)?;
     }
+    Ok(())
+}
+
+/// What `etcdctl` saves is a backup, and `quorate restore` makes a node of it.
+fn snapshot(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
+    let folder = shell::target().join("etcd-snapshot");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(|error| Failed(error.to_string()))?;
+    let file = folder.join("saved.db");
+    let mut command = Command::new(program);
+    command.args([
+        "ctl",
+        "--endpoints",
+        endpoints.first().map_or("", String::as_str),
+    ]);
+    read(command.args(["snapshot", "save"]).arg(&file))?;
+    let mut command = Command::new(shell::program("quorate"));
+    command.args(["restore"]).arg(&file);
+    read(command.arg("--data").arg(folder.join("data")))?;
+    let _ = fs::remove_dir_all(&folder);
     Ok(())
 }

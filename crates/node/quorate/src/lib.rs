@@ -9,6 +9,7 @@
 //! reactor drives.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod descriptors;
 mod discard;
 mod embedded;
@@ -20,6 +21,7 @@ mod node;
 mod passwords;
 mod settings;
 
+pub use backup::backup;
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded};
 pub use error::{Error, STOPPED};

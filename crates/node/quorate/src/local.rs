@@ -23,6 +23,8 @@ const LOCAL_QUERIES_MAX: usize = 8;
 pub(crate) enum Wanted {
     /// Order and execute.
     Execute(Vec<u8>),
+    /// The same of a command that says when it was taken.
+    ExecuteAt(Box<dyn FnOnce(u64) -> Vec<u8> + Send>),
     /// The same, once in a session.
     ExecuteOnce(Sequenced, Vec<u8>),
     /// A session.
@@ -144,6 +146,17 @@ impl Local {
         done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
     ) -> Result<(), NotDone> {
         self.put(Wanted::Execute(command.into()), done)
+    }
+
+    /// The same of a command with a deadline: `make` gets this node's time, Unix time in milliseconds, and makes it. That is
+    /// the clock from which the group's time comes, held against those of the other members ([time-3]) and never before the
+    /// group's time, which the program's own clock is not. `make` runs on the node's thread, as `done` does.
+    pub fn submit_at(
+        &self,
+        make: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
     /// The same, once in a session, however often and through whichever node it is sent ([session-2]).
@@ -325,12 +338,15 @@ impl LocalFront {
         self.last += 1;
         let tag = Tag(self.last);
         let (taken, query) = match wanted {
-            Wanted::Execute(command) | Wanted::ExecuteOnce(_, command)
-                if command.len() > requests.command_bytes_max() =>
-            {
+            Wanted::Execute(command) => (write(requests, tag, &command), None),
+            Wanted::ExecuteAt(make) => {
+                // [time-2] The node that takes the command makes its deadlines.
+                let command = make(requests.wall_ms());
+                (write(requests, tag, &command), None)
+            }
+            Wanted::ExecuteOnce(_, command) if command.len() > requests.command_bytes_max() => {
                 (Err(Failure::TooBig), None)
             }
-            Wanted::Execute(command) => (requests.write(tag, &command), None),
             Wanted::ExecuteOnce(at, command) => (requests.write_once(tag, at, &command), None),
             Wanted::Register => (requests.register(tag), None),
             Wanted::Query(query) => (requests.read(tag), Some(query)),
@@ -344,6 +360,13 @@ impl LocalFront {
             Ok(()) => drop(self.open.insert(tag, Open { query, answer })),
             Err(failure) => answer.tell(Err(failure)),
         }
+    }
+}
+
+fn write(requests: &mut dyn Requests, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+    match command.len() > requests.command_bytes_max() {
+        true => Err(Failure::TooBig),
+        false => requests.write(tag, command),
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) use trust::Trusting;
 /// Up to what one batch can carry, with room to spare.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
+const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
 /// Beyond it a typing error rather than a wish.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
@@ -80,6 +81,8 @@ pub(crate) struct StartConfig {
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
     pub(crate) client_memory: usize,
+    /// Most bytes of the data of clients of etcd; 0: there is no bound.
+    pub(crate) etcd_quota: u64,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
     pub(crate) snapshot_ratio: u32,
@@ -276,6 +279,7 @@ impl StartConfig {
             client_timeout_ms: layers.number("client-timeout-ms", HOUR_MS)?,
             command_max: layers.number("command-max", COMMAND_MAX)?,
             client_memory: layers.number("client-memory", CLIENT_MEMORY)?,
+            etcd_quota: layers.number("etcd-quota", ETCD_QUOTA)?,
             log_ready: layers.number("log-ready", LOG_READY)?,
             log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
             snapshot_ratio: layers.number("snapshot-ratio", SNAPSHOT_RATIO)?,

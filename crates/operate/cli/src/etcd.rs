@@ -25,7 +25,11 @@ mod with {
     };
 
     /// Runs the node until it is told to stop.
-    pub(crate) fn run(mut node: Starting, has_socket: bool) -> Result<Exit, Problem> {
+    pub(crate) fn run(
+        mut node: Starting,
+        has_socket: bool,
+        quota_bytes: u64,
+    ) -> Result<Exit, Problem> {
         if has_socket {
             // It was bound, and nobody would answer there.
             let what = "--client-socket has no effect with --service etcd";
@@ -42,6 +46,7 @@ mod with {
             node: founding.node,
             connections_max: node.known.descriptors.clients,
             memory_bytes: node.known.client_memory_bytes,
+            quota_bytes,
         };
         let (local, front) = quorate::local()?;
         let wake = Arc::clone(front.wake());
@@ -77,7 +82,7 @@ mod without {
         Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
     }
 
-    pub(crate) fn run(_: Starting, _: bool) -> Result<Exit, Problem> {
+    pub(crate) fn run(_: Starting, _: bool, _: u64) -> Result<Exit, Problem> {
         Err(refused())
     }
 

@@ -2,7 +2,8 @@
 
 use std::{
     fs::File,
-    io::{BufReader, Seek as _},
+    io::{BufReader, Read, Seek as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -71,7 +72,8 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
     LockedFolder::refuse_used(&args.data).map_err(folder)?;
     let mut file = File::open(&args.file)
         .map_err(|error| Problem::io(format_args!("open {}", args.file.display()), &error))?;
-    let checked = checked(&file, &args.file)?;
+    let length = in_envelope(&file).unwrap_or(u64::MAX);
+    let checked = checked((&file).take(length), &args.file)?;
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
     let nonce = u64::from_le_bytes(quorate::random()?);
     let group = NewGroup::of(&checked, cluster, &args.peer)
@@ -82,7 +84,7 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
         "the backup is complete; restoring into {}",
         args.data.display()
     ));
-    let from = BufReader::with_capacity(PIECE, file);
+    let from = BufReader::with_capacity(PIECE, file.take(length));
     restoring::restore(&args.data, from, &checked, &group, nonce).map_err(|error| match error {
         RestoreError::Folder(error) => folder(error),
         RestoreError::Backup(bad) => unusable(&args.file, &bad),
@@ -131,8 +133,24 @@ fn human(restored: &Restored, streams: &str, args: &RestoreArgs) -> String {
     )
 }
 
+/// What stands before the checksum of a snapshot that `etcdctl snapshot save` wrote, behind the length of the backup in it.
+const ENVELOPE_WORD: &[u8] = b"QUORATE1";
+/// Bytes of a SHA-256.
+const CHECKSUM_BYTES: u64 = 32;
+
+/// How many bytes of the file are the backup, if `etcdctl` wrote it. The backup has checksums of its own.
+fn in_envelope(file: &File) -> Option<u64> {
+    let length = file.metadata().ok()?.len();
+    let at = length.checked_sub(CHECKSUM_BYTES + 16)?;
+    let mut tail = [0; 16];
+    file.read_exact_at(&mut tail, at).ok()?;
+    let (bytes, word) = tail.split_first_chunk::<8>()?;
+    let bytes = u64::from_be_bytes(*bytes);
+    (word == ENVELOPE_WORD && bytes <= at).then_some(bytes)
+}
+
 /// All of the file is looked at before anything is written.
-fn checked(file: &File, path: &Path) -> Result<Checked, Problem> {
+fn checked(file: impl Read, path: &Path) -> Result<Checked, Problem> {
     let mut keys = Keys::default();
     let mut how_far = Progress::start();
     let checked = check(
@@ -226,4 +244,26 @@ fn unusable(path: &Path, bad: &Bad) -> Problem {
     };
     let what = format_args!("{}: {bad}", path.display());
     Problem::new(exit, code, what).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_is_found_in_what_etcdctl_wrote() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let mut all = vec![7; 100];
+        all.extend(100_u64.to_be_bytes());
+        all.extend(ENVELOPE_WORD);
+        all.extend([9; 32]);
+        file.write_all(&all).expect("written");
+        assert_eq!(in_envelope(&file), Some(100));
+        file.write_all(b"!").expect("written");
+        assert_eq!(in_envelope(&file), None, "its end is another one");
+        file.set_len(47).expect("cut");
+        assert_eq!(in_envelope(&file), None);
+    }
 }

@@ -178,7 +178,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         return node.run(NoState, front, None, |_| Ok(()));
     }
     if store.service() == Speaks::Etcd {
-        return etcd::run(node, config.client_socket.is_some());
+        return etcd::run(node, config.client_socket.is_some(), config.etcd_quota);
     }
     node.admin.starting("opening the store");
     node.manager.does("opening the store");

@@ -16,6 +16,9 @@ use crate::{
 
 /// Operations of a transaction, and of all that are around it.
 pub const TXN_OPS_MAX: usize = 128;
+/// Transactions within each other. The library that reads messages takes 100 levels, and a transaction's answer has two for
+/// each of them and three for what is in the innermost.
+pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
     match key {
@@ -54,14 +57,25 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
 
 /// A transaction, with all that is in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
-    operations(request, TXN_OPS_MAX)?;
+    operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
     // Which keys overlap is asked of what is known to be of bounded size.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
 }
 
-fn operations(request: &TxnRequest, most: usize) -> Result<(), Refusal> {
+/// Whether a transaction may put something, whichever branch it takes.
+pub fn puts(request: &TxnRequest) -> bool {
+    let mut ops = request.success.iter().chain(&request.failure);
+    ops.any(|op| match &op.request {
+        Some(Request::RequestPut(_)) => true,
+        Some(Request::RequestTxn(txn)) => puts(txn),
+        _ => false,
+    })
+}
+
+fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refusal> {
+    let deeper = deep.checked_sub(1).ok_or(Refusal::TooDeep)?;
     let count = request.compare.len();
     let count = count.max(request.success.len()).max(request.failure.len());
     let left = most.checked_sub(count).ok_or(Refusal::TooManyOps)?;
@@ -73,7 +87,7 @@ fn operations(request: &TxnRequest, most: usize) -> Result<(), Refusal> {
             Some(Request::RequestRange(request)) => range(request)?,
             Some(Request::RequestPut(request)) => put(request)?,
             Some(Request::RequestDeleteRange(request)) => delete(request)?,
-            Some(Request::RequestTxn(request)) => operations(request, left)?,
+            Some(Request::RequestTxn(request)) => operations(request, left, deeper)?,
             None => return Err(Refusal::KeyNotFound),
         }
     }

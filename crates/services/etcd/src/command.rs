@@ -9,8 +9,8 @@ use prost::Message;
 use crate::{
     proto::{
         etcdserverpb::{
-            CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
-            PutRequest, RangeRequest, TxnRequest,
+            AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest,
+            LeaseTimeToLiveRequest, PutRequest, RangeRequest, TxnRequest,
         },
         mvccpb::{Event, KeyValue},
     },
@@ -34,10 +34,12 @@ pub enum Command {
     Grant(Granted),
     /// Ends a lease.
     Revoke(LeaseRevokeRequest),
-    /// Lets a lease begin anew.
+    /// Lets leases begin anew.
     KeepAlive(KeptAlive),
     /// Ends leases whose time is over.
     Expire,
+    /// Raises or ends an alarm.
+    Alarm(AlarmRequest),
 }
 
 /// What asks for the state and changes nothing.
@@ -53,8 +55,12 @@ pub enum Query {
     Events(EventsRequest),
     /// How long a lease lasts.
     Lease(LeaseTimeToLiveRequest),
-    /// All leases.
-    Leases,
+    /// Which leases there are, a page of them.
+    Leases(LeasesRequest),
+    /// Which alarms there are.
+    Alarms(AlarmRequest),
+    /// A hash of everything, a page of it.
+    Hash(HashRequest),
 }
 
 const PUT: u8 = 1;
@@ -66,6 +72,7 @@ const GRANT: u8 = 6;
 const REVOKE: u8 = 7;
 const KEEP_ALIVE: u8 = 8;
 const EXPIRE: u8 = 9;
+const ALARM: u8 = 10;
 
 const PAGE: u8 = 1;
 const READ_TXN: u8 = 2;
@@ -73,6 +80,8 @@ const FIGURES: u8 = 3;
 const EVENTS: u8 = 4;
 const LEASE: u8 = 5;
 const LEASES: u8 = 6;
+const ALARMS: u8 = 7;
+const HASH: u8 = 8;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -101,6 +110,7 @@ impl Command {
             Self::Revoke(request) => message(REVOKE, request),
             Self::KeepAlive(request) => message(KEEP_ALIVE, request),
             Self::Expire => vec![EXPIRE],
+            Self::Alarm(request) => message(ALARM, request),
         }
     }
 
@@ -117,6 +127,7 @@ impl Command {
             REVOKE => Self::Revoke(decode(rest)?),
             KEEP_ALIVE => Self::KeepAlive(decode(rest)?),
             EXPIRE if rest.is_empty() => Self::Expire,
+            ALARM => Self::Alarm(decode(rest)?),
             _ => return None,
         })
     }
@@ -131,7 +142,9 @@ impl Query {
             Self::Figures => vec![FIGURES],
             Self::Events(request) => message(EVENTS, request),
             Self::Lease(request) => message(LEASE, request),
-            Self::Leases => vec![LEASES],
+            Self::Leases(request) => message(LEASES, request),
+            Self::Alarms(request) => message(ALARMS, request),
+            Self::Hash(request) => message(HASH, request),
         }
     }
 
@@ -144,7 +157,9 @@ impl Query {
             FIGURES if rest.is_empty() => Self::Figures,
             EVENTS => Self::Events(decode(rest)?),
             LEASE => Self::Lease(decode(rest)?),
-            LEASES if rest.is_empty() => Self::Leases,
+            LEASES => Self::Leases(decode(rest)?),
+            ALARMS => Self::Alarms(decode(rest)?),
+            HASH => Self::Hash(decode(rest)?),
             _ => return None,
         })
     }
@@ -159,20 +174,53 @@ pub struct Granted {
     /// For how many seconds.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
-    /// The clock of the node that took the request, Unix time in milliseconds.
+    /// The time at the node that took the request, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "3")]
     pub now_ms: u64,
 }
 
-/// A lease that begins anew.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+/// Leases that begin anew.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeptAlive {
-    /// Its id.
-    #[prost(int64, tag = "1")]
-    pub id: i64,
-    /// The clock of the node that took the request, Unix time in milliseconds.
+    /// Their ids.
+    #[prost(int64, repeated, tag = "1")]
+    pub ids: Vec<i64>,
+    /// The time at the node that took the requests, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
+}
+
+/// How long those leases last from then on.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Lasting {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Seconds, in the order of the ids; 0: there is no such lease.
+    #[prost(int64, repeated, tag = "2")]
+    pub ttls: Vec<i64>,
+}
+
+/// Asks for a page of leases.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct LeasesRequest {
+    /// The first id, in the order of unsigned numbers.
+    #[prost(int64, tag = "1")]
+    pub from: i64,
+}
+
+/// A page of leases.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct LeasesPage {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Their ids.
+    #[prost(int64, repeated, tag = "2")]
+    pub ids: Vec<i64>,
+    /// Where the next page begins; without it, that was the last one.
+    #[prost(int64, optional, tag = "3")]
+    pub next: Option<i64>,
 }
 
 /// Asks for a page of a range.
@@ -246,6 +294,66 @@ pub struct Events {
     pub events: Vec<Event>,
 }
 
+/// Asks for a page of a hash.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct HashRequest {
+    /// Of this revision; 0: of the present one.
+    #[prost(int64, tag = "1")]
+    pub at: i64,
+    /// Whether there was a page before; the rest is what it said.
+    #[prost(bool, tag = "2")]
+    pub is_begun: bool,
+    /// The compacted revision.
+    #[prost(int64, tag = "3")]
+    pub compacted: i64,
+    /// The hash so far.
+    #[prost(fixed64, tag = "4")]
+    pub hash: u64,
+    /// Whether keys are done and changes are next.
+    #[prost(bool, tag = "5")]
+    pub of_changes: bool,
+    /// Where the page begins.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub from: Bytes,
+}
+
+/// A page of a hash.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct HashPage {
+    /// The revision of the state.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// The revision that is hashed.
+    #[prost(int64, tag = "2")]
+    pub at: i64,
+    /// The compacted revision.
+    #[prost(int64, tag = "3")]
+    pub compacted: i64,
+    /// The hash so far.
+    #[prost(fixed64, tag = "4")]
+    pub hash: u64,
+    /// Whether keys are done and changes are next.
+    #[prost(bool, tag = "5")]
+    pub of_changes: bool,
+    /// Where the next page begins; empty: that was the last one.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub next: Bytes,
+}
+
+impl HashRequest {
+    /// Asks for the page behind this one; `None`: that was the last one.
+    pub fn behind(page: &HashPage) -> Option<Self> {
+        (!page.next.is_empty()).then(|| Self {
+            at: page.at,
+            is_begun: true,
+            compacted: page.compacted,
+            hash: page.hash,
+            of_changes: page.of_changes,
+            from: page.next.clone(),
+        })
+    }
+}
+
 /// How far the state is, and how large.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
@@ -261,6 +369,9 @@ pub struct Figures {
     /// Bytes of keys and values with their history.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
+    /// Leases.
+    #[prost(uint64, tag = "5")]
+    pub leases: u64,
 }
 
 /// Appends what a request came to.

@@ -5,7 +5,7 @@ use quorate::LoadError;
 use crate::mvcc::is_place;
 
 /// What the first item is: a name and the version of the format.
-const HEAD: &[u8] = b"etcd\x01";
+const HEAD: &[u8] = b"etcd\x02";
 /// Bytes that say how long a key is.
 const LENGTH_BYTES: usize = 4;
 

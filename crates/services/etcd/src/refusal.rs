@@ -32,10 +32,20 @@ pub enum Refusal {
     LeaseExists = 12,
     /// A lease for longer than can be.
     LeaseTooLong = 13,
+    /// More leases than there may be.
+    TooManyLeases = 14,
+    /// More keys than may go with a lease.
+    LeaseFull = 15,
+    /// Transactions within transactions, deeper than may be.
+    TooDeep = 16,
+    /// A member has no space, so nothing may grow.
+    NoSpace = 17,
+    /// More alarms than there may be.
+    TooManyAlarms = 18,
 }
 
 impl Refusal {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 19] = [
         Self::Malformed,
         Self::Compacted,
         Self::FutureRevision,
@@ -50,6 +60,11 @@ impl Refusal {
         Self::InvalidSortOption,
         Self::LeaseExists,
         Self::LeaseTooLong,
+        Self::TooManyLeases,
+        Self::LeaseFull,
+        Self::TooDeep,
+        Self::NoSpace,
+        Self::TooManyAlarms,
     ];
 
     /// As a reply says it.

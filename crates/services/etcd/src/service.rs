@@ -5,17 +5,21 @@ use quorate::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Slot, 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    command::{Command, Figures, Granted, KeptAlive, Query, reply},
+    check,
+    command::{Command, Figures, Granted, KeptAlive, Lasting, LeasesPage, Query, reply},
     image::{self, Items},
     mvcc::{Budget, Mvcc, SCRUB_MAX},
     proto::etcdserverpb::{
-        CompactionResponse, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseLeasesResponse,
-        LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
-        ResponseHeader,
+        AlarmResponse, CompactionResponse, LeaseGrantResponse, LeaseRevokeResponse,
+        LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
+        alarm_request::AlarmAction,
     },
     refusal::Refusal,
     store::Store,
 };
+
+/// Leases that one command keeps alive; nodes propose fewer.
+const KEPT_MAX: usize = 10_000;
 
 /// The state machine on any store.
 pub struct Service {
@@ -26,8 +30,8 @@ pub struct Service {
     owes_head: bool,
     /// The image that comes in.
     loading: Option<Items>,
-    /// The revision that those who watch were told of.
-    told: i64,
+    /// The revision and the size that those who listen were told of.
+    told: (i64, u64),
 }
 
 impl Service {
@@ -38,7 +42,7 @@ impl Service {
             uncommitted: false,
             owes_head: false,
             loading: None,
-            told: 0,
+            told: (0, 0),
         }
     }
 
@@ -84,7 +88,7 @@ impl Service {
             ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
             granted_ttl: lease.granted,
             keys: match request.keys {
-                true => self.mvcc.keys_of(id),
+                true => self.mvcc.keys_of(id, Budget::QUERY)?,
                 false => Vec::new(),
             },
         })
@@ -96,6 +100,7 @@ impl Service {
             compacted: self.mvcc.compacted(),
             is_scrubbed: !self.mvcc.has_scrap(),
             bytes: self.mvcc.store().bytes(),
+            leases: self.mvcc.leases_stored(),
         }
     }
 }
@@ -107,12 +112,39 @@ fn header(revision: i64) -> Option<ResponseHeader> {
     })
 }
 
+/// Whether a command makes the data larger.
+fn grows(command: &Command) -> bool {
+    match command {
+        Command::Put(_) | Command::Grant(_) => true,
+        Command::Txn(txn) => check::puts(txn),
+        _ => false,
+    }
+}
+
+fn encode_notice((revision, bytes): (i64, u64)) -> [u8; 16] {
+    let mut notice = [0; 16];
+    notice[..8].copy_from_slice(&revision.to_be_bytes());
+    notice[8..].copy_from_slice(&bytes.to_be_bytes());
+    notice
+}
+
+/// The revision and the size of the data, as [`StateMachine::take_notices`] tells them.
+pub fn decode_notice(notice: &[u8]) -> Option<(i64, u64)> {
+    let (revision, bytes) = notice.split_first_chunk::<8>()?;
+    let bytes = u64::from_be_bytes(bytes.try_into().ok()?);
+    Some((i64::from_be_bytes(*revision), bytes))
+}
+
 impl StateMachine for Service {
     fn apply(&mut self, _: CommandId, command: &[u8], out: &mut Vec<u8>) {
         self.uncommitted = true;
         let mvcc = &mut self.mvcc;
         match Command::decode(command) {
             None => reply::<Figures>(Err(Refusal::Malformed), out),
+            // While a member has no space nothing may grow; deletions and compactions make some.
+            Some(command) if grows(&command) && !mvcc.has_space() => {
+                reply::<Figures>(Err(Refusal::NoSpace), out);
+            }
             Some(Command::Put(request)) => reply(mvcc.put(&request, Budget::COMMAND), out),
             Some(Command::Delete(request)) => reply(mvcc.delete(&request, Budget::COMMAND), out),
             Some(Command::Txn(request)) => reply(mvcc.txn(&request, Budget::COMMAND), out),
@@ -145,17 +177,29 @@ impl StateMachine for Service {
                 });
                 reply(answer, out);
             }
-            Some(Command::KeepAlive(KeptAlive { id, now_ms })) => {
-                let done = mvcc.keep_alive(id, now_ms);
-                let header = header(mvcc.revision());
-                reply(
-                    done.map(|ttl| LeaseKeepAliveResponse { header, id, ttl }),
-                    out,
-                );
+            Some(Command::KeepAlive(kept)) if kept.ids.len() > KEPT_MAX => {
+                reply::<Lasting>(Err(Refusal::Malformed), out);
+            }
+            Some(Command::KeepAlive(KeptAlive { ids, now_ms })) => {
+                let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
+                // One that is not there has no time left, as etcd says it.
+                let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
+                let revision = mvcc.revision();
+                reply(Ok(Lasting { revision, ttls }), out);
             }
             Some(Command::Expire) => {
                 mvcc.expire();
                 reply(Ok(self.figures()), out);
+            }
+            Some(Command::Alarm(request)) => {
+                let (kind, member) = (request.alarm(), request.member_id);
+                let done = match request.action() {
+                    AlarmAction::Get => Ok(mvcc.alarms(kind)),
+                    AlarmAction::Activate => mvcc.raise(kind, member),
+                    AlarmAction::Deactivate => Ok(mvcc.disarm(kind, member)),
+                };
+                let header = header(mvcc.revision());
+                reply(done.map(|alarms| AlarmResponse { header, alarms }), out);
             }
         }
     }
@@ -168,13 +212,23 @@ impl StateMachine for Service {
             Some(Query::Figures) => reply(Ok(self.figures()), out),
             Some(Query::Events(request)) => reply(self.mvcc.events(&request), out),
             Some(Query::Lease(request)) => reply(self.lease(&request, wall_ms), out),
-            Some(Query::Leases) => {
-                let leases = self.mvcc.leases().into_iter();
-                let answer = LeaseLeasesResponse {
-                    header: header(self.mvcc.revision()),
-                    leases: leases.map(|id| LeaseStatus { id }).collect(),
-                };
-                reply(Ok(answer), out);
+            Some(Query::Alarms(request)) => {
+                let alarms = self.mvcc.alarms(request.alarm());
+                let header = header(self.mvcc.revision());
+                reply(Ok(AlarmResponse { header, alarms }), out);
+            }
+            Some(Query::Hash(request)) => reply(self.mvcc.hash(&request), out),
+            Some(Query::Leases(request)) => {
+                let (ids, next) = self.mvcc.leases(request.from);
+                let revision = self.mvcc.revision();
+                reply(
+                    Ok(LeasesPage {
+                        revision,
+                        ids,
+                        next,
+                    }),
+                    out,
+                );
             }
         }
     }
@@ -204,12 +258,12 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
-    /// The revision, if it is another one than before; what happened is asked for.
+    /// The revision and the size, if they are others than before; what happened is asked for.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
-        let revision = self.mvcc.revision();
-        if revision != self.told {
-            self.told = revision;
-            each(b"revision", &revision.to_be_bytes());
+        let now = (self.mvcc.revision(), self.mvcc.store().bytes());
+        if now != self.told {
+            self.told = now;
+            each(b"figures", &encode_notice(now));
         }
     }
 

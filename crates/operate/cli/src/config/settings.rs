@@ -339,6 +339,12 @@ pub(super) const SETTINGS: [Setting; 58] = [
         Preset::Number(defaults::CLIENT_MEMORY_BYTES as u64),
     ),
     setting(
+        "etcd-quota",
+        "BYTES",
+        "Largest size of all data with --service etcd; writes beyond it are refused (0: no limit)",
+        Preset::Number(0),
+    ),
+    setting(
         "log-ready",
         "BYTES",
         "Log space to prepare in advance while the node is idle, so that bursts run faster",

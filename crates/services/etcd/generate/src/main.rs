@@ -8,7 +8,8 @@ use std::{error::Error, fs, io, path::Path};
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let proto = root.join("proto");
-    let compile = || protox::compile(["rpc.proto"], [&proto]);
+    let files = ["rpc.proto", "lock.proto", "election.proto", "health.proto"];
+    let compile = || protox::compile(files, [&proto]);
     // What a node offers.
     tonic_prost_build::configure()
         .build_client(false)
@@ -16,8 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".")
         .out_dir(root.join("src/proto"))
         .compile_fds(compile()?)?;
-    say(&root.join("src/proto/mvccpb.rs"), "Keys and events")?;
-    say(&root.join("src/proto/etcdserverpb.rs"), "Requests, replies and services")?;
+    let server = root.join("src/proto");
+    fs::rename(server.join("grpc.health.v1.rs"), server.join("health.rs"))?;
+    say(&server.join("mvccpb.rs"), "Keys and events")?;
+    say(&server.join("etcdserverpb.rs"), "Requests, replies and services")?;
+    say(&server.join("v3lockpb.rs"), "The service Lock")?;
+    say(&server.join("v3electionpb.rs"), "The service Election")?;
+    say(&server.join("health.rs"), "The service Health of gRPC")?;
     // Its tests ask as clients, with the same messages.
     let client = root.join("tests/suite/client");
     fs::create_dir_all(&client)?;
@@ -26,9 +32,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_transport(false)
         .extern_path(".mvccpb", "::quorate_etcd::proto::mvccpb")
         .extern_path(".etcdserverpb", "::quorate_etcd::proto::etcdserverpb")
+        .extern_path(".v3lockpb", "::quorate_etcd::proto::v3lockpb")
+        .extern_path(".v3electionpb", "::quorate_etcd::proto::v3electionpb")
+        .extern_path(".grpc.health.v1", "::quorate_etcd::proto::health")
         .out_dir(&client)
         .compile_fds(compile()?)?;
+    fs::rename(client.join("grpc.health.v1.rs"), client.join("health.rs"))?;
     say(&client.join("etcdserverpb.rs"), "Clients of the services")?;
+    say(&client.join("v3lockpb.rs"), "Clients of the service Lock")?;
+    say(&client.join("v3electionpb.rs"), "Clients of the service Election")?;
+    say(&client.join("health.rs"), "Clients of the service Health")?;
     Ok(())
 }
 

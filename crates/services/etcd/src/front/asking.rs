@@ -9,18 +9,33 @@ use std::{
 };
 
 use prost::Message;
-use quorate::{Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
-use tokio::sync::{oneshot, watch};
+use quorate::{Failure, Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
+use tokio::{
+    sync::{Semaphore, oneshot, watch},
+    time::{Instant, sleep},
+};
 use tonic::{Request, Status};
 
-use super::{REQUEST_BYTES_MAX, Settings, errors};
+use super::{
+    REQUEST_BYTES_MAX, Settings, errors,
+    memory::{Memory, Share},
+    metrics::Counters,
+};
 use crate::{
     command::{Command, Figures, Query, read_reply},
-    proto::etcdserverpb::ResponseHeader,
+    proto::etcdserverpb::{
+        AlarmRequest, AlarmResponse, AlarmType, ResponseHeader, alarm_request::AlarmAction,
+    },
+    refusal::Refusal,
+    service::decode_notice,
 };
 
 /// How old the term in an answer may be.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
+/// How long a stream waits before it asks again when the node is busy, at first and at most.
+const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+/// And how long in all.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// After so many looks without a leader, clients that insist on one are told.
 const LEADERLESS_MAX: u32 = 15;
 
@@ -46,6 +61,23 @@ impl Freshness {
     }
 }
 
+/// What the replica is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Command,
+    Query,
+}
+
+impl Asked {
+    /// What came of it if there is no memory for the answer: a command was done all the same.
+    const fn without_memory(self) -> Failure {
+        match self {
+            Self::Command => Failure::Unknown,
+            Self::Query => Failure::Busy,
+        }
+    }
+}
+
 /// What all services share.
 #[derive(Debug)]
 pub(super) struct Asking {
@@ -55,6 +87,15 @@ pub(super) struct Asking {
     node: NodeId,
     /// Whether clients use TLS.
     pub(super) secure: bool,
+    /// For what requests and answers take, and what is under way for them.
+    pub(super) memory: Memory,
+    pub(super) counters: Arc<Counters>,
+    /// Above so many bytes of data nothing may grow; 0: there is no bound.
+    pub(super) quota_bytes: u64,
+    /// Bytes of the data, as this node has them.
+    bytes: AtomicU64,
+    /// One snapshot is sent at a time.
+    pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
     /// Looks since a leader was known.
     leaderless: AtomicU32,
@@ -80,6 +121,11 @@ impl Asking {
             cluster,
             node: settings.node,
             secure,
+            memory: Memory::new(settings.memory_bytes),
+            counters: Arc::default(),
+            quota_bytes: settings.quota_bytes,
+            bytes: AtomicU64::new(0),
+            snapshots: Arc::new(Semaphore::new(1)),
             term: AtomicU64::new(0),
             leaderless: AtomicU32::new(0),
         }
@@ -91,14 +137,58 @@ impl Asking {
     }
 
     /// Says revisions as they are reached.
-    pub(super) fn revisions(&self) -> watch::Receiver<i64> {
+    pub(super) fn revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
         let (tell, told) = watch::channel(0);
-        self.local.listen(move |_, message| {
-            if let Ok(revision) = message.try_into() {
-                tell.send_replace(i64::from_be_bytes(revision));
+        let asking = Arc::downgrade(self);
+        self.local.listen(move |_, notice| {
+            let Some((revision, bytes)) = decode_notice(notice) else {
+                return;
+            };
+            if let Some(asking) = asking.upgrade() {
+                asking.bytes.store(bytes, Ordering::Relaxed);
             }
+            tell.send_if_modified(|told| std::mem::replace(told, revision) != revision);
         });
         told
+    }
+
+    /// Whether the data may grow by so much. If not, everybody hears of it: an alarm is raised, which ends by itself for nobody.
+    pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
+        let after = self
+            .bytes
+            .load(Ordering::Relaxed)
+            .saturating_add(bytes as u64);
+        if self.quota_bytes == 0 || after <= self.quota_bytes {
+            return Ok(());
+        }
+        let mut alarm = AlarmRequest {
+            member_id: u64::from(self.node.0),
+            ..AlarmRequest::default()
+        };
+        alarm.set_action(AlarmAction::Activate);
+        alarm.set_alarm(AlarmType::Nospace);
+        let raised = self
+            .query::<AlarmResponse>(&Query::Alarms(alarm), Freshness::Local)
+            .await;
+        let is_raised = raised.is_ok_and(|(raised, _)| {
+            let mut members = raised.alarms.iter().map(|alarm| alarm.member_id);
+            members.any(|member| member == alarm.member_id)
+        });
+        if !is_raised {
+            tracing::warn!(
+                bytes = after,
+                quota = self.quota_bytes,
+                "the data reached the quota: raising the alarm NOSPACE"
+            );
+            let command = Command::Alarm(alarm);
+            let _: (AlarmResponse, _) = self.execute(&command).await?;
+        }
+        Err(errors::refused(Refusal::NoSpace))
+    }
+
+    /// Questions to the node itself.
+    pub(super) const fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// The member that answers.
@@ -135,16 +225,27 @@ impl Asking {
         }
     }
 
-    /// Orders a command and executes it.
+    /// Orders a command and executes it. The answer's memory is counted as long as its share is kept; if there is none, it
+    /// was done all the same.
     pub(super) async fn execute<M: Message + Default>(
         &self,
         command: &Command,
-    ) -> Result<M, Status> {
+    ) -> Result<(M, Share), Status> {
         let command = command.encode();
         if command.len() > REQUEST_BYTES_MAX {
             return Err(errors::too_large());
         }
-        self.answered(|done| self.local.submit(command, done)).await
+        let ask = |done| self.local.submit(command, done);
+        self.answered(&self.memory, Asked::Command, ask).await
+    }
+
+    /// The same of a command that says when it was taken.
+    pub(super) async fn execute_at<M: Message + Default>(
+        &self,
+        make: impl FnOnce(u64) -> Command + Send + 'static,
+    ) -> Result<(M, Share), Status> {
+        let ask = |done| self.local.submit_at(|now_ms| make(now_ms).encode(), done);
+        self.answered(&self.memory, Asked::Command, ask).await
     }
 
     /// Asks the state.
@@ -152,9 +253,19 @@ impl Asking {
         &self,
         query: &Query,
         freshness: Freshness,
-    ) -> Result<M, Status> {
+    ) -> Result<(M, Share), Status> {
+        self.query_within(&self.memory, query, freshness).await
+    }
+
+    /// The same, with other memory for the answer.
+    pub(super) async fn query_within<M: Message + Default>(
+        &self,
+        memory: &Memory,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<(M, Share), Status> {
         let query = query.encode();
-        self.answered(|done| match freshness {
+        self.answered(memory, Asked::Query, |done| match freshness {
             Freshness::Linearizable => self.local.submit_query(query, done),
             Freshness::Local => self.local.submit_query_local(query, done),
         })
@@ -163,23 +274,41 @@ impl Asking {
 
     async fn answered<M: Message + Default>(
         &self,
+        memory: &Memory,
+        asked: Asked,
         ask: impl FnOnce(Done) -> Result<(), NotDone>,
-    ) -> Result<M, Status> {
+    ) -> Result<(M, Share), Status> {
         let (tell, told) = oneshot::channel();
-        // Who gave up does not concern the node.
-        let done: Done = Box::new(move |result| drop(tell.send(result)));
-        ask(done).map_err(errors::failed)?;
+        let mut share = memory.share();
+        let done: Done = Box::new(move |result| {
+            // Counted before it waits for anybody.
+            let counted = result.and_then(|reply| match share.grow(reply.len()) {
+                true => Ok((reply, share)),
+                false => Err(NotDone(asked.without_memory())),
+            });
+            // Who gave up does not concern the node.
+            drop(tell.send(counted));
+        });
+        let not_done = |failure| {
+            if asked == Asked::Command {
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            errors::failed(failure)
+        };
+        ask(done).map_err(not_done)?;
         let reply = told.await.map_err(|_| errors::stopped())?;
-        let reply = reply.map_err(errors::failed)?;
+        let (reply, share) = reply.map_err(not_done)?;
         let outcome = read_reply(reply);
         let outcome =
             outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
-        outcome.map_err(errors::refused)
+        let answer = outcome.map_err(errors::refused)?;
+        Ok((answer, share))
     }
 
     /// How far the state is.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
-        self.query(&Query::Figures, freshness).await
+        let (figures, _) = self.query(&Query::Figures, freshness).await?;
+        Ok(figures)
     }
 
     /// Asks the node itself, which may take a turn of its loop.
@@ -198,10 +327,34 @@ impl Asking {
         let status = status.map_err(|_| errors::stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
         match status.leader {
-            Some(_) => self.leaderless.store(0, Ordering::Relaxed),
+            Some(leader) => {
+                self.leaderless.store(0, Ordering::Relaxed);
+                self.counters.see_leader(leader.0);
+            }
             None => drop(self.leaderless.fetch_add(1, Ordering::Relaxed)),
         }
         Ok(status)
+    }
+}
+
+/// Asks again while the node is busy, for a stream that would end otherwise. In the end the client is to come again: it hears
+/// that the node is unavailable, at which clients of etcd do.
+pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<T, Status> {
+    let begun = Instant::now();
+    let (mut wait, longest) = BUSY_WAITS;
+    loop {
+        match ask().await {
+            Err(status) if errors::is_too_many(&status) => {
+                if begun.elapsed() >= PATIENCE {
+                    return Err(Status::unavailable(status.message()));
+                }
+            }
+            asked => return asked,
+        }
+        sleep(wait).await;
+        wait = longest.min(wait * 2);
     }
 }
 
@@ -213,6 +366,6 @@ pub(super) async fn follow_term(asking: Arc<Asking>) {
         if let Err(error) = asking.status().await {
             tracing::debug!(%error, "the node does not say what it is");
         }
-        tokio::time::sleep(TERM_PERIOD).await;
+        sleep(TERM_PERIOD).await;
     }
 }

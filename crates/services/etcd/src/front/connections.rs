@@ -23,7 +23,9 @@ use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use super::{
     asking::Caller,
-    memory::{Counting, Memory, Sending, Share},
+    bodies::{Counting, Sending, code_of},
+    memory::{Memory, Share},
+    metrics::{Counters, UnderWay},
 };
 
 /// Accepting pauses for this long when descriptors run out.
@@ -67,6 +69,7 @@ struct Serving {
     trust: Option<Trust>,
     limits: Limits,
     memory: Memory,
+    counters: Arc<Counters>,
     /// The settings of TLS as the files have them, and with the protocols.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
@@ -77,7 +80,7 @@ pub(super) async fn serve(
     router: Router,
     trust: Option<Trust>,
     limits: Limits,
-    memory: Memory,
+    (memory, counters): (Memory, Arc<Counters>),
 ) {
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let serving = Arc::new(Serving {
@@ -85,6 +88,7 @@ pub(super) async fn serve(
         trust,
         limits,
         memory,
+        counters,
         offered: Mutex::default(),
     });
     loop {
@@ -150,11 +154,15 @@ impl Serving {
     async fn serve_one(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static, who: Who) {
         let router = TowerToHyperService::new(self.router.clone());
         let caller = Caller(who);
-        let memory = self.memory.clone();
+        let (memory, counters) = (self.memory.clone(), Arc::clone(&self.counters));
         let service = service_fn(move |request: Request<Incoming>| {
             let share = Arc::new(Mutex::new(Some(memory.share())));
-            let mut request =
-                request.map(|body| axum::body::Body::new(Counting::new(body, Arc::clone(&share))));
+            let mut under_way = UnderWay::begin(&counters, request.uri().path());
+            let counters = Arc::clone(&counters);
+            let mut request = request.map(|body| {
+                let counting = Counting::new(body, Arc::clone(&share), Arc::clone(&counters));
+                axum::body::Body::new(counting)
+            });
             request.extensions_mut().insert(caller.clone());
             let answer = hyper::service::Service::call(&router, request);
             async move {
@@ -163,7 +171,10 @@ impl Serving {
                 share.lock().unwrap_or_else(PoisonError::into_inner).take();
                 answer.map(|mut answer| {
                     let share = answer.extensions_mut().remove::<Arc<Share>>();
-                    answer.map(|body| Sending::new(body, share))
+                    if let Some(under_way) = &mut under_way {
+                        under_way.code = code_of(answer.headers());
+                    }
+                    answer.map(|body| Sending::new(body, share, under_way, counters))
                 })
             }
         });

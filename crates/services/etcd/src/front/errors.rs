@@ -20,6 +20,11 @@ pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
+/// Whether it says that: nothing was done, and it may be tried again.
+pub(super) fn is_too_many(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message() == too_many().message()
+}
+
 /// Only the leader can do this.
 pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
@@ -71,6 +76,27 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
+        // Nor has it these bounds.
+        Refusal::TooManyLeases => (
+            Code::ResourceExhausted,
+            "etcdserver: too many leases; there may be 1000000 at a time",
+        ),
+        Refusal::LeaseFull => (
+            Code::ResourceExhausted,
+            "etcdserver: too many keys in one lease; there may be 100000, use several leases",
+        ),
+        Refusal::NoSpace => (
+            Code::ResourceExhausted,
+            "etcdserver: mvcc: database space exceeded",
+        ),
+        Refusal::TooManyAlarms => (
+            Code::ResourceExhausted,
+            "etcdserver: too many alarms; disarm some first",
+        ),
+        Refusal::TooDeep => (
+            Code::InvalidArgument,
+            "etcdserver: transactions are nested too deeply; there may be 32 levels",
+        ),
     };
     Status::new(code, text)
 }

@@ -11,9 +11,13 @@ use std::sync::{
 
 use tokio::sync::{broadcast, watch};
 
-use super::asking::{Asking, Freshness};
+use super::{
+    asking::{Asking, Freshness},
+    memory::{Memory, Share},
+    watch::EVENT_BYTES,
+};
 use crate::{
-    command::{EventsRequest, Query},
+    command::{Events, EventsRequest, Query},
     proto::mvccpb::Event,
 };
 
@@ -28,12 +32,16 @@ pub(super) struct Batch {
     pub(super) events: Vec<Event>,
     /// Whether the events say what keys had before.
     pub(super) has_prev: bool,
+    /// The memory of the events.
+    pub(super) share: Option<Arc<Share>>,
 }
 
 /// Where streams get batches.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
+    /// For what waits for those who watch, and for who they are.
+    pub(super) memory: Memory,
     /// Watchers that want to know what keys had before.
     wants_prev: AtomicUsize,
 }
@@ -49,8 +57,9 @@ impl Drop for WantsPrev {
 }
 
 impl Hub {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(memory: Memory) -> Arc<Self> {
         Arc::new(Self {
+            memory,
             batches: broadcast::Sender::new(BATCHES_MAX),
             wants_prev: AtomicUsize::new(0),
         })
@@ -97,16 +106,23 @@ impl Hub {
             ..EventsRequest::default()
         };
         let query = Query::Events(request);
-        let page = asking.query::<crate::command::Events>(&query, Freshness::Local);
-        let batch = match page.await {
-            Ok(page) => Batch {
+        let asked = asking.query_within::<Events>(&self.memory, &query, Freshness::Local);
+        let page = asked.await.ok().and_then(|(page, mut share)| {
+            let has_room = share.grow(page.events.len() * EVENT_BYTES);
+            has_room.then(|| (page, Arc::new(share)))
+        });
+        let batch = match page {
+            Some((page, share)) => Batch {
                 from: last + 1,
                 to: page.next - 1,
                 events: page.events,
                 has_prev,
+                share: Some(share),
             },
-            // It is compacted, or this node cannot say. A gap tells the streams to look for themselves.
-            Err(_) => Batch {
+            // It is compacted, or this node cannot say, or has no memory for it. A gap tells the streams to look for
+            // themselves.
+            None => Batch {
+                share: None,
                 from: revision + 1,
                 to: revision,
                 events: Vec::new(),

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use prost::Message;
-use quorate::{Failure, NotDone, Role};
+use quorate::Role;
 use tokio::time::sleep;
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
     asking::{Asking, Freshness},
     errors,
-    memory::Memory,
+    memory::Share,
 };
 use crate::{
     check,
@@ -30,46 +30,10 @@ const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Kv {
-    asking: Arc<Asking>,
-    memory: Memory,
+    pub(super) asking: Arc<Asking>,
 }
 
 impl Kv {
-    pub(super) const fn new(asking: Arc<Asking>, memory: Memory) -> Self {
-        Self { asking, memory }
-    }
-
-    /// A range, page by page, so that a large one does not keep the node from what is urgent.
-    async fn read(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        let freshness = Freshness::of(request.serializable);
-        let mut restarts = 0;
-        let mut paging = Paging::new(request);
-        loop {
-            let freshness = match paging.is_begun() {
-                true => Freshness::Local,
-                false => freshness,
-            };
-            let query = Query::Page(paging.next(PAGE_VISITS_MAX));
-            match self.asking.query(&query, freshness).await {
-                Ok(page) => {
-                    if paging.add(page).map_err(errors::refused)? {
-                        return Ok(paging.finish());
-                    }
-                }
-                // The present of a while ago was compacted.
-                Err(status)
-                    if status.code() == Code::OutOfRange
-                        && paging.may_restart()
-                        && restarts < RESTARTS_MAX =>
-                {
-                    restarts += 1;
-                    paging = paging.restarted();
-                }
-                Err(status) => return Err(status),
-            }
-        }
-    }
-
     /// Waits until this node has removed what was before this revision.
     async fn removed_before(&self, revision: i64) -> Result<(), Status> {
         loop {
@@ -80,21 +44,55 @@ impl Kv {
             sleep(SCRUB_PERIOD).await;
         }
     }
+}
 
-    /// An answer whose memory is counted until it is sent.
-    fn answer<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
-        let share = self.memory.take(answer.encoded_len());
-        let share = share.ok_or_else(errors::too_many)?;
-        let mut response = Response::new(answer);
-        response.extensions_mut().insert(Arc::new(share));
-        Ok(response)
+/// A range, page by page, so that a large one does not keep the node from what is urgent.
+/// What was read so far is counted.
+pub(super) async fn read(
+    asking: &Asking,
+    request: RangeRequest,
+) -> Result<(RangeResponse, Share), Status> {
+    let freshness = Freshness::of(request.serializable);
+    let mut restarts = 0;
+    let mut share = asking.memory.share();
+    let mut paging = Paging::new(request);
+    loop {
+        let freshness = match paging.is_begun() {
+            true => Freshness::Local,
+            false => freshness,
+        };
+        let query = Query::Page(paging.next(PAGE_VISITS_MAX));
+        match asking.query(&query, freshness).await {
+            Ok((page, of_page)) => {
+                let is_last = paging.add(page).map_err(errors::refused)?;
+                drop(of_page);
+                let bytes = usize::try_from(paging.bytes()).unwrap_or(usize::MAX);
+                if !share.resize(bytes) {
+                    return Err(errors::too_many());
+                }
+                if is_last {
+                    return Ok((paging.finish(), share));
+                }
+            }
+            // The present of a while ago was compacted.
+            Err(status)
+                if status.code() == Code::OutOfRange
+                    && paging.may_restart()
+                    && restarts < RESTARTS_MAX =>
+            {
+                restarts += 1;
+                paging = paging.restarted();
+            }
+            Err(status) => return Err(status),
+        }
     }
+}
 
-    /// The same of a write, which is done: nobody may hear that it was refused.
-    fn written<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
-        self.answer(answer)
-            .map_err(|_| errors::failed(NotDone(Failure::Unknown)))
-    }
+/// An answer whose memory is counted until it is sent.
+fn answer<M: Message>(answer: M, share: Share) -> Response<M> {
+    let mut response = Response::new(answer);
+    response.extensions_mut().insert(Arc::new(share));
+    response
 }
 
 #[async_trait]
@@ -106,18 +104,21 @@ impl KvService for Kv {
         self.asking.allow(&request, Role::Reader)?;
         let request = request.into_inner();
         check::range(&request).map_err(errors::refused)?;
-        let mut answer = self.read(request).await?;
-        self.asking.fill(&mut answer.header);
-        self.answer(answer)
+        let (mut range, share) = read(&self.asking, request).await?;
+        self.asking.fill(&mut range.header);
+        Ok(answer(range, share))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
         check::put(&request).map_err(errors::refused)?;
-        let mut answer: PutResponse = self.asking.execute(&Command::Put(request)).await?;
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        let room = request.key.len() + request.value.len();
+        self.asking.room_for(room).await?;
+        let (mut done, share): (PutResponse, _) =
+            self.asking.execute(&Command::Put(request)).await?;
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 
     async fn delete_range(
@@ -128,9 +129,9 @@ impl KvService for Kv {
         let request = request.into_inner();
         check::delete(&request).map_err(errors::refused)?;
         let command = Command::Delete(request);
-        let mut answer: DeleteRangeResponse = self.asking.execute(&command).await?;
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        let (mut done, share): (DeleteRangeResponse, _) = self.asking.execute(&command).await?;
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
@@ -145,13 +146,14 @@ impl KvService for Kv {
         if readonly {
             let freshness = Freshness::of(is_serializable(&request));
             let query = Query::Txn(request);
-            let mut answer: TxnResponse = self.asking.query(&query, freshness).await?;
-            self.asking.fill(&mut answer.header);
-            return self.answer(answer);
+            let (mut done, share): (TxnResponse, _) = self.asking.query(&query, freshness).await?;
+            self.asking.fill(&mut done.header);
+            return Ok(answer(done, share));
         }
-        let mut answer: TxnResponse = self.asking.execute(&Command::Txn(request)).await?;
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        let (mut done, share): (TxnResponse, _) =
+            self.asking.execute(&Command::Txn(request)).await?;
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 
     async fn compact(
@@ -162,11 +164,11 @@ impl KvService for Kv {
         let request = request.into_inner();
         let (revision, physical) = (request.revision, request.physical);
         let command = Command::Compact(request);
-        let mut answer: CompactionResponse = self.asking.execute(&command).await?;
+        let (mut done, share): (CompactionResponse, _) = self.asking.execute(&command).await?;
         if physical {
             self.removed_before(revision).await?;
         }
-        self.asking.fill(&mut answer.header);
-        self.written(answer)
+        self.asking.fill(&mut done.header);
+        Ok(answer(done, share))
     }
 }

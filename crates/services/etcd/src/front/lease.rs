@@ -1,43 +1,44 @@
 //! The service Lease.
 
-use std::{
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
 
 use quorate::{Role, Who};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use super::{
     asking::{Asking, Caller, Freshness},
     errors,
-    watch::Answers,
+    keeping::{Keeper, Kept},
+    queue::{Answers, Queued},
 };
 use crate::{
-    command::{Command, Granted, KeptAlive, Query},
+    command::{Command, Granted, LeasesPage, LeasesRequest, Query},
     proto::etcdserverpb::{
         LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
         LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse,
-        LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, lease_server::Lease as LeaseService,
+        LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+        lease_server::Lease as LeaseService,
     },
-    refusal::Refusal,
 };
 
 /// Answers that wait for a client; then its stream waits.
 const ANSWERS_MAX: usize = 16;
+/// Leases of one stream that are kept alive at a time.
+const KEPT_MAX: usize = 128;
+/// Memory of a stream, about.
+const STREAM_BYTES: usize = 32 << 10;
+/// Memory of a lease in a list, about.
+const LEASE_BYTES: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Lease(pub(super) Arc<Asking>);
-
-/// This node's clock: a lease lasts from when its request was taken.
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+pub(super) struct Lease {
+    pub(super) asking: Arc<Asking>,
+    pub(super) keeper: Keeper,
 }
 
 /// An id that nobody has, very likely.
-fn some_id() -> Result<i64, Status> {
+pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // A positive number.
     Ok(i64::from_le_bytes(random) & i64::MAX)
@@ -51,23 +52,24 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
-        self.0.allow(&request, Role::Writer)?;
+        self.asking.allow(&request, Role::Writer)?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
+        let is_chosen_here = id == 0;
+        self.asking.room_for(0).await?;
         loop {
-            let granted = Granted {
-                id: match id {
-                    0 => some_id()?,
-                    id => id,
-                },
-                ttl,
-                now_ms: now_ms(),
+            let id = match id {
+                0 => some_id()?,
+                id => id,
             };
-            let answer = self.0.execute(&Command::Grant(granted)).await;
-            let mut answer: LeaseGrantResponse = match answer {
-                Err(status) if id == 0 && status.code() == Code::FailedPrecondition => continue,
-                answer => answer?,
+            let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
+            let done = self.asking.execute_at(granted).await;
+            let (mut answer, _): (LeaseGrantResponse, _) = match done {
+                Err(status) if is_chosen_here && status.code() == Code::FailedPrecondition => {
+                    continue;
+                }
+                done => done?,
             };
-            self.0.fill(&mut answer.header);
+            self.asking.fill(&mut answer.header);
             return Ok(Response::new(answer));
         }
     }
@@ -76,10 +78,10 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
-        self.0.allow(&request, Role::Writer)?;
+        self.asking.allow(&request, Role::Writer)?;
         let command = Command::Revoke(request.into_inner());
-        let mut answer: LeaseRevokeResponse = self.0.execute(&command).await?;
-        self.0.fill(&mut answer.header);
+        let (mut answer, _): (LeaseRevokeResponse, _) = self.asking.execute(&command).await?;
+        self.asking.fill(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -89,26 +91,17 @@ impl LeaseService for Lease {
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let caller = request.extensions().get::<Caller>();
         let who = caller.map_or(Who::Nobody, |caller| caller.0.clone());
+        let share = self.asking.memory.take(STREAM_BYTES);
+        let share = share.ok_or_else(errors::too_many)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
-        let asking = Arc::clone(&self.0);
-        let mut requests = request.into_inner();
+        let (line, waiting) = mpsc::channel(KEPT_MAX);
+        let asking = Arc::clone(&self.asking);
         tokio::spawn(async move {
-            loop {
-                let request = tokio::select! {
-                    () = answers.closed() => return,
-                    request = requests.message() => request,
-                };
-                let answer = match request {
-                    Ok(Some(request)) => keep_alive(&asking, &who, request.id).await,
-                    Ok(None) => return,
-                    Err(status) => Err(status),
-                };
-                let ends = answer.is_err();
-                if answers.send(answer).await.is_err() || ends {
-                    return;
-                }
-            }
+            answer_in_order(&asking, waiting, answers).await;
+            drop(share);
         });
+        let (asking, keeper) = (Arc::clone(&self.asking), self.keeper.clone());
+        tokio::spawn(keep_all(asking, keeper, who, request.into_inner(), line));
         Ok(Response::new(Answers(receiver)))
     }
 
@@ -116,45 +109,98 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
+        self.asking.allow(&request, Role::Reader)?;
         let query = Query::Lease(request.into_inner());
-        let asked = self.0.query(&query, Freshness::Linearizable);
-        let mut answer: LeaseTimeToLiveResponse = asked.await?;
-        self.0.fill(&mut answer.header);
-        Ok(Response::new(answer))
+        let asked = self.asking.query(&query, Freshness::Linearizable);
+        let (mut answer, share): (LeaseTimeToLiveResponse, _) = asked.await?;
+        self.asking.fill(&mut answer.header);
+        let mut response = Response::new(answer);
+        response.extensions_mut().insert(Arc::new(share));
+        Ok(response)
     }
 
     async fn lease_leases(
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
-        let asked = self.0.query(&Query::Leases, Freshness::Linearizable);
-        let mut answer: LeaseLeasesResponse = asked.await?;
-        self.0.fill(&mut answer.header);
-        Ok(Response::new(answer))
+        self.asking.allow(&request, Role::Reader)?;
+        let mut answer = LeaseLeasesResponse::default();
+        let mut share = self.asking.memory.share();
+        let (mut from, mut freshness) = (Some(0), Freshness::Linearizable);
+        while let Some(first) = from {
+            let query = Query::Leases(LeasesRequest { from: first });
+            let (page, _): (LeasesPage, _) = self.asking.query(&query, freshness).await?;
+            // The others are of this node as well, which is not behind what it was.
+            freshness = Freshness::Local;
+            if !share.grow(page.ids.len() * LEASE_BYTES) {
+                return Err(errors::too_many());
+            }
+            let leases = page.ids.into_iter().map(|id| LeaseStatus { id });
+            answer.leases.extend(leases);
+            answer.header = self.asking.header(page.revision);
+            from = page.next;
+        }
+        let mut response = Response::new(answer);
+        response.extensions_mut().insert(Arc::new(share));
+        Ok(response)
     }
 }
 
-/// One lease begins anew. One that is not there has no time left, as etcd says it.
-async fn keep_alive(asking: &Asking, who: &Who, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-    asking.allow_who(who, Role::Writer)?;
-    let command = Command::KeepAlive(KeptAlive {
-        id,
-        now_ms: now_ms(),
-    });
-    let gone = errors::refused(Refusal::LeaseNotFound);
-    let mut answer = match asking.execute::<LeaseKeepAliveResponse>(&command).await {
-        Err(status) if status.message() == gone.message() => {
-            let revision = asking.figures(Freshness::Local).await?.revision;
-            LeaseKeepAliveResponse {
-                header: asking.header(revision),
-                id,
-                ttl: 0,
-            }
+/// An answer that is still to come.
+type Coming = oneshot::Receiver<Result<Kept, Status>>;
+
+/// Has leases kept alive as the client names them.
+async fn keep_all(
+    asking: Arc<Asking>,
+    keeper: Keeper,
+    who: Who,
+    mut requests: Streaming<LeaseKeepAliveRequest>,
+    line: mpsc::Sender<Result<Coming, Status>>,
+) {
+    loop {
+        let request = tokio::select! {
+            () = line.closed() => return,
+            request = requests.message() => request,
+        };
+        let coming = match request {
+            Ok(Some(LeaseKeepAliveRequest { id })) => match asking.allow_who(&who, Role::Writer) {
+                Ok(()) => keeper.keep(id).await,
+                Err(status) => Err(status),
+            },
+            Ok(None) => return,
+            Err(status) => Err(status),
+        };
+        let ends = coming.is_err();
+        if line.send(coming).await.is_err() || ends {
+            return;
         }
-        answer => answer?,
-    };
-    asking.fill(&mut answer.header);
-    Ok(answer)
+    }
+}
+
+/// Answers in the order of the requests, until one fails.
+async fn answer_in_order(
+    asking: &Asking,
+    mut waiting: mpsc::Receiver<Result<Coming, Status>>,
+    answers: mpsc::Sender<Queued<LeaseKeepAliveResponse>>,
+) {
+    loop {
+        let coming = tokio::select! {
+            () = answers.closed() => return,
+            coming = waiting.recv() => coming,
+        };
+        let kept = match coming {
+            None => return,
+            Some(Err(status)) => Err(status),
+            Some(Ok(coming)) => coming.await.unwrap_or_else(|_| Err(errors::stopped())),
+        };
+        let answer = kept.map(|Kept { id, ttl, revision }| LeaseKeepAliveResponse {
+            header: asking.header(revision),
+            id,
+            ttl,
+        });
+        let ends = answer.is_err();
+        if answers.send(answer.into()).await.is_err() || ends {
+            return;
+        }
+    }
 }

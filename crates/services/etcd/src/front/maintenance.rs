@@ -3,18 +3,28 @@
 use std::sync::Arc;
 
 use quorate::{NodeId, Role};
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
     VERSION,
     asking::{Asking, Freshness, term_of},
     errors,
+    queue::Answers,
+    snapshot,
 };
-use crate::proto::etcdserverpb::{
-    AlarmRequest, AlarmResponse, DefragmentRequest, DefragmentResponse, HashKvRequest,
-    HashKvResponse, MoveLeaderRequest, MoveLeaderResponse, StatusRequest, StatusResponse,
-    alarm_request::AlarmAction, maintenance_server::Maintenance as MaintenanceService,
+use crate::{
+    command::{Command, HashPage, HashRequest as HashRequestPage, Query},
+    proto::etcdserverpb::{
+        AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse,
+        DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest,
+        HashResponse, MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse,
+        StatusRequest, StatusResponse, alarm_request::AlarmAction,
+        maintenance_server::Maintenance as MaintenanceService,
+    },
 };
+
+/// How often a hash may begin again because history was compacted meanwhile.
+const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Maintenance(pub(super) Arc<Asking>);
@@ -23,21 +33,69 @@ fn size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
+/// Half as wide, as answers have it.
+const fn fold(hash: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are in it")]
+    let folded = ((hash >> 32) ^ hash) as u32;
+    folded
+}
+
+impl Maintenance {
+    /// The last page of a hash of this node.
+    async fn hash_at(&self, at: i64) -> Result<HashPage, Status> {
+        let first = HashRequestPage {
+            at,
+            ..HashRequestPage::default()
+        };
+        let (mut request, mut restarts) = (first.clone(), 0);
+        loop {
+            let query = Query::Hash(request.clone());
+            match self.0.query::<HashPage>(&query, Freshness::Local).await {
+                Ok((page, _)) => match HashRequestPage::behind(&page) {
+                    Some(next) => request = next,
+                    None => return Ok(page),
+                },
+                // What was hashed so far is of another compacted revision.
+                Err(status)
+                    if status.code() == Code::OutOfRange
+                        && request.is_begun
+                        && restarts < RESTARTS_MAX =>
+                {
+                    restarts += 1;
+                    request = first.clone();
+                }
+                Err(status) => return Err(status),
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl MaintenanceService for Maintenance {
-    /// There are no alarms: a node whose disk is full says so itself, and takes writes again when there is room.
+    type SnapshotStream = Answers<SnapshotResponse>;
+
     async fn alarm(
         &self,
         request: Request<AlarmRequest>,
     ) -> Result<Response<AlarmResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
-        if request.get_ref().action() == AlarmAction::Activate {
-            return Err(errors::missing("raising an alarm"));
-        }
-        Ok(Response::new(AlarmResponse {
-            header: self.0.header(0),
-            alarms: Vec::new(),
-        }))
+        let action = AlarmAction::try_from(request.get_ref().action);
+        let action =
+            action.map_err(|_| Status::invalid_argument("etcdserver: unknown alarm action"))?;
+        let needed = match action {
+            AlarmAction::Get => Role::Reader,
+            AlarmAction::Activate | AlarmAction::Deactivate => Role::Operator,
+        };
+        self.0.allow(&request, needed)?;
+        let request = request.into_inner();
+        let (mut answer, _): (AlarmResponse, _) = match action {
+            AlarmAction::Get => {
+                let query = Query::Alarms(request);
+                self.0.query(&query, Freshness::Linearizable).await?
+            }
+            _ => self.0.execute(&Command::Alarm(request)).await?,
+        };
+        self.0.fill(&mut answer.header);
+        Ok(Response::new(answer))
     }
 
     async fn status(
@@ -51,6 +109,17 @@ impl MaintenanceService for Maintenance {
         if status.leader.is_none() {
             errors.push("etcdserver: no leader".to_owned());
         }
+        let query = Query::Alarms(AlarmRequest::default());
+        let (alarms, _): (AlarmResponse, _) = self.0.query(&query, Freshness::Local).await?;
+        errors.extend(alarms.alarms.iter().map(|alarm| {
+            let kind = match alarm.alarm() {
+                AlarmType::None => "NONE",
+                AlarmType::Nospace => "NOSPACE",
+                AlarmType::Corrupt => "CORRUPT",
+            };
+            // As etcd says it.
+            format!("memberID:{} alarm:{kind} ", alarm.member_id)
+        }));
         let mut peers = status.peers.iter();
         let own = peers.find(|peer| peer.member.node == self.0.node());
         Ok(Response::new(StatusResponse {
@@ -65,8 +134,7 @@ impl MaintenanceService for Maintenance {
             db_size_in_use: size(figures.bytes),
             is_learner: own.is_none_or(|own| own.weight == 0),
             storage_version: VERSION.to_owned(),
-            // There is none.
-            db_size_quota: 0,
+            db_size_quota: size(self.0.quota_bytes),
         }))
     }
 
@@ -81,8 +149,47 @@ impl MaintenanceService for Maintenance {
         }))
     }
 
-    async fn hash_kv(&self, _: Request<HashKvRequest>) -> Result<Response<HashKvResponse>, Status> {
-        Err(errors::missing("HashKV"))
+    /// The same as [`Maintenance::hash_kv`] of the present revision.
+    async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
+        self.0.allow(&request, Role::Reader)?;
+        let page = self.hash_at(0).await?;
+        Ok(Response::new(HashResponse {
+            header: self.0.header(page.revision),
+            hash: fold(page.hash),
+        }))
+    }
+
+    async fn hash_kv(
+        &self,
+        request: Request<HashKvRequest>,
+    ) -> Result<Response<HashKvResponse>, Status> {
+        self.0.allow(&request, Role::Reader)?;
+        let page = self.hash_at(request.get_ref().revision).await?;
+        Ok(Response::new(HashKvResponse {
+            header: self.0.header(page.revision),
+            hash: fold(page.hash),
+            compact_revision: page.compacted,
+            hash_revision: page.at,
+        }))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<SnapshotRequest>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        // It has everything, who may do what included.
+        self.0.allow(&request, Role::Operator)?;
+        snapshot::stream(&self.0).await.map(Response::new)
+    }
+
+    async fn downgrade(
+        &self,
+        request: Request<DowngradeRequest>,
+    ) -> Result<Response<DowngradeResponse>, Status> {
+        self.0.allow(&request, Role::Operator)?;
+        let why = "etcdserver: downgrade is not supported: the versions of Quorate are not those of etcd; take a backup, \
+                   and restore it with the version that is wanted";
+        Err(Status::failed_precondition(why))
     }
 
     async fn move_leader(

@@ -1,39 +1,71 @@
-//! How much memory requests and answers take together: whatever is above the bound is refused.
+//! How much memory requests, answers and what is under way for them take together: whatever is above the bound is refused,
+//! or waits.
+//!
+//! There is one bound for the node. Watching has a part of it, so that clients that do not read what they watch leave
+//! the rest to others; each stream of watchers has a part of that.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, ready},
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-
-use super::errors;
+use tokio::sync::Notify;
 
 #[derive(Debug)]
 struct Use {
     used: AtomicUsize,
     most: usize,
+    /// What this is a part of.
+    whole: Option<Memory>,
+    /// Something was released, anywhere.
+    released: Arc<Notify>,
 }
 
-/// The memory of all connections.
+/// Memory that is shared by many.
 #[derive(Clone, Debug)]
 pub(super) struct Memory(Arc<Use>);
 
 impl Memory {
     pub(super) fn new(most: usize) -> Self {
-        let used = AtomicUsize::new(0);
-        Self(Arc::new(Use { used, most }))
+        Self(Arc::new(Use {
+            used: AtomicUsize::new(0),
+            most,
+            whole: None,
+            released: Arc::default(),
+        }))
     }
 
-    /// A part of it, until that is dropped. `None`: there is not so much left.
+    /// A part of it, whose shares are shares of the whole, too.
+    pub(super) fn part(&self, most: usize) -> Self {
+        Self(Arc::new(Use {
+            used: AtomicUsize::new(0),
+            most,
+            whole: Some(self.clone()),
+            released: Arc::clone(&self.0.released),
+        }))
+    }
+
+    /// Half of it.
+    pub(super) fn half(&self) -> Self {
+        self.part(self.0.most / 2)
+    }
+
+    /// So many bytes, until that is dropped. `None`: there is not so much left.
     pub(super) fn take(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow(bytes).then_some(share)
+    }
+
+    /// The same, once it is there. What is larger than all there is gets all there is.
+    pub(super) async fn wait_for(&self, bytes: usize) -> Share {
+        let bytes = bytes.min(self.largest());
+        loop {
+            let released = self.0.released.notified();
+            if let Some(share) = self.take(bytes) {
+                return share;
+            }
+            released.await;
+        }
     }
 
     /// Nothing of it yet.
@@ -42,6 +74,42 @@ impl Memory {
             memory: self.clone(),
             bytes: 0,
         }
+    }
+
+    fn largest(&self) -> usize {
+        let whole = self.0.whole.as_ref();
+        self.0.most.min(whole.map_or(usize::MAX, Self::largest))
+    }
+
+    fn add(&self, bytes: usize) -> bool {
+        let Use {
+            used, most, whole, ..
+        } = &*self.0;
+        let add = |now: usize| now.checked_add(bytes).filter(|after| after <= most);
+        let added = used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .is_ok();
+        if !added {
+            return false;
+        }
+        let fits = whole.as_ref().is_none_or(|whole| whole.add(bytes));
+        if !fits {
+            used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.0.used.fetch_sub(bytes, Ordering::Release);
+        match &self.0.whole {
+            Some(whole) => whole.subtract(bytes),
+            None => self.0.released.notify_waiters(),
+        }
+    }
+
+    /// Bytes in use.
+    pub(super) fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
     }
 }
 
@@ -53,108 +121,35 @@ pub(super) struct Share {
 }
 
 impl Share {
-    fn grow(&mut self, bytes: usize) -> bool {
-        let Use { used, most } = &*self.memory.0;
-        let add = |now: usize| now.checked_add(bytes).filter(|after| after <= most);
-        let grown = used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .is_ok();
+    /// Takes more; `false`: there is not so much left, and it stays what it is.
+    #[must_use]
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        let grown = self.memory.add(bytes);
         if grown {
             self.bytes += bytes;
         }
         grown
     }
+
+    /// Is so large from now on; `false`: there is not so much left, and it stays what it is.
+    #[must_use]
+    pub(super) fn resize(&mut self, bytes: usize) -> bool {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.grow(more),
+            None => {
+                self.memory.subtract(self.bytes - bytes);
+                self.bytes = bytes;
+                true
+            }
+        }
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.memory.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a stream, whose messages are
-/// small.
-pub(super) type Counted = Arc<Mutex<Option<Share>>>;
-
-/// A request whose bytes are counted as they come.
-pub(super) struct Counting<B> {
-    body: B,
-    share: Counted,
-}
-
-impl<B> Counting<B> {
-    pub(super) const fn new(body: B, share: Counted) -> Self {
-        Self { body, share }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Counting<B>
-where
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let frame = frame.map(|frame| frame.map_err(Into::into));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            let share = self.share.lock();
-            let mut share = share.unwrap_or_else(PoisonError::into_inner);
-            let counted = share.as_mut().is_none_or(|share| share.grow(data.len()));
-            if !counted {
-                return Poll::Ready(Some(Err(errors::too_many().into())));
-            }
+        if self.bytes > 0 {
+            self.memory.subtract(self.bytes);
         }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer that is counted until it is sent, or nobody wants it any more.
-pub(super) struct Sending<B> {
-    body: B,
-    _share: Option<Arc<Share>>,
-}
-
-impl<B> Sending<B> {
-    pub(super) const fn new(body: B, share: Option<Arc<Share>>) -> Self {
-        Self {
-            body,
-            _share: share,
-        }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -173,6 +168,43 @@ mod tests {
         assert!(memory.take(61).is_none());
         assert!(memory.take(60).is_some());
         drop(second);
-        assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn a_part_takes_of_the_whole_and_leaves_the_rest() {
+        let memory = Memory::new(100);
+        let part = memory.half();
+        let mut share = part.take(50).expect("there is room");
+        assert!(part.take(1).is_none());
+        assert!(memory.take(51).is_none());
+        let rest = memory.take(50).expect("the other half is free");
+        assert!(share.resize(20));
+        assert!(!share.resize(71), "more than the part");
+        assert_eq!((part.used(), memory.used()), (20, 70));
+        drop((share, rest));
+        let rest = memory.take(90).expect("there is room");
+        assert!(part.take(20).is_none(), "the whole has no room");
+        assert_eq!(part.used(), 0, "nothing of it stays taken");
+        drop(rest);
+        assert!(part.take(50).is_some());
+    }
+
+    #[test]
+    fn who_waits_gets_what_is_released() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(async {
+            let part = Memory::new(100).half();
+            let all = part.wait_for(1000).await;
+            assert_eq!(part.used(), 50, "all there is");
+            let waiting = tokio::spawn({
+                let part = part.clone();
+                async move { part.wait_for(10).await }
+            });
+            tokio::task::yield_now().await;
+            assert!(!waiting.is_finished());
+            drop(all);
+            drop(waiting.await.expect("it got it"));
+        });
     }
 }

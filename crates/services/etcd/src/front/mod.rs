@@ -1,20 +1,30 @@
 //! The front: gRPC and a little HTTP, on threads of its own beside the node's.
 //!
-//! Connections ([`connections`]) bring requests, whose memory is counted ([`memory`]); the services ([`kv`], [`watch`], [`lease`],
-//! [`cluster`], [`maintenance`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
+//! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]); the services ([`kv`], [`watch`], [`lease`],
+//! [`cluster`], [`maintenance`], [`lock`], [`election`], [`health`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
 //! them into answers or errors ([`errors`]). [`pages`] is what is asked for by HTTP/1. The [`hub`] reads once
-//! what all who watch want to know.
+//! what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
+//! [`turns`] are what locks and elections wait for.
 
 mod asking;
+mod bodies;
 mod cluster;
 mod connections;
+mod election;
 mod errors;
+mod health;
 mod hub;
+mod keeping;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
 mod memory;
+mod metrics;
 mod pages;
+mod queue;
+mod snapshot;
+mod turns;
 mod watch;
 
 use std::{
@@ -28,10 +38,15 @@ use quorate::{Handle, Local, NodeId, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
-use self::{asking::Asking, connections::Limits, hub::Hub, memory::Memory};
-use crate::proto::etcdserverpb::{
-    cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
-    maintenance_server::MaintenanceServer, watch_server::WatchServer,
+use self::{asking::Asking, connections::Limits, hub::Hub, keeping::Keeper, turns::Turns};
+use crate::proto::{
+    etcdserverpb::{
+        cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
+        maintenance_server::MaintenanceServer, watch_server::WatchServer,
+    },
+    health::health_server::HealthServer,
+    v3electionpb::election_server::ElectionServer,
+    v3lockpb::lock_server::LockServer,
 };
 
 /// The version of etcd whose interface this is, as clients are told.
@@ -131,7 +146,6 @@ impl Door {
             connections_max: settings.connections_max,
             ..Limits::default()
         };
-        let memory = Memory::new(settings.memory_bytes);
         let thread = thread::Builder::new().name("etcd".to_owned());
         let thread = thread.spawn(move || {
             runtime.block_on(async {
@@ -143,15 +157,18 @@ impl Door {
                     }
                 };
                 tokio::spawn(asking::follow_term(Arc::clone(&asking)));
-                let hub = Hub::new();
+                let hub = Hub::new(asking.memory.half());
                 let revisions = asking.revisions();
                 tokio::spawn({
                     let (hub, asking) = (Arc::clone(&hub), Arc::clone(&asking));
                     async move { hub.run(&asking, revisions).await }
                 });
                 let trust = self.protection.trust().cloned();
-                let router = router(&asking, &hub, &memory);
-                let serving = connections::serve(listener, router, trust, limits, memory);
+                let (keeper, kept) = keeping::keeper();
+                tokio::spawn(keeping::run(Arc::clone(&asking), kept));
+                let router = router(&asking, &hub, keeper);
+                let counted = (asking.memory.clone(), Arc::clone(&asking.counters));
+                let serving = connections::serve(listener, router, trust, limits, counted);
                 tokio::select! {
                     () = serving => {}
                     () = stopped.notified() => {}
@@ -176,8 +193,10 @@ pub struct Settings {
     pub node: NodeId,
     /// Connections at a time.
     pub connections_max: usize,
-    /// Memory for the requests and answers of all of them.
+    /// Memory for the requests and answers of all of them, and for what is under way for them.
     pub memory_bytes: usize,
+    /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no bound.
+    pub quota_bytes: u64,
 }
 
 /// Serves clients for as long as it is kept.
@@ -196,8 +215,11 @@ impl Drop for Server {
     }
 }
 
-fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, memory: &Memory) -> axum::Router {
-    let kv = KvServer::new(kv::Kv::new(Arc::clone(asking), memory.clone()))
+fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
+    let kv = KvServer::new(kv::Kv {
+        asking: Arc::clone(asking),
+    });
+    let kv = kv
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
     let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))
@@ -211,11 +233,26 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, memory: &Memory) -> axum::Router
     let watch = watch
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
-    let lease = LeaseServer::new(lease::Lease(Arc::clone(asking)))
+    let lease = LeaseServer::new(lease::Lease {
+        asking: Arc::clone(asking),
+        keeper,
+    });
+    let lease = lease
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
+    let turns = Turns {
+        asking: Arc::clone(asking),
+        hub: Arc::clone(hub),
+    };
+    let lock = LockServer::new(lock::Lock(turns.clone()));
+    let lock = lock.max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let election = ElectionServer::new(election::Election(turns));
+    let election = election.max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let health = HealthServer::new(health::Health(Arc::clone(asking)));
     let services = Routes::new(kv).add_service(watch).add_service(lease);
     let services = services.add_service(cluster).add_service(maintenance);
+    let services = services.add_service(lock).add_service(election);
+    let services = services.add_service(health);
     services
         .into_axum_router()
         .merge(pages::routes(Arc::clone(asking)))

@@ -1,4 +1,4 @@
-//! What is asked for by plain HTTP: the version, and whether the member is well.
+//! What is asked for by plain HTTP: the version, whether the member is well, and figures.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::{
     VERSION,
     asking::{Asking, Freshness},
+    metrics,
 };
 
 /// How long a check may take.
@@ -25,6 +26,7 @@ pub(super) fn routes(asking: Arc<Asking>) -> Router {
         .route("/health", get(health))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(|State(asking)| metrics::page(asking)))
         .with_state(asking)
 }
 

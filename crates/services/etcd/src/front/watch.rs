@@ -5,12 +5,7 @@
 
 mod watcher;
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use quorate::{Role, Who};
 use tokio::{
@@ -18,20 +13,21 @@ use tokio::{
         broadcast::{self, error::RecvError},
         mpsc,
     },
-    time::{Instant, interval_at, sleep},
+    time::{Instant, interval_at, sleep, timeout},
 };
-use tonic::{
-    Code, Request, Response, Status, Streaming, async_trait, codegen::tokio_stream::Stream,
-};
+use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
-use self::watcher::{Watcher, Watchers};
+use self::watcher::{ByKey, Watcher, Watchers};
 use super::{
-    asking::{Asking, Caller, Freshness},
+    asking::{Asking, Caller, Freshness, patiently},
     errors,
     hub::{Batch, Hub},
+    memory::Share,
+    metrics::OneMore,
+    queue::{Answers, Queued},
 };
 use crate::{
-    command::{Events, EventsRequest, Query},
+    command::{Events, EventsRequest, Figures, Query},
     proto::{
         etcdserverpb::{
             WatchCreateRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
@@ -43,6 +39,14 @@ use crate::{
 
 /// Answers that wait for a client; then its stream waits.
 const ANSWERS_MAX: usize = 16;
+/// Memory of a stream of watchers without them, about.
+const STREAM_BYTES: usize = 32 << 10;
+/// Memory of an event besides keys and values, about.
+pub(super) const EVENT_BYTES: usize = 320;
+/// Memory of an answer besides its events, about.
+const ANSWER_BYTES: usize = 256;
+/// How long a stream waits for memory that others have. Then it ends, and its client comes again.
+const MEMORY_WAIT: Duration = Duration::from_secs(30);
 /// Watchers of a stream.
 const WATCHERS_MAX: usize = 100_000;
 /// How often watchers that wanted it are told how far they are, if nothing happens.
@@ -58,18 +62,6 @@ pub(super) struct Watch {
     pub(super) hub: Arc<Hub>,
 }
 
-/// What a client receives.
-#[derive(Debug)]
-pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Result<T, Status>>);
-
-impl<T> Stream for Answers<T> {
-    type Item = Result<T, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(context)
-    }
-}
-
 #[async_trait]
 impl WatchService for Watch {
     type WatchStream = Answers<WatchResponse>;
@@ -82,6 +74,8 @@ impl WatchService for Watch {
         let who = caller.map_or(Who::Nobody, |caller| caller.0.clone());
         let insists = request.metadata().get("hasleader");
         let insists = insists.is_some_and(|value| value.as_bytes() == b"true");
+        let share = self.hub.memory.take(STREAM_BYTES);
+        let share = share.ok_or_else(errors::too_many)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let batches = self.hub.follow();
         let stream = WatchStream {
@@ -93,6 +87,8 @@ impl WatchService for Watch {
             watchers: Watchers::default(),
             seen: 0,
             owes_progress: false,
+            _share: share,
+            _counted: OneMore::of(&self.asking.counters, |counters| &counters.watch_streams),
         };
         tokio::spawn(stream.run(request.into_inner(), batches));
         Ok(Response::new(Answers(receiver)))
@@ -106,12 +102,14 @@ struct WatchStream {
     who: Who,
     /// The client wants to hear of it if there is no leader.
     insists: bool,
-    answers: mpsc::Sender<Result<WatchResponse, Status>>,
+    answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Level watchers have been told everything up to this revision.
     seen: i64,
     /// The client asked how far it is.
     owes_progress: bool,
+    _share: Share,
+    _counted: OneMore,
 }
 
 /// The stream ends; what the client is told, if anything.
@@ -130,7 +128,7 @@ impl WatchStream {
         batches: broadcast::Receiver<Arc<Batch>>,
     ) {
         if let Err(Ends(Some(status))) = self.serve(requests, batches).await {
-            let _ = self.answers.send(Err(status)).await;
+            let _ = self.answers.send(Err(status).into()).await;
         }
     }
 
@@ -143,8 +141,9 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // Everything that came in is looked at between two pages of history.
-            let lags = self.watchers.first_behind(self.seen).is_some();
+            // Everything that came in is looked at between two pages of history, and nothing is read before what was read
+            // earlier is sent: a slow client holds one page at most.
+            let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
@@ -156,7 +155,10 @@ impl WatchStream {
                 batch = batches.recv() => self.batch(batch).await?,
                 _ = progress.tick() => self.tell_quiet().await?,
                 _ = leader.tick(), if self.insists => self.look_for_leader()?,
-                () = std::future::ready(()), if lags => self.catch_up().await?,
+                all = answers.reserve_many(ANSWERS_MAX), if lags => {
+                    drop(all);
+                    self.catch_up().await?;
+                }
             }
             self.tell_progress().await?;
         }
@@ -166,7 +168,7 @@ impl WatchStream {
     async fn listen(&mut self, mut batches: broadcast::Receiver<Arc<Batch>>) -> Result<(), Ends> {
         let answers = self.answers.clone();
         loop {
-            let lags = self.watchers.first_behind(self.seen).is_some();
+            let lags = self.watchers.lag(self.seen);
             if self.watchers.is_empty() {
                 return Ok(());
             }
@@ -174,7 +176,10 @@ impl WatchStream {
                 biased;
                 () = answers.closed() => return Ok(()),
                 batch = batches.recv() => self.batch(batch).await?,
-                () = std::future::ready(()), if lags => self.catch_up().await?,
+                all = answers.reserve_many(ANSWERS_MAX), if lags => {
+                    drop(all);
+                    self.catch_up().await?;
+                }
             }
             self.tell_progress().await?;
         }
@@ -188,8 +193,23 @@ impl WatchStream {
     }
 
     async fn send(&self, answer: WatchResponse) -> Result<(), Ends> {
-        let sent = self.answers.send(Ok(answer)).await;
-        sent.map_err(|_| Ends(None))
+        self.send_part(answer, None).await
+    }
+
+    /// Sends what is a part of something that has memory of its own.
+    async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
+        // First the place, for which a slow client makes its stream wait, then memory, for which others do.
+        let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
+        let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
+        let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
+        let own = own.map_err(|_| Status::unavailable(errors::too_many().message()))?;
+        place.send(Queued::of(answer, own, of));
+        Ok(())
+    }
+
+    /// How far the state is, however busy the node.
+    async fn figures(&self) -> Result<Figures, Status> {
+        patiently(|| self.asking.figures(Freshness::Local)).await
     }
 
     async fn request(&mut self, request: WatchRequest) -> Result<(), Ends> {
@@ -217,13 +237,7 @@ impl WatchStream {
     }
 
     async fn create(&mut self, request: WatchCreateRequest) -> Result<(), Ends> {
-        // Asked for behind the first look at batches: whatever is newer comes by one.
-        let figures = self.asking.figures(Freshness::Local).await?;
-        let revision = figures.revision;
-        if self.seen == 0 {
-            self.seen = revision;
-        }
-        let refused = |reason: &str| WatchResponse {
+        let refused = |revision, reason: &str| WatchResponse {
             header: self.asking.header(revision),
             watch_id: NOBODY,
             created: true,
@@ -233,19 +247,30 @@ impl WatchStream {
         };
         if let Err(status) = self.asking.allow_who(&self.who, Role::Reader) {
             return match status.code() {
-                Code::PermissionDenied => self.send(refused(status.message())).await,
+                Code::PermissionDenied => self.send(refused(self.seen, status.message())).await,
                 _ => Err(status.into()),
             };
         }
-        if self.watchers.len() >= WATCHERS_MAX {
-            return self.send(refused("etcdserver: too many watchers")).await;
+        // Asked for behind the first look at batches: whatever is newer comes by one.
+        let revision = self.figures().await?.revision;
+        if self.seen == 0 {
+            self.seen = revision;
         }
+        if self.watchers.len() >= WATCHERS_MAX {
+            let answer = refused(revision, "etcdserver: too many watchers");
+            return self.send(answer).await;
+        }
+        let Some(share) = self.hub.memory.take(watcher::bytes_of(&request)) else {
+            let answer = refused(revision, errors::too_many().message());
+            return self.send(answer).await;
+        };
         let next = match request.start_revision {
             0 => revision + 1,
             start => start,
         };
         let prev = request.prev_kv.then(|| self.hub.want_prev());
-        let added = match Watcher::new(&request, next, prev) {
+        let counted = OneMore::of(&self.asking.counters, |counters| &counters.watchers);
+        let added = match Watcher::new(&request, next, prev, (share, counted)) {
             Ok(watcher) => self.watchers.add(request.watch_id, watcher),
             Err(why) => Err(why),
         };
@@ -259,7 +284,10 @@ impl WatchStream {
                 })
                 .await
             }
-            Err(why) => self.send(refused(why)).await,
+            Err(why) => {
+                let answer = refused(revision, why);
+                self.send(answer).await
+            }
         }
     }
 
@@ -274,11 +302,16 @@ impl WatchStream {
         if batch.to <= self.seen || self.seen == 0 {
             return Ok(());
         }
-        if batch.from <= self.seen + 1 {
-            let told = self.watchers.match_batch(&batch, self.seen);
-            for (id, events) in told {
-                self.tell(id, events, batch.to).await?;
+        // A client that has much left to read gets the rest from history, when it has read it.
+        let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
+        if batch.from <= self.seen + 1 && !is_slow {
+            let events = ByKey::new(&batch.events);
+            // One after the other: what many are told is never in memory at once.
+            for id in self.watchers.concerned(&batch, &events, self.seen) {
+                let told = self.watchers.told(id, &events);
+                self.tell(id, told, batch.to, batch.share.as_ref()).await?;
             }
+            self.watchers.pass(&batch, self.seen);
         }
         // After a gap nobody was told anything, and all are behind.
         self.seen = batch.to;
@@ -297,8 +330,12 @@ impl WatchStream {
             range_end: behind.range_end,
         };
         let query = Query::Events(request);
-        let page = self.asking.query::<Events>(&query, Freshness::Local).await;
-        let page = match page {
+        let memory = &self.hub.memory;
+        let ask = || {
+            self.asking
+                .query_within::<Events>(memory, &query, Freshness::Local)
+        };
+        let (page, share) = match patiently(ask).await {
             Ok(page) => page,
             Err(status) if status.code() == Code::OutOfRange => return self.end_compacted().await,
             Err(status) => return Err(status.into()),
@@ -307,16 +344,18 @@ impl WatchStream {
             // This node went back; it will come there again.
             sleep(Duration::from_millis(50)).await;
         }
-        let told = self.watchers.match_page(&behind.ids, &page);
-        for (id, events) in told {
-            self.tell(id, events, page.next - 1).await?;
+        let (events, share) = (ByKey::new(&page.events), Arc::new(share));
+        for id in behind.ids {
+            let told = self.watchers.told(id, &events);
+            self.tell(id, told, page.next - 1, Some(&share)).await?;
+            self.watchers.advance(id, page.next);
         }
         Ok(())
     }
 
     /// What some watchers would need is compacted: they end, and hear how far.
     async fn end_compacted(&mut self) -> Result<(), Ends> {
-        let figures = self.asking.figures(Freshness::Local).await?;
+        let figures = self.figures().await?;
         for id in self.watchers.before(figures.compacted) {
             self.watchers.remove(id);
             self.send(WatchResponse {
@@ -332,29 +371,35 @@ impl WatchStream {
     }
 
     /// Tells a watcher what happened; those of one revision come together, or in fragments if the client can take them.
-    async fn tell(&mut self, id: i64, events: Vec<Event>, to: i64) -> Result<(), Ends> {
-        let Some(watcher) = self.watchers.get_mut(id) else {
+    async fn tell(
+        &mut self,
+        id: i64,
+        events: Vec<Event>,
+        to: i64,
+        of: Option<&Arc<Share>>,
+    ) -> Result<(), Ends> {
+        let Some(watcher) = self.watchers.get_mut(id).filter(|_| !events.is_empty()) else {
             return Ok(());
         };
         watcher.is_quiet = false;
         let parts = watcher.parts(events);
         let last = parts.len().saturating_sub(1);
         for (at, events) in parts.into_iter().enumerate() {
-            self.send(WatchResponse {
+            let answer = WatchResponse {
                 header: self.asking.header(to),
                 watch_id: id,
                 fragment: at < last,
                 events,
                 ..WatchResponse::default()
-            })
-            .await?;
+            };
+            self.send_part(answer, of.cloned()).await?;
         }
         Ok(())
     }
 
     /// Says how far all watchers are, if that was asked for and all are level.
     async fn tell_progress(&mut self) -> Result<(), Ends> {
-        if !self.owes_progress || self.watchers.first_behind(self.seen).is_some() {
+        if !self.owes_progress || self.watchers.lag(self.seen) {
             return Ok(());
         }
         self.owes_progress = false;

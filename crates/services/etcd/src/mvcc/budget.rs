@@ -13,6 +13,9 @@ pub const QUERY_BYTES_MAX: u64 = 512 << 20;
 /// What a key in an answer takes besides key and value, about.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
+/// What taking back a deleted key takes besides the key, about: there are entries of a few kinds.
+const UNDO_BYTES: u64 = 512;
+
 /// What is left.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -40,6 +43,18 @@ impl Budget {
     /// A key was looked at.
     pub(super) fn visit(&mut self) -> Result<(), Refusal> {
         self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooMuch)?;
+        Ok(())
+    }
+
+    /// Bytes that are left.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A key may come back, if what is deleted has to be taken back.
+    pub(super) fn undo(&mut self, key: usize) -> Result<(), Refusal> {
+        let bytes = UNDO_BYTES + (key as u64).saturating_mul(4);
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;
         Ok(())
     }
 

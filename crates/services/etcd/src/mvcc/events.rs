@@ -76,7 +76,7 @@ impl Mvcc {
         let is_new = !change.deletes && kv.create_revision == at.main;
         // Of what was compacted nobody tells.
         let known = at.main > self.state.compacted;
-        let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main - 1));
+        let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {
             let key = key.clone();
             Found { key, record }.into()
@@ -93,7 +93,7 @@ impl Mvcc {
     }
 
     /// The record that this change made.
-    fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
+    pub(super) fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
         let now = self.store.get(&current(key));
         let now = now.as_ref().and_then(Record::decode);
         now.filter(|record| record.revision == at)

@@ -5,10 +5,11 @@
 //! | `c` | a key | its current record; absent if the key is deleted |
 //! | `h` | a key, escaped, and a revision, newest first | an earlier record, or nothing: the key was deleted |
 //! | `r` | a revision | what it did: put or delete, and the key |
-//! | `l` | a lease | for how long it is granted, and its deadline |
+//! | `l` | a lease | for how long it is granted, its deadline, and how many keys go with it |
 //! | `k` | a lease and a key | nothing: the key goes with the lease |
 //! | `d` | a deadline and a lease | nothing |
-//! | `s` | – | the revision, and how far history is compacted |
+//! | `a` | a kind of alarm and a member | nothing |
+//! | `s` | – | the revision, how far history is compacted, and how many leases there are |
 //!
 //! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
 //! one range. Part of the format of snapshots.
@@ -29,6 +30,11 @@ const LEASES: u8 = b'l';
 const ATTACHED: u8 = b'k';
 /// Leases by their deadlines.
 const DEADLINES: u8 = b'd';
+/// Alarms.
+const ALARMS: u8 = b'a';
+
+/// Highest revision that an image may hold: from there on counting goes on for longer than any cluster lives.
+const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// One change: the transaction's revision, and the place of the change in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +57,11 @@ impl Revision {
         bytes[..8].copy_from_slice(&self.main.to_be_bytes());
         bytes[8..].copy_from_slice(&self.sub.to_be_bytes());
         bytes
+    }
+
+    /// Whether a transaction may have it.
+    fn makes_sense(self) -> bool {
+        (1..=REVISION_MAX).contains(&self.main)
     }
 
     fn from_bytes(bytes: [u8; 16]) -> Self {
@@ -228,23 +239,28 @@ pub struct Lease {
     pub granted: i64,
     /// When it ends, Unix time in milliseconds.
     pub deadline: u64,
+    /// How many keys go with it.
+    pub keys: u64,
 }
 
 impl Lease {
-    const BYTES: usize = 16;
+    const BYTES: usize = 24;
 
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(Self::BYTES);
         bytes.put_i64(self.granted);
         bytes.put_u64(self.deadline);
+        bytes.put_u64(self.keys);
         bytes.into()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (granted, deadline) = bytes.split_first_chunk::<8>()?;
+        let (granted, rest) = bytes.split_first_chunk::<8>()?;
+        let (deadline, keys) = rest.split_first_chunk::<8>()?;
         Some(Self {
             granted: i64::from_be_bytes(*granted),
-            deadline: u64::from_be_bytes(deadline.try_into().ok()?),
+            deadline: u64::from_be_bytes(*deadline),
+            keys: u64::from_be_bytes(keys.try_into().ok()?),
         })
     }
 }
@@ -254,9 +270,9 @@ pub(super) fn lease(id: i64) -> Vec<u8> {
     [&[LEASES][..], &id.to_be_bytes()].concat()
 }
 
-/// All leases: the first place, and what is behind the last one.
-pub(super) const fn leases() -> ([u8; 1], [u8; 1]) {
-    ([LEASES], [LEASES + 1])
+/// Behind all leases.
+pub(super) const fn leases_end() -> [u8; 1] {
+    [LEASES + 1]
 }
 
 /// Which lease is there.
@@ -306,6 +322,22 @@ pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     Some((u64::from_be_bytes(*at), id))
 }
 
+/// Where an alarm is.
+pub(super) fn alarm(kind: u8, member: u64) -> Vec<u8> {
+    [&[ALARMS, kind][..], &member.to_be_bytes()].concat()
+}
+
+/// Behind all alarms.
+pub(super) const fn alarms_end() -> [u8; 1] {
+    [ALARMS + 1]
+}
+
+/// Which alarm of which member is there.
+pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
+    let (kind, member) = place.get(1..)?.split_first()?;
+    Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
+}
+
 /// What there is beside keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
@@ -315,6 +347,8 @@ pub(super) struct State {
     pub(super) compacted: i64,
     /// All that was given up before this revision is gone.
     pub(super) scrubbed: Revision,
+    /// Leases that are stored.
+    pub(super) leases: u64,
 }
 
 impl State {
@@ -322,42 +356,61 @@ impl State {
         revision: 1,
         compacted: -1,
         scrubbed: Revision { main: 0, sub: 0 },
+        leases: 0,
     };
-    const BYTES: usize = 32;
+    const BYTES: usize = 40;
 
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(Self::BYTES);
         bytes.put_i64(self.revision);
         bytes.put_i64(self.compacted);
         bytes.extend_from_slice(&self.scrubbed.to_bytes());
+        bytes.put_u64(self.leases);
         bytes.into()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let (revision, rest) = bytes.split_first_chunk::<8>()?;
-        let (compacted, scrubbed) = rest.split_first_chunk::<8>()?;
+        let (compacted, rest) = rest.split_first_chunk::<8>()?;
+        let (scrubbed, leases) = rest.split_first_chunk::<16>()?;
         let state = Self {
             revision: i64::from_be_bytes(*revision),
             compacted: i64::from_be_bytes(*compacted),
-            scrubbed: Revision::from_bytes(scrubbed.try_into().ok()?),
+            scrubbed: Revision::from_bytes(*scrubbed),
+            leases: u64::from_be_bytes(leases.try_into().ok()?),
         };
-        let makes_sense = state.revision >= 1
+        let makes_sense = (1..=REVISION_MAX).contains(&state.revision)
             && (-1..=state.revision).contains(&state.compacted)
             && (0..=state.revision).contains(&state.scrubbed.main);
         makes_sense.then_some(state)
     }
 }
 
-/// Whether an entry is one that this version writes.
+/// Whether an entry is one that this version writes: whatever is computed of it later does not overflow.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
-    let is_record = || value.len() >= Record::HEAD_BYTES;
+    let is_record = || {
+        let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();
+        let record = record.and_then(|(head, _)| Record::decode(&Bytes::copy_from_slice(head)));
+        record.is_some_and(|record| {
+            let counts = [record.created, record.version];
+            let sane = |count| (1..=REVISION_MAX).contains(&count);
+            record.revision.makes_sense() && counts.into_iter().all(sane)
+        })
+    };
     match place.first() {
         Some(&CURRENT) => is_record(),
-        Some(&HISTORY) => parse_history(place).is_some() && (value.is_empty() || is_record()),
-        Some(&REVISIONS) => parse_revision(place).is_some() && matches!(value.first(), Some(0 | 1)),
+        Some(&HISTORY) => {
+            parse_history(place).is_some_and(|(_, revision)| revision.makes_sense())
+                && (value.is_empty() || is_record())
+        }
+        Some(&REVISIONS) => {
+            parse_revision(place).is_some_and(Revision::makes_sense)
+                && matches!(value.first(), Some(0 | 1))
+        }
         Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
         Some(&ATTACHED) => parse_attached(place).is_some() && value.is_empty(),
+        Some(&ALARMS) => parse_alarm(place).is_some() && value.is_empty(),
         Some(&DEADLINES) => parse_deadline(place).is_some() && value.is_empty(),
         _ => place == STATE && State::decode(value).is_some(),
     }
@@ -394,7 +447,7 @@ mod tests {
         assert_eq!(parse_history(&[b'h'; 30]), None);
         assert_eq!(parse_revision(b"r1"), None);
         assert_eq!(Record::decode(&Bytes::from_static(&[0; 39])), None);
-        assert_eq!(State::decode(&[0xff; 32]), None);
+        assert_eq!(State::decode(&[0xff; 40]), None);
         assert_eq!(State::decode(&State::EMPTY.encode()), Some(State::EMPTY));
         assert_eq!(Change::decode(&Bytes::from_static(&[2])), None);
     }

@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Mvcc,
+    Budget, Mvcc,
     layout::{
-        Lease, attached, attached_end, deadline, deadlines, deadlines_end, lease, leases,
+        Lease, attached, attached_end, deadline, deadlines, deadlines_end, lease, leases_end,
         parse_attached, parse_deadline, parse_lease,
     },
     write::Writing,
@@ -21,8 +21,18 @@ use crate::refusal::Refusal;
 pub const TTL_MAX: i64 = 9_000_000_000;
 /// Shortest one; less is taken for this.
 pub const TTL_MIN: i64 = 1;
+/// Leases at a time.
+pub const LEASES_MAX: u64 = 1_000_000;
+/// Keys that go with one lease: they go in one command.
+pub const LEASE_KEYS_MAX: u64 = 100_000;
 /// Leases that one command ends because of their time.
 const ENDED_MAX: usize = 100;
+/// It ends no more of them once so many keys are gone.
+const ENDED_KEYS_MAX: u64 = 10_000;
+/// Leases that one page of their list looks at.
+const LEASES_PAGE: usize = 5_000;
+/// Keys of a lease that are copied at a time.
+const KEYS_STEP: usize = 1000;
 
 impl Mvcc {
     /// The group's time from here on, Unix time in milliseconds.
@@ -41,44 +51,63 @@ impl Mvcc {
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// All leases that exist, in the order of their ids.
-    pub fn leases(&self) -> Vec<i64> {
-        let (mut found, (from, to)) = (Vec::new(), leases());
-        self.store.scan(&from, &to, &mut |place, bytes| {
-            let lease = Lease::decode(bytes).filter(|lease| lease.deadline > self.time);
-            found.extend(lease.and_then(|_| parse_lease(place)));
-            ControlFlow::Continue(())
-        });
-        found
+    /// Leases that exist, in the order of their ids as unsigned numbers, from one on: a page of them, and where the next
+    /// page begins.
+    pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
+        let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
+        self.store
+            .scan(&lease(from), &leases_end(), &mut |place, bytes| {
+                let id = parse_lease(place);
+                if looked == LEASES_PAGE {
+                    next = id;
+                    return ControlFlow::Break(());
+                }
+                looked += 1;
+                let lease = Lease::decode(bytes).filter(|lease| lease.deadline > self.time);
+                found.extend(lease.and(id));
+                ControlFlow::Continue(())
+            });
+        (found, next)
     }
 
-    /// The keys of a lease, in order.
-    pub fn keys_of(&self, id: i64) -> Vec<Bytes> {
-        let mut keys = Vec::new();
-        let (from, to) = (attached(id, &[]), attached_end(id));
+    /// The keys of a lease, in order, as far as the budget goes.
+    pub fn keys_of(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
+        let (mut keys, mut outcome) = (Vec::new(), Ok(()));
+        self.each_key_of(id, &[], &mut |key| {
+            outcome = budget.visit().and_then(|()| budget.answer(key.len(), 0));
+            keys.push(Bytes::copy_from_slice(key));
+            match outcome {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        outcome.map(|()| keys)
+    }
+
+    /// Visits the keys of a lease from one on.
+    fn each_key_of(&self, id: i64, from: &[u8], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let (from, to) = (attached(id, from), attached_end(id));
         self.store.scan(&from, &to, &mut |place, _| {
-            keys.extend(parse_attached(place).map(Bytes::copy_from_slice));
-            ControlFlow::Continue(())
+            parse_attached(place).map_or(ControlFlow::Continue(()), &mut *visit)
         });
-        keys
     }
 
-    /// Grants a lease, or lets it begin anew. `now_ms` is the clock of whoever took the request.
-    fn set_lease(&mut self, id: i64, granted: i64, now_ms: u64) {
-        if let Some(old) = self.stored_lease(id) {
-            self.store.remove(&deadline(old.deadline, id));
+    /// Whether one more key may go with a lease; 0 is none.
+    pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
+        match self.stored_lease(id) {
+            Some(lease) if lease.keys >= LEASE_KEYS_MAX => Err(Refusal::LeaseFull),
+            _ => Ok(()),
         }
-        let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
-        let new = Lease {
-            granted,
-            // Not earlier than its time, whosever clock is slow.
-            deadline: now_ms.max(self.time).saturating_add(ms),
-        };
-        self.store.put(&lease(id), new.encode());
-        self.store.put(&deadline(new.deadline, id), Bytes::new());
     }
 
-    /// Grants a lease for so many seconds; says for how many it is.
+    /// When a lease ends that begins at this moment: not earlier than its time, whatever the clock said.
+    fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
+        let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
+        now_ms.max(self.time).saturating_add(ms)
+    }
+
+    /// Grants a lease for so many seconds; says for how many it is. `now_ms` is the time at the node that took the request
+    /// ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
             return Err(Refusal::LeaseNotFound);
@@ -89,18 +118,41 @@ impl Mvcc {
         if self.lease(id).is_some() {
             return Err(Refusal::LeaseExists);
         }
+        if self.stored_lease(id).is_none() && self.state.leases >= LEASES_MAX {
+            return Err(Refusal::TooManyLeases);
+        }
         // One that ended a moment ago takes its keys along.
         self.end_lease(id);
-        let ttl = ttl.max(TTL_MIN);
-        self.set_lease(id, ttl, now_ms);
-        Ok(ttl)
+        let granted = ttl.max(TTL_MIN);
+        let new = Lease {
+            granted,
+            deadline: self.deadline_of(granted, now_ms),
+            keys: 0,
+        };
+        self.store.put(&lease(id), new.encode());
+        self.store.put(&deadline(new.deadline, id), Bytes::new());
+        self.count_leases(|leases| leases.saturating_add(1));
+        Ok(granted)
     }
 
-    /// Lets a lease begin anew; says for how many seconds it is granted.
+    fn count_leases(&mut self, count: impl FnOnce(u64) -> u64) {
+        let mut state = self.state;
+        state.leases = count(state.leases);
+        self.set_state(state);
+    }
+
+    /// Lets a lease begin anew; says for how many seconds it is granted. It never ends earlier for that, though the clock of
+    /// another node be behind.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
-        let lease = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
-        self.set_lease(id, lease.granted, now_ms);
-        Ok(lease.granted)
+        let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
+        let new = self.deadline_of(found.granted, now_ms);
+        if new > found.deadline {
+            self.store.remove(&deadline(found.deadline, id));
+            found.deadline = new;
+            self.store.put(&lease(id), found.encode());
+            self.store.put(&deadline(new, id), Bytes::new());
+        }
+        Ok(found.granted)
     }
 
     /// Ends a lease; its keys go in one revision. The revision now.
@@ -114,14 +166,30 @@ impl Mvcc {
         let Some(old) = self.stored_lease(id) else {
             return;
         };
-        let keys = self.keys_of(id);
-        let mut writing = Writing::new(self);
-        for key in &keys {
-            writing.delete_key(key);
-        }
-        writing.finish();
         self.store.remove(&lease(id));
         self.store.remove(&deadline(old.deadline, id));
+        self.count_leases(|leases| leases.saturating_sub(1));
+        let mut writing = Writing::alone(self);
+        let mut from = Vec::new();
+        loop {
+            // A few at a time, so that few are copied.
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            writing.mvcc.each_key_of(id, &from, &mut |key| {
+                keys.push(key.to_vec());
+                match keys.len() < KEYS_STEP {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+            for key in &keys {
+                writing.delete_key(key);
+            }
+            match keys.pop() {
+                Some(last) if keys.len() + 1 == KEYS_STEP => from = [&last[..], &[0]].concat(),
+                _ => break,
+            }
+        }
+        writing.finish();
     }
 
     /// The earliest deadline above the group's time and up to this one.
@@ -153,8 +221,13 @@ impl Mvcc {
                 false => ControlFlow::Break(()),
             }
         });
+        let mut keys = 0;
         for id in ended {
+            keys += self.stored_lease(id).map_or(0, |lease| lease.keys);
             self.end_lease(id);
+            if keys >= ENDED_KEYS_MAX {
+                return;
+            }
         }
     }
 }

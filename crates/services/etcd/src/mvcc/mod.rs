@@ -2,13 +2,16 @@
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it ([`layout`]). Reads see the
 //! present or a past revision ([`read`], [`range`], [`paging`]), [`write`] changes, [`txn`] compares and then does either,
-//! [`compact`] forgets the past in small steps, [`events`] tells it, and keys with a [`lease`] go at its end. Nothing here
+//! [`compact`] forgets the past in small steps, [`events`] tells it, keys with a [`lease`] go at its end, an [`alarm`]
+//! says what is wrong with a member, and a [`hash`] whether nodes have the same. Nothing here
 //! knows a clock, a socket or a node: time is what the log says.
 
+mod alarm;
 mod budget;
 mod compact;
 mod compare;
 mod events;
+mod hash;
 mod layout;
 mod lease;
 mod paging;
@@ -23,7 +26,7 @@ pub use self::{
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
     compact::SCRUB_MAX,
     layout::{Lease, Record, Revision},
-    lease::{TTL_MAX, TTL_MIN},
+    lease::{LEASE_KEYS_MAX, LEASES_MAX, TTL_MAX, TTL_MIN},
     paging::{PAGE_VISITS_MAX, Paging},
     read::{Found, Keys},
     txn::{is_readonly, is_serializable},
@@ -78,6 +81,11 @@ impl Mvcc {
     /// History before this revision is given up; -1 if none was ever.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
+    }
+
+    /// Leases that are stored.
+    pub const fn leases_stored(&self) -> u64 {
+        self.state.leases
     }
 
     /// The store below.

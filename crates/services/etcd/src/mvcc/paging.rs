@@ -9,9 +9,9 @@ use bytes::Bytes;
 
 use super::{
     Mvcc,
-    budget::{ENTRY_BYTES, QUERY_BYTES_MAX},
-    range::{arrange, is_wanted, most, sort},
-    read::{Found, Keys},
+    budget::QUERY_BYTES_MAX,
+    range::{arrange, bytes_of, entry, is_wanted, most, sort},
+    read::Keys,
     write::header,
 };
 use crate::{
@@ -27,10 +27,6 @@ use crate::{
 pub const PAGE_VISITS_MAX: u64 = 5_000;
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 1 << 20;
-
-fn bytes_of(kv: &KeyValue) -> u64 {
-    ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
-}
 
 /// A range that is read in pages, on the side of whoever asks.
 #[derive(Clone, Debug)]
@@ -95,8 +91,18 @@ impl Paging {
             (self.at, self.now) = (Some(page.at), page.revision);
         }
         self.bytes += page.kvs.iter().map(bytes_of).sum::<u64>();
-        self.found.extend(page.kvs);
-        if self.request.limit > 0 {
+        let drops = self.request.limit > 0;
+        let keep = |kv: KeyValue| KeyValue {
+            // A copy: a few keys of many must not keep the bytes of all pages.
+            key: Bytes::copy_from_slice(&kv.key),
+            value: Bytes::copy_from_slice(&kv.value),
+            ..kv
+        };
+        match drops {
+            true => self.found.extend(page.kvs.into_iter().map(keep)),
+            false => self.found.extend(page.kvs),
+        }
+        if drops {
             // Of many keys that are sorted, a few are wanted.
             sort(&self.request, &mut self.found);
             self.bytes = self.found.iter().map(bytes_of).sum();
@@ -107,6 +113,11 @@ impl Paging {
         self.count = self.count.saturating_add(page.count);
         self.next = page.next;
         Ok(self.next.is_empty())
+    }
+
+    /// Bytes of what was found so far, about.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The answer.
@@ -140,17 +151,16 @@ impl Mvcc {
         let visits_max = page.visits.clamp(1, PAGE_VISITS_MAX);
         let (mut visits, mut count, mut bytes) = (0, 0, 0);
         let (mut kvs, mut next) = (Vec::new(), Bytes::new());
-        let mut visit = |key: &[u8], record: super::Record| {
-            (visits, count) = (visits + 1, count + 1);
-            let room = (kvs.len() as u64) < page.wanted;
-            if room && is_wanted(request, &record) {
-                let key = Bytes::copy_from_slice(key);
-                let mut kv = KeyValue::from(Found { key, record });
-                if request.keys_only && !needs_value(request) {
-                    kv.value = Bytes::new();
+        let mut visit = |key: &[u8], record: Option<super::Record>| {
+            visits += 1;
+            if let Some(record) = record {
+                count += 1;
+                let room = (kvs.len() as u64) < page.wanted;
+                if room && is_wanted(request, &record) {
+                    let kv = entry(request, key, record);
+                    bytes += kv.key.len() + kv.value.len();
+                    kvs.push(kv);
                 }
-                bytes += kv.key.len() + kv.value.len();
-                kvs.push(kv);
             }
             if visits >= visits_max || bytes >= PAGE_BYTES {
                 // The first key behind this one.
@@ -161,7 +171,7 @@ impl Mvcc {
         };
         match at < now {
             true => self.each_at(keys, at, &mut visit),
-            false => self.each_now(keys, &mut visit),
+            false => self.each_now(keys, &mut |key, record| visit(key, Some(record))),
         }
         if matches!(keys, Keys::One(_)) {
             next = Bytes::new();
@@ -175,9 +185,4 @@ impl Mvcc {
             next,
         })
     }
-}
-
-/// Whether values decide about the order.
-fn needs_value(request: &RangeRequest) -> bool {
-    request.sort_target == 4
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Budget, Mvcc,
+    budget::ENTRY_BYTES,
     read::{Found, Keys},
     write::header,
 };
@@ -97,6 +98,69 @@ pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
     )
 }
 
+/// A key with its record as the answer has it, at most: values that will be left out are not kept.
+pub(super) fn entry(request: &RangeRequest, key: &[u8], record: super::Record) -> KeyValue {
+    let key = Bytes::copy_from_slice(key);
+    let mut kv = KeyValue::from(Found { key, record });
+    if request.keys_only && request.sort_target() != SortTarget::Value {
+        kv.value = Bytes::new();
+    }
+    kv
+}
+
+/// Bytes that an entry of an answer takes, about.
+pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
+    ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
+}
+
+/// What a range has found so far.
+struct Taking<'t> {
+    request: &'t RangeRequest,
+    budget: &'t mut Budget,
+    /// So many are worth finding.
+    most: usize,
+    count: i64,
+    kvs: Vec<KeyValue>,
+    bytes: u64,
+}
+
+impl<'t> Taking<'t> {
+    fn new(request: &'t RangeRequest, budget: &'t mut Budget) -> Self {
+        Self {
+            most: most(request),
+            request,
+            budget,
+            count: 0,
+            kvs: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    fn take(&mut self, key: &[u8], record: Option<super::Record>) -> Result<(), Refusal> {
+        self.budget.visit()?;
+        let Some(record) = record else { return Ok(()) };
+        self.count += 1;
+        if self.kvs.len() >= self.most || !is_wanted(self.request, &record) {
+            return Ok(());
+        }
+        let kv = entry(self.request, key, record);
+        self.bytes += bytes_of(&kv);
+        self.kvs.push(kv);
+        let most = self.budget.bytes();
+        if self.bytes <= most {
+            return Ok(());
+        }
+        // Of many keys that are sorted, a few are wanted. These may have half of it, or every further key would have them
+        // sorted again.
+        sort(self.request, &mut self.kvs);
+        self.bytes = self.kvs.iter().map(bytes_of).sum();
+        match self.bytes <= most / 2 {
+            true => Ok(()),
+            false => Err(Refusal::TooMuch),
+        }
+    }
+}
+
 impl Mvcc {
     /// Which revision a request asks for; `now` is the one that it sees as the present.
     pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
@@ -121,17 +185,11 @@ impl Mvcc {
         budget: &mut Budget,
     ) -> Result<RangeResponse, Refusal> {
         let revision = self.revision_of(request, now)?;
-        let most = most(request);
         let keys = Keys::of(&request.key, &request.range_end);
-        let (mut count, mut kvs) = (0, Vec::new());
+        let mut taking = Taking::new(request, budget);
         let mut outcome = Ok(());
-        let mut visit = |key: &[u8], record: super::Record| {
-            outcome = budget.visit();
-            count += 1;
-            if kvs.len() < most && is_wanted(request, &record) {
-                let key = Bytes::copy_from_slice(key);
-                kvs.push(Found { key, record }.into());
-            }
+        let mut take = |key: &[u8], record| {
+            outcome = taking.take(key, record);
             match outcome {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
@@ -139,11 +197,12 @@ impl Mvcc {
         };
         // A transaction sees what it wrote itself.
         if revision >= now {
-            self.each_now(keys, &mut visit);
+            self.each_now(keys, &mut |key, record| take(key, Some(record)));
         } else {
-            self.each_at(keys, revision, &mut visit);
+            self.each_at(keys, revision, &mut take);
         }
         outcome?;
+        let Taking { mut kvs, count, .. } = taking;
         let more = arrange(request, &mut kvs);
         for kv in &kvs {
             budget.answer(kv.key.len(), kv.value.len())?;

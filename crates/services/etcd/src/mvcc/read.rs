@@ -68,6 +68,8 @@ impl From<Found> for KeyValue {
 
 /// What is done with a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
+/// The same where it may have had none: looking at such a key takes as long.
+pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
     /// The current record of a key.
@@ -117,13 +119,11 @@ impl Mvcc {
         }
     }
 
-    /// Visits the keys that existed at the end of this revision, in order.
-    pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut Visit<'_>) {
+    /// Visits the keys that exist now or did once, in order, with what they had at the end of this revision.
+    pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut VisitPast<'_>) {
         let (from, to) = match keys {
             Keys::One(key) => {
-                if let Some(record) = self.at(key, revision) {
-                    let _ = visit(key, record);
-                }
+                let _ = visit(key, self.at(key, revision));
                 return;
             }
             Keys::Span(from, to) => (from, to),
@@ -131,13 +131,11 @@ impl Mvcc {
         // Those that exist now, and before each of them those that have nothing but history.
         let mut next = self.next_past(&history(from), to);
         let mut over = false;
-        let mut visit_until = |before: Option<&[u8]>, visit: &mut Visit<'_>| {
+        let mut visit_until = |before: Option<&[u8]>, visit: &mut VisitPast<'_>| {
             while let Some(key) = next.take_if(|key| before.is_none_or(|before| &**key < before)) {
                 let record = self.past(&key, revision);
                 next = self.next_past(&history_end_of(&key), to);
-                if let Some(record) = record
-                    && visit(&key, record).is_break()
-                {
+                if visit(&key, record).is_break() {
                     return ControlFlow::Break(());
                 }
             }
@@ -159,7 +157,7 @@ impl Mvcc {
             let record = Record::decode(bytes)
                 .filter(|record| record.revision.main <= revision)
                 .or_else(|| self.past(key, revision));
-            let step = record.map_or(ControlFlow::Continue(()), |record| visit(key, record));
+            let step = visit(key, record);
             over = step.is_break();
             step
         });

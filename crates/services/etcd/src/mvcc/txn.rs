@@ -34,10 +34,13 @@ pub fn is_readonly(txn: &TxnRequest) -> bool {
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Whether it may be answered by any node as it stands.
+/// Whether it may be answered by any node as it stands. One that reads nothing does not say so.
 pub fn is_serializable(txn: &TxnRequest) -> bool {
-    let mut ops = txn.success.iter().chain(&txn.failure);
-    ops.all(|op| matches!(&op.request, Some(Request::RequestRange(range)) if range.serializable))
+    let mut ops = txn.success.iter().chain(&txn.failure).peekable();
+    ops.peek().is_some()
+        && ops.all(
+            |op| matches!(&op.request, Some(Request::RequestRange(range)) if range.serializable),
+        )
 }
 
 impl Mvcc {

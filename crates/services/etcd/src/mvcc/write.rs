@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Budget, Mvcc,
-    layout::{Change, Record, Revision, attached, current, history_at, revision},
+    layout::{Change, Lease, Record, Revision, attached, current, history_at, lease, revision},
     read::{Found, Keys},
 };
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
     },
     refusal::Refusal,
 };
+
+/// Keys that are deleted at a time: so many are held in memory, however many there are.
+const DELETED_MAX: usize = 1000;
 
 /// The revision of a part's answer.
 pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
@@ -29,27 +32,41 @@ pub(super) struct Writing<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Changes so far.
     changes: u64,
-    /// What stood where something else stands now, in the order of the changes.
-    undo: Vec<(Vec<u8>, Option<Bytes>)>,
+    /// What stood where something else stands now, in the order of the changes; `None`: what fails does so before its
+    /// first change.
+    undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
 impl<'m> Writing<'m> {
+    /// One that can be taken back.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
         Self {
             mvcc,
             changes: 0,
-            undo: Vec::new(),
+            undo: Some(Vec::new()),
+        }
+    }
+
+    /// One request by itself, which is never taken back: however much it deletes, nothing is kept of that.
+    pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
+        Self {
+            mvcc,
+            changes: 0,
+            undo: None,
         }
     }
 
     /// The revision of its changes.
     const fn revision(&self) -> i64 {
-        self.mvcc.state.revision + 1
+        self.mvcc.state.revision.saturating_add(1)
     }
 
     /// The revision that its reads see.
-    pub(super) fn now(&self) -> i64 {
-        self.mvcc.state.revision + i64::from(self.changes > 0)
+    pub(super) const fn now(&self) -> i64 {
+        match self.changes {
+            0 => self.mvcc.state.revision,
+            _ => self.revision(),
+        }
     }
 
     /// All of it counts. The revision now.
@@ -62,7 +79,7 @@ impl<'m> Writing<'m> {
 
     /// Nothing of it counts.
     pub(super) fn take_back(self) {
-        for (place, old) in self.undo.into_iter().rev() {
+        for (place, old) in self.undo.into_iter().flatten().rev() {
             match old {
                 Some(old) => self.mvcc.store.put(&place, old),
                 None => self.mvcc.store.remove(&place),
@@ -75,7 +92,9 @@ impl<'m> Writing<'m> {
             Some(new) => self.mvcc.store.put(&place, new),
             None => self.mvcc.store.remove(&place),
         }
-        self.undo.push((place, old));
+        if let Some(undo) = &mut self.undo {
+            undo.push((place, old));
+        }
     }
 
     /// The number of the next change.
@@ -103,15 +122,25 @@ impl<'m> Writing<'m> {
         }
         if old != 0 {
             self.set(attached(old, key), Some(Bytes::new()), None);
+            self.count_keys(old, |keys| keys.saturating_sub(1));
         }
         if new != 0 {
             self.set(attached(new, key), None, Some(Bytes::new()));
+            self.count_keys(new, |keys| keys.saturating_add(1));
         }
     }
 
-    fn set_key(&mut self, key: &[u8], value: Bytes, lease: i64) {
-        let place = current(key);
+    /// A lease that is stored has more keys or fewer.
+    fn count_keys(&mut self, id: i64, count: impl FnOnce(u64) -> u64) {
+        let place = lease(id);
         let old = self.mvcc.store.get(&place);
+        if let Some(mut lease) = old.as_deref().and_then(Lease::decode) {
+            lease.keys = count(lease.keys);
+            self.set(place, old, Some(lease.encode()));
+        }
+    }
+
+    fn set_key(&mut self, key: &[u8], old: Option<Bytes>, value: Bytes, lease: i64) {
         let before = old.as_ref().and_then(|old| self.retire(key, old));
         let had = before.as_ref().map_or(0, |before| before.lease);
         self.move_lease(key, had, lease);
@@ -123,7 +152,7 @@ impl<'m> Writing<'m> {
             lease,
             value,
         };
-        self.set(place, old, Some(record.encode()));
+        self.set(current(key), old, Some(record.encode()));
         self.set(revision(at), None, Some(Change::encode(false, key)));
     }
 
@@ -146,21 +175,25 @@ impl<'m> Writing<'m> {
         request: &PutRequest,
         budget: &mut Budget,
     ) -> Result<PutResponse, Refusal> {
-        let looks = request.ignore_value || request.ignore_lease || request.prev_kv;
-        let before = looks.then(|| self.mvcc.now(&request.key)).flatten();
+        let old = self.mvcc.store.get(&current(&request.key));
+        let before = old.as_ref().and_then(Record::decode);
         let kept = || before.as_ref().ok_or(Refusal::KeyNotFound);
         let value = match request.ignore_value {
             true => kept()?.value.clone(),
             false => request.value.clone(),
         };
+        let had = before.as_ref().map_or(0, |before| before.lease);
         let lease = match request.ignore_lease {
             true => kept()?.lease,
             false => request.lease,
         };
+        if lease != had {
+            self.mvcc.has_room_for_key(lease)?;
+        }
         if let Some(before) = before.as_ref().filter(|_| request.prev_kv) {
             budget.answer(request.key.len(), before.value.len())?;
         }
-        self.set_key(&request.key, value, lease);
+        self.set_key(&request.key, old, value, lease);
         let prev_kv = before.filter(|_| request.prev_kv).map(|record| {
             let key = request.key.clone();
             Found { key, record }.into()
@@ -176,68 +209,94 @@ impl<'m> Writing<'m> {
         request: &DeleteRangeRequest,
         budget: &mut Budget,
     ) -> Result<DeleteRangeResponse, Refusal> {
+        let (mut deleted, mut prev_kvs) = (0, Vec::new());
+        let mut from = request.key.clone();
+        loop {
+            let keys = match Keys::of(&request.key, &request.range_end) {
+                Keys::Span(_, to) => Keys::Span(&from, to),
+                one => one,
+            };
+            // What goes into the answer is counted before anything changes.
+            let most = match request.prev_kv {
+                true => usize::MAX,
+                false => DELETED_MAX,
+            };
+            let found = self.find(keys, most, request.prev_kv, budget)?;
+            for one in &found {
+                self.delete_key(&one.key);
+            }
+            deleted += found.len();
+            match found.last() {
+                Some(last) if found.len() == most => from = [&last.key[..], &[0]].concat().into(),
+                _ => {
+                    if request.prev_kv {
+                        prev_kvs = found.into_iter().map(Into::into).collect();
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(DeleteRangeResponse {
+            header: header(self.now()),
+            deleted: i64::try_from(deleted).unwrap_or(i64::MAX),
+            prev_kvs,
+        })
+    }
+
+    /// Keys that are to be deleted, so many at most.
+    fn find(
+        &self,
+        keys: Keys<'_>,
+        most: usize,
+        with_values: bool,
+        budget: &mut Budget,
+    ) -> Result<Vec<Found>, Refusal> {
         let mut found: Vec<Found> = Vec::new();
         let mut outcome = Ok(());
-        let keys = Keys::of(&request.key, &request.range_end);
         self.mvcc.each_now(keys, &mut |key, mut record| {
-            if request.prev_kv {
+            if with_values {
                 outcome = budget.answer(key.len(), record.value.len());
             } else {
                 record.value = Bytes::new();
             }
+            if self.undo.is_some() {
+                outcome = outcome.and_then(|()| budget.undo(key.len()));
+            }
             let key = Bytes::copy_from_slice(key);
             found.push(Found { key, record });
             match outcome {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
+                Ok(()) if found.len() < most => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
             }
         });
-        outcome?;
-        for one in &found {
-            self.delete_key(&one.key);
-        }
-        let deleted = i64::try_from(found.len()).unwrap_or(i64::MAX);
-        let prev_kvs = match request.prev_kv {
-            true => found.into_iter().map(Into::into).collect(),
-            false => Vec::new(),
-        };
-        Ok(DeleteRangeResponse {
-            header: header(self.now()),
-            deleted,
-            prev_kvs,
-        })
+        outcome.map(|()| found)
     }
 }
 
 impl Mvcc {
-    /// A change that is all or nothing.
-    fn writing<T>(
-        &mut self,
-        work: impl FnOnce(&mut Writing<'_>, &mut Budget) -> Result<T, Refusal>,
-        mut budget: Budget,
-    ) -> Result<T, Refusal> {
-        let mut writing = Writing::new(self);
-        let done = work(&mut writing, &mut budget);
-        match done {
-            Ok(_) => drop(writing.finish()),
-            Err(_) => writing.take_back(),
-        }
-        done
-    }
-
     /// Puts a key.
-    pub fn put(&mut self, request: &PutRequest, budget: Budget) -> Result<PutResponse, Refusal> {
+    pub fn put(
+        &mut self,
+        request: &PutRequest,
+        mut budget: Budget,
+    ) -> Result<PutResponse, Refusal> {
         self.check_put(request)?;
-        self.writing(|writing, budget| writing.put(request, budget), budget)
+        let mut writing = Writing::alone(self);
+        let done = writing.put(request, &mut budget)?;
+        writing.finish();
+        Ok(done)
     }
 
     /// Deletes keys.
     pub fn delete(
         &mut self,
         request: &DeleteRangeRequest,
-        budget: Budget,
+        mut budget: Budget,
     ) -> Result<DeleteRangeResponse, Refusal> {
-        self.writing(|writing, budget| writing.delete(request, budget), budget)
+        let mut writing = Writing::alone(self);
+        let done = writing.delete(request, &mut budget)?;
+        writing.finish();
+        Ok(done)
     }
 
     /// What a put needs to be there.

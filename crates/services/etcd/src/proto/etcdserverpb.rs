@@ -720,6 +720,84 @@ pub struct DefragmentResponse {
     pub header: ::core::option::Option<ResponseHeader>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HashRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HashResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<ResponseHeader>,
+    #[prost(uint32, tag = "2")]
+    pub hash: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<ResponseHeader>,
+    #[prost(uint64, tag = "2")]
+    pub remaining_bytes: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub blob: ::prost::bytes::Bytes,
+    #[prost(string, tag = "4")]
+    pub version: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DowngradeRequest {
+    #[prost(enumeration = "downgrade_request::DowngradeAction", tag = "1")]
+    pub action: i32,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+}
+/// Nested message and enum types in `DowngradeRequest`.
+pub mod downgrade_request {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum DowngradeAction {
+        Validate = 0,
+        Enable = 1,
+        Cancel = 2,
+    }
+    impl DowngradeAction {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Validate => "VALIDATE",
+                Self::Enable => "ENABLE",
+                Self::Cancel => "CANCEL",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "VALIDATE" => Some(Self::Validate),
+                "ENABLE" => Some(Self::Enable),
+                "CANCEL" => Some(Self::Cancel),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DowngradeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HashKvRequest {
     #[prost(int64, tag = "1")]
     pub revision: i64,
@@ -2140,15 +2218,36 @@ pub mod maintenance_server {
             tonic::Response<super::DefragmentResponse>,
             tonic::Status,
         >;
+        async fn hash(
+            &self,
+            request: tonic::Request<super::HashRequest>,
+        ) -> std::result::Result<tonic::Response<super::HashResponse>, tonic::Status>;
         async fn hash_kv(
             &self,
             request: tonic::Request<super::HashKvRequest>,
         ) -> std::result::Result<tonic::Response<super::HashKvResponse>, tonic::Status>;
+        /// Server streaming response type for the Snapshot method.
+        type SnapshotStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::SnapshotResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn snapshot(
+            &self,
+            request: tonic::Request<super::SnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<Self::SnapshotStream>, tonic::Status>;
         async fn move_leader(
             &self,
             request: tonic::Request<super::MoveLeaderRequest>,
         ) -> std::result::Result<
             tonic::Response<super::MoveLeaderResponse>,
+            tonic::Status,
+        >;
+        async fn downgrade(
+            &self,
+            request: tonic::Request<super::DowngradeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DowngradeResponse>,
             tonic::Status,
         >;
     }
@@ -2361,6 +2460,49 @@ pub mod maintenance_server {
                     };
                     Box::pin(fut)
                 }
+                "/etcdserverpb.Maintenance/Hash" => {
+                    #[allow(non_camel_case_types)]
+                    struct HashSvc<T: Maintenance>(pub Arc<T>);
+                    impl<T: Maintenance> tonic::server::UnaryService<super::HashRequest>
+                    for HashSvc<T> {
+                        type Response = super::HashResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HashRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Maintenance>::hash(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HashSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/etcdserverpb.Maintenance/HashKV" => {
                     #[allow(non_camel_case_types)]
                     struct HashKVSvc<T: Maintenance>(pub Arc<T>);
@@ -2406,6 +2548,52 @@ pub mod maintenance_server {
                     };
                     Box::pin(fut)
                 }
+                "/etcdserverpb.Maintenance/Snapshot" => {
+                    #[allow(non_camel_case_types)]
+                    struct SnapshotSvc<T: Maintenance>(pub Arc<T>);
+                    impl<
+                        T: Maintenance,
+                    > tonic::server::ServerStreamingService<super::SnapshotRequest>
+                    for SnapshotSvc<T> {
+                        type Response = super::SnapshotResponse;
+                        type ResponseStream = T::SnapshotStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SnapshotRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Maintenance>::snapshot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SnapshotSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/etcdserverpb.Maintenance/MoveLeader" => {
                     #[allow(non_camel_case_types)]
                     struct MoveLeaderSvc<T: Maintenance>(pub Arc<T>);
@@ -2436,6 +2624,51 @@ pub mod maintenance_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = MoveLeaderSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/etcdserverpb.Maintenance/Downgrade" => {
+                    #[allow(non_camel_case_types)]
+                    struct DowngradeSvc<T: Maintenance>(pub Arc<T>);
+                    impl<
+                        T: Maintenance,
+                    > tonic::server::UnaryService<super::DowngradeRequest>
+                    for DowngradeSvc<T> {
+                        type Response = super::DowngradeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DowngradeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Maintenance>::downgrade(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DowngradeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

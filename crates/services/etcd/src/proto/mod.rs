@@ -7,3 +7,15 @@ pub mod mvccpb;
 #[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
 #[rustfmt::skip]
 pub mod etcdserverpb;
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+pub mod v3lockpb;
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+pub mod v3electionpb;
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+pub mod health;

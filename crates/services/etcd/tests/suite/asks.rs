@@ -3,12 +3,14 @@
 use quorate::StateMachine as _;
 use quorate_etcd::{
     check,
-    command::{Command, Events, EventsRequest, Figures, Granted, KeptAlive, Query},
+    command::{
+        Command, Events, EventsRequest, Figures, Granted, KeptAlive, Lasting, LeasesPage,
+        LeasesRequest, Query,
+    },
     proto::{
         etcdserverpb::{
-            CompactionRequest, CompactionResponse, LeaseGrantResponse, LeaseKeepAliveResponse,
-            LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
-            LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
+            CompactionRequest, CompactionResponse, LeaseGrantResponse, LeaseRevokeRequest,
+            LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
         },
         mvccpb::Event,
     },
@@ -131,12 +133,15 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             );
         }
         2 => {
-            let command = Command::KeepAlive(KeptAlive { id, now_ms });
-            let answer = apply::<LeaseKeepAliveResponse>(service, &command);
-            assert_eq!(
-                answer.map(|answer| answer.ttl),
-                model.keep_alive(id, now_ms)
-            );
+            // Several in one command, some of which are not there.
+            let ids: Vec<i64> = (0..1 + dice.below(3)).map(|_| dice.between(1, 5)).collect();
+            let expected: Vec<i64> = ids
+                .iter()
+                .map(|id| model.keep_alive(*id, now_ms).unwrap_or(0))
+                .collect();
+            let command = Command::KeepAlive(KeptAlive { ids, now_ms });
+            let answer = apply::<Lasting>(service, &command).unwrap();
+            assert_eq!((answer.ttls, answer.revision), (expected, model.revision));
         }
         _ => {
             let command = Command::Revoke(LeaseRevokeRequest { id });
@@ -167,11 +172,15 @@ fn all_events(service: &Service, from: i64) -> Result<Vec<Event>, Refusal> {
 }
 
 fn compare_leases_and_events(service: &Service, model: &Model) {
-    let answer: LeaseLeasesResponse = ask(service, &Query::Leases).unwrap();
+    let query = Query::Leases(LeasesRequest { from: 0 });
+    let page: LeasesPage = ask(service, &query).unwrap();
+    assert_eq!((page.revision, page.next), (model.revision, None));
     let mut leases = std::collections::BTreeMap::new();
-    for LeaseStatus { id } in answer.leases {
+    for id in page.ids {
         let request = LeaseTimeToLiveRequest { id, keys: true };
         let lease: LeaseTimeToLiveResponse = ask(service, &Query::Lease(request)).unwrap();
+        let counted = service.mvcc().lease(id).unwrap().keys;
+        assert_eq!(counted, lease.keys.len() as u64);
         leases.insert(id, lease.keys);
     }
     assert_eq!(leases, model.leases());

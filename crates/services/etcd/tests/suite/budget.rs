@@ -1,7 +1,7 @@
 //! What one request may read and answer: a transaction that asks for more changes nothing.
 
 use quorate_etcd::{
-    mvcc::{Budget, Mvcc},
+    mvcc::{Budget, Mvcc, is_serializable},
     proto::etcdserverpb::{
         Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
         request_op::Request,
@@ -115,4 +115,145 @@ fn comparing_counts_too() {
     };
     assert_eq!(mvcc.txn(&txn, Budget::of(0, 19)), Err(Refusal::TooMuch));
     assert!(mvcc.txn(&txn, Budget::of(0, 20)).unwrap().succeeded);
+}
+
+fn at(revision: i64) -> RangeRequest {
+    RangeRequest {
+        revision,
+        ..everything()
+    }
+}
+
+/// Looking at a key takes as long if it was not there then.
+#[test]
+fn keys_that_were_not_there_yet_count_too() {
+    let mut mvcc = filled();
+    mvcc.delete(
+        &DeleteRangeRequest {
+            key: vec![4].into(),
+            ..DeleteRangeRequest::default()
+        },
+        Budget::COMMAND,
+    )
+    .unwrap();
+    let page = |from: u8, visits| {
+        let request = quorate_etcd::command::PageRequest {
+            request: Some(at(2)),
+            at: 0,
+            from: vec![from].into(),
+            wanted: 100,
+            visits,
+        };
+        mvcc.page(&request).unwrap()
+    };
+    let first = page(2, 3);
+    assert_eq!(
+        (first.count, &first.next[..]),
+        (0, &[4, 0][..]),
+        "2, 3 and 4 were looked at"
+    );
+    assert_eq!(page(1, 1).count, 1);
+    assert!(page(8, 3).next == [10, 0][..] && page(8, 4).next.is_empty());
+    let ask = |visits| {
+        let txn = TxnRequest {
+            success: vec![op(Request::RequestRange(at(2)))],
+            ..TxnRequest::default()
+        };
+        mvcc.read_txn(&txn, Budget::of(20_000, visits)).map(drop)
+    };
+    assert_eq!((ask(9), ask(10)), (Err(Refusal::TooMuch), Ok(())));
+}
+
+/// Of many keys that are sorted, a few may be wanted: those that are not are no part of the answer.
+#[test]
+fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
+    let mvcc = filled();
+    let ask = |limit, bytes| {
+        let range = RangeRequest {
+            sort_order: 2,
+            sort_target: 3,
+            limit,
+            ..everything()
+        };
+        let txn = TxnRequest {
+            success: vec![op(Request::RequestRange(range))],
+            ..TxnRequest::default()
+        };
+        let answer = mvcc.read_txn(&txn, Budget::of(bytes, 10))?;
+        let Some(quorate_etcd::proto::etcdserverpb::response_op::Response::ResponseRange(range)) =
+            answer.responses[0].response.clone()
+        else {
+            panic!("it was a range");
+        };
+        Ok(range
+            .kvs
+            .iter()
+            .map(|kv| kv.mod_revision)
+            .collect::<Vec<_>>())
+    };
+    assert_eq!(ask(1, 5000), Ok(vec![11]));
+    assert_eq!(ask(2, 7000), Ok(vec![11, 10]));
+    assert_eq!(ask(0, 5000), Err(Refusal::TooMuch));
+    assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
+}
+
+/// What may have to be taken back is kept meanwhile; a deletion by itself keeps nothing.
+#[test]
+fn deleting_within_a_transaction_counts() {
+    let all = DeleteRangeRequest {
+        key: vec![0].into(),
+        range_end: vec![0].into(),
+        prev_kv: false,
+    };
+    let txn = TxnRequest {
+        success: vec![op(Request::RequestDeleteRange(all.clone()))],
+        ..TxnRequest::default()
+    };
+    let mut mvcc = filled();
+    let before = entries(&mvcc);
+    assert_eq!(mvcc.txn(&txn, Budget::of(5000, 100)), Err(Refusal::TooMuch));
+    assert_eq!(entries(&mvcc), before);
+    assert!(mvcc.txn(&txn, Budget::of(6000, 100)).is_ok());
+    let mut mvcc = filled();
+    assert_eq!(mvcc.delete(&all, Budget::of(0, 0)).unwrap().deleted, 10);
+}
+
+/// More keys than are deleted at a time, in one revision.
+#[test]
+fn many_keys_are_deleted_in_one_revision() {
+    let mut mvcc = Mvcc::new(Box::new(MemoryStore::new()));
+    for key in 0..2500_u16 {
+        let request = PutRequest {
+            key: key.to_be_bytes().to_vec().into(),
+            ..PutRequest::default()
+        };
+        mvcc.put(&request, Budget::COMMAND).unwrap();
+    }
+    let most = DeleteRangeRequest {
+        key: vec![0, 1].into(),
+        range_end: vec![0].into(),
+        prev_kv: false,
+    };
+    let done = mvcc.delete(&most, Budget::COMMAND).unwrap();
+    assert_eq!((done.deleted, done.header.unwrap().revision), (2499, 2502));
+    assert_eq!(mvcc.delete(&most, Budget::COMMAND).unwrap().deleted, 0);
+}
+
+/// Only reads say that any node may answer.
+#[test]
+fn a_transaction_that_only_compares_is_not_serializable() {
+    let compare = TxnRequest {
+        compare: vec![Compare::default()],
+        ..TxnRequest::default()
+    };
+    assert!(!is_serializable(&compare));
+    let range = RangeRequest {
+        serializable: true,
+        ..everything()
+    };
+    let reads = TxnRequest {
+        success: vec![op(Request::RequestRange(range))],
+        ..compare
+    };
+    assert!(is_serializable(&reads));
 }

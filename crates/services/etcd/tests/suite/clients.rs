@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use quorate::{Builder, Embedded, Protection};
+use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
     front::{Door, Server, Settings},
     proto::etcdserverpb::{
@@ -25,13 +25,31 @@ use self::client::{
     cluster_client::ClusterClient, kv_client::KvClient, maintenance_client::MaintenanceClient,
 };
 
+mod figures;
 mod leases;
+mod maintenance;
+mod turns;
 mod watches;
 
 #[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
 #[rustfmt::skip]
 #[path = "client/etcdserverpb.rs"]
 mod client;
+
+#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+#[path = "client/v3lockpb.rs"]
+mod lock_client;
+
+#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+#[path = "client/v3electionpb.rs"]
+mod election_client;
+
+#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+#[path = "client/health.rs"]
+mod health_client;
 
 const MEMORY_BYTES: usize = 32 << 20;
 
@@ -44,13 +62,30 @@ struct Node {
 
 impl Node {
     fn start(folder: &Path, node: u32, cluster: &[(u32, String)]) -> Self {
+        let service = || Service::new(Box::new(MemoryStore::new()));
+        Self::start_with(folder, node, cluster, service, 0)
+    }
+
+    /// One with a quota of so many bytes.
+    fn within(folder: &Path, quota_bytes: u64) -> Self {
+        let service = || Service::new(Box::new(MemoryStore::new()));
+        Self::start_with(folder, 1, &[], service, quota_bytes)
+    }
+
+    fn start_with<S: StateMachine + 'static>(
+        folder: &Path,
+        node: u32,
+        cluster: &[(u32, String)],
+        service: impl FnOnce() -> S + Send + 'static,
+        quota_bytes: u64,
+    ) -> Self {
         let door = Door::bind("127.0.0.1:0", Protection::Loopback).expect("a port");
         let address = door.address().to_string();
         let replica = Builder::new(folder.join(node.to_string()))
             .node(node)
             .cluster(cluster.to_vec())
             .client(&address)
-            .start(|| Service::new(Box::new(MemoryStore::new())))
+            .start(service)
             .expect("starts");
         let status = replica.status().expect("answers");
         let settings = Settings {
@@ -58,6 +93,7 @@ impl Node {
             node: status.member.node,
             connections_max: 16,
             memory_bytes: MEMORY_BYTES,
+            quota_bytes,
         };
         let local = replica.local().clone();
         let server = door.serve(local, replica.handle().clone(), settings);
@@ -85,6 +121,29 @@ impl Node {
         KvClient::new(self.channel())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX)
+    }
+}
+
+/// The node's thread stands still, and no request finds room, until this is dropped.
+struct Busy {
+    _release: std::sync::mpsc::Sender<()>,
+}
+
+impl Busy {
+    fn make(node: &Node) -> Self {
+        let local = node.replica().local();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let stand_still = move |_| {
+            tell.send(()).expect("the test waits");
+            let _ = released.recv();
+        };
+        local
+            .submit_query_local("", stand_still)
+            .expect("there is room");
+        told.recv().expect("it stands still");
+        while local.submit_query_local("", drop).is_ok() {}
+        Self { _release: release }
     }
 }
 

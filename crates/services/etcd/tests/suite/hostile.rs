@@ -1,20 +1,33 @@
 //! Bytes that nobody should send: answered on every node alike, and never with a panic.
 
 use quorate::StateMachine as _;
-use quorate_etcd::{command::Command, proto::etcdserverpb::TxnRequest, refusal::Refusal};
+use quorate_etcd::{
+    check,
+    command::Command,
+    proto::etcdserverpb::{
+        PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, request_op::Request,
+    },
+    refusal::Refusal,
+};
 
 use crate::{
-    common::{apply_bytes, service},
+    common::{apply, apply_bytes, service},
     dice::Dice,
     random,
 };
 
 fn some_command(dice: &mut Dice) -> Vec<u8> {
-    match dice.below(3) {
+    match dice.below(4) {
         0 => Command::Put(random::put(dice)).encode(),
-        1 => Command::Delete(random::delete(dice)).encode(),
+        2 => Command::Delete(random::delete(dice)).encode(),
         // Not looked over, as another version might not.
-        _ => Command::Txn(random::txn(dice, 5, 3)).encode(),
+        1 => Command::Txn(random::txn(dice, 5, 3)).encode(),
+        // Of any kind, and nothing that anybody made.
+        _ => {
+            let kind = u8::try_from(dice.below(12)).unwrap();
+            let bytes = (0..dice.below(30)).map(|_| u8::try_from(dice.below(256)).unwrap());
+            [kind].into_iter().chain(bytes).collect()
+        }
     }
 }
 
@@ -68,4 +81,41 @@ fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     assert_eq!(reply, [1, Refusal::Malformed.to_byte()]);
     let shallow = Command::Txn(TxnRequest::default()).encode();
     assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
+}
+
+/// As deep as may be: its answer can be read. One deeper is refused before it is proposed.
+#[test]
+fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
+    let nested = |depth: usize| {
+        let range = RequestOp {
+            request: Some(Request::RequestRange(RangeRequest {
+                key: "a".into(),
+                ..RangeRequest::default()
+            })),
+        };
+        (0..depth).fold(range, |inner, _| RequestOp {
+            request: Some(Request::RequestTxn(TxnRequest {
+                success: vec![inner],
+                ..TxnRequest::default()
+            })),
+        })
+    };
+    let txn = |depth| match nested(depth).request {
+        Some(Request::RequestTxn(txn)) => txn,
+        _ => panic!("it is a transaction"),
+    };
+    let mut service = service();
+    let put = PutRequest {
+        key: "a".into(),
+        ..PutRequest::default()
+    };
+    apply_bytes(&mut service, &Command::Put(put).encode());
+    let deepest = txn(check::TXN_DEPTH_MAX);
+    assert_eq!(check::txn(&deepest), Ok(()));
+    let answer = apply::<TxnResponse>(&mut service, &Command::Txn(deepest));
+    assert!(answer.unwrap().succeeded);
+    assert_eq!(
+        check::txn(&txn(check::TXN_DEPTH_MAX + 1)),
+        Err(Refusal::TooDeep)
+    );
 }

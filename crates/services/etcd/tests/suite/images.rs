@@ -89,3 +89,35 @@ fn what_is_no_image_is_refused() {
     let mut service = service();
     assert_eq!(service.load(&items[0]), Err(LoadError::NotLoading));
 }
+
+/// Numbers that would overflow once something is computed of them.
+#[test]
+fn an_image_with_revisions_without_end_is_refused() {
+    let items = image(&mut filled(1, 20), 100);
+    let begins = |item: &[u8], kind: u8| item.get(4) == Some(&kind);
+    // The state, a current record, and what a revision did.
+    for kind in *b"scr" {
+        let mut items = items.clone();
+        let item = items
+            .iter_mut()
+            .skip(1)
+            .find(|item| begins(item, kind))
+            .unwrap();
+        let length = usize::try_from(u32::from_le_bytes(item[..4].try_into().unwrap())).unwrap();
+        // It is in the place of a revision, and at the begin of the others.
+        let at = if kind == b'r' { 5 } else { 4 + length };
+        item[at..at + 8].copy_from_slice(&i64::MAX.to_be_bytes());
+        if kind == b'r' {
+            let changed = items.iter().position(|item| begins(item, kind)).unwrap();
+            items.truncate(changed + 1);
+        }
+        let mut service = service();
+        service.begin_load().unwrap();
+        let load = items.iter().try_for_each(|item| service.load(item));
+        let done = load.and_then(|()| service.finish_load(Slot(2), &[]));
+        assert!(
+            matches!(done, Err(LoadError::Malformed(_))),
+            "{kind}: {done:?}"
+        );
+    }
+}

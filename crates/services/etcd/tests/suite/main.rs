@@ -1,12 +1,15 @@
 //! The tests of this crate: a model, hostile bytes, and clients.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod alarms;
 mod asks;
 mod budget;
 mod clients;
 mod common;
 mod dice;
+mod hashes;
 mod hostile;
 mod images;
+mod leases;
 mod model;
 mod random;

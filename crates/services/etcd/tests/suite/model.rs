@@ -384,8 +384,9 @@ impl Model {
     }
 
     fn set_lease(&mut self, id: i64, ttl: i64, now_ms: u64) -> i64 {
-        let ms = u64::try_from(ttl).unwrap() * 1000;
-        self.leases.insert(id, (ttl, now_ms.max(self.time) + ms));
+        let deadline = now_ms.max(self.time) + u64::try_from(ttl).unwrap() * 1000;
+        let (_, old) = self.leases.get(&id).copied().unwrap_or_default();
+        self.leases.insert(id, (ttl, old.max(deadline)));
         ttl
     }
 

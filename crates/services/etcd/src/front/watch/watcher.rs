@@ -1,15 +1,19 @@
 //! The watchers of a stream: which events are for whom, and how far each is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
 use bytes::Bytes;
 use prost::Message as _;
 
 use crate::{
-    command::Events,
     front::{
         REQUEST_BYTES_MAX,
         hub::{Batch, WantsPrev},
+        memory::Share,
+        metrics::OneMore,
     },
     mvcc::Keys,
     proto::{
@@ -35,6 +39,16 @@ pub(super) struct Watcher {
     pub(super) is_quiet: bool,
     /// The first revision of which it was told nothing.
     next: i64,
+    /// The memory that it takes, and that it is counted.
+    _held: (Share, OneMore),
+}
+
+/// Memory of a watcher besides its keys, about.
+const WATCHER_BYTES: usize = 512;
+
+/// Memory of the watcher that is asked for, about.
+pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
+    WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
 
 impl Watcher {
@@ -42,13 +56,15 @@ impl Watcher {
         request: &WatchCreateRequest,
         next: i64,
         prev: Option<WantsPrev>,
+        held: (Share, OneMore),
     ) -> Result<Self, &'static str> {
         // A watcher without a key is of all from the first one on.
         let key = match request.key.is_empty() {
             true => Bytes::from_static(&[0]),
-            false => request.key.clone(),
+            // Of its own: the request's bytes are not kept.
+            false => Bytes::copy_from_slice(&request.key),
         };
-        let range_end = request.range_end.clone();
+        let range_end = Bytes::copy_from_slice(&request.range_end);
         if let Keys::Span(from, Some(to)) = Keys::of(&key, &range_end)
             && from >= to
         {
@@ -65,11 +81,17 @@ impl Watcher {
             next,
             key,
             range_end,
+            _held: held,
         })
     }
 
     fn keys(&self) -> Keys<'_> {
         Keys::of(&self.key, &self.range_end)
+    }
+
+    /// Whether a batch does not say what it wants to know.
+    const fn lacks(&self, batch: &Batch) -> bool {
+        self.prev.is_some() && !batch.has_prev
     }
 
     /// The event as this watcher is told of it, if it is.
@@ -107,6 +129,44 @@ impl Watcher {
         }
         parts.push(part);
         parts
+    }
+}
+
+/// Events by their keys, so that a watcher finds its own among those of many.
+#[derive(Debug)]
+pub(super) struct ByKey<'e> {
+    events: &'e [Event],
+    places: BTreeMap<&'e [u8], Vec<usize>>,
+}
+
+impl<'e> ByKey<'e> {
+    pub(super) fn new(events: &'e [Event]) -> Self {
+        let mut places = BTreeMap::<&[u8], Vec<usize>>::new();
+        for (at, event) in events.iter().enumerate() {
+            if let Some(kv) = &event.kv {
+                places.entry(&kv.key).or_default().push(at);
+            }
+        }
+        Self { events, places }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &'e [u8]> {
+        self.places.keys().copied()
+    }
+
+    /// Those of some keys, in the order in which they happened.
+    fn of(&self, keys: Keys<'_>) -> Vec<&'e Event> {
+        let mut places: Vec<usize> = match keys {
+            Keys::One(key) => self.places.get(key).cloned().unwrap_or_default(),
+            Keys::Span(from, to) => {
+                let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+                let range = self.places.range::<[u8], _>((Bound::Included(from), to));
+                range.flat_map(|(_, places)| places).copied().collect()
+            }
+        };
+        places.sort_unstable();
+        let found = places.into_iter();
+        found.filter_map(|at| self.events.get(at)).collect()
     }
 }
 
@@ -194,7 +254,8 @@ impl Watchers {
         Some(watcher)
     }
 
-    fn advance(&mut self, id: i64, next: i64) {
+    /// It was told everything before this revision.
+    pub(super) fn advance(&mut self, id: i64, next: i64) {
         if let Some(watcher) = self.all.get_mut(&id)
             && watcher.next < next
         {
@@ -202,6 +263,11 @@ impl Watchers {
             watcher.next = next;
             self.order.insert((next, id));
         }
+    }
+
+    /// Whether some have not been told everything up to this revision.
+    pub(super) fn lag(&self, seen: i64) -> bool {
+        self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
     /// What those need first that have not been told everything up to this revision. They are served with those that are as
@@ -232,61 +298,37 @@ impl Watchers {
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Whom a batch tells what, of those that are level; they are as far as the batch then.
-    pub(super) fn match_batch(&mut self, batch: &Batch, seen: i64) -> BTreeMap<i64, Vec<Event>> {
-        let mut told: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
-        let mut tell = |id: i64, watcher: &Watcher, event: &Event| {
-            // Whoever lacks what keys had before reads that from history.
-            let lacks = watcher.prev.is_some() && !batch.has_prev;
-            if watcher.next > seen
-                && !lacks
-                && let Some(event) = watcher.of(event)
-            {
-                told.entry(id).or_default().push(event);
-            }
+    /// Whom a batch may tell something, of those that are level. Whoever lacks what keys had before reads that from history.
+    pub(super) fn concerned(&self, batch: &Batch, events: &ByKey<'_>, seen: i64) -> Vec<i64> {
+        let single = events.keys().filter_map(|key| self.single.get(key));
+        let ids = single.flatten().chain(&self.spans).copied();
+        let is_told = |id: &i64| {
+            let watcher = self.all.get(id);
+            watcher.is_some_and(|watcher| watcher.next > seen && !watcher.lacks(batch))
         };
-        for event in &batch.events {
-            let Some(kv) = &event.kv else { continue };
-            let single = self.single.get(&kv.key).into_iter().flatten();
-            for id in single.chain(&self.spans) {
-                if let Some(watcher) = self.all.get(id) {
-                    tell(*id, watcher, event);
-                }
-            }
-        }
+        ids.filter(is_told).collect()
+    }
+
+    /// What one of them is told.
+    pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
+        let Some(watcher) = self.all.get(&id) else {
+            return Vec::new();
+        };
+        let found = events.of(watcher.keys()).into_iter();
+        found.filter_map(|event| watcher.of(event)).collect()
+    }
+
+    /// Those that are level are as far as a batch, once it has told them what is for them.
+    pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
-            let lacks = self
-                .all
-                .get(id)
-                .is_some_and(|watcher| watcher.prev.is_some());
-            *next <= batch.to && (batch.has_prev || !lacks)
+            let watcher = self.all.get(id);
+            *next <= batch.to && watcher.is_some_and(|watcher| !watcher.lacks(batch))
         });
         let level: Vec<i64> = level.map(|(_, id)| *id).collect();
         for id in level {
             self.advance(id, batch.to + 1);
         }
-        told
-    }
-
-    /// The same of a page of history, for those who asked for it.
-    pub(super) fn match_page(&mut self, ids: &[i64], page: &Events) -> BTreeMap<i64, Vec<Event>> {
-        let mut told = BTreeMap::new();
-        for id in ids {
-            let Some(watcher) = self.all.get(id) else {
-                continue;
-            };
-            let events: Vec<Event> = page
-                .events
-                .iter()
-                .filter_map(|event| watcher.of(event))
-                .collect();
-            if !events.is_empty() {
-                told.insert(*id, events);
-            }
-            self.advance(*id, page.next);
-        }
-        told
     }
 
     /// Those that wanted to hear how far they are, are level, and have heard nothing since the last call.
@@ -299,5 +341,84 @@ impl Watchers {
             watcher.is_quiet = true;
         }
         quiet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{front::memory::Memory, proto::mvccpb::KeyValue};
+
+    fn put(key: &str, mod_revision: i64) -> Event {
+        Event {
+            kv: Some(KeyValue {
+                key: key.to_owned().into(),
+                mod_revision,
+                ..KeyValue::default()
+            }),
+            ..Event::default()
+        }
+    }
+
+    fn watchers(of: &[(&str, &str, i64)]) -> Watchers {
+        let memory = Memory::new(1 << 20);
+        let mut all = Watchers::default();
+        for (key, end, next) in of {
+            let request = WatchCreateRequest {
+                key: (*key).to_owned().into(),
+                range_end: (*end).to_owned().into(),
+                ..WatchCreateRequest::default()
+            };
+            let share = memory.take(bytes_of(&request)).expect("there is room");
+            let counted = OneMore::of(&Arc::default(), |counters| &counters.watchers);
+            let watcher =
+                Watcher::new(&request, *next, None, (share, counted)).expect("it makes sense");
+            all.add(0, watcher).expect("the id is free");
+        }
+        all
+    }
+
+    /// One after the other, each from the same events, of which it finds its own without looking at the rest.
+    #[test]
+    fn each_watcher_is_told_its_own_in_order() {
+        let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
+        let events = vec![put("b", 5), put("a", 5), put("a", 6), put("d", 7)];
+        let batch = Batch {
+            from: 5,
+            to: 7,
+            events,
+            has_prev: false,
+            share: None,
+        };
+        let events = ByKey::new(&batch.events);
+        let told = |all: &Watchers, id| {
+            let told = all
+                .told(id, &events)
+                .into_iter()
+                .filter_map(|event| event.kv);
+            let said = told.map(|kv| {
+                (
+                    String::from_utf8(kv.key.to_vec()).expect("text"),
+                    kv.mod_revision,
+                )
+            });
+            said.collect::<Vec<_>>()
+        };
+        let said = |key: &str, revision| (key.to_owned(), revision);
+        let mut concerned = all.concerned(&batch, &events, 4);
+        concerned.sort_unstable();
+        assert_eq!(concerned, [0, 1, 2], "nobody is told of x");
+        assert_eq!(told(&all, 0), [said("a", 5), said("a", 6)]);
+        assert_eq!(told(&all, 1), [said("b", 5), said("a", 5), said("a", 6)]);
+        assert_eq!(told(&all, 2), [said("d", 7)]);
+        all.pass(&batch, 4);
+        assert!(!all.lag(7));
+        assert!(all.lag(8));
+        // Who is behind is not told by a batch that is passed on.
+        let later = watchers(&[("a", "", 3)]);
+        assert_eq!(later.concerned(&batch, &events, 4), [0_i64; 0]);
+        assert!(later.lag(4));
     }
 }

@@ -897,6 +897,32 @@ pub mod maintenance_client {
                 .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Defragment"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn hash(
+            &mut self,
+            request: impl tonic::IntoRequest<
+                ::quorate_etcd::proto::etcdserverpb::HashRequest,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<::quorate_etcd::proto::etcdserverpb::HashResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/etcdserverpb.Maintenance/Hash",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Hash"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn hash_kv(
             &mut self,
             request: impl tonic::IntoRequest<
@@ -923,6 +949,36 @@ pub mod maintenance_client {
                 .insert(GrpcMethod::new("etcdserverpb.Maintenance", "HashKV"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn snapshot(
+            &mut self,
+            request: impl tonic::IntoRequest<
+                ::quorate_etcd::proto::etcdserverpb::SnapshotRequest,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<
+                tonic::codec::Streaming<
+                    ::quorate_etcd::proto::etcdserverpb::SnapshotResponse,
+                >,
+            >,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/etcdserverpb.Maintenance/Snapshot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Snapshot"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         pub async fn move_leader(
             &mut self,
             request: impl tonic::IntoRequest<
@@ -947,6 +1003,32 @@ pub mod maintenance_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("etcdserverpb.Maintenance", "MoveLeader"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn downgrade(
+            &mut self,
+            request: impl tonic::IntoRequest<
+                ::quorate_etcd::proto::etcdserverpb::DowngradeRequest,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<::quorate_etcd::proto::etcdserverpb::DowngradeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/etcdserverpb.Maintenance/Downgrade",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Downgrade"));
             self.inner.unary(req, path, codec).await
         }
     }

@@ -1,14 +1,23 @@
 //! Clients whose keys go with leases.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use quorate::{CommandId, MetaChange, Metadata, Slot, StateMachine};
 
 use quorate_etcd::proto::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, PutRequest,
 };
+use quorate_etcd::{service::Service, store::memory::MemoryStore};
 use tonic::Code;
 
-use super::{Node, check, client::lease_client::LeaseClient, get, put, runtime, three};
+use super::{Busy, Node, check, client::lease_client::LeaseClient, get, put, runtime, three};
 
 fn with(lease: i64, key: &'static str) -> PutRequest {
     PutRequest {
@@ -128,4 +137,72 @@ fn keys_go_when_nobody_keeps_their_lease_alive() {
         let mut answers = alive.lease_keep_alive(request).await.unwrap().into_inner();
         assert_eq!(answers.message().await.unwrap().expect("an answer").ttl, 0);
     });
+}
+
+/// The service, and how many commands keep leases alive.
+struct Counting {
+    service: Service,
+    kept: Arc<AtomicUsize>,
+}
+
+impl StateMachine for Counting {
+    fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        if command.first() == Some(&8) {
+            self.kept.fetch_add(1, Ordering::Relaxed);
+        }
+        self.service.apply(id, command, reply);
+    }
+
+    fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
+        self.service.query(query, wall_ms, reply);
+    }
+
+    fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        self.service.commit(applied_to, meta);
+    }
+
+    fn recovered(&mut self) -> (Slot, Metadata) {
+        self.service.recovered()
+    }
+
+    fn set_time(&mut self, group_ms: u64) {
+        self.service.set_time(group_ms);
+    }
+}
+
+/// What comes while one command is under way goes into the next one; answers keep the order of the requests.
+#[test]
+fn leases_are_kept_alive_many_at_a_time() {
+    const LEASES: i64 = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let kept = Arc::new(AtomicUsize::new(0));
+    let counting = Counting {
+        service: Service::new(Box::new(MemoryStore::new())),
+        kept: Arc::clone(&kept),
+    };
+    let node = Node::start_with(folder.path(), 1, &[], || counting, 0);
+    runtime().block_on(async {
+        let mut leases = LeaseClient::new(node.channel());
+        for id in 1..=LEASES / 2 {
+            let grant = LeaseGrantRequest { ttl: 60, id };
+            leases.lease_grant(grant).await.unwrap();
+        }
+        let busy = Busy::make(&node);
+        let requests = (1..=LEASES).map(|id| LeaseKeepAliveRequest { id });
+        let requests = tonic::codegen::tokio_stream::iter(requests);
+        let asked = leases.lease_keep_alive(requests).await;
+        let mut answers = asked.unwrap().into_inner();
+        let shortly = Duration::from_millis(300);
+        let ended = tokio::time::timeout(shortly, answers.message()).await;
+        assert!(ended.is_err(), "the node cannot answer: {ended:?}");
+        drop(busy);
+        for id in 1..=LEASES {
+            let answer = answers.message().await.unwrap().expect("an answer");
+            let ttl = if id <= LEASES / 2 { 60 } else { 0 };
+            assert_eq!((answer.id, answer.ttl), (id, ttl));
+        }
+        assert!(answers.message().await.unwrap().is_none());
+    });
+    let commands = kept.load(Ordering::Relaxed);
+    assert!((1..200).contains(&commands), "{commands}");
 }

@@ -10,7 +10,7 @@ use quorate_etcd::proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tonic::{Streaming, codegen::tokio_stream::Stream};
 
-use super::{Node, client::watch_client::WatchClient, get, put, runtime, three};
+use super::{Busy, Node, client::watch_client::WatchClient, get, put, runtime, three};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -260,5 +260,96 @@ fn a_slow_watcher_misses_nothing_and_stops_nobody() {
         assert!(watching.len() == 3);
         let found = nodes[0].kv().range(get("k")).await.unwrap().into_inner();
         assert_eq!(found.kvs[0].version, i64::try_from(PUTS).unwrap());
+    });
+}
+
+/// It is asked again until it answers: the stream goes on.
+#[test]
+fn a_busy_node_ends_no_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::alone(folder.path());
+    runtime().block_on(async {
+        let mut kv = node.kv();
+        kv.put(put("a", "1")).await.unwrap();
+        let mut watching = Watching::at(&node).await;
+        watching.create(of("a", "")).await;
+        let busy = Busy::make(&node);
+        let past = WatchCreateRequest {
+            start_revision: 2,
+            ..of("a", "")
+        };
+        watching.send(RequestUnion::CreateRequest(past)).await;
+        let shortly = std::time::Duration::from_millis(300);
+        let ended = timeout(shortly, watching.answers.message()).await;
+        assert!(ended.is_err(), "the node cannot answer: {ended:?}");
+        drop(busy);
+        let created = watching.next().await;
+        assert_eq!(
+            (created.watch_id, created.created, created.canceled),
+            (1, true, false)
+        );
+        assert_eq!(said(&watching.events(1).await[0]), told("a", Some("1"), 2));
+    });
+}
+
+/// They have half of the memory for clients, and the keys of watchers are a part of it.
+#[test]
+fn memory_for_watchers_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::alone(folder.path());
+    runtime().block_on(async {
+        let mut watching = Watching::at(&node).await;
+        let large = |watch_id| WatchCreateRequest {
+            key: vec![7; 1 << 20].into(),
+            watch_id,
+            ..WatchCreateRequest::default()
+        };
+        let mut last = 0;
+        let refused = loop {
+            last += 1;
+            assert!(last < 17, "more than half of 32 MiB");
+            let created = watching.create(large(last)).await;
+            if created.canceled {
+                break created;
+            }
+        };
+        assert_eq!(refused.cancel_reason, "etcdserver: too many requests");
+        assert!(last > 12, "{last}");
+        // Others are served, and there is room again once one has ended.
+        node.kv().put(put("a", "1")).await.unwrap();
+        let cancel = WatchCancelRequest { watch_id: 1 };
+        watching.send(RequestUnion::CancelRequest(cancel)).await;
+        assert!(watching.next().await.canceled);
+        assert!(!watching.create(large(1)).await.canceled);
+    });
+}
+
+/// Many watchers of one key: each is told everything, and the events of one revision together.
+#[test]
+fn many_watchers_of_one_key_are_told_the_same() {
+    const WATCHERS: usize = 300;
+    const PUTS: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::alone(folder.path());
+    runtime().block_on(async {
+        let mut watching = Watching::at(&node).await;
+        for _ in 0..WATCHERS {
+            watching.create(of("a", "")).await;
+        }
+        let mut kv = node.kv();
+        for _ in 0..PUTS {
+            kv.put(put("a", "1")).await.unwrap();
+        }
+        let mut heard = std::collections::BTreeMap::<i64, Vec<i64>>::new();
+        let mut count = 0;
+        while count < WATCHERS * PUTS {
+            let answer = watching.next().await;
+            count += answer.events.len();
+            let revisions = answer.events.iter().map(|event| said(event).2);
+            heard.entry(answer.watch_id).or_default().extend(revisions);
+        }
+        let expected: Vec<i64> = (2..).take(PUTS).collect();
+        assert_eq!(heard.len(), WATCHERS);
+        assert!(heard.values().all(|revisions| *revisions == expected));
     });
 }

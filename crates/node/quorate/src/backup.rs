@@ -1,0 +1,47 @@
+//! A backup of a node, for a program that passes it on.
+
+use std::{io, time::Instant};
+
+use quorate_core::slot::Slot;
+use quorate_net::{Handle, SnapshotError, Unanswered};
+use quorate_replica::backup::Encoded;
+
+use crate::error::Error;
+
+/// How long a snapshot may take.
+const SNAPSHOT_WAIT_S: u64 = 600;
+
+/// Takes a snapshot of this node at this slot or behind it, and passes it on as a backup, piece by piece: the bytes that
+/// `quorate backup` writes and `quorate restore` reads, without those of byte streams. Blocks, also in `each`, by
+/// whose pace it goes. How many bytes there were.
+pub fn backup(
+    handle: &Handle,
+    at: Slot,
+    each: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<u64, Error> {
+    let begun = Instant::now();
+    loop {
+        match handle.snapshot(Some(at)) {
+            Ok(_) => break,
+            // It is being taken: who asks again asks for the same one.
+            Err(SnapshotError::Unanswered(Unanswered::TimedOut))
+                if begun.elapsed().as_secs() < SNAPSHOT_WAIT_S => {}
+            Err(error) => return Err(Error::new("no_snapshot", error)),
+        }
+    }
+    let unanswered = |error: Unanswered| Error::new("no_snapshot", error);
+    let lost = || Error::new("no_snapshot", "the node has lost its snapshot");
+    let mut backup = handle.backup().map_err(unanswered)?.ok_or_else(lost)?;
+    let unreadable = |error| Error::new("unreadable_snapshot", error);
+    let (header, files) = backup.header().map_err(unreadable)?;
+    let mut encoded = Encoded::begin(&mut backup.snapshot, &header, files);
+    let mut bytes = 0;
+    loop {
+        let piece = encoded.next_piece().map_err(unreadable)?;
+        if piece.is_empty() {
+            return Ok(bytes);
+        }
+        bytes += piece.len() as u64;
+        each(&piece).map_err(|error| Error::io("pass on a backup", &error))?;
+    }
+}

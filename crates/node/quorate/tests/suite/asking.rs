@@ -1,0 +1,80 @@
+//! Requests of a program, and what a replica is asked for them: no sockets, no threads, no clock.
+
+use std::sync::mpsc::channel;
+
+use quorate::{Failure, NotDone, Sequenced, Status, local};
+use quorate_replica::front::{Completion, Front as _, Requests, Tag};
+
+/// A replica that takes down what it is asked, at a time of its own.
+struct Asked {
+    wall_ms: u64,
+    written: Vec<(Tag, Vec<u8>)>,
+}
+
+impl Requests for Asked {
+    fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        self.written.push((tag, command.to_vec()));
+        Ok(())
+    }
+
+    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn register(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn read(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn forget(&mut self, _: Tag) {}
+
+    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn status(&self) -> Status {
+        panic!("nobody asks for it");
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.wall_ms
+    }
+
+    fn command_bytes_max(&self) -> usize {
+        10
+    }
+}
+
+/// [time-2] Deadlines are made by the clock of the node that takes the command, not by the program's.
+#[test]
+fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
+    let (local, mut front) = local().expect("an eventfd");
+    let (tell, told) = channel();
+    let submit = |made: fn(u64) -> Vec<u8>| {
+        let tell = tell.clone();
+        let done = move |result| drop(tell.send(result));
+        local.submit_at(made, done).expect("there is room");
+    };
+    submit(|now_ms| (now_ms + 5).to_be_bytes().to_vec());
+    submit(|_| vec![7; 11]);
+    let mut asked = Asked {
+        wall_ms: 77,
+        written: Vec::new(),
+    };
+    front.poll(&mut asked);
+    assert_eq!(told.try_recv(), Ok(Err(NotDone(Failure::TooBig))));
+    let [(tag, command)] = &asked.written[..] else {
+        panic!("one was written");
+    };
+    assert_eq!(command[..], 82_u64.to_be_bytes());
+    let (tag, reply) = (*tag, &b"done"[..]);
+    front.completed(Completion::Written(tag, reply), &mut asked);
+    assert_eq!(told.try_recv(), Ok(Ok(reply.to_vec())));
+}

@@ -1,0 +1,135 @@
+//! Bodies of requests and answers: their memory is counted as they come and until they are sent, and so are their bytes.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tonic::codegen::http::HeaderMap;
+
+use super::{
+    errors,
+    memory::Share,
+    metrics::{Counters, UnderWay},
+};
+
+/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a stream, whose messages are
+/// small.
+pub(super) type Counted = Arc<Mutex<Option<Share>>>;
+
+/// A request whose bytes are counted as they come.
+pub(super) struct Counting<B> {
+    body: B,
+    share: Counted,
+    counters: Arc<Counters>,
+}
+
+impl<B> Counting<B> {
+    pub(super) const fn new(body: B, share: Counted, counters: Arc<Counters>) -> Self {
+        Self {
+            body,
+            share,
+            counters,
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Counting<B>
+where
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let frame = frame.map(|frame| frame.map_err(Into::into));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            let bytes = data.len() as u64;
+            self.counters.received.fetch_add(bytes, Ordering::Relaxed);
+            let share = self.share.lock();
+            let mut share = share.unwrap_or_else(PoisonError::into_inner);
+            let counted = share.as_mut().is_none_or(|share| share.grow(data.len()));
+            if !counted {
+                return Poll::Ready(Some(Err(errors::too_many().into())));
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer that is counted until it is sent, or nobody wants it any more.
+pub(super) struct Sending<B> {
+    body: B,
+    _share: Option<Arc<Share>>,
+    under_way: Option<UnderWay>,
+    counters: Arc<Counters>,
+}
+
+impl<B> Sending<B> {
+    pub(super) const fn new(
+        body: B,
+        share: Option<Arc<Share>>,
+        under_way: Option<UnderWay>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            body,
+            _share: share,
+            under_way,
+            counters,
+        }
+    }
+}
+
+/// The number of a code in the end of an answer; 0, all went well, where none is.
+pub(super) fn code_of(end: &HeaderMap) -> usize {
+    let code = end.get("grpc-status").and_then(|code| code.to_str().ok());
+    code.and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            if let Some(data) = frame.data_ref() {
+                let bytes = data.len() as u64;
+                self.counters.sent.fetch_add(bytes, Ordering::Relaxed);
+            }
+            if let (Some(end), Some(under_way)) = (frame.trailers_ref(), &mut self.under_way) {
+                under_way.code = code_of(end);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

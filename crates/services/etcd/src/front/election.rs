@@ -1,0 +1,191 @@
+//! The service Election: whoever was first in a queue leads, and says by its value what others should know.
+
+use std::sync::Arc;
+
+use quorate::Role;
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    errors,
+    memory::Share,
+    queue::{Answers, Queued},
+    turns::{Turns, delete_created, prefix_of, put_created, wait_for, wait_for_prefix},
+};
+use crate::{
+    mvcc::Keys,
+    proto::{
+        etcdserverpb::PutRequest,
+        v3electionpb::{
+            CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse,
+            ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse,
+            election_server::Election as ElectionService,
+        },
+    },
+};
+
+/// Answers that wait for a client; then its stream waits.
+const ANSWERS_MAX: usize = 4;
+/// Memory of a stream, about.
+const STREAM_BYTES: usize = 16 << 10;
+
+#[derive(Debug)]
+pub(super) struct Election(pub(super) Turns);
+
+fn missing_leader() -> Status {
+    Status::invalid_argument("\"leader\" field must be provided")
+}
+
+fn not_leader() -> Status {
+    Status::unknown("election: not leader")
+}
+
+#[async_trait]
+impl ElectionService for Election {
+    type ObserveStream = Answers<LeaderResponse>;
+
+    async fn campaign(
+        &self,
+        request: Request<CampaignRequest>,
+    ) -> Result<Response<CampaignResponse>, Status> {
+        let asking = &self.0.asking;
+        asking.allow(&request, Role::Writer)?;
+        let CampaignRequest { name, lease, value } = request.into_inner();
+        let prefix = prefix_of(&name);
+        let mut place = self.0.enter(&prefix, lease, value.clone()).await?;
+        if place
+            .before
+            .as_ref()
+            .is_some_and(|before| before.value != value)
+        {
+            // It was in the queue before, and says something else now.
+            let put = PutRequest {
+                key: place.key.clone(),
+                value,
+                lease: place.lease,
+                ..PutRequest::default()
+            };
+            let put = put_created(asking, put, place.created).await?;
+            place.revision = put.ok_or_else(not_leader)?;
+        }
+        let Some(revision) = self.0.wait(&mut place, &prefix).await? else {
+            return Err(Status::unknown("election: session is expired"));
+        };
+        Ok(Response::new(CampaignResponse {
+            header: asking.header(revision.max(place.revision)),
+            leader: Some(LeaderKey {
+                name,
+                key: place.key.clone(),
+                rev: place.created,
+                lease: place.lease,
+            }),
+        }))
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
+        let asking = &self.0.asking;
+        asking.allow(&request, Role::Writer)?;
+        let ProclaimRequest { leader, value } = request.into_inner();
+        let leader = leader.ok_or_else(missing_leader)?;
+        let put = PutRequest {
+            key: leader.key,
+            value,
+            lease: leader.lease,
+            ..PutRequest::default()
+        };
+        let revision = put_created(asking, put, leader.rev).await?;
+        Ok(Response::new(ProclaimResponse {
+            header: asking.header(revision.ok_or_else(not_leader)?),
+        }))
+    }
+
+    async fn leader(
+        &self,
+        request: Request<LeaderRequest>,
+    ) -> Result<Response<LeaderResponse>, Status> {
+        let asking = &self.0.asking;
+        asking.allow(&request, Role::Reader)?;
+        let prefix = prefix_of(&request.get_ref().name);
+        let (kv, revision) = self.0.first_now(&prefix).await?;
+        let kv = kv.ok_or_else(|| Status::unknown("election: no leader"))?;
+        Ok(Response::new(LeaderResponse {
+            header: asking.header(revision),
+            kv: Some(kv),
+        }))
+    }
+
+    async fn observe(
+        &self,
+        request: Request<LeaderRequest>,
+    ) -> Result<Response<Self::ObserveStream>, Status> {
+        self.0.asking.allow(&request, Role::Reader)?;
+        let share = self.0.hub.memory.take(STREAM_BYTES);
+        let share = share.ok_or_else(errors::too_many)?;
+        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let (turns, name) = (self.0.clone(), request.into_inner().name);
+        tokio::spawn(async move {
+            let observed = tokio::select! {
+                observed = observe(&turns, &name, &answers) => observed,
+                () = answers.closed() => return,
+            };
+            if let Err(status) = observed {
+                let _ = answers.send(Err(status).into()).await;
+            }
+            drop(share);
+        });
+        Ok(Response::new(Answers(receiver)))
+    }
+
+    async fn resign(
+        &self,
+        request: Request<ResignRequest>,
+    ) -> Result<Response<ResignResponse>, Status> {
+        let asking = &self.0.asking;
+        asking.allow(&request, Role::Writer)?;
+        let leader = request.into_inner().leader.ok_or_else(missing_leader)?;
+        let revision = delete_created(asking, leader.key, leader.rev).await?;
+        Ok(Response::new(ResignResponse {
+            header: asking.header(revision),
+        }))
+    }
+}
+
+/// Says who leads, and with which value, whenever that is another one; a value that was replaced before anybody looked is
+/// told to nobody.
+async fn observe(
+    turns: &Turns,
+    name: &[u8],
+    answers: &mpsc::Sender<Queued<LeaderResponse>>,
+) -> Result<(), Status> {
+    let prefix = prefix_of(name);
+    let mut batches = turns.hub.follow();
+    let mut last = 0;
+    loop {
+        let (leader, revision) = turns.first(&prefix).await?;
+        let Some(kv) = leader else {
+            wait_for_prefix(&mut batches, &prefix).await?;
+            continue;
+        };
+        let key = kv.key.clone();
+        if kv.mod_revision != last {
+            last = kv.mod_revision;
+            let own: Share = turns
+                .hub
+                .memory
+                .wait_for(kv.key.len() + kv.value.len())
+                .await;
+            let answer = LeaderResponse {
+                header: turns.asking.header(revision),
+                kv: Some(kv),
+            };
+            let queued = Queued::of(answer, own, None::<Arc<Share>>);
+            if answers.send(queued).await.is_err() {
+                return Ok(());
+            }
+        }
+        wait_for(&mut batches, Keys::One(&key)).await?;
+    }
+}

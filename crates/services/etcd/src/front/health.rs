@@ -1,0 +1,101 @@
+//! Whether this member serves, as programs of gRPC ask it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    asking::Asking,
+    errors,
+    queue::{Answers, Queued},
+};
+use crate::proto::health::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+    health_server::Health as HealthService,
+};
+
+/// How often it is looked whether it still does.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// Memory of a stream, about.
+const STREAM_BYTES: usize = 8 << 10;
+
+/// What there is to ask about; nothing is the whole member.
+const SERVICES: [&str; 9] = [
+    "",
+    "etcdserverpb.KV",
+    "etcdserverpb.Watch",
+    "etcdserverpb.Lease",
+    "etcdserverpb.Cluster",
+    "etcdserverpb.Maintenance",
+    "v3lockpb.Lock",
+    "v3electionpb.Election",
+    "grpc.health.v1.Health",
+];
+
+#[derive(Debug)]
+pub(super) struct Health(pub(super) Arc<Asking>);
+
+fn say(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse {
+        status: status.into(),
+    }
+}
+
+/// It serves while there is a leader.
+fn look(asking: &Asking) -> ServingStatus {
+    match asking.has_leader() {
+        true => ServingStatus::Serving,
+        false => ServingStatus::NotServing,
+    }
+}
+
+#[async_trait]
+impl HealthService for Health {
+    type WatchStream = Answers<HealthCheckResponse>;
+
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        match SERVICES.contains(&&*request.get_ref().service) {
+            true => Ok(Response::new(say(look(&self.0)))),
+            false => Err(Status::not_found("unknown service")),
+        }
+    }
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let share = self.0.memory.take(STREAM_BYTES);
+        let share = share.ok_or_else(errors::too_many)?;
+        let is_known = SERVICES.contains(&&*request.get_ref().service);
+        let (answers, receiver) = mpsc::channel::<Queued<HealthCheckResponse>>(1);
+        let asking = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let mut ticks = interval(LOOK_PERIOD);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut said = None;
+            loop {
+                tokio::select! {
+                    () = answers.closed() => break,
+                    _ = ticks.tick() => {}
+                }
+                let now = match is_known {
+                    true => look(&asking),
+                    false => ServingStatus::ServiceUnknown,
+                };
+                if said != Some(now) && answers.send(Ok(say(now)).into()).await.is_err() {
+                    break;
+                }
+                said = Some(now);
+            }
+            drop(share);
+        });
+        Ok(Response::new(Answers(receiver)))
+    }
+}

@@ -1,0 +1,60 @@
+//! The service Lock: a client has a lock for as long as its key is there, which goes with its lease.
+
+use bytes::Bytes;
+use quorate::Role;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    errors,
+    turns::{Turns, prefix_of},
+};
+use crate::{
+    check,
+    command::Command,
+    proto::{
+        etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse},
+        v3lockpb::{
+            LockRequest, LockResponse, UnlockRequest, UnlockResponse,
+            lock_server::Lock as LockService,
+        },
+    },
+};
+
+#[derive(Debug)]
+pub(super) struct Lock(pub(super) Turns);
+
+#[async_trait]
+impl LockService for Lock {
+    async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
+        let asking = &self.0.asking;
+        asking.allow(&request, Role::Writer)?;
+        let LockRequest { name, lease } = request.into_inner();
+        let prefix = prefix_of(&name);
+        let mut place = self.0.enter(&prefix, lease, Bytes::new()).await?;
+        let Some(revision) = self.0.wait(&mut place, &prefix).await? else {
+            return Err(Status::unknown("mutex: session is expired"));
+        };
+        Ok(Response::new(LockResponse {
+            header: asking.header(revision),
+            key: place.key.clone(),
+        }))
+    }
+
+    async fn unlock(
+        &self,
+        request: Request<UnlockRequest>,
+    ) -> Result<Response<UnlockResponse>, Status> {
+        let asking = &self.0.asking;
+        asking.allow(&request, Role::Writer)?;
+        let delete = DeleteRangeRequest {
+            key: request.into_inner().key,
+            ..DeleteRangeRequest::default()
+        };
+        check::delete(&delete).map_err(errors::refused)?;
+        let command = Command::Delete(delete);
+        let (mut done, _): (DeleteRangeResponse, _) = asking.execute(&command).await?;
+        asking.fill(&mut done.header);
+        let header = done.header;
+        Ok(Response::new(UnlockResponse { header }))
+    }
+}

@@ -1,0 +1,51 @@
+//! Answers of a stream that wait for its client, with the memory that they hold until then.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use tokio::sync::mpsc;
+use tonic::{Status, codegen::tokio_stream::Stream};
+
+use super::memory::Share;
+
+/// An answer that waits.
+#[derive(Debug)]
+pub(super) struct Queued<T> {
+    answer: Result<T, Status>,
+    /// Its own memory, and that of what it is a part of.
+    _held: (Option<Share>, Option<Arc<Share>>),
+}
+
+impl<T> Queued<T> {
+    /// One with this memory of its own, and a part of what has the other.
+    pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
+        Self {
+            answer: Ok(answer),
+            _held: (Some(own), of),
+        }
+    }
+}
+
+impl<T> From<Result<T, Status>> for Queued<T> {
+    /// One that is small.
+    fn from(answer: Result<T, Status>) -> Self {
+        let _held = (None, None);
+        Self { answer, _held }
+    }
+}
+
+/// What a client receives.
+#[derive(Debug)]
+pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
+
+impl<T> Stream for Answers<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let queued = ready!(self.0.poll_recv(context));
+        Poll::Ready(queued.map(|queued| queued.answer))
+    }
+}

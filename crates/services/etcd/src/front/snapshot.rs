@@ -1,0 +1,139 @@
+//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` takes for a snapshot.
+//!
+//! `etcdctl` wants a length that is a multiple of 512 and then a SHA-256 of all before. So there are zeros behind the backup,
+//! its length, a word that `quorate restore` knows, and the checksum.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use quorate::{Slot, backup};
+use sha2::{Digest as _, Sha256};
+use tokio::{runtime::Handle, sync::mpsc, time::timeout};
+use tonic::Status;
+
+use super::{
+    VERSION,
+    asking::{Asking, Freshness},
+    errors,
+    memory::Memory,
+    queue::{Answers, Queued},
+};
+use crate::proto::etcdserverpb::SnapshotResponse;
+
+/// Pieces that wait for the client; then reading waits.
+const PIECES_MAX: usize = 2;
+/// Bytes of a piece, at most.
+const PIECE_BYTES: usize = 256 << 10;
+/// A client that takes nothing for so long is gone.
+const STALL: Duration = Duration::from_secs(60);
+/// What etcd's files are a multiple of.
+const PAGE: u64 = 512;
+/// What stands before the checksum, behind the length of the backup.
+const WORD: &[u8; 8] = b"QUORATE1";
+
+/// The end of a snapshot whose backup has so many bytes, without the checksum.
+fn padding(bytes: u64) -> Vec<u8> {
+    let tail = 8 + WORD.len() as u64;
+    let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
+    let mut end = vec![0; usize::try_from(zeros).unwrap_or(0)];
+    end.extend_from_slice(&bytes.to_be_bytes());
+    end.extend_from_slice(WORD);
+    end
+}
+
+/// Who reads a snapshot.
+struct Reader {
+    asking: Arc<Asking>,
+    revision: i64,
+    memory: Memory,
+    hash: Sha256,
+    pieces: mpsc::Sender<Queued<SnapshotResponse>>,
+    runtime: Handle,
+}
+
+impl Reader {
+    fn send(&self, piece: &[u8]) -> io::Result<()> {
+        let gone = || io::Error::other("the client is gone");
+        let stalled = || io::Error::other("the client takes nothing");
+        for blob in piece.chunks(PIECE_BYTES) {
+            let share = self.memory.take(blob.len());
+            let share =
+                share.ok_or_else(|| io::Error::other(errors::too_many().message().to_owned()))?;
+            let answer = SnapshotResponse {
+                header: self.asking.header(self.revision),
+                // Nobody knows before it is read.
+                remaining_bytes: 0,
+                blob: Bytes::copy_from_slice(blob),
+                version: VERSION.to_owned(),
+            };
+            let queued = Queued::of(answer, share, None);
+            let sent = timeout(STALL, self.pieces.send(queued));
+            let sent = self.runtime.block_on(sent).map_err(|_| stalled())?;
+            sent.map_err(|_| gone())?;
+        }
+        Ok(())
+    }
+
+    fn hash_and_send(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.hash.update(piece);
+        self.send(piece)
+    }
+}
+
+/// Begins a snapshot of everything that was acknowledged until now.
+pub(super) async fn stream(asking: &Arc<Asking>) -> Result<Answers<SnapshotResponse>, Status> {
+    let figures = asking.figures(Freshness::Linearizable).await?;
+    let at: Slot = asking.status().await?.applied_to;
+    let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
+    // A place for the word that it is not whole, however slow the client is.
+    let last = pieces
+        .clone()
+        .try_reserve_owned()
+        .map_err(|_| errors::stopped())?;
+    let mut reader = Reader {
+        asking: Arc::clone(asking),
+        revision: figures.revision,
+        memory: asking.memory.clone(),
+        hash: Sha256::new(),
+        pieces,
+        runtime: Handle::current(),
+    };
+    let place = asking.snapshots.clone().try_acquire_owned();
+    let place = place.map_err(|_| errors::too_many())?;
+    let handle = asking.handle().clone();
+    tokio::task::spawn_blocking(move || {
+        let sent = backup(&handle, at, &mut |piece| reader.hash_and_send(piece));
+        let sent = sent.map_err(|error| error.to_string()).and_then(|bytes| {
+            let end = reader.hash_and_send(&padding(bytes));
+            let sum = reader.hash.clone().finalize();
+            end.and_then(|()| reader.send(&sum))
+                .map_err(|error| error.to_string())
+        });
+        if let Err(error) = sent {
+            tracing::warn!(%error, "a snapshot was not sent as a whole");
+            let status = Status::unavailable(format!("etcdserver: no snapshot: {error}"));
+            last.send(Err(status).into());
+        }
+        drop(place);
+    });
+    Ok(Answers(receiver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_a_multiple_of_pages_that_says_its_length() {
+        for bytes in [0, 1, 495, 496, 497, 511, 512, 100_000] {
+            let end = padding(bytes);
+            assert_eq!((bytes + end.len() as u64) % PAGE, 0);
+            assert!(end.len() < 2 * 512);
+            let (rest, word) = end.split_last_chunk::<8>().expect("long enough");
+            assert_eq!(
+                (word, &rest[rest.len() - 8..]),
+                (WORD, &bytes.to_be_bytes()[..])
+            );
+        }
+    }
+}

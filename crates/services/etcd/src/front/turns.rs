@@ -1,0 +1,329 @@
+//! Turns: keys under a prefix are a queue in the order in which they were created; the first has the turn. What locks and
+//! elections have in common, and share with those that clients make by themselves.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::{
+    runtime::Handle,
+    sync::broadcast::{Receiver, error::RecvError},
+};
+use tonic::{Code, Status};
+
+use super::{
+    asking::Asking,
+    errors,
+    hub::{Batch, Hub},
+    kv,
+    memory::Share,
+};
+use crate::{
+    command::{Command, Granted},
+    mvcc::Keys,
+    proto::{
+        etcdserverpb::{
+            Compare, DeleteRangeRequest, LeaseGrantResponse, PutRequest, RangeRequest, RequestOp,
+            TxnRequest, TxnResponse, compare::TargetUnion, range_request::SortOrder,
+            range_request::SortTarget, request_op::Request, response_op::Response,
+        },
+        mvccpb::KeyValue,
+    },
+};
+
+/// For whoever names no lease, a lease of so many seconds, as etcd grants it. Nobody keeps it alive.
+const LEASE_TTL: i64 = 60;
+
+/// Memory of somebody who waits, about.
+const PLACE_BYTES: usize = 8 << 10;
+
+/// Queues, and how their turns go.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    pub(super) asking: Arc<Asking>,
+    pub(super) hub: Arc<Hub>,
+}
+
+/// A place in a queue. It is given up if nobody waits for its turn any more.
+#[derive(Debug)]
+pub(super) struct Place {
+    asking: Arc<Asking>,
+    pub(super) key: Bytes,
+    pub(super) created: i64,
+    pub(super) lease: i64,
+    /// What the key had, if it was in the queue before.
+    pub(super) before: Option<KeyValue>,
+    /// The revision at which it stood there.
+    pub(super) revision: i64,
+    gives_up: bool,
+    _share: Share,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.gives_up {
+            return;
+        }
+        let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
+        if let Ok(runtime) = Handle::try_current() {
+            // The lease ends it otherwise.
+            runtime.spawn(async move { drop(delete_created(&asking, key, created).await) });
+        }
+    }
+}
+
+fn op(request: Request) -> RequestOp {
+    RequestOp {
+        request: Some(request),
+    }
+}
+
+/// Whether the key was created by that transaction; by 0: it is not there.
+fn is_created(key: &Bytes, revision: i64) -> Compare {
+    Compare {
+        target: 1,
+        key: key.clone(),
+        target_union: Some(TargetUnion::CreateRevision(revision)),
+        ..Compare::default()
+    }
+}
+
+/// Where the queue of a name is.
+pub(super) fn prefix_of(name: &[u8]) -> Bytes {
+    [name, b"/"].concat().into()
+}
+
+/// Behind all keys with this prefix.
+fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end.into();
+        }
+    }
+    Bytes::from_static(&[0])
+}
+
+async fn transact(asking: &Asking, txn: TxnRequest) -> Result<(TxnResponse, i64), Status> {
+    let (answer, _): (TxnResponse, _) = asking.execute(&Command::Txn(txn)).await?;
+    let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+    Ok((answer, revision))
+}
+
+/// Puts a value, if the key is still the one that was created then; the revision, if it is.
+pub(super) async fn put_created(
+    asking: &Asking,
+    put: PutRequest,
+    created: i64,
+) -> Result<Option<i64>, Status> {
+    let txn = TxnRequest {
+        compare: vec![is_created(&put.key, created)],
+        success: vec![op(Request::RequestPut(put))],
+        failure: Vec::new(),
+    };
+    let (answer, revision) = transact(asking, txn).await?;
+    Ok(answer.succeeded.then_some(revision))
+}
+
+/// Deletes the key, if it is still the one that was created then. The revision now.
+pub(super) async fn delete_created(
+    asking: &Asking,
+    key: Bytes,
+    created: i64,
+) -> Result<i64, Status> {
+    let delete = DeleteRangeRequest {
+        key: key.clone(),
+        ..DeleteRangeRequest::default()
+    };
+    let txn = TxnRequest {
+        compare: vec![is_created(&key, created)],
+        success: vec![op(Request::RequestDeleteRange(delete))],
+        failure: Vec::new(),
+    };
+    let (_, revision) = transact(asking, txn).await?;
+    Ok(revision)
+}
+
+impl Turns {
+    /// Enters the queue of this prefix, under a lease.
+    pub(super) async fn enter(
+        &self,
+        prefix: &[u8],
+        lease: i64,
+        value: Bytes,
+    ) -> Result<Place, Status> {
+        let share = self.hub.memory.take(PLACE_BYTES);
+        let share = share.ok_or_else(errors::too_many)?;
+        let lease = match lease {
+            0 => self.grant().await?,
+            lease => lease,
+        };
+        let key = Bytes::from([prefix, format!("{lease:x}").as_bytes()].concat());
+        let put = PutRequest {
+            key: key.clone(),
+            value,
+            lease,
+            ..PutRequest::default()
+        };
+        let get = RangeRequest {
+            key: key.clone(),
+            ..RangeRequest::default()
+        };
+        let txn = TxnRequest {
+            compare: vec![is_created(&key, 0)],
+            success: vec![op(Request::RequestPut(put))],
+            failure: vec![op(Request::RequestRange(get))],
+        };
+        let (answer, revision) = transact(&self.asking, txn).await?;
+        let response = answer.responses.into_iter().next();
+        let before = match response.and_then(|response| response.response) {
+            Some(Response::ResponseRange(found)) => found.kvs.into_iter().next(),
+            _ => None,
+        };
+        Ok(Place {
+            asking: Arc::clone(&self.asking),
+            key,
+            created: before
+                .as_ref()
+                .map_or(revision, |before| before.create_revision),
+            lease,
+            gives_up: before.is_none(),
+            _share: share,
+            before,
+            revision,
+        })
+    }
+
+    async fn grant(&self) -> Result<i64, Status> {
+        loop {
+            let id = super::lease::some_id()?;
+            let ttl = LEASE_TTL;
+            let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
+            match self.asking.execute_at::<LeaseGrantResponse>(granted).await {
+                Err(status) if status.code() == Code::FailedPrecondition => {}
+                granted => return granted.map(|_| id),
+            }
+        }
+    }
+
+    /// Waits until nobody is before this place. The revision then; `None`: the place itself is gone.
+    pub(super) async fn wait(
+        &self,
+        place: &mut Place,
+        prefix: &[u8],
+    ) -> Result<Option<i64>, Status> {
+        // Followed before anything is read: what changes afterwards comes by one.
+        let mut batches = self.hub.follow();
+        loop {
+            let before = RangeRequest {
+                max_create_revision: place.created.saturating_sub(1),
+                sort_order: SortOrder::Descend.into(),
+                ..first_of(prefix)
+            };
+            let ahead = match place.created {
+                // Nothing was created before that.
+                ..=1 => None,
+                _ => self.find(before).await?.0,
+            };
+            let Some(ahead) = ahead else { break };
+            // Only the one right before: a queue that moves does not wake everybody.
+            wait_for(&mut batches, Keys::One(&ahead.key)).await?;
+        }
+        let own = RangeRequest {
+            key: place.key.clone(),
+            keys_only: true,
+            serializable: true,
+            ..RangeRequest::default()
+        };
+        let (own, revision) = self.find(own).await?;
+        let is_there = own.is_some_and(|own| own.create_revision == place.created);
+        // It stays, or is gone anyway.
+        place.gives_up = false;
+        Ok(is_there.then_some(revision))
+    }
+
+    /// Who has the turn, as this node knows it, and the revision of that.
+    pub(super) async fn first(&self, prefix: &[u8]) -> Result<(Option<KeyValue>, i64), Status> {
+        let request = RangeRequest {
+            keys_only: false,
+            ..first_of(prefix)
+        };
+        self.find(request).await
+    }
+
+    /// The same, of all that was acknowledged.
+    pub(super) async fn first_now(&self, prefix: &[u8]) -> Result<(Option<KeyValue>, i64), Status> {
+        let request = RangeRequest {
+            keys_only: false,
+            serializable: false,
+            ..first_of(prefix)
+        };
+        self.find(request).await
+    }
+
+    async fn find(&self, request: RangeRequest) -> Result<(Option<KeyValue>, i64), Status> {
+        let ask = || kv::read(&self.asking, request.clone());
+        let (found, _) = super::asking::patiently(ask).await?;
+        let revision = found.header.as_ref().map_or(0, |header| header.revision);
+        Ok((found.kvs.into_iter().next(), revision))
+    }
+}
+
+/// The key with this prefix that was created first.
+fn first_of(prefix: &[u8]) -> RangeRequest {
+    RangeRequest {
+        key: Bytes::copy_from_slice(prefix),
+        range_end: prefix_end(prefix),
+        limit: 1,
+        sort_order: SortOrder::Ascend.into(),
+        sort_target: SortTarget::Create.into(),
+        keys_only: true,
+        serializable: true,
+        ..RangeRequest::default()
+    }
+}
+
+/// All keys with this prefix.
+pub(super) async fn wait_for_prefix(
+    batches: &mut Receiver<Arc<Batch>>,
+    prefix: &[u8],
+) -> Result<(), Status> {
+    let end = prefix_end(prefix);
+    wait_for(batches, Keys::of(prefix, &end)).await
+}
+
+/// Waits until something happens to some of these keys, or may have.
+pub(super) async fn wait_for(
+    batches: &mut Receiver<Arc<Batch>>,
+    keys: Keys<'_>,
+) -> Result<(), Status> {
+    loop {
+        let batch = match batches.recv().await {
+            Ok(batch) => batch,
+            Err(RecvError::Lagged(_)) => return Ok(()),
+            Err(RecvError::Closed) => return Err(errors::stopped()),
+        };
+        let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
+        // Of a gap nobody knows what happened in it.
+        if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_other_keys_begin() {
+        assert_eq!(prefix_end(b"a/"), &b"a0"[..]);
+        assert_eq!(prefix_end(b"a\xff"), &b"b"[..]);
+        assert_eq!(
+            prefix_end(b"\xff\xff"),
+            &b"\0"[..],
+            "to the end of all keys"
+        );
+        assert_eq!(prefix_of(b"name"), &b"name/"[..]);
+    }
+}

@@ -1,0 +1,79 @@
+//! Alarms: what is wrong with a member, known to all; while one of them has no space, nothing grows.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::{
+    Mvcc,
+    layout::{alarm, alarms_end, parse_alarm},
+};
+use crate::{
+    proto::etcdserverpb::{AlarmMember, AlarmType},
+    refusal::Refusal,
+};
+
+/// Alarms at a time.
+const ALARMS_MAX: usize = 1000;
+
+impl Mvcc {
+    /// The alarms of a kind, or all.
+    pub fn alarms(&self, kind: AlarmType) -> Vec<AlarmMember> {
+        let mut alarms = Vec::new();
+        let from = match kind {
+            AlarmType::None => alarm(0, 0),
+            kind => alarm(kind as u8, 0),
+        };
+        self.store.scan(&from, &alarms_end(), &mut |place, _| {
+            if let Some((of, member)) = parse_alarm(place) {
+                if kind != AlarmType::None && i32::from(of) != i32::from(kind) {
+                    return ControlFlow::Break(());
+                }
+                alarms.push(AlarmMember {
+                    member_id: member,
+                    alarm: of.into(),
+                });
+            }
+            ControlFlow::Continue(())
+        });
+        alarms
+    }
+
+    /// Whether no member lacks space.
+    pub fn has_space(&self) -> bool {
+        let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
+        self.store.first(&from, &to).is_none()
+    }
+
+    /// Raises an alarm.
+    pub fn raise(&mut self, kind: AlarmType, member: u64) -> Result<Vec<AlarmMember>, Refusal> {
+        if kind != AlarmType::None {
+            let place = alarm(kind as u8, member);
+            let is_new = self.store.get(&place).is_none();
+            if is_new && self.alarms(AlarmType::None).len() >= ALARMS_MAX {
+                return Err(Refusal::TooManyAlarms);
+            }
+            self.store.put(&place, Bytes::new());
+        }
+        Ok(vec![AlarmMember {
+            member_id: member,
+            alarm: kind.into(),
+        }])
+    }
+
+    /// Ends an alarm; says which, if there was one.
+    pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
+        let place = alarm(kind as u8, member);
+        if self.store.get(&place).is_none() {
+            return Vec::new();
+        }
+        self.store.remove(&place);
+        vec![AlarmMember {
+            member_id: member,
+            alarm: kind.into(),
+        }]
+    }
+}
+
+/// The kind of alarm that says so.
+const NO_SPACE: u8 = AlarmType::Nospace as u8;

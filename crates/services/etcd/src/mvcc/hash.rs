@@ -1,0 +1,156 @@
+//! A hash of everything that can be read at a revision: equal on equal nodes, however much of what was given up is removed.
+//!
+//! It is of the keys as they were at the compacted revision, and of what happened since, in order. Read in pages, so that a
+//! node does other things meanwhile.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    Mvcc,
+    layout::{Change, Record, Revision, parse_revision, revision},
+    read::Keys,
+};
+use crate::{
+    command::{HashPage, HashRequest},
+    refusal::Refusal,
+};
+
+/// Most keys and changes that one page looks at.
+const VISITS_MAX: usize = 5_000;
+/// Bytes that it looks at, about.
+const PAGE_BYTES: usize = 4 << 20;
+/// Odd, with bits everywhere: entries in another order make another hash.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is hashed, and how much that was.
+struct Hashing {
+    hash: u64,
+    visits: usize,
+    bytes: usize,
+}
+
+impl Hashing {
+    fn add(&mut self, key: &[u8], at: Revision, record: Option<&Record>) {
+        let mut hasher = Xxh3::new();
+        let mut number = |number: u64| hasher.update(&number.to_be_bytes());
+        number(key.len() as u64);
+        number(at.main.cast_unsigned());
+        number(at.sub);
+        number(u64::from(record.is_some()));
+        if let Some(record) = record {
+            let Record {
+                revision,
+                created,
+                version,
+                lease,
+                ..
+            } = record;
+            number(revision.sub);
+            for part in [revision.main, *created, *version, *lease] {
+                number(part.cast_unsigned());
+            }
+        }
+        hasher.update(key);
+        let value = record.map_or(&[][..], |record| &record.value);
+        hasher.update(value);
+        self.bytes += key.len() + value.len();
+        self.hash = (self.hash.rotate_left(23) ^ hasher.digest()).wrapping_mul(FACTOR);
+    }
+
+    /// Something was looked at; whether the page is full.
+    fn is_full(&mut self) -> bool {
+        self.visits += 1;
+        self.visits >= VISITS_MAX || self.bytes >= PAGE_BYTES
+    }
+}
+
+impl Mvcc {
+    /// Goes on with a hash.
+    pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
+        let compacted = self.state.compacted;
+        let at = match request.at {
+            0 => self.state.revision,
+            at if at > self.state.revision => return Err(Refusal::FutureRevision),
+            at => at,
+        };
+        // What was hashed so far is of another compacted revision.
+        let has_moved = request.is_begun && request.compacted != compacted;
+        if at < compacted || has_moved {
+            return Err(Refusal::Compacted);
+        }
+        let mut hashing = Hashing {
+            hash: request.hash,
+            visits: 0,
+            bytes: 0,
+        };
+        let next = match request.of_changes {
+            false => self.hash_keys(&request.from, compacted, &mut hashing),
+            true => None,
+        };
+        let (of_changes, next) = match next {
+            Some(next) => (false, next),
+            None => (true, self.hash_changes(request, at, &mut hashing)),
+        };
+        Ok(HashPage {
+            revision: self.state.revision,
+            at,
+            compacted,
+            hash: hashing.hash,
+            of_changes,
+            next,
+        })
+    }
+
+    /// Keys at the compacted revision, from one on; where to go on, if there are more.
+    fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
+        if compacted < 1 {
+            return None;
+        }
+        let mut next = None;
+        self.each_at(Keys::Span(from, None), compacted, &mut |key, record| {
+            if let Some(record) = record {
+                hashing.add(key, record.revision, Some(&record));
+            }
+            if hashing.is_full() {
+                next = Some([key, &[0]].concat().into());
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        next
+    }
+
+    /// What happened behind the compacted revision; where to go on, or nothing.
+    fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
+        let first = revision(Revision::first_of(
+            self.state.compacted.max(0).saturating_add(1),
+        ));
+        let from = match request.of_changes {
+            true => &request.from[..],
+            false => &first[..],
+        };
+        let to = revision(Revision::first_of(at.saturating_add(1)));
+        let mut next = Bytes::new();
+        if hashing.visits > 0 && hashing.is_full() {
+            return Bytes::copy_from_slice(from);
+        }
+        self.store.scan(from, &to, &mut |place, change| {
+            if let (Some(at), Some(change)) = (parse_revision(place), Change::decode(change)) {
+                let record = match change.deletes {
+                    true => None,
+                    false => self.record_at(&change.key, at),
+                };
+                hashing.add(&change.key, at, record.as_ref());
+            }
+            if hashing.is_full() {
+                next = [place, &[0]].concat().into();
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        next
+    }
+}
