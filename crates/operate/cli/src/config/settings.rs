@@ -67,7 +67,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 58] = [
+pub(super) const SETTINGS: [Setting; 59] = [
     setting(
         "data",
         "DIR",
