@@ -176,10 +176,10 @@ impl<H: Host> Reactor<H> {
         Ok(!self.is_finished(now))
     }
 
-    /// Waits for events: polls for them as long as that is likely to be worth while, and then sleeps.
+    /// Waits for events: polls for them as long as that is likely to pay off, then sleeps.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let patience_us = self.patience_us();
         let began = self.time();
+        let patience_us = self.patience_us(began);
         let spin_us = self.spinning.for_us(began);
         let spin_us = patience_us.map_or(spin_us, |us| us.min(spin_us));
         self.stats.spins += u64::from(spin_us > 0);
@@ -243,8 +243,8 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// How long nothing may happen; `None` without an end.
-    fn patience_us(&self) -> Option<u64> {
+    /// How long nothing may happen from now on; `None` without an end.
+    fn patience_us(&self, now: Time) -> Option<u64> {
         // The end of a turn may have made work for the next.
         let place_free = self.gates.waits_for_room() && !self.clients.is_full();
         if place_free || self.peers.has_unsent() || self.clients.can_resume(&self.host) {
@@ -258,7 +258,7 @@ impl<H: Host> Reactor<H> {
             self.stop_by,
         ];
         let next = times.into_iter().flatten().min()?;
-        Some(next.since_us(self.time()))
+        Some(next.since_us(now))
     }
 
     fn on_ready(&mut self, ready: Ready, now: Now) -> io::Result<()> {

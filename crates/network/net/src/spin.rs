@@ -1,25 +1,25 @@
-//! How long the reactor polls before it sleeps. To be woken costs more than a short wait: an interrupt, on a virtual machine
-//! an exit to its host as well, on both sides. A lone command pays that at each hop.
+//! How long the reactor polls before it sleeps. Waking a thread costs more than a short wait: an interrupt and, on a virtual
+//! machine, an exit to the host on each side. A lone command pays for that at every hop.
 //!
-//! The thread offers its processor to others between any two polls, so nobody who is ready to run waits for it. If the
-//! processor comes back late, others need it, and sleeping is better for a while.
+//! The thread yields its CPU between polls, so nothing that is ready to run waits for it. If the CPU comes back late, others
+//! need it, and the thread stops polling for a while.
 
 use quorate_core::time::Time;
 
 /// What was asked for: `--spin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// Where the last waits were short, and nobody else needs the processor.
+    /// While recent waits were short and nothing else needs the CPU.
     #[default]
     Auto,
     /// Never.
     Off,
-    /// For this many microseconds, always.
+    /// Always, for this many microseconds.
     Us(u32),
 }
 
 impl Spin {
-    /// Longer than that is no short wait.
+    /// A longer wait is worth sleeping through.
     pub const US_MAX: u32 = 1000;
 
     /// As on the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
@@ -35,15 +35,15 @@ impl Spin {
     }
 }
 
-/// Longer than a hop between two processes that are awake, and about what it costs to be woken.
+/// Longer than a hop between two processes that are awake, and about the cost of a wake-up.
 const AUTO_US: u64 = 50;
-/// A wait that was slept through counts as short up to this many times that: being woken is part of it.
+/// A wait that the thread slept through counts as short up to this many times [`AUTO_US`], as it includes the wake-up.
 const SLEPT_TIMES: u64 = 3;
-/// So many of the last 16 waits were short.
+/// Polling needs this many short waits among the last 16.
 const SHORT_MIN: u32 = 4;
-/// A processor that was away for longer was needed by others.
+/// If a yield takes longer than this, others need the CPU.
 const AWAY_US: u64 = 500;
-/// After that one sleeps at once for so many times as long: what polling may cost in the worst case.
+/// Then there is no polling for this many times as long, which bounds what polling can cost.
 const REST_TIMES: u64 = 50;
 
 /// The memory of one thread's waits.
@@ -75,7 +75,7 @@ impl Spinning {
         }
     }
 
-    /// A wait is over, after so long; whether the thread slept in it.
+    /// A wait took this long; `slept` says whether the thread slept.
     pub(crate) const fn waited(&mut self, us: u64, slept: bool) {
         let longest = if slept {
             AUTO_US * SLEPT_TIMES
@@ -85,7 +85,7 @@ impl Spinning {
         self.short = self.short << 1 | (us <= longest) as u16;
     }
 
-    /// The processor was away for so long between two polls; `false` if that is nothing.
+    /// A yield took this long; returns whether to stop polling because of it.
     pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
         if us < AWAY_US {
             return false;
@@ -94,15 +94,17 @@ impl Spinning {
         true
     }
 
-    /// What is done now and why, for people; nothing where it was said how.
+    /// What [`Spin::Auto`] does now and why, for people; `None` if it simply sleeps, or if the operator chose.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
         let why = match (self.wanted, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,
             (Spin::Auto, 0) if now < self.rests_until => {
-                "sleeps at once between events: others need the processors".to_owned()
+                "does not poll between events: other programs need the CPUs".to_owned()
             }
             (Spin::Auto, 0) => return None,
-            (Spin::Auto, us) => format!("polls for {us} µs before it sleeps: event follows event"),
+            (Spin::Auto, us) => {
+                format!("polls for {us} µs before sleeping: events come in quick succession")
+            }
         };
         Some(why)
     }

@@ -94,7 +94,7 @@ stats! {
     calls_wait,
     /// Waits that began with polling.
     spins,
-    /// Of these, those that ended by it.
+    /// Of these, waits in which polling found something.
     spins_ended,
     /// System calls that read from peers.
     calls_peer_read,

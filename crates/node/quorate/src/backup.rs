@@ -8,6 +8,10 @@ use quorate_replica::backup::Encoded;
 
 use crate::error::Error;
 
+/// Stands behind a backup and its length, and before a checksum, in what `etcdctl snapshot save` writes. By it a restore knows
+/// such a file.
+pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
+
 /// How long a snapshot may take.
 const SNAPSHOT_WAIT_S: u64 = 600;
 

@@ -21,7 +21,7 @@ mod node;
 mod passwords;
 mod settings;
 
-pub use backup::backup;
+pub use backup::{ENVELOPE_WORD, backup};
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded};
 pub use error::{Error, STOPPED};

@@ -70,7 +70,7 @@ pub struct Settings {
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
     pub disk_flush: Duration,
-    /// How long the node polls for the next event before it sleeps.
+    /// Whether and how long the node polls for the next event before it sleeps.
     pub spin: Spin,
     /// What drives the disk, for the log and for the store of streams.
     pub engine: Want,

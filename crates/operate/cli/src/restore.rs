@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::Args;
+use quorate::ENVELOPE_WORD;
 use quorate_admin::progress::{HowFar, Progress};
 use quorate_kv::store::image::Items;
 use quorate_node::{
@@ -133,8 +134,6 @@ fn human(restored: &Restored, streams: &str, args: &RestoreArgs) -> String {
     )
 }
 
-/// What stands before the checksum of a snapshot that `etcdctl snapshot save` wrote, behind the length of the backup in it.
-const ENVELOPE_WORD: &[u8] = b"QUORATE1";
 /// Bytes of a SHA-256.
 const CHECKSUM_BYTES: u64 = 32;
 

@@ -161,7 +161,7 @@ pub(super) const SETTINGS: [Setting; 59] = [
     setting(
         "spin",
         "WHEN",
-        "How long a node polls for the next event before it sleeps, in microseconds: off, 1 to 1000, or auto, which polls where event follows event and nobody else needs the processor",
+        "How long a node polls for the next event before it sleeps: off, 1 to 1000 microseconds, or auto, which polls for 50 while events come in quick succession and no other program needs the CPU",
         Preset::Text("auto"),
     ),
     setting(

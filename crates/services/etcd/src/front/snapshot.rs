@@ -6,7 +6,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use quorate::{Slot, backup};
+use quorate::{ENVELOPE_WORD, Slot, backup};
 use sha2::{Digest as _, Sha256};
 use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tonic::Status;
@@ -28,16 +28,14 @@ const PIECE_BYTES: usize = 256 << 10;
 const STALL: Duration = Duration::from_secs(60);
 /// What etcd's files are a multiple of.
 const PAGE: u64 = 512;
-/// What stands before the checksum, behind the length of the backup.
-const WORD: &[u8; 8] = b"QUORATE1";
 
 /// The end of a snapshot whose backup has so many bytes, without the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
-    let tail = 8 + WORD.len() as u64;
+    let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
     let mut end = vec![0; usize::try_from(zeros).unwrap_or(0)];
     end.extend_from_slice(&bytes.to_be_bytes());
-    end.extend_from_slice(WORD);
+    end.extend_from_slice(ENVELOPE_WORD);
     end
 }
 
@@ -132,7 +130,7 @@ mod tests {
             let (rest, word) = end.split_last_chunk::<8>().expect("long enough");
             assert_eq!(
                 (word, &rest[rest.len() - 8..]),
-                (WORD, &bytes.to_be_bytes()[..])
+                (ENVELOPE_WORD, &bytes.to_be_bytes()[..])
             );
         }
     }

@@ -1,9 +1,9 @@
 //! The files of chunks: which chunks are free, and the file that is made next.
 //!
-//! A file is born off the path, one ahead of its use, and reads as zeros ([disk-10]). Its blocks are reserved, not
-//! written: whoever writes a stream at the speed of the disk would pay for each byte twice. Chunks are used again where
-//! they lie, once no durable catalogue names them ([trim-4]), and files stay for as long as they are likely to be: to
-//! remove one and make another costs more than a write, on a disk that is told what is free most of all.
+//! A file is made off the path, one ahead of its use, and reads as zeros ([disk-10]). Its blocks are reserved, not
+//! written: at the speed of the disk each byte would be paid for twice. Chunks are reused where they lie, once no durable
+//! catalogue names them ([trim-4]), and idle files stay as long as they are likely to be reused: deleting one and making
+//! another costs more than a write, above all on a file system that discards what it frees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use super::{
 
 /// Most files that wait for a writer who is faster than a disk makes them.
 const AHEAD_MAX: u32 = 4;
-/// Turns in which nobody took a chunk before an idle file goes.
+/// Turns without a chunk taken after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;
 
 /// What a file is made for.
@@ -37,20 +37,22 @@ struct Making {
 /// A file that was made, its number and bytes; or why it was not.
 pub(super) type Made = Result<(u64, u64), DiskError>;
 
-/// How many chunks are in use at most.
+/// The most chunks in use at a time.
 #[derive(Debug, Default)]
 struct Peak {
+    /// Since the last catalogue.
     since: u64,
+    /// Of late.
     usual: u64,
 }
 
 impl Peak {
-    /// So many are in use now.
+    /// This many are in use now.
     fn saw(&mut self, used: u64) {
         self.since = self.since.max(used);
     }
 
-    /// A time is over, at whose end so many are in use. What is usual becomes less by an eighth at most.
+    /// A period ends with this many in use. What is usual falls by an eighth at most.
     fn next(&mut self, used: u64) {
         let since = std::mem::replace(&mut self.since, used);
         self.usual = since.max(self.usual - self.usual.div_ceil(8));
@@ -74,9 +76,8 @@ pub(super) struct Space {
     hurried: bool,
     /// How many files with free chunks there should be: one more each time that somebody waited for one.
     ahead: u32,
-    /// Since the last catalogue.
     peak: Peak,
-    /// Turns since a chunk was taken, or an idle file went.
+    /// Turns since a chunk was taken or an idle file deleted.
     quiet: u32,
     /// When a file of chunks is tried again.
     patience: Patience,
@@ -135,7 +136,7 @@ impl Space {
         let address = next.or(self.free.first()).copied()?;
         assert!(self.claim(address), "it is free");
         self.last = address;
-        self.peak.saw(self.used_chunks());
+        self.peak.saw(self.used);
         self.quiet = 0;
         Some(address)
     }
@@ -149,13 +150,13 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// A catalogue is durable, and what it does not name any more was given back. Idle files go of which there are more
-    /// than the next catalogues will need.
+    /// A catalogue is durable, and what it no longer names was given back. Deletes idle files beyond those that are likely
+    /// to be needed again.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
-        self.peak.next(self.used_chunks());
+        self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
         let busy = self.files.len() - self.idle().count();
-        // Where there is no room, somebody else may need it.
+        // When the disk is full, others may need the room.
         let roomy = self.short.is_none();
         let idle = if roomy {
             usual.saturating_sub(busy as u64)
@@ -165,12 +166,12 @@ impl Space {
         self.keep_idle(idle + u64::from(self.ahead), disk);
     }
 
-    /// Nobody takes a chunk for a while: idle files go, one at a time.
+    /// While no chunk is taken, idle files are deleted one at a time.
     fn rest<D: Disk>(&mut self, disk: &mut D) {
         self.quiet += 1;
         if self.quiet >= QUIET_TURNS {
             self.quiet = 0;
-            self.peak.next(self.used_chunks());
+            self.peak.next(self.used);
             let idle = self.idle().count() as u64;
             self.keep_idle(idle.saturating_sub(1).max(self.ahead.into()), disk);
         }
@@ -182,7 +183,7 @@ impl Space {
         idle.map(|(number, _)| *number)
     }
 
-    /// Removes idle files but for so many.
+    /// Deletes idle files except for this many.
     fn keep_idle<D: Disk>(&mut self, files: u64, disk: &mut D) {
         let kept = usize::try_from(files).unwrap_or(usize::MAX);
         for number in self.idle().skip(kept).collect::<Vec<u64>>() {
