@@ -126,14 +126,14 @@ impl Open {
             Self::Few(few) => Payload::new(few),
             Self::Many(filling) if filling.room() == 0 => filling.done().into(),
             Self::Many(filling) => {
-                let bytes = filling.bytes();
+                let (bytes, most) = (filling.bytes(), cut.most(position));
                 let whole = match cut.whole(position, bytes.len()) {
                     0 => bytes.len(),
                     whole => whole,
                 };
                 *self = Self::Few(bytes[whole..].to_vec());
-                // What is much smaller than its memory gets its own.
-                if whole > usize::try_from(cut.piece / 2).unwrap_or(usize::MAX) {
+                // What needs much less memory gets its own.
+                if cut.pool.memory_for(whole) == cut.pool.memory_for(most) {
                     return filling.done_at(whole).into();
                 }
                 let mut less = cut.pool.fill(position, whole);

@@ -14,30 +14,50 @@ use crate::disk::{BLOCK, Buffer};
 /// Bytes that share one of [`Blocks::checks`].
 pub const CHECKED_BYTES: usize = 64 << 10;
 
-/// Memory for bulk of the usual size, which goes round.
+/// Memory for bulk, which goes round: in sizes that double, so that what is used again fits without zeros being written
+/// to it first.
 #[derive(Clone, Debug)]
 pub struct BlockPool(Arc<Home>);
 
 #[derive(Debug)]
 struct Home {
-    /// Bytes that fit wherever in a block they begin.
+    /// The largest that goes round.
     bytes: usize,
-    free_max: usize,
-    free: Mutex<Vec<Buffer>>,
+    /// How much is kept while nobody uses it.
+    free_bytes_max: usize,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    bytes: usize,
+    /// By [`size`].
+    of: [Vec<Buffer>; SIZES],
+}
+
+/// The smallest that goes round has this many bytes: making a smaller one costs little.
+const SMALLEST: usize = 32 << 10;
+/// How many sizes there are.
+const SIZES: usize = 8;
+
+/// The size that so many bytes need: [`SMALLEST`] times two to the power of it.
+const fn size(bytes: usize) -> usize {
+    bytes.div_ceil(SMALLEST).next_power_of_two().ilog2() as usize
 }
 
 impl BlockPool {
-    /// Of buffers for `bytes` bytes each; `free_max` of them are kept while nobody uses them.
+    /// Of buffers for up to `bytes` bytes; of the largest, as many as `free_max` are kept while nobody uses them, or as
+    /// much memory in smaller ones.
     pub fn new(bytes: usize, free_max: usize) -> Self {
+        let bytes = bytes.min(SMALLEST << (SIZES - 1));
         Self(Arc::new(Home {
             bytes,
-            free_max,
+            free_bytes_max: free_max.saturating_mul(SMALLEST << size(bytes)),
             free: Mutex::default(),
         }))
     }
 
-    /// Memory for `bytes` bytes whose first one has this `position` in its file. Half of the usual size and less
-    /// gets no more memory than it needs.
+    /// Memory for `bytes` bytes whose first one has this `position` in its file.
     pub fn fill(&self, position: u64, bytes: usize) -> Filling {
         let from = within_block(position);
         Filling {
@@ -74,27 +94,43 @@ impl BlockPool {
         filling.done()
     }
 
+    /// How much memory a filling of so many bytes takes, but for what places it within a block.
+    pub fn memory_for(&self, bytes: usize) -> usize {
+        if self.goes_round(bytes) {
+            SMALLEST << size(bytes)
+        } else {
+            bytes
+        }
+    }
+
     fn goes_round(&self, bytes: usize) -> bool {
-        bytes <= self.0.bytes && bytes > self.0.bytes / 2
+        bytes > SMALLEST / 2 && bytes <= self.0.bytes
     }
 
     fn buffer(&self, from: usize, bytes: usize) -> Buffer {
-        let least = from + bytes;
         if !self.goes_round(bytes) {
-            return Buffer::new(least);
+            return Buffer::new(from + bytes);
         }
-        let free = self.free().pop();
-        free.unwrap_or_else(|| Buffer::new(BLOCK + self.0.bytes))
+        let mut free = self.free();
+        let Some(buffer) = free.of[size(bytes)].pop() else {
+            drop(free);
+            return Buffer::new(BLOCK + self.memory_for(bytes));
+        };
+        free.bytes -= buffer.len() - BLOCK;
+        buffer
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, Free> {
         self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes back what [`Self::buffer`] gave.
     fn give(&self, buffer: Buffer) {
+        let bytes = buffer.len() - BLOCK;
         let mut free = self.free();
-        if free.len() < self.0.free_max {
-            free.push(buffer);
+        if free.bytes + bytes <= self.0.free_bytes_max {
+            free.bytes += bytes;
+            free.of[size(bytes)].push(buffer);
         }
     }
 }
@@ -373,6 +409,45 @@ mod tests {
         }
     }
 
+    /// How many buffers are kept.
+    fn free(pool: &BlockPool) -> usize {
+        let free = pool.free();
+        let all = free.of.iter().flatten();
+        assert_eq!(
+            all.clone()
+                .map(|buffer| buffer.len() - BLOCK)
+                .sum::<usize>(),
+            free.bytes
+        );
+        all.count()
+    }
+
+    #[test]
+    fn memory_is_kept_by_its_size_up_to_a_bound() {
+        let pool = BlockPool::new(USUAL, 2);
+        let lengths = [
+            SMALLEST / 2,
+            SMALLEST,
+            SMALLEST + 1,
+            USUAL / 2,
+            USUAL / 2 + 1,
+            USUAL,
+        ];
+        let made = lengths.map(|length| filled(&pool, 4095, &bytes(length)));
+        let places = made.each_ref().map(|blocks| blocks.as_ptr());
+        // Too small to keep: 0. Then 32, 64, 128, 256 and 256 KiB, in turn, while there is room for 512.
+        drop(made);
+        assert_eq!(free(&pool), 4);
+        let again = [4, 3, 2, 1].map(|at| filled(&pool, 4095, &bytes(lengths[at])).as_ptr());
+        assert_eq!(again, [4, 3, 2, 1].map(|at| places[at]));
+        assert_eq!(pool.memory_for(SMALLEST + 1), 2 * SMALLEST);
+        assert_eq!(
+            pool.memory_for(USUAL + 1),
+            USUAL + 1,
+            "more than the usual is made for its reader"
+        );
+    }
+
     #[test]
     fn memory_of_the_usual_size_goes_round_once_nobody_reads_it() {
         let pool = BlockPool::new(USUAL, 1);
@@ -382,12 +457,12 @@ mod tests {
         );
         let source = two.part(0..BLOCK).unwrap();
         drop((one, two));
-        assert_eq!(pool.free().len(), 1, "a disk reads the other");
+        assert_eq!(free(&pool), 1, "a disk reads the other");
         assert_eq!(*source, bytes(USUAL)[..BLOCK]);
         drop(source);
-        assert_eq!(pool.free().len(), 1, "no more are kept than was said");
+        assert_eq!(free(&pool), 1, "no more are kept than was said");
         drop(filled(&pool, 0, &bytes(BLOCK)));
-        assert_eq!(pool.free().len(), 1, "a small one takes none of it");
+        assert_eq!(free(&pool), 1, "a small one takes none of it");
         assert_eq!(*filled(&pool, 4095, &bytes(USUAL)), *bytes(USUAL));
     }
 
@@ -400,9 +475,9 @@ mod tests {
         assert_eq!(*read, bytes(USUAL)[5..70_000]);
         assert_eq!(read, pool.copy(&bytes(USUAL)[5..70_000]));
         drop(read);
-        assert_eq!(pool.free().len(), 1);
+        assert_eq!(free(&pool), 1);
         drop(pool.read(pool.to_read(BLOCK), BLOCK, 0..0));
-        assert_eq!(pool.free().len(), 1, "a small one takes none of it");
+        assert_eq!(free(&pool), 1, "a small one takes none of it");
     }
 
     #[test]
