@@ -189,7 +189,7 @@ impl<H: Host> Reactor<H> {
             self.sources.wait(Some(0), events)?;
             if !events.ready.is_empty() {
                 self.stats.spins_ended += 1;
-                self.spinning.waited(now.since_us(began), false);
+                self.spinning.waited(began, now, false);
                 return Ok(());
             }
             rustix::thread::sched_yield();
@@ -202,7 +202,7 @@ impl<H: Host> Reactor<H> {
         self.stats.calls_wait += 1;
         self.sources.wait(left_us, events)?;
         if patience_us != Some(0) {
-            self.spinning.waited(self.time().since_us(began), true);
+            self.spinning.waited(began, self.time(), true);
         }
         Ok(())
     }

@@ -41,6 +41,8 @@ const AUTO_US: u64 = 50;
 const SLEPT_TIMES: u64 = 3;
 /// Polling needs this many short waits among the last 16.
 const SHORT_MIN: u32 = 4;
+/// After a turn that worked longer than this a wake-up costs little beside the work, and the CPU is worth more to others.
+const TURN_US: u64 = 100;
 /// If a yield takes longer than this, others need the CPU.
 const AWAY_US: u64 = 500;
 /// Then there is no polling for this many times as long, which bounds what polling can cost.
@@ -52,6 +54,8 @@ pub(crate) struct Spinning {
     wanted: Spin,
     /// One bit for each of the last waits: whether it was short.
     short: u16,
+    /// When the last wait ended.
+    woke: Time,
     rests_until: Time,
 }
 
@@ -60,6 +64,7 @@ impl Spinning {
         Self {
             wanted,
             short: 0,
+            woke: Time(0),
             rests_until: Time(0),
         }
     }
@@ -70,19 +75,21 @@ impl Spinning {
             Spin::Off => 0,
             Spin::Us(us) => us as u64,
             Spin::Auto if now.0 < self.rests_until.0 => 0,
+            Spin::Auto if now.since_us(self.woke) > TURN_US => 0,
             Spin::Auto if self.short.count_ones() < SHORT_MIN => 0,
             Spin::Auto => AUTO_US,
         }
     }
 
-    /// A wait took this long; `slept` says whether the thread slept.
-    pub(crate) const fn waited(&mut self, us: u64, slept: bool) {
+    /// A wait that began then has ended; `slept` says whether the thread slept.
+    pub(crate) const fn waited(&mut self, began: Time, now: Time, slept: bool) {
+        self.woke = now;
         let longest = if slept {
             AUTO_US * SLEPT_TIMES
         } else {
             AUTO_US
         };
-        self.short = self.short << 1 | (us <= longest) as u16;
+        self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 
     /// A yield took this long; returns whether to stop polling because of it.
@@ -117,7 +124,7 @@ mod tests {
     fn after(waits: &[(u64, bool)]) -> Spinning {
         let mut spinning = Spinning::new(Spin::Auto);
         for (us, slept) in waits {
-            spinning.waited(*us, *slept);
+            spinning.waited(Time(0), Time(*us), *slept);
         }
         spinning
     }
@@ -133,7 +140,7 @@ mod tests {
         assert_eq!(after(&[(151, true); 16]).for_us(now), 0);
         let mut idle = after(&[(20, false); 16]);
         for _ in 0..13 {
-            idle.waited(20_000, true);
+            idle.waited(Time(0), Time(20_000), true);
         }
         assert_eq!(idle.for_us(now), 0, "nothing happens any more");
     }
@@ -143,14 +150,26 @@ mod tests {
         let mut spinning = after(&[(20, false); 16]);
         assert!(!spinning.was_away(Time(0), AWAY_US - 1));
         let now = Time(1_000_000);
+        let short_wait = |spinning: &mut Spinning, end| spinning.waited(end, end, false);
+        short_wait(&mut spinning, now);
         assert_eq!(spinning.for_us(now), AUTO_US);
         assert!(spinning.was_away(now, 4000));
         let last = now.plus_us(4000 * REST_TIMES - 1);
         for rests in [now, last] {
+            short_wait(&mut spinning, rests);
             assert_eq!(spinning.for_us(rests), 0);
             assert!(spinning.why(rests).is_some_and(|why| why.contains("need")));
         }
         assert_eq!(spinning.for_us(last.plus_us(1)), AUTO_US);
+    }
+
+    #[test]
+    fn one_sleeps_after_a_long_turn() {
+        let mut spinning = after(&[(20, false); 16]);
+        let woke = Time(1_000_000);
+        spinning.waited(woke, woke, false);
+        assert_eq!(spinning.for_us(woke.plus_us(TURN_US)), AUTO_US);
+        assert_eq!(spinning.for_us(woke.plus_us(TURN_US + 1)), 0);
     }
 
     #[test]
@@ -169,7 +188,7 @@ mod tests {
         let mut always = Spinning::new(Spin::Us(7));
         for spinning in [&mut never, &mut always] {
             spinning.was_away(Time(0), 4000);
-            spinning.waited(1, false);
+            spinning.waited(Time(0), Time(1), false);
             assert_eq!(spinning.why(Time(1)), None);
         }
         assert_eq!((never.for_us(Time(1)), always.for_us(Time(1))), (0, 7));
