@@ -35,8 +35,7 @@ pub use super::stream_load::Load;
 const KEPT_BYTES: u64 = 256 << 20;
 /// Of one stream.
 const KEPT_BYTES_MIN: u64 = 1 << 20;
-/// Smaller writes have the sink for a ceiling, or none: the bare program flushes twice for little data,
-/// one flush after the other, where a log writes little data and its record at once.
+/// Smaller writes that nobody makes durable have the sink for a ceiling.
 const LARGE_WRITE: usize = 64 << 10;
 
 /// Which nodes are started.
@@ -108,10 +107,11 @@ impl Wish {
 
     fn ceiling(&self) -> Option<Shape> {
         let durable = self.nodes.durability == Class::Durable;
-        match (self.load.rate, self.load.write_bytes >= LARGE_WRITE) {
-            (Some(_), _) => None,
-            (None, false) => (!durable).then_some(Shape::SINK),
-            (None, true) => Some(Shape {
+        let small = self.load.write_bytes < LARGE_WRITE;
+        match self.load.rate {
+            Some(_) => None,
+            None if small && !durable => Some(Shape::SINK),
+            None => Some(Shape {
                 durable,
                 // In memory nothing is flushed.
                 flush: if durable {

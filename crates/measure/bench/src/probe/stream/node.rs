@@ -28,6 +28,8 @@ const RECORDS: FileId = FileId::new(Family::Log, 1);
 const UNITS_MAX: usize = 64;
 /// While fewer units are being written, what there is is written: waiting for more would gain nothing.
 const WRITES_MIN: usize = 2;
+/// Units of up to so many bytes are in their record, and so need no write of their own.
+const RIDING_MAX: usize = BLOCK - 160;
 /// Bytes of a count.
 const COUNT_BYTES: usize = 4;
 
@@ -335,8 +337,11 @@ impl Files {
         }
     }
 
-    /// Writes a unit; blocks are written whole.
+    /// Writes a unit; blocks are written whole. A small one is its own record.
     fn write(&mut self, number: u64, buffer: Buffer, bytes: usize) {
+        if bytes <= RIDING_MAX {
+            return self.record(number, buffer);
+        }
         let bytes = bytes.next_multiple_of(BLOCK);
         if self.data_at + bytes as u64 > DATA_BYTES {
             self.data_at = 0;
@@ -367,11 +372,15 @@ impl Files {
             return Ok(Some(token));
         }
         let record = self.disk.allocate(BLOCK);
+        self.record(token, record);
+        Ok(None)
+    }
+
+    fn record(&mut self, number: u64, record: Buffer) {
         let at = RECORDS.at(self.record_at);
         self.record_at = (self.record_at + BLOCK as u64) % RECORDS_BYTES;
         self.disk
-            .start_write(token, at, record.into(), BLOCK, Durability::Flushed);
-        Ok(None)
+            .start_write(number, at, record.into(), BLOCK, Durability::Flushed);
     }
 }
 
@@ -439,14 +448,13 @@ mod tests {
         assert_eq!(client.read(&mut count).unwrap(), 0, "that was all");
     }
 
-    /// A unit is done with its record, and that is written when the data is.
-    #[test]
-    fn the_record_follows_the_data() {
+    /// Writes a unit of so many bytes. What its writes said, and how its file of that family begins.
+    fn write(bytes: usize, family: Family, file: FileId) -> (Vec<Option<u64>>, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();
         let mut buffer = files.disk.allocate(UNIT_BYTES);
-        buffer[..5].copy_from_slice(b"bytes");
-        files.write(7, buffer, 5);
+        buffer[..bytes].fill(b'x');
+        files.write(7, buffer, bytes);
         let mut seen = Vec::new();
         while seen.last() != Some(&Some(7)) {
             if let Some(completed) = files.disk.poll() {
@@ -454,8 +462,24 @@ mod tests {
                 seen.push(files.completed(completed).unwrap());
             }
         }
+        let path = files.disk.path(family).join(file.name());
+        let mut written = std::fs::read(path).unwrap();
+        written.truncate(bytes + 1);
+        (seen, written)
+    }
+
+    /// A unit is done with its record, and that is written when the data is.
+    #[test]
+    fn the_record_follows_the_data() {
+        let (seen, written) = write(RIDING_MAX + 1, Family::Stream, DATA);
         assert_eq!(seen, [None, Some(7)]);
-        let path = files.disk.path(Family::Stream).join(DATA.name());
-        assert!(std::fs::read(path).unwrap().starts_with(b"bytes\0"));
+        let (data, behind) = written.split_at(RIDING_MAX + 1);
+        assert_eq!((data, behind), (&[b'x'; RIDING_MAX + 1][..], &[0][..]));
+    }
+
+    #[test]
+    fn a_small_unit_is_its_own_record() {
+        let (seen, written) = write(5, Family::Log, RECORDS);
+        assert_eq!((seen, &written[..]), (vec![Some(7)], &b"xxxxx\0"[..]));
     }
 }
