@@ -92,7 +92,7 @@ fn test(name: &str) -> Result<Finding, Failed> {
     let begin = Instant::now();
     let said = cargo(&[function])?;
     let seconds = begin.elapsed().as_secs_f64();
-    match said.lines().any(|line| is_a_pass(line)) {
+    match said.lines().any(is_a_pass) {
         true => Ok(Finding {
             by: Some(format!("test {function}")),
             seconds,
