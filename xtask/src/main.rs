@@ -15,6 +15,7 @@ mod fuzz;
 mod gate;
 mod instructions;
 mod kernels;
+mod mutants;
 mod nightly;
 mod nodes;
 mod offload;
@@ -26,6 +27,7 @@ mod steps;
 mod tidy;
 mod tla;
 mod tuner;
+mod zoo;
 
 use std::process::ExitCode;
 
@@ -104,7 +106,12 @@ const HELP: &str = "cargo xtask NAME
   tla --trace FILE…
                    whether it allows what nodes did, as `--example steps` wrote it down
   tla --seeds COUNT [FROM]
-                   the same of that many seeds of the simulator";
+                   the same of that many seeds of the simulator
+  zoo [--json]     bugs that other systems had, and what of ours finds them: checks docs/zoo.toml and writes
+                   docs/zoo.md, or prints it for programs
+  zoo run [--record] [NAME…]
+                   plants the bugs again, one at a time, or those with these names, and says who
+                   found each after how long; --record writes it down in docs/zoo.found.toml";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -127,7 +134,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["sim"] => sim(&[]),
         ["sim", seed] => sim(&["--seed", seed]),
         ["model", rest @ ..] => model(rest),
-        ["mutants", rest @ ..] => mutants(rest),
+        ["mutants", rest @ ..] => mutants::run(rest),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
         ["etcd"] => etcd::run(),
@@ -145,6 +152,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         ["tla", rest @ ..] => tla::run(rest),
+        ["zoo", rest @ ..] => zoo::run(rest),
         _ => {
             println!("{HELP}");
             Err(Failed(format!("unknown: {}", words.join(" "))))
@@ -194,44 +202,4 @@ fn model(rest: &[&str]) -> Result<(), Failed> {
     let mut words = vec!["run", "--release", "--quiet", "--bin", "model", "--"];
     words.extend(effort);
     cargo(&words)
-}
-
-/// Those of the protocol by the explorer, those of everything else by the simulator, those of devices by vectors and
-/// the reference's tests. Names choose some.
-fn mutants(names: &[&str]) -> Result<(), Failed> {
-    let known = |folder: &str| {
-        let folder = shell::root().join("crates").join(folder).join("mutants");
-        move |name: &&&str| folder.join(format!("{name}.toml")).is_file()
-    };
-    let (model, sim) = (known("protocol/model"), known("protocol/sim"));
-    let devices = known("devices/conformance");
-    let check = names.first() == Some(&"--check");
-    let names = if check { &names[1..] } else { names };
-    if let Some(name) = names
-        .iter()
-        .find(|name| !model(name) && !sim(name) && !devices(name))
-    {
-        return Err(Failed(format!("no mutant is called {name}")));
-    }
-    // One is given to a runner at a time; none stands for all of its own.
-    let all = &[""][..];
-    let model: Vec<&str> = names.iter().filter(model).copied().collect();
-    let sim: Vec<&str> = names.iter().filter(sim).copied().collect();
-    let devices: Vec<&str> = names.iter().filter(devices).copied().collect();
-    let model_place = ["--bin", "mutants"];
-    let sim_place = ["--example", "mutants"];
-    for (place, chosen) in [(model_place, &model), (sim_place, &sim)] {
-        for name in if names.is_empty() { all } else { chosen } {
-            // The runner alone; what it plants is built by itself, elsewhere.
-            let mut words = vec!["run", "--quiet"];
-            words.extend(place);
-            let flag = if check { "--check" } else { "" };
-            words.extend(["--", flag, name].iter().filter(|word| !word.is_empty()));
-            cargo(&words)?;
-        }
-    }
-    if names.is_empty() || !devices.is_empty() {
-        offload::mutants(check, &devices)?;
-    }
-    Ok(())
 }

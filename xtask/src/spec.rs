@@ -33,6 +33,15 @@ pub(crate) fn run() -> Result<(), Failed> {
     }
 }
 
+/// The ids of all rules.
+pub(crate) fn rules() -> Result<BTreeSet<String>, Failed> {
+    let mut book = Book::default();
+    for page in PAGES {
+        book.add(page, &fs::read_to_string(root().join(page))?);
+    }
+    Ok(book.rules)
+}
+
 /// Where an id stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {

@@ -317,71 +317,15 @@ impl Front for FrameFront {
 
 #[cfg(test)]
 mod tests {
-    use quorate_replica::{
-        front::{Sequenced, SessionId, Tag},
-        status::Status as NodeStatus,
-    };
+    use quorate_replica::front::SessionId;
+    use quorate_testbed::asked::Asked;
 
     use super::*;
 
-    /// A replica that takes commands, and ends them when it is told to.
-    #[derive(Default)]
-    struct Replica {
-        taken: Vec<(Tag, Vec<u8>)>,
-        forgotten: Vec<Tag>,
-        busy: bool,
-    }
-
-    impl Requests for Replica {
-        fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-            if self.busy {
-                return Err(Failure::Busy);
-            }
-            self.taken.push((tag, command.to_vec()));
-            Ok(())
-        }
-
-        fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
-            Err(Failure::NoSession)
-        }
-
-        fn register(&mut self, _: Tag) -> Result<(), Failure> {
-            Err(Failure::Busy)
-        }
-
-        fn read(&mut self, _: Tag) -> Result<(), Failure> {
-            Err(Failure::Busy)
-        }
-
-        fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
-            Err(Failure::Busy)
-        }
-
-        fn forget(&mut self, tag: Tag) {
-            self.forgotten.push(tag);
-        }
-
-        fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
-            Ok(())
-        }
-
-        fn status(&self) -> NodeStatus {
-            unreachable!("the front does not ask")
-        }
-
-        fn wall_ms(&self) -> u64 {
-            0
-        }
-
-        fn command_bytes_max(&self) -> usize {
-            100
-        }
-    }
-
     const CLIENT: ConnectionId = ConnectionId(7);
 
-    fn opened() -> (FrameFront, Replica) {
-        let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Replica::default());
+    fn opened() -> (FrameFront, Asked) {
+        let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Asked::taking(100));
         front.opened(CLIENT, Endpoints::default(), &mut replica);
         (front, replica)
     }
@@ -406,7 +350,7 @@ mod tests {
             let (mut front, mut replica) = opened();
             let used = front.received(CLIENT, &bytes[..cut], &mut replica);
             front.received(CLIENT, &bytes[used..], &mut replica);
-            let taken = std::mem::take(&mut replica.taken);
+            let taken = std::mem::take(&mut replica.written);
             let texts: Vec<_> = taken.iter().map(|(_, text)| text.clone()).collect();
             assert_eq!(texts, [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]);
             front.completed(
@@ -435,7 +379,7 @@ mod tests {
         front.received(CLIENT, &bytes, &mut replica);
         assert!(front.output(CLIENT).is_empty());
         front.completed(
-            Completion::Written(replica.taken[0].0, &[0; 8]),
+            Completion::Written(replica.written[0].0, &[0; 8]),
             &mut replica,
         );
         assert_eq!(statuses(front.output(CLIENT)), [0, Status::Busy as u8]);
@@ -461,8 +405,8 @@ mod tests {
             let used = front.received(CLIENT, &bytes[..cut], &mut replica);
             front.received(CLIENT, &bytes[used..], &mut replica);
             assert!(front.output(CLIENT).is_empty(), "the first waits");
-            assert_eq!(replica.taken.len(), 2);
-            for (tag, _) in std::mem::take(&mut replica.taken) {
+            assert_eq!(replica.written.len(), 2);
+            for (tag, _) in std::mem::take(&mut replica.written) {
                 front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
             }
             let output = front.take_output(CLIENT);
@@ -515,7 +459,7 @@ mod tests {
         assert_eq!(used, OPEN_MAX * LENGTH_BYTES);
         assert!(!front.ready(CLIENT));
         front.completed(
-            Completion::Written(replica.taken[0].0, &[0; 8]),
+            Completion::Written(replica.written[0].0, &[0; 8]),
             &mut replica,
         );
         assert!(front.ready(CLIENT));
@@ -528,11 +472,11 @@ mod tests {
         frames::command(b"x", &mut bytes);
         front.received(CLIENT, &bytes, &mut replica);
         front.closed(CLIENT, &mut replica);
-        assert_eq!(replica.forgotten, [replica.taken[0].0]);
+        assert_eq!(replica.forgotten, [replica.written[0].0]);
         assert_eq!((front.open_requests(), front.connections()), (0, 0));
         let session = SessionId::default();
         front.completed(
-            Completion::Registered(replica.taken[0].0, session),
+            Completion::Registered(replica.written[0].0, session),
             &mut replica,
         );
     }

@@ -7,9 +7,10 @@
 //! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
 //! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
 //! streams that are played in memory), [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte
-//! streams that note what they saw, and what is wrong with it), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
+//! streams that note what they saw, and what is wrong with it), [`asked`] (a replica for fronts that are tested alone), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
 #![deny(unsafe_code)] // One exception: `relay::device` says why.
 
+pub mod asked;
 pub mod cpus;
 pub mod interrupt;
 pub mod machine;

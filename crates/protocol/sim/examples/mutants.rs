@@ -1,11 +1,13 @@
 //! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
-//! or by the tests that it names: `mutants [--check] [NAME…]`; `--check` asks only whether each compiles. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! or by the tests that it names: `mutants [--check|--lines] [NAME…]`; `--check` asks only whether each compiles. `--lines` is for programs: name, seconds and
+//! finder of each, with tabs between; the finder is empty if there is none. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, Output},
+    time::Instant,
 };
 
 /// One mutant: where, what, and what instead.
@@ -32,15 +34,18 @@ fn main() -> ExitCode {
 
 fn run() -> io::Result<bool> {
     let (flags, wanted): (Vec<String>, Vec<String>) =
-        env::args().skip(1).partition(|word| word == "--check");
-    let check = !flags.is_empty();
+        env::args().skip(1).partition(|word| word.starts_with("--"));
+    let check = flags.iter().any(|flag| flag == "--check");
+    let lines = flags.iter().any(|flag| flag == "--lines");
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = home.join("../../..");
     let work = env::var_os("MUTANT_DIR")
         .map_or_else(|| env::temp_dir().join("quorate-mutants"), PathBuf::from);
     let tree = work.join("tree");
     let mut all = true;
-    println!("{:<42} {:<11} found by", "mutant", "rule");
+    if !lines {
+        println!("{:<42} {:<11} found by", "mutant", "rule");
+    }
     for mutant in mutants(&home.join("mutants"))? {
         if !wanted.is_empty() && !wanted.contains(&mutant.name) {
             continue;
@@ -65,16 +70,53 @@ fn run() -> io::Result<bool> {
             println!("{:<42} {:<11} compiles", mutant.name, mutant.rule);
             continue;
         }
+        let mut seconds = 0.0;
         let found = if mutant.test.is_empty() {
-            hunt(&tree, &target)?
+            hunt(&tree, &target, &mut seconds)?
         } else {
-            tests(&tree, &target, &mutant.test)?.map(|name| format!("test {name}"))
+            let found = tests(&tree, &target, &mutant.test, &mut seconds)?;
+            found.map(|name| format!("test {name}"))
         };
+        if lines {
+            let found = found.unwrap_or_default();
+            println!("{}\t{seconds:.1}\t{found}", mutant.name);
+            continue;
+        }
         all &= found.is_some();
         let found = found.unwrap_or_else(|| "NOBODY".into());
-        println!("{:<42} {:<11} {found}", mutant.name, mutant.rule);
+        println!(
+            "{:<42} {:<11} {found} ({seconds:.1} s)",
+            mutant.name, mutant.rule
+        );
     }
     Ok(all)
+}
+
+/// Cargo in the copy.
+fn cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
+    Command::new("cargo")
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .args(words)
+        .output()
+}
+
+/// The same; what it takes is added to the seconds that were spent on looking, and not what it takes to build.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a person waits; no simulated world is in sight"
+)]
+fn timed(
+    (tree, target): (&Path, &Path),
+    building: &[&str],
+    words: &[&str],
+    seconds: &mut f64,
+) -> io::Result<Output> {
+    cargo(tree, target, building)?;
+    let begun = Instant::now();
+    let output = cargo(tree, target, words)?;
+    *seconds += begun.elapsed().as_secs_f64();
+    Ok(output)
 }
 
 fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
@@ -165,39 +207,32 @@ fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<O
         .map(|folder| folder.join("Cargo.toml"))
         .find(|manifest| tree.join(manifest).exists())
         .ok_or_else(|| io::Error::other(format!("{}: in no crate", mutant.file)))?;
-    let output = Command::new("cargo")
-        .current_dir(tree)
-        .env("CARGO_TARGET_DIR", target)
-        .args(["check", "--quiet", "--manifest-path"])
-        .arg(manifest)
-        .output()?;
+    let manifest = manifest.to_string_lossy();
+    let output = cargo(
+        tree,
+        target,
+        &["check", "--quiet", "--manifest-path", &manifest],
+    )?;
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok((!output.status.success()).then_some(why))
 }
 
 /// Which property of which seed finds it; `None` if all hold.
-fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
+fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let number = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
-    let output = Command::new("cargo")
-        .current_dir(tree)
-        .env("CARGO_TARGET_DIR", target)
-        .args([
-            "run",
-            "--quiet",
-            "-p",
-            "quorate-sim",
-            "--example",
-            "hunt",
-            "--",
-            "1",
-        ])
-        .args([
-            number("MUTANT_SEEDS", "2000"),
-            number("MUTANT_STEPS", "8000"),
-            "0".into(),
-            "1".into(),
-        ])
-        .output()?;
+    let (seeds, steps) = (
+        number("MUTANT_SEEDS", "2000"),
+        number("MUTANT_STEPS", "8000"),
+    );
+    let example = ["--quiet", "-p", "quorate-sim", "--example", "hunt"];
+    let building = [&["build"], &example[..]].concat();
+    let words = [
+        &["run"],
+        &example[..],
+        &["--", "1", &seeds, &steps, "0", "1"],
+    ]
+    .concat();
+    let output = timed((tree, target), &building, &words, seconds)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let violated = text.lines().find_map(|line| line.strip_prefix("violated "));
     let replay = text
@@ -208,7 +243,7 @@ fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
             let property = violated.split(':').next().unwrap_or_default();
             Ok(Some(format!("{property}, {replay}")))
         }
-        (Some(0), ..) => scenarios(tree, target),
+        (Some(0), ..) => scenarios(tree, target, seconds),
         _ => Err(io::Error::other(
             String::from_utf8_lossy(&output.stderr).into_owned(),
         )),
@@ -216,23 +251,28 @@ fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
 }
 
 /// Which named scenario finds it, if no seed does.
-fn scenarios(tree: &Path, target: &Path) -> io::Result<Option<String>> {
+fn scenarios(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let found = tests(
         tree,
         target,
         "-p quorate-sim --no-fail-fast --test suite -- scenarios:: streams::",
+        seconds,
     )?;
     Ok(found.map(|name| format!("scenario {name}")))
 }
 
 /// The first of these tests that fails; `None` if all pass.
-fn tests(tree: &Path, target: &Path, words: &str) -> io::Result<Option<String>> {
-    let output = Command::new("cargo")
-        .current_dir(tree)
-        .env("CARGO_TARGET_DIR", target)
-        .args(["test", "--quiet"])
-        .args(words.split_whitespace())
-        .output()?;
+fn tests(tree: &Path, target: &Path, words: &str, seconds: &mut f64) -> io::Result<Option<String>> {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    // What is behind the dashes, or is no flag, is for the tests.
+    let end = words.iter().position(|word| *word == "--");
+    let building = [
+        &["test", "--quiet", "--no-run"],
+        &words[..end.unwrap_or(words.len())],
+    ]
+    .concat();
+    let words = [&["test", "--quiet"], &words[..]].concat();
+    let output = timed((tree, target), &building, &words, seconds)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = text
         .lines()

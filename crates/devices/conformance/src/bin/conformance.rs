@@ -36,8 +36,9 @@ const HELP: &str = "conformance
                    builds the simulated cores for a cluster
   groups [N]       mixed groups of devices under faults, judged by what is chosen
   object           compiles the programs for kernels and writes what is committed of them
-  mutants [--check] [NAME…]
-                   plants faults, one at a time, and demands that each is found, or compiles";
+  mutants [--check|--lines] [NAME…]
+                   plants faults, one at a time, and demands that each is found, or compiles; lines
+                   are for programs: name, seconds and finder, with tabs between";
 
 const COUNT: usize = 200_000;
 /// What is in this repository; the last one needs tools that a machine may lack.
@@ -383,11 +384,11 @@ fn object() -> Result<bool, String> {
 }
 
 fn mutants(words: &[&str]) -> Result<bool, String> {
-    let check = words.contains(&"--check");
+    let (check, lines) = (words.contains(&"--check"), words.contains(&"--lines"));
     let names: Vec<&str> = words
         .iter()
         .copied()
-        .filter(|word| *word != "--check" && !word.is_empty())
+        .filter(|word| !word.starts_with("--") && !word.is_empty())
         .collect();
     let mutants = mutant::all()?;
     if let Some(name) = names
@@ -397,8 +398,10 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         return Err(format!("no mutant is called {name}"));
     }
     let mut well = true;
-    println!("| mutant | rules | found |");
-    println!("|---|---|---|");
+    if !lines {
+        println!("| mutant | rules | found |");
+        println!("|---|---|---|");
+    }
     for mutant in mutants
         .iter()
         .filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
@@ -412,6 +415,9 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
             mutant::Where::P4 | mutant::Where::Reference => None,
         };
         if let Some(why) = lacking {
+            if lines {
+                return Err(format!("{}: {why}", mutant.name));
+            }
             let rules = mutant.rules.join(" ");
             println!("| {} | {rules} | SKIPPED({why}) |", mutant.name);
             well &= !no_skips();
@@ -419,6 +425,15 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         }
         let begun = Instant::now();
         let found = mutant.judge(&workplace("mutants"), check)?;
+        if lines {
+            let seconds = begun.elapsed().as_secs_f64();
+            println!(
+                "{}\t{seconds:.1}\t{}",
+                mutant.name,
+                found.unwrap_or_default()
+            );
+            continue;
+        }
         well &= found.is_some();
         let found = found.unwrap_or_else(|| "**not found**".to_owned());
         let seconds = begun.elapsed().as_secs_f64();

@@ -2,55 +2,9 @@
 
 use std::sync::mpsc::channel;
 
-use quorate::{Failure, NotDone, Sequenced, Status, local};
-use quorate_replica::front::{Completion, Front as _, Requests, Tag};
-
-/// A replica that takes down what it is asked, at a time of its own.
-struct Asked {
-    wall_ms: u64,
-    written: Vec<(Tag, Vec<u8>)>,
-}
-
-impl Requests for Asked {
-    fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        self.written.push((tag, command.to_vec()));
-        Ok(())
-    }
-
-    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn register(&mut self, _: Tag) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn read(&mut self, _: Tag) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn forget(&mut self, _: Tag) {}
-
-    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn status(&self) -> Status {
-        panic!("nobody asks for it");
-    }
-
-    fn wall_ms(&self) -> u64 {
-        self.wall_ms
-    }
-
-    fn command_bytes_max(&self) -> usize {
-        10
-    }
-}
+use quorate::{Failure, NotDone, local};
+use quorate_replica::front::{Completion, Front as _};
+use quorate_testbed::asked::Asked;
 
 /// [time-2] Deadlines are made by the clock of the node that takes the command, not by the program's.
 #[test]
@@ -66,7 +20,7 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     submit(|_| vec![7; 11]);
     let mut asked = Asked {
         wall_ms: 77,
-        written: Vec::new(),
+        ..Asked::taking(10)
     };
     front.poll(&mut asked);
     assert_eq!(told.try_recv(), Ok(Err(NotDone(Failure::TooBig))));

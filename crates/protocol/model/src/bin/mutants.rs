@@ -1,5 +1,6 @@
-//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table: `mutants [--check] [FILTER]`.
-//! `--check` asks only whether each compiles; one that does not proves nothing.
+//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table: `mutants [--check|--lines] [FILTER]`.
+//! `--check` asks only whether each compiles; one that does not proves nothing. `--lines` is for programs: name, seconds and
+//! finder of each, with tabs between; the finder is empty if there is none.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -80,8 +81,11 @@ impl Workshop {
 
     /// Runs one test of the core: it must fail where the mutant is planted.
     fn test(&self, kind: &str, name: &str, place: &[&str]) -> Result<Judgement, String> {
-        let started = Instant::now();
         let words = [&["test", "--package", "quorate-core"], place, &[name]].concat();
+        // What it takes to build is not what it takes to find.
+        let built = self.cargo(&[&words[..], &["--no-run"]].concat());
+        built.map_err(|e| e.to_string())?;
+        let started = Instant::now();
         let output = self.cargo(&words).map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let ran = text.contains(name) || text.contains("1 passed");
@@ -160,6 +164,24 @@ struct Judgement {
     seconds: f64,
 }
 
+impl Judgement {
+    /// Who found it, in a few words; nothing if nobody did.
+    fn finder(&self, mutant: &Mutant) -> String {
+        if !self.caught {
+            return String::new();
+        }
+        if mutant.unit.is_some() || mutant.transcript.is_some() {
+            return self.report.clone();
+        }
+        // The first line begins with the property, the next one says which run it was.
+        let property = self.report.split([':', ' ']).next().unwrap_or_default();
+        let run = self.report.split("| run ").nth(1);
+        let run = run.and_then(|rest| rest.split(',').next());
+        let run = run.map_or_else(String::new, |run| format!(", run {run}"));
+        format!("explorer, {}: {property}{run}", mutant.profile)
+    }
+}
+
 fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     if fs::read(path).is_ok_and(|known| known == bytes.as_ref()) {
         return Ok(());
@@ -181,18 +203,29 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+fn has(words: &[String], flag: &str) -> bool {
+    words.iter().any(|word| word == flag)
+}
+
 /// Whether all mutants that the words choose are found, or compile.
 fn run(words: &[String]) -> Result<bool, String> {
-    let check = words.iter().any(|word| word == "--check");
-    let filter = words.iter().find(|word| *word != "--check");
+    let (check, lines) = (has(words, "--check"), has(words, "--lines"));
+    let filter = words.iter().find(|word| !word.starts_with("--"));
     let filter = filter.map_or("", String::as_str);
+    let all = mutant::all()?;
+    // The name of one is that one, even if others begin with it.
+    let exact = all.iter().any(|mutant| mutant.name == filter);
+    let wanted = |mutant: &&Mutant| match exact {
+        true => mutant.name == filter,
+        false => mutant.name.contains(filter),
+    };
     let shop = Workshop::new().map_err(|e| e.to_string())?;
     let mut well = true;
-    if !check {
+    if !check && !lines {
         println!("| mutant | rules | expected | found | run, seconds |");
         println!("|---|---|---|---|---|");
     }
-    for mutant in mutant::all()?.iter().filter(|m| m.name.contains(filter)) {
+    for mutant in all.iter().filter(wanted) {
         if let Err(why) = shop.plant(mutant) {
             well = false;
             println!("{why}");
@@ -202,6 +235,11 @@ fn run(words: &[String]) -> Result<bool, String> {
             continue;
         }
         let judgement = shop.judge(mutant)?;
+        if lines {
+            let (name, seconds) = (&mutant.name, judgement.seconds);
+            println!("{name}\t{seconds:.1}\t{}", judgement.finder(mutant));
+            continue;
+        }
         let as_expected = judgement.caught == mutant.caught;
         well &= as_expected;
         println!(

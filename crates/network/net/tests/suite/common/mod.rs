@@ -33,12 +33,13 @@ use quorate_net::{
 };
 use quorate_replica::{
     Payload, Probed, StreamHold,
-    front::{Completion, ConnectionId, Door, Endpoints, Failure, Front, Requests, Sequenced, Tag},
+    front::{Completion, ConnectionId, Door, Endpoints, Front, Requests},
     group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Peer, PeerPlane, Snapshot, Status, TuningReport},
 };
+use quorate_testbed::asked::Asked;
 use quorate_tls::Protection;
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
@@ -176,49 +177,6 @@ pub(crate) struct Lines {
     closing: BTreeSet<u64>,
     broken: BTreeSet<u64>,
     dirty: VecDeque<u64>,
-}
-
-/// A front without a replica asks nothing.
-struct Nothing;
-
-impl Requests for Nothing {
-    fn write(&mut self, _: Tag, _: &[u8]) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn register(&mut self, _: Tag) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn read(&mut self, _: Tag) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn forget(&mut self, _: Tag) {}
-
-    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
-        Err(Failure::Busy)
-    }
-
-    fn status(&self) -> Status {
-        unreachable!("nobody asks")
-    }
-
-    fn wall_ms(&self) -> u64 {
-        0
-    }
-
-    fn command_bytes_max(&self) -> usize {
-        0
-    }
 }
 
 /// A batch that names these bytes.
@@ -484,7 +442,8 @@ impl ClientSide for Fake {
     }
 
     fn front_and_requests(&mut self, _: Now) -> (&mut Lines, impl Requests) {
-        (&mut self.front, Nothing)
+        // A front without a replica asks nothing.
+        (&mut self.front, Asked::busy())
     }
 
     fn pressure(&self) -> Pressure {

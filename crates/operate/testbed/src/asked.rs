@@ -1,0 +1,87 @@
+//! A replica that fronts ask things in tests: it takes commands down, and answers nothing by itself.
+
+use quorate_replica::{
+    front::{Failure, Requests, Sequenced, Tag},
+    status::Status,
+};
+
+/// What a front has asked for so far. A test ends requests itself, by the tags.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Commands, in the order in which they came.
+    pub written: Vec<(Tag, Vec<u8>)>,
+    /// Requests that the front waits for no more.
+    pub forgotten: Vec<Tag>,
+    /// Whether commands are refused.
+    pub busy: bool,
+    /// Its wall clock.
+    pub wall_ms: u64,
+    /// Most bytes of a command; it is for the front to look at that.
+    pub command_bytes_max: usize,
+}
+
+impl Asked {
+    /// One that has no room for anything.
+    #[must_use]
+    pub fn busy() -> Self {
+        Self {
+            busy: true,
+            ..Self::default()
+        }
+    }
+
+    /// One that takes commands of at most so many bytes.
+    #[must_use]
+    pub fn taking(command_bytes_max: usize) -> Self {
+        Self {
+            command_bytes_max,
+            ..Self::default()
+        }
+    }
+}
+
+impl Requests for Asked {
+    fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        if self.busy {
+            return Err(Failure::Busy);
+        }
+        self.written.push((tag, command.to_vec()));
+        Ok(())
+    }
+
+    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
+        Err(Failure::NoSession)
+    }
+
+    fn register(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn read(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn forget(&mut self, tag: Tag) {
+        self.forgotten.push(tag);
+    }
+
+    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        unreachable!("this replica has no status; a front that asks for it needs another one")
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.wall_ms
+    }
+
+    fn command_bytes_max(&self) -> usize {
+        self.command_bytes_max
+    }
+}

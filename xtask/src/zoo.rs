@@ -1,0 +1,252 @@
+//! The zoo: bugs that other systems had, as `docs/zoo.toml` lists them, and what of ours finds each.
+
+mod bugs;
+mod page;
+mod run;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bugs::{Bug, Record};
+use page::PAGE;
+
+use crate::{
+    mutants::Home,
+    shell::{Failed, root},
+    spec,
+};
+
+const USAGE: &str = "zoo [--json], or zoo run [--record] [NAME…]";
+
+/// Runs the task.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    match words {
+        ["run", rest @ ..] => run::run(rest),
+        [] | ["--json"] => {
+            let (bugs, record) = (bugs::bugs()?, bugs::record()?);
+            let faults = faults(&bugs, &record)?;
+            if words.is_empty() {
+                write(&bugs, &record)?;
+                print!("{}", page::page(&bugs, &record));
+            } else {
+                let all = serde_json::json!({ "bugs": bugs, "found": record });
+                println!("{all:#}");
+            }
+            faults.iter().for_each(|fault| eprintln!("{fault}"));
+            match faults.len() {
+                0 => Ok(()),
+                count => Err(Failed(format!("{count} faults in {}", bugs::BUGS))),
+            }
+        }
+        _ => Err(Failed(USAGE.to_owned())),
+    }
+}
+
+/// Writes the page.
+fn write(bugs: &[Bug], record: &Record) -> Result<(), Failed> {
+    fs::write(root().join(PAGE), page::page(bugs, record))?;
+    Ok(())
+}
+
+/// What is wrong with the rows.
+fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
+    let rules = spec::rules()?;
+    let (mut names, mut runs) = (BTreeSet::new(), BTreeSet::new());
+    let mut faults = Vec::new();
+    for bug in bugs {
+        let mut fault = |what: String| faults.push(format!("{}: {what}", bug.name));
+        if !names.insert(&bug.name) {
+            fault("two bugs have this name".to_owned());
+        }
+        if !bug.link.starts_with("https://") {
+            fault(format!("{} is no link", bug.link));
+        }
+        for text in [&bug.what, &bug.here] {
+            if !text.ends_with('.') || text.contains(['|', '\n', '[']) {
+                fault(format!("no sentence for a table: {text}"));
+            }
+        }
+        for rule in bug.rules.iter().filter(|rule| !rules.contains(*rule)) {
+            fault(format!("{rule} is no rule"));
+        }
+        for mutant in &bug.mutants {
+            if Home::of(mutant).is_none() {
+                fault(format!("no mutant is called {mutant}"));
+            }
+        }
+        for test in bug.planted.iter().chain(&bug.tests) {
+            match there_is(test) {
+                Ok(true) => {}
+                Ok(false) => fault(format!("no test is called {test}")),
+                Err(Failed(why)) => fault(why),
+            }
+        }
+        runs.extend(bug.all());
+    }
+    let stale = record.keys().filter(|name| !runs.contains(name.as_str()));
+    faults.extend(stale.map(|name| format!("{name} was found for no bug any more")));
+    Ok(faults)
+}
+
+/// Package and function of a test, `crate::name`.
+fn place_of(test: &str) -> Result<(String, &str), Failed> {
+    match test.split_once("::") {
+        Some((package, function)) => Ok((format!("quorate-{package}"), function)),
+        None => Err(Failed(format!("{test} is not CRATE::TEST"))),
+    }
+}
+
+/// Whether a crate has a test of this name.
+fn there_is(test: &str) -> Result<bool, Failed> {
+    let (package, function) = place_of(test)?;
+    let short = package.trim_start_matches("quorate-");
+    let wanted = format!("fn {function}(");
+    for group in fs::read_dir(root().join("crates"))? {
+        let folder = group?.path().join(short);
+        if !folder.is_dir() {
+            continue;
+        }
+        let mut files = Vec::new();
+        for part in ["src", "tests"] {
+            sources(&folder.join(part), &mut files)?;
+        }
+        for file in files {
+            if fs::read_to_string(file)?.contains(&wanted) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sources(&path, files)?;
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const SAMPLE: &str = r#"
+[[bug]]
+name = "one-bug"
+area = "votes"
+system = "Somebody"
+link = "https://example.org/1"
+place = "issue 1"
+what = "Something was lost."
+here = "It is kept."
+rules = ["p2-1"]
+mutants = ["p2-1-vote-below-promise"]
+
+[[bug]]
+name = "other-bug"
+area = "disks"
+system = "Somebody"
+link = "https://example.org/2"
+place = "issue 2"
+what = "A disk failed."
+here = "It is final."
+rules = ["disk-9"]
+tests = ["log::a_failed_write_is_final"]
+"#;
+
+    #[test]
+    fn the_page_is_what_the_rows_say() {
+        let (bugs, record) = (bugs::bugs().unwrap(), bugs::record().unwrap());
+        assert_eq!(faults(&bugs, &record).unwrap(), Vec::<String>::new());
+        let written = fs::read_to_string(root().join(PAGE)).unwrap();
+        let same = written == page::page(&bugs, &record);
+        assert!(same, "{PAGE} is not up to date: cargo xtask zoo");
+        let planted = bugs.iter().filter(|bug| bug.is_planted()).count();
+        assert!(bugs.len() >= 60, "{} bugs", bugs.len());
+        assert!(planted >= 40, "{planted} are planted");
+    }
+
+    fn said(text: &str) -> Vec<String> {
+        faults(&bugs::parse(text).unwrap(), &Record::new()).unwrap()
+    }
+
+    #[test]
+    fn rows_that_are_wrong_are_seen() {
+        assert_eq!(said(SAMPLE), Vec::<String>::new());
+        for (from, to, why) in [
+            (
+                "p2-1-vote-below-promise",
+                "p2-1-nothing",
+                "no mutant is called",
+            ),
+            (
+                "a_failed_write_is_final",
+                "a_failed_write_is_fine",
+                "no test is called",
+            ),
+            ("log::", "nowhere::", "no test is called"),
+            ("disk-9", "disk-99", "is no rule"),
+            ("https://example.org/1", "ftp://example.org", "is no link"),
+            ("was lost.", "was lost", "no sentence"),
+            ("other-bug", "one-bug", "two bugs"),
+        ] {
+            let faults = said(&SAMPLE.replace(from, to));
+            assert!(
+                faults.len() == 1 && faults[0].contains(why),
+                "{why}: {faults:?}"
+            );
+        }
+        assert!(bugs::parse("[[bug]]\nname = \"x\"").is_err());
+    }
+
+    #[test]
+    fn what_was_found_for_nothing_is_seen() {
+        let bugs = bugs::parse(SAMPLE).unwrap();
+        let found = bugs::Found {
+            by: None,
+            seconds: 1.0,
+            earlier: false,
+        };
+        let record = Record::from([("gone".to_owned(), found)]);
+        let faults = faults(&bugs, &record).unwrap();
+        assert_eq!(faults, ["gone was found for no bug any more"]);
+    }
+
+    #[test]
+    fn a_page_says_who_found_what() {
+        let bugs = bugs::parse(SAMPLE).unwrap();
+        let mutant = bugs[0].mutants[0].clone();
+        let found = |by: Option<&str>| bugs::Found {
+            by: by.map(str::to_owned),
+            seconds: 0.25,
+            earlier: false,
+        };
+        let none = page::page(&bugs, &Record::new());
+        assert!(
+            none.contains("2 bugs of 1 systems") && none.contains("1 are planted"),
+            "{none}"
+        );
+        assert!(none.contains("| `p2-1-vote-below-promise` | – |"), "{none}");
+        let well = page::page(
+            &bugs,
+            &Record::from([(mutant.clone(), found(Some("explorer")))]),
+        );
+        assert!(
+            well.contains("| `p2-1-vote-below-promise`: explorer | 0.2 |"),
+            "{well}"
+        );
+        let badly = page::page(&bugs, &Record::from([(mutant, found(None))]));
+        assert!(badly.contains("**nobody** so far: `one-bug`"), "{badly}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The page `docs/zoo.md`: a table for each area.
+
+use std::fmt::Write as _;
+
+use super::bugs::{Area, Bug, Record};
+
+/// Where it is.
+pub(super) const PAGE: &str = "docs/zoo.md";
+
+/// The whole page.
+pub(super) fn page(bugs: &[Bug], record: &Record) -> String {
+    let mut text = head(bugs, record);
+    for area in Area::ALL {
+        let own: Vec<&Bug> = bugs.iter().filter(|bug| bug.area == area).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n## {}\n", area.title());
+        text.push_str("| Bug | What happened | The same fault here | Found by | Seconds |\n|---|---|---|---|--:|\n");
+        for bug in own {
+            text.push_str(&row(bug, record));
+        }
+    }
+    text
+}
+
+fn head(bugs: &[Bug], record: &Record) -> String {
+    let count = |is: &dyn Fn(&Bug) -> bool| bugs.iter().filter(|bug| is(bug)).count();
+    let planted = count(&Bug::is_planted);
+    let played = count(&|bug: &Bug| bug.runs() && !bug.is_planted());
+    let never = count(&|bug: &Bug| !bug.runs());
+    let mut systems: Vec<&str> = bugs.iter().map(|bug| bug.system.as_str()).collect();
+    systems.sort_unstable();
+    systems.dedup();
+    let mut text = format!(
+        "<!-- Written by `cargo xtask zoo` from zoo.toml and zoo.found.toml; not edited by hand. -->\n\
+         # The zoo\n\n\
+         Bugs that consensus systems really had, and what finds each of them here. {all} bugs of {systems} systems and \
+         papers, each with its thread or report: {planted} are planted again in this code, {played} are played to it as it is, \
+         and {never} cannot occur, with the reason.\n\n\
+         A fault is planted by a *mutant*, a patch that takes one rule out of a copy of the code \
+         ([decision 3](decisions/0003-mutants-are-patches.md)). The *explorer* runs the protocol's core through random schedules \
+         ([spec/model.md](spec/model.md)), the *simulator* whole clusters with their logs and stores \
+         ([spec/simulator.md](spec/simulator.md)); what neither can see is looked for by the test that is named. A row whose last columns \
+         name a test alone plants nothing: the test puts the code through what happened elsewhere. Numbers in brackets are \
+         rules: [protocol](spec/protocol.md), [rings](spec/ring.md), [devices](spec/offload.md).\n\n\
+         Seconds are those of looking, without building, on two shared cores, debug builds for the simulator and tests; in \
+         italics is what was measured when the mutant was written, and a dash is not measured yet. They vary from run to run. Repeat any row by its name:\n\n\
+         ```console\n\
+         cargo xtask zoo                  # checks every row, and writes this page\n\
+         cargo xtask zoo run              # plants everything; hours\n\
+         cargo xtask zoo run {first}\n\
+         ```\n",
+        all = bugs.len(),
+        systems = systems.len(),
+        first = bugs.first().map_or("", |bug| bug.name.as_str()),
+    );
+    let nobody: Vec<String> = bugs
+        .iter()
+        .filter(|bug| {
+            let missed = |name: &&String| record.get(*name).is_some_and(|found| found.by.is_none());
+            bug.mutants.iter().any(|name| missed(&name))
+        })
+        .map(|bug| format!("`{}`", bug.name))
+        .collect();
+    let _ = match nobody.as_slice() {
+        [] => writeln!(
+            text,
+            "\nNothing that was planted and looked for is found by nobody."
+        ),
+        names => writeln!(
+            text,
+            "\nPlanted, and found by **nobody** so far: {}.",
+            names.join(", ")
+        ),
+    };
+    text
+}
+
+fn row(bug: &Bug, record: &Record) -> String {
+    let rules: Vec<String> = bug.rules.iter().map(|rule| format!("[{rule}]")).collect();
+    let here = match rules.is_empty() {
+        true => bug.here.clone(),
+        false => format!("{} {}", bug.here, rules.join(" ")),
+    };
+    let (mut by, mut seconds) = (Vec::new(), Vec::new());
+    for name in bug.all() {
+        let found = record.get(name);
+        let short = name.rsplit("::").next().unwrap_or(name);
+        by.push(match found {
+            _ if bug.tests.iter().any(|test| test == name) => format!("test `{short}`"),
+            _ if bug.planted.iter().any(|test| test == name) => {
+                format!("test `{short}`, which plants it")
+            }
+            None => format!("`{name}`"),
+            Some(found) => match &found.by {
+                Some(by) => format!("`{name}`: {}", quiet(by)),
+                None => format!("`{name}`: **nobody**"),
+            },
+        });
+        seconds.push(match found {
+            None => "–".to_owned(),
+            Some(found) if found.earlier => format!("*{:.1}*", found.seconds),
+            Some(found) => format!("{:.1}", found.seconds),
+        });
+    }
+    let (by, seconds) = match bug.runs() {
+        true => (by.join("<br>"), seconds.join("<br>")),
+        false => ("cannot occur".to_owned(), String::new()),
+    };
+    format!(
+        "| <a id=\"{name}\"></a>{system}, [{place}]({link}) | {what} | {here} | {by} | {seconds} |\n",
+        name = bug.name,
+        system = bug.system,
+        place = bug.place,
+        link = bug.link,
+        what = bug.what,
+    )
+}
+
+/// A finder says things that a table would take for its own.
+fn quiet(text: &str) -> String {
+    text.replace('|', "/")
+}

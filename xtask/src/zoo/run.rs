@@ -1,0 +1,136 @@
+//! Plants the bugs again, one at a time, and says who finds each after how long.
+
+use std::{collections::BTreeSet, process::Command, time::Instant};
+
+use super::bugs::{self, Bug, Found};
+use crate::{
+    mutants::{self, Finding},
+    shell::{self, Failed},
+};
+
+/// Runs what stands for these bugs; all of them if none is named. A name is that of a bug, of a mutant or of a test.
+pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        words.iter().partition(|word| word.starts_with("--"));
+    let keep = match flags.as_slice() {
+        [] => false,
+        ["--record"] => true,
+        _ => return Err(Failed(super::USAGE.to_owned())),
+    };
+    let bugs = bugs::bugs()?;
+    let chosen = chosen(&bugs, &names)?;
+    let mut record = bugs::record()?;
+    let mut missed = 0;
+    println!("| planted or played | found by | seconds |\n|---|---|--:|");
+    for (name, is_mutant) in chosen {
+        let finding = match is_mutant {
+            true => mutants::look(&name)?,
+            false => test(&name)?,
+        };
+        let by = finding.by.as_deref();
+        missed += usize::from(by.is_none());
+        println!(
+            "| {name} | {} | {:.1} |",
+            by.unwrap_or("**nobody**"),
+            finding.seconds
+        );
+        if keep {
+            let found = Found {
+                by: finding.by.filter(|_| is_mutant),
+                seconds: (finding.seconds * 10.0).round() / 10.0,
+                earlier: false,
+            };
+            record.insert(name, found);
+            bugs::keep(&record)?;
+        }
+    }
+    if keep {
+        super::write(&bugs, &record)?;
+    }
+    match missed {
+        0 => Ok(()),
+        missed => Err(Failed(format!("{missed} were found by nobody, or failed"))),
+    }
+}
+
+/// What runs for the bugs of these names, each once, and whether it is a mutant.
+fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Failed> {
+    let mut chosen = BTreeSet::new();
+    let mut known = BTreeSet::new();
+    for bug in bugs {
+        let is = |name: &str| names.is_empty() || names.contains(&name);
+        known.insert(bug.name.as_str());
+        for name in bug.all() {
+            known.insert(name);
+            if is(&bug.name) || is(name) {
+                let is_mutant = bug.mutants.iter().any(|mutant| mutant == name);
+                chosen.insert((name.to_owned(), is_mutant));
+            }
+        }
+    }
+    match names.iter().find(|name| !known.contains(*name)) {
+        Some(name) => Err(Failed(format!(
+            "{} has no bug, mutant or test {name}; cargo xtask zoo lists them",
+            bugs::BUGS
+        ))),
+        None => Ok(chosen),
+    }
+}
+
+/// Runs a test, `crate::name`; it finds what it plays if it passes.
+fn test(name: &str) -> Result<Finding, Failed> {
+    let (package, function) = super::place_of(name)?;
+    let words = ["test", "--quiet", "--package", &package];
+    let cargo = |more: &[&str]| {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(program);
+        command.args(words).args(more).current_dir(shell::root());
+        shell::read(&mut command)
+    };
+    // What it takes to build is not what it takes to run.
+    cargo(&["--no-run"])?;
+    let begin = Instant::now();
+    let said = cargo(&[function])?;
+    let seconds = begin.elapsed().as_secs_f64();
+    match said.lines().any(is_a_pass) {
+        true => Ok(Finding {
+            by: Some(format!("test {function}")),
+            seconds,
+        }),
+        false => Err(Failed(format!("{name} did not run: {said}"))),
+    }
+}
+
+/// `test result: ok. 1 passed; …`, of at least one.
+fn is_a_pass(line: &str) -> bool {
+    let passed = line.strip_prefix("test result: ok. ");
+    passed.is_some_and(|rest| !rest.starts_with("0 passed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_choose_what_runs() {
+        let bugs = bugs::parse(super::super::tests::SAMPLE).unwrap();
+        let all = chosen(&bugs, &[]).unwrap();
+        assert_eq!(all.len(), 2, "{all:?}");
+        let one = chosen(&bugs, &["one-bug"]).unwrap();
+        assert_eq!(
+            Vec::from_iter(one),
+            [("p2-1-vote-below-promise".to_owned(), true)]
+        );
+        let test = chosen(&bugs, &["log::a_failed_write_is_final"]).unwrap();
+        assert_eq!(test.len(), 1);
+        let Failed(why) = chosen(&bugs, &["no-such"]).unwrap_err();
+        assert!(why.contains("no-such"), "{why}");
+    }
+
+    #[test]
+    fn a_test_that_did_not_run_is_no_pass() {
+        assert!(is_a_pass("test result: ok. 1 passed; 0 failed; 0 ignored"));
+        assert!(!is_a_pass("test result: ok. 0 passed; 0 failed; 0 ignored"));
+        assert!(!is_a_pass("test result: FAILED. 1 passed; 1 failed"));
+    }
+}
