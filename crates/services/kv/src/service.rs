@@ -19,7 +19,7 @@ use crate::{
         self, Metadata, Position, Store, Version,
         image::{Items, Loaded, encode_head, encode_part, encode_wait},
     },
-    waits::Waits,
+    waits::{Wait, Waits},
 };
 
 /// The key-value state machine on any store.
@@ -83,7 +83,7 @@ struct Imaging {
     head: Option<u64>,
     keys_are_over: bool,
     /// Clients in line as of its moment: they come behind the keys.
-    waits: VecDeque<(Version, Vec<u8>)>,
+    waits: VecDeque<(Version, Wait)>,
 }
 
 impl Imaging {
@@ -91,14 +91,14 @@ impl Imaging {
         Self {
             head: Some(keys),
             keys_are_over: false,
-            waits: waits.items().collect(),
+            waits: waits.all().collect(),
         }
     }
 
     fn pass_waits(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let (mut item, mut passed) = (Vec::new(), 0);
         while let Some((since, wait)) = self.waits.pop_front() {
-            encode_wait(since, &wait, &mut item);
+            encode_wait(since, &wait.encode(), &mut item);
             each(&item);
             passed += item.len();
             if passed >= bytes && !self.waits.is_empty() {
