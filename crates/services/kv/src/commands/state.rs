@@ -1,5 +1,7 @@
 //! What an operation works on: the data, to be read or to be changed, and its reply.
 
+use std::ops::ControlFlow;
+
 use quorate_core::slot::Slot;
 
 use super::{Budget, lock};
@@ -139,6 +141,14 @@ impl Items {
     /// Whether they are more than one reply may have.
     pub(crate) const fn are_too_many(&self) -> bool {
         self.bytes.len() > REPLY_BYTES_MAX
+    }
+
+    /// What those who visit elements go by: beyond what one reply may have nobody wants more.
+    pub(crate) const fn go_on(&self) -> ControlFlow<()> {
+        match self.are_too_many() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 
     /// How many there are.

@@ -284,7 +284,7 @@ fn server() {
         FUNCTION FLUSH now => -ERR FUNCTION FLUSH only supports SYNC|ASYNC option|
         FUNCTION FLUSH SYNC ASYNC => -ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.|
         FUNCTION LOAD x => -ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.|
-        COMMAND COUNT => :186|
+        COMMAND COUNT => :195|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
         COMMAND DOCS nonsense => *0|
         COMMAND DOCS nonsense GET get => *2|$3|get|*8|$7|summary|$34|Returns the string value of a key.|$5|since|$5|1.0.0|$5|group|$6|string|$10|complexity|$4|O(1)|
@@ -741,7 +741,7 @@ fn info_tells_memory_time_and_keys() {
             "|maxmemory_policy:noeviction|",
             "|total_connections_received:1|total_commands_processed:4|",
             "|connected_clients:1|blocked_clients:0|",
-            "|# Keyspace|db0:keys=2,expires=1,avg_ttl=0|",
+            "|# Keyspace|db0:keys=2,expires=1,avg_ttl=0,subexpiry=0|",
         ] {
             assert!(all.contains(line), "{line} in {all}");
         }

@@ -1,7 +1,5 @@
 //! Hashes: what every node does.
 
-use std::ops::ControlFlow;
-
 use super::{how, part};
 use crate::{
     commands::{
@@ -23,14 +21,14 @@ const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
 /// A hash, or what is read like one.
-enum Hash<'s> {
+pub(super) enum Hash<'s> {
     Rows(View<'s>),
     /// The lock of Redisson: its holder, and how often it was taken.
     Lock(Vec<u8>, String),
 }
 
 impl<'s> Hash<'s> {
-    fn at(
+    pub(super) fn at(
         store: &'s dyn Store,
         key: Key<'_>,
         reply: &mut Reply<'_>,
@@ -42,15 +40,25 @@ impl<'s> Hash<'s> {
         Ok(view(store, key, Kind::Hash, reply)?.map(Self::Rows))
     }
 
-    fn value(&self, field: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn value(&self, field: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Rows(view) => Some(view.row(&placed(b"", field))?.to_vec()),
             Self::Lock(holder, count) => (holder == field).then(|| count.clone().into_bytes()),
         }
     }
 
+    /// When a field ends that is there.
+    pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
+        match self {
+            Self::Rows(view) => view.deadline_of(&placed(b"", field)),
+            Self::Lock(..) => None,
+        }
+    }
+
+    /// Bytes of fields and values, if they are known.
     fn bytes(&self) -> u64 {
         match self {
+            Self::Rows(view) if view.has_ended() => 0,
             Self::Rows(view) => view.header.bytes,
             Self::Lock(holder, count) => (holder.len() + count.len()) as u64,
         }
@@ -135,10 +143,7 @@ pub(super) fn all(
             if wanted & part::VALUES != 0 {
                 items.next().bulk(value);
             }
-            match items.are_too_many() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            items.go_on()
         });
     }
     items.write(reply, |reply, count| match wanted {
