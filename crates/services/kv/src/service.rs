@@ -7,7 +7,9 @@ use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange,
 
 use crate::{
     commands::{
-        Budget, exec, execute, first_key, read,
+        Budget,
+        events::Setting,
+        exec, execute, first_key, read,
         state::{Notice, Reading, Writing, notice},
         waiting::elements,
     },
@@ -31,6 +33,8 @@ pub struct Service {
     prefetched: Vec<Position>,
     /// What commands told since the last look.
     notices: Vec<Notice>,
+    /// Which events this node wants.
+    events: Setting,
     /// Something was executed since the last commit.
     uncommitted: bool,
     /// Clients in line.
@@ -50,6 +54,7 @@ impl Service {
             budget: Budget::default(),
             prefetched: Vec::new(),
             notices: Vec::new(),
+            events: Setting::default(),
             uncommitted: false,
             waits: Waits::default(),
             imaging: Imaging::default(),
@@ -68,6 +73,11 @@ impl Service {
         self.budget = Budget::default();
         self.uncommitted = false;
         self.loading = None;
+    }
+
+    /// Which keyspace events this node wants: a front changes it.
+    pub fn events(&self) -> Setting {
+        self.events.clone()
     }
 
     /// The data.
@@ -128,6 +138,7 @@ impl StateMachine for Service {
             version: id.into(),
             budget: &mut self.budget,
             begun: 0,
+            events: self.events.wanted(),
             notices: &mut self.notices,
             waits: &mut self.waits,
         };

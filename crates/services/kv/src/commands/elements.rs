@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use super::{
     chance::{self, Drawn, Draws},
+    events::class,
     family::{Family, Operation},
     rows::{Change, View, each_stored, lock_record, member_of, placed, view},
     state::{Items, Reading, TOO_LARGE, Writing, too_large},
@@ -336,6 +337,10 @@ pub(super) fn remove(
         }
         // What changed nothing leaves the version alone: nobody who watches the key is disturbed.
         if removed > 0 {
+            match kind {
+                Kind::Set => change.event(class::SET, "srem"),
+                _ => change.event(class::HASH, "hdel"),
+            }
             change.close();
         }
     }

@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 
 use super::{
+    events::class,
     rows::{Change, View},
     state::Writing,
     transactions::Seen,
@@ -149,6 +150,7 @@ impl Change<'_, '_> {
         let old = self.view().stored_row(name).map(|old| old.len());
         if let Some(old) = old {
             self.remove_known(name, old);
+            self.event(class::HASH, "hexpired");
         }
     }
 }
@@ -277,6 +279,9 @@ fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize 
             kind,
         };
         store.set(key, &header.to_bytes(), stamp);
+    }
+    if !ended.is_empty() {
+        state.event(class::HASH, "hexpired", key);
     }
     ended.len()
 }

@@ -1,9 +1,12 @@
 //! Deadlines of keys: EXPIRE and TTL with their relatives, and what removes keys that ended.
 
+use std::ops::ControlFlow;
+
 use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
     commands::{
         ends::{remove_ended, settled},
+        events::class,
         family::{Family, Operation},
         state::{Reading, Writing},
     },
@@ -12,7 +15,10 @@ use crate::{
     key::Key,
     op::{Deadline, Op},
     resp::{integer::parse_integer, reply::Reply},
-    store::collection::{Header, Kind},
+    store::{
+        Of,
+        collection::{Header, Kind},
+    },
 };
 
 /// The family.
@@ -360,7 +366,7 @@ pub(super) fn change(
         Deadline::Never => None,
         Deadline::At(at) => Some(at),
         Deadline::Past => {
-            state.store.remove(key);
+            state.delete(key);
             return Ok(());
         }
     };
@@ -377,6 +383,8 @@ pub(super) fn change(
             }
             None => state.set(key, &value, deadline, kind),
         }
+        let name = deadline.map_or("persist", |_| "expire");
+        state.event(class::GENERIC, name, key);
     }
     Ok(())
 }
@@ -466,9 +474,31 @@ pub(super) fn sweep(
     let most = from.count()?;
     from.end()?;
     let most = usize::try_from(most).unwrap_or(BITE_MAX).min(BITE_MAX);
+    if state.events != 0 {
+        tell_ended(state, most);
+    }
     let keys = state.store.sweep(most);
     reply.count(keys + remove_ended(state, most.saturating_sub(keys)));
     Ok(())
+}
+
+/// Tells of the keys that are about to be removed.
+#[cold]
+fn tell_ended(state: &mut Writing<'_>, most: usize) {
+    let mut ended: Vec<Box<[u8]>> = Vec::new();
+    let now_ms = state.store.time();
+    state.store.deadlines(Of::Keys, 0, now_ms, &mut |_, key| {
+        if ended.len() == most {
+            return ControlFlow::Break(());
+        }
+        ended.push(key.into());
+        ControlFlow::Continue(())
+    });
+    for key in &ended {
+        if let Ok(key) = Key::new(key) {
+            state.tell_ended(key);
+        }
+    }
 }
 
 /// Deletes a key if its deadline is still this one: a key that was set again lives. Logs of versions before the group
@@ -486,6 +516,7 @@ pub(super) fn expired(
         .is_some_and(|entry| entry.deadline == Some(deadline));
     if same {
         state.store.remove(key);
+        state.event(class::EXPIRED, "expired", key);
     }
     reply.integer(i64::from(same));
     Ok(())

@@ -18,6 +18,7 @@ pub mod conditions;
 pub mod counters;
 mod elements;
 mod ends;
+pub mod events;
 pub mod exec;
 pub mod expiry;
 pub mod family;

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use super::{
     ends::settled,
+    events::class,
     lock::is_lock,
     state::{WRONG_TYPE, Writing, WrongType},
 };
@@ -198,6 +199,11 @@ impl<'w, 'a> Change<'w, 'a> {
         self
     }
 
+    /// Tells that something happened to it.
+    pub(super) fn event(&mut self, class: u32, name: &str) {
+        self.state.event(class, name, self.key);
+    }
+
     /// As it stands.
     pub(super) fn view(&self) -> View<'_> {
         View {
@@ -280,13 +286,14 @@ impl<'w, 'a> Change<'w, 'a> {
             state.set(key, &header.to_bytes(), end, kind);
         } else if existed {
             state.store.detach(key);
+            state.event(class::GENERIC, "del", key);
         }
     }
 
     /// The same for one that was new and takes the place of whatever the key had.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
-            self.state.store.remove(self.key);
+            self.state.delete(self.key);
         } else {
             self.close();
         }

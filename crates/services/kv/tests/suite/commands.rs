@@ -268,7 +268,13 @@ fn server() {
         CONFIG SET appendonly no => -ERR CONFIG SET failed (possibly related to argument 'appendonly') - it is 'yes' here and cannot be changed by clients|
         CONFIG SET save '' maxmemory 1gb => -ERR CONFIG SET failed (possibly related to argument 'maxmemory') - it is '0' here and cannot be changed by clients|
         CONFIG SET notify-keyspace-events '' => +OK|
-        CONFIG SET notify-keyspace-events KEA => -ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - it is '' here and cannot be changed by clients|
+        CONFIG SET notify-keyspace-events KEA save '' => +OK|
+        CONFIG GET notify-keyspace-events => *2|$22|notify-keyspace-events|$3|AKE|
+        CONFIG SET notify-keyspace-events KEq => -ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class character. Use 'Ag$lshzxeKEtdn'.|
+        CONFIG SET notify-keyspace-events Em => -ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - key misses ('m') are not reported: reads are not in the log|
+        CONFIG SET notify-keyspace-events '' save x => -ERR CONFIG SET failed (possibly related to argument 'save') - it is '' here and cannot be changed by clients|
+        CONFIG GET notify-keyspace-events => *2|$22|notify-keyspace-events|$3|AKE|
+        CONFIG SET notify-keyspace-events '' => +OK|
         CONFIG SET nonsense 1 => -ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'|
         CONFIG SET save => -ERR wrong number of arguments for 'config|set' command|
         CONFIG SET save '' appendonly => -ERR syntax error|

@@ -5,6 +5,7 @@ use crate::{
     command::{Doc, READS, Refusal, Request, Spec, WRITES},
     commands::{
         elements,
+        events::class,
         expiry::{Unit, condition, deadline},
         family::{Family, Operation},
         rows::{Change, placed},
@@ -243,7 +244,15 @@ fn expire(
         changed |= answer > answer::REFUSED;
         reply.integer(answer);
     }
-    if let Some(hash) = found.filter(|_| changed) {
+    if let Some(mut hash) = found.filter(|_| changed) {
+        hash.event(
+            class::HASH,
+            match new {
+                Deadline::Never => "hpersist",
+                Deadline::At(_) => "hexpire",
+                Deadline::Past => "hdel",
+            },
+        );
         hash.close();
     }
     Ok(())

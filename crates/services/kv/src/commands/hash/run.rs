@@ -5,6 +5,7 @@ use crate::{
     commands::{
         counters::{Decimal, TOO_LARGE_SUM},
         elements,
+        events::class,
         lock::Lock,
         rows::{Change, View, each_placed, lock_record, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
@@ -220,6 +221,7 @@ pub(super) fn set(
         added += usize::from(hash.put(&placed(b"", field), value));
     }
     hash.close();
+    state.event(class::HASH, "hset", key);
     match how {
         how::OK => reply.ok(),
         _ => reply.count(added),
@@ -260,6 +262,7 @@ pub(super) fn increment(
             let old = old.map(|old| old.len());
             hash.put_known(&name, new.to_string().as_bytes(), old);
             hash.close();
+            state.event(class::HASH, "hincrby", key);
             reply.integer(new);
         }
     }
@@ -291,6 +294,7 @@ pub(super) fn increment_float(
             let (old, text) = (old.map(|old| old.len()), new.to_string());
             hash.put_known(&name, text.as_bytes(), old);
             hash.close();
+            state.event(class::HASH, "hincrbyfloat", key);
             reply.bulk(text.as_bytes());
         }
     }
