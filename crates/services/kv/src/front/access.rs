@@ -142,6 +142,8 @@ pub(super) fn needs(
                 Some(Role::Operator)
             }
             // What it costs the node, a writer can cost it in other ways.
+            // Whoever may push can end a wait as well.
+            Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => Some(Role::Writer),
             Local::Config if changes_setting(arguments) => Some(Role::Writer),
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
                 b"session" => Role::Writer,

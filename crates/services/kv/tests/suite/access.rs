@@ -168,6 +168,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "GETDEL k",
         "QUORATE SESSION",
         "CONFIG SET notify-keyspace-events KEA",
+        "CLIENT UNBLOCK 99",
     ];
     let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT", "LATENCY RESET"];
     let admin = [

@@ -3,3 +3,4 @@
 pub(crate) mod group;
 mod lines;
 mod replies;
+mod unblock;
