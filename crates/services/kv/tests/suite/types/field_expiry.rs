@@ -1,6 +1,16 @@
 //! Deadlines of single fields of hashes: replies as in Redis 7.4, and what has ended exists for nobody ([time-2]).
 
-use crate::common::{Node, check, on_both_stores};
+use quorate_core::slot::Slot;
+use quorate_kv::{
+    service::Service,
+    store::{lsm::LsmStore, memory::MemoryStore},
+};
+use quorate_replica::service::{CommandId, StateMachine as _};
+
+use crate::{
+    common::{Node, check, on_both_stores},
+    waiting::group::{image, load},
+};
 
 #[test]
 fn deadlines_of_fields_are_set_and_read() {
@@ -401,4 +411,32 @@ fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
             assert_eq!(reply.starts_with("*1|"), runs, "{ends} {swept}: {reply}");
         }
     });
+}
+
+/// Whoever gets an image knows when its fields end.
+#[test]
+fn an_image_brings_the_order_of_deadlines_along() {
+    let mut node = Node::memory();
+    let one = node.connect();
+    node.say(one, "HSET h a 1 b 2");
+    node.say(one, "HPEXPIRE h 10 FIELDS 1 a");
+    let at = node.world.slot;
+    let end_ms = node.world.wall_ms + 10;
+    let items = image(&mut node.world.service);
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _) = LsmStore::open(&folder.path().join("kv")).unwrap();
+    for mut service in [
+        Service::new(Box::new(MemoryStore::new())),
+        Service::new(Box::new(disk)),
+    ] {
+        load(&mut service, &items, at);
+        assert_eq!(service.next_deadline(end_ms - 1), None);
+        assert_eq!(service.next_deadline(end_ms), Some(end_ms));
+        service.set_time(end_ms);
+        let mut sweeps = Vec::new();
+        service.due(&mut |command| sweeps.push(command.to_vec()));
+        let (slot, mut reply) = (Slot(at), Vec::new());
+        service.apply(CommandId { slot, index: 0 }, &sweeps[0], &mut reply);
+        assert_eq!(reply, b":1\r\n");
+    }
 }
