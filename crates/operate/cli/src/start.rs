@@ -185,6 +185,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.manager.turns();
     let files = node.known.descriptors.store_files;
     let service = Service::new(open_store(node.identity.home().path(), store, files)?);
+    let events = service.events();
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
@@ -198,7 +199,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     });
     let passwords = passwords()?;
     let wake = Arc::clone(passwords.wake());
-    let front = front.with_checker(Box::new(passwords));
+    let front = front.with_checker(Box::new(passwords)).with_events(events);
     node.run(service, front, Some(wake), |_| Ok(()))
 }
 

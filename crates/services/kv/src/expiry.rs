@@ -1,25 +1,31 @@
-//! Housekeeping: keys that do not exist any more are removed, little by little ([time-2]).
+//! Housekeeping: keys and fields that do not exist any more are removed, little by little ([time-2]).
 //!
 //! Nobody sees it, so it has no hurry. It is a command in the log all the same: which keys are stored follows from
 //! the log alone, and so do digests and snapshots.
 
 use std::ops::ControlFlow;
 
-use crate::{commands::expiry::encode_sweep, encode::Encoder, store::Store};
+use crate::{
+    commands::expiry::encode_sweep,
+    encode::Encoder,
+    store::{Of, Store},
+};
 
-/// Keys that one command removes, by how long ago the first of them ended: whoever sets keys faster than they are
+/// Keys and fields that one command removes, by how long ago the first of them ended: whoever sets keys faster than they are
 /// removed must not fill the memory.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Most keys that a command removes, whatever it says.
+/// Most of them that a command removes, whatever it says.
 pub(crate) const BITE_MAX: usize = 4096;
 
 /// The command that a leader should propose now, if there is something to remove.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
-    let mut first = None;
-    store.deadlines(0, store.time(), &mut |deadline, _| {
-        first = Some(deadline);
-        ControlFlow::Break(())
-    });
+    let mut first: Option<u64> = None;
+    for of in [Of::Keys, Of::Fields] {
+        store.deadlines(of, 0, store.time(), &mut |deadline, _| {
+            first = Some(first.map_or(deadline, |first| first.min(deadline)));
+            ControlFlow::Break(())
+        });
+    }
     let age_ms = store.time().saturating_sub(first?);
     let bite = BITES.iter().find(|(until_ms, _)| age_ms <= *until_ms);
     let (_, keys) = bite.expect("the last takes any age");

@@ -61,6 +61,7 @@ pub enum Op {
     BitFieldRo = 44,
     Look = 45,
     Sort = 46,
+    HTtl = 47,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -121,11 +122,12 @@ pub enum Op {
     Depose = 121,
     SortStore = 122,
     PublishShard = 123,
+    HExpire = 124,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 106] = [
+    pub const ALL: [Self; 108] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -172,6 +174,7 @@ impl Op {
         Self::BitFieldRo,
         Self::Look,
         Self::Sort,
+        Self::HTtl,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -232,6 +235,7 @@ impl Op {
         Self::Depose,
         Self::SortStore,
         Self::PublishShard,
+        Self::HExpire,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -373,7 +377,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 47, 63, 124, 255] {
+        for byte in [0, 48, 63, 125, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

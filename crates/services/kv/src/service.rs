@@ -7,7 +7,9 @@ use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange,
 
 use crate::{
     commands::{
-        Budget, exec, execute, first_key, read,
+        Budget,
+        events::Setting,
+        exec, execute, first_key, read,
         state::{Notice, Reading, Writing, notice},
         waiting::elements,
     },
@@ -19,7 +21,7 @@ use crate::{
         self, Metadata, Position, Store, Version,
         image::{Items, Loaded, encode_head, encode_part, encode_wait},
     },
-    waits::Waits,
+    waits::{Wait, Waits},
 };
 
 /// The key-value state machine on any store.
@@ -31,6 +33,8 @@ pub struct Service {
     prefetched: Vec<Position>,
     /// What commands told since the last look.
     notices: Vec<Notice>,
+    /// Which events this node wants.
+    events: Setting,
     /// Something was executed since the last commit.
     uncommitted: bool,
     /// Clients in line.
@@ -50,6 +54,7 @@ impl Service {
             budget: Budget::default(),
             prefetched: Vec::new(),
             notices: Vec::new(),
+            events: Setting::default(),
             uncommitted: false,
             waits: Waits::default(),
             imaging: Imaging::default(),
@@ -70,6 +75,11 @@ impl Service {
         self.loading = None;
     }
 
+    /// Which keyspace events this node wants: a front changes it.
+    pub fn events(&self) -> Setting {
+        self.events.clone()
+    }
+
     /// The data.
     pub fn store(&self) -> &dyn Store {
         &*self.store
@@ -83,7 +93,7 @@ struct Imaging {
     head: Option<u64>,
     keys_are_over: bool,
     /// Clients in line as of its moment: they come behind the keys.
-    waits: VecDeque<(Version, Vec<u8>)>,
+    waits: VecDeque<(Version, Wait)>,
 }
 
 impl Imaging {
@@ -91,14 +101,14 @@ impl Imaging {
         Self {
             head: Some(keys),
             keys_are_over: false,
-            waits: waits.items().collect(),
+            waits: waits.all().collect(),
         }
     }
 
     fn pass_waits(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let (mut item, mut passed) = (Vec::new(), 0);
         while let Some((since, wait)) = self.waits.pop_front() {
-            encode_wait(since, &wait, &mut item);
+            encode_wait(since, &wait.encode(), &mut item);
             each(&item);
             passed += item.len();
             if passed >= bytes && !self.waits.is_empty() {
@@ -128,6 +138,7 @@ impl StateMachine for Service {
             version: id.into(),
             budget: &mut self.budget,
             begun: 0,
+            events: self.events.wanted(),
             notices: &mut self.notices,
             waits: &mut self.waits,
         };

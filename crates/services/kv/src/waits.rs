@@ -3,7 +3,10 @@
 //! It is replicated state, in memory on every node, whichever store is used; a store on a disk keeps it among the
 //! metadata of its commits, and images carry it behind the keys. `docs/decisions/0023` has the reasons.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use quorate_replica::service::{MetaChange, Metadata};
 use xxhash_rust::xxh3::Xxh3;
@@ -73,7 +76,8 @@ pub struct Wait {
     pub number: u64,
     /// When it got in line, or tried in vain last.
     pub sign: Version,
-    attempt: Box<[u8]>,
+    /// Shared with images that are going on.
+    attempt: Arc<[u8]>,
     kind: Kind,
     wanted: u64,
     keys: usize,
@@ -95,7 +99,7 @@ impl Wait {
     }
 
     /// As metadata and images have it.
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
         self.owner.encode(&mut out);
@@ -122,7 +126,7 @@ impl Wait {
             .map(crate::key::Key::bytes)
     }
 
-    const fn share(&self) -> Share {
+    fn share(&self) -> Share {
         // Its bytes, and its keys twice more: as those of a line, and stirred.
         Share {
             count: 1,
@@ -430,11 +434,11 @@ impl Waits {
         })
     }
 
-    /// The items of an image, in their order.
-    pub fn items(&self) -> impl Iterator<Item = (Version, Vec<u8>)> {
+    /// All who wait, in their order. Their attempts are not copied.
+    pub fn all(&self) -> impl Iterator<Item = (Version, Wait)> {
         self.waits
             .iter()
-            .map(|(since, wait)| (*since, wait.encode()))
+            .map(|(since, wait)| (*since, wait.clone()))
     }
 
     /// One of them comes in, behind all before it.
@@ -466,8 +470,9 @@ impl Waits {
         }
         let mut hasher = Xxh3::new();
         hasher.update(&data.to_le_bytes());
-        for (since, bytes) in self.items() {
-            hasher.update(&meta_key(since));
+        for (since, wait) in &self.waits {
+            let bytes = wait.encode();
+            hasher.update(&meta_key(*since));
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(&bytes);
         }
@@ -577,7 +582,7 @@ mod tests {
         assert_eq!(meta.len(), 1, "the rest is not its own");
         assert_eq!(kept.waits, waits.waits);
         let mut loaded = Waits::default();
-        for (since, bytes) in waits.items() {
+        for (since, bytes) in waits.all().map(|(since, wait)| (since, wait.encode())) {
             loaded.load(since, &bytes).unwrap();
             assert!(loaded.load(since, &bytes).is_err(), "twice");
         }

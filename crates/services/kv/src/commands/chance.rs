@@ -165,7 +165,7 @@ pub(super) fn repeatedly(
 }
 
 /// Whether to look at all members takes less than to find so many places.
-const fn walks(view: &View<'_>, draws: u64) -> bool {
+fn walks(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }
 

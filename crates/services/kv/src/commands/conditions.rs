@@ -172,7 +172,7 @@ pub(super) fn del_if(
     let deleted = value.is_some() && condition.holds(value);
     drop(entry);
     if deleted {
-        state.store.remove(key);
+        state.delete(key);
     }
     reply.integer(i64::from(deleted));
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::{
     command::{Doc, NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
+    commands::events::class,
     commands::family::{Family, Operation},
     commands::state::{Writing, string},
     encode::{Decoder, Encoder, Fault},
@@ -146,6 +147,7 @@ pub(super) fn incr_by(
         Some(None) => reply.error("ERR increment or decrement would overflow"),
         Some(Some(new)) => {
             state.put(key, new.to_string().as_bytes(), deadline);
+            state.event(class::STRING, "incrby", key);
             reply.integer(new);
         }
     }
@@ -181,6 +183,7 @@ pub(super) fn incr_by_float(
         Some(Some(new)) => {
             let text = new.to_string();
             state.put(key, text.as_bytes(), deadline);
+            state.event(class::STRING, "incrbyfloat", key);
             reply.bulk(text.as_bytes());
         }
     }

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use super::{
     chance::{self, Drawn, Draws},
+    events::class,
     family::{Family, Operation},
-    rows::{Change, View, each_placed, lock_record, placed, view},
+    rows::{Change, View, each_stored, lock_record, member_of, placed, view},
     state::{Items, Reading, TOO_LARGE, Writing, too_large},
     zset,
 };
@@ -146,7 +147,8 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
     let (mut page, mut looked_at) = (Items::default(), 0);
     let (mut last, mut next) = (Position::START, None);
     if let (Some(view), Some(start)) = (found, Position::from_cursor(cursor)) {
-        each_placed(&view, prefix(kind), start, &mut |member, value| {
+        each_stored(&view, prefix(kind), start, &mut |name, value| {
+            let member = member_of(prefix(kind), name);
             let position = Position::of(member);
             let full = looked_at >= count.min(SCAN_COUNT_MAX) || page.bytes() >= SCAN_PAGE_BYTES;
             if full && position != last {
@@ -154,7 +156,8 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
                 return ControlFlow::Break(());
             }
             (looked_at, last) = (looked_at + 1, position);
-            if glob::matches(pattern, member) {
+            // One that ended counts, too: a page takes bounded time.
+            if glob::matches(pattern, member) && !(view.has_ended() && view.is_over(name)) {
                 page.next().bulk(member);
                 match kind {
                     Kind::Hash => page.next().bulk(value),
@@ -281,7 +284,7 @@ pub(super) fn random(
 /// Whether so many elements, of usual size, are more than a reply may have.
 pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
     let elements = u128::from(elements.min(view.count()));
-    let each = u128::from(view.header.bytes) / u128::from(view.count().max(1));
+    let each = u128::from(view.header.bytes) / u128::from(view.header.count.max(1));
     elements * each > 2 * REPLY_BYTES_MAX as u128
 }
 
@@ -334,6 +337,10 @@ pub(super) fn remove(
         }
         // What changed nothing leaves the version alone: nobody who watches the key is disturbed.
         if removed > 0 {
+            match kind {
+                Kind::Set => change.event(class::SET, "srem"),
+                _ => change.event(class::HASH, "hdel"),
+            }
             change.close();
         }
     }

@@ -2,13 +2,14 @@
 
 use crate::{
     commands::{
+        ends::seen,
         execute,
         state::{Writing, too_large},
+        transactions::Seen,
     },
     encode::{Decoder, Fault},
     op::Op,
     resp::reply::{NULL_ARRAY, Reply},
-    store::Version,
 };
 
 /// Executes all or nothing: nothing if a watched key changed after WATCH saw it.
@@ -21,11 +22,7 @@ pub fn exec(
     for _ in 0..from.length()? {
         let key = from.key()?;
         let (slot, index) = (from.word()?, from.count()?);
-        let version = state
-            .store
-            .get(key)
-            .map_or(Version::ABSENT, |entry| entry.version);
-        unchanged &= version.slot == slot && u64::from(version.index) == index;
+        unchanged &= seen(state.store, key) == Seen { slot, index };
     }
     let commands = from.list()?;
     from.end()?;

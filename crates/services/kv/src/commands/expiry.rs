@@ -1,14 +1,24 @@
 //! Deadlines of keys: EXPIRE and TTL with their relatives, and what removes keys that ended.
 
+use std::ops::ControlFlow;
+
 use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
-    commands::family::{Family, Operation},
-    commands::state::{Reading, Writing},
+    commands::{
+        ends::{remove_ended, settled},
+        events::class,
+        family::{Family, Operation},
+        state::{Reading, Writing},
+    },
     encode::{Decoder, Encoder, Fault},
     expiry::BITE_MAX,
     key::Key,
     op::{Deadline, Op},
     resp::{integer::parse_integer, reply::Reply},
+    store::{
+        Of,
+        collection::{Header, Kind},
+    },
 };
 
 /// The family.
@@ -159,11 +169,11 @@ impl Unit {
         milliseconds: true,
         absolute: false,
     };
-    const UNIX_SECONDS: Self = Self {
+    pub(super) const UNIX_SECONDS: Self = Self {
         milliseconds: false,
         absolute: true,
     };
-    const UNIX_MILLISECONDS: Self = Self {
+    pub(super) const UNIX_MILLISECONDS: Self = Self {
         milliseconds: true,
         absolute: true,
     };
@@ -182,14 +192,35 @@ impl Unit {
             .map(|(_, unit)| *unit)
     }
 
-    const fn byte(self) -> u8 {
+    pub(super) const fn byte(self) -> u8 {
         self.milliseconds as u8 | (self.absolute as u8) << 1
+    }
+
+    /// The same backwards.
+    pub(super) const fn from_byte(byte: u8) -> Self {
+        Self {
+            milliseconds: byte & 1 != 0,
+            absolute: byte & 2 != 0,
+        }
+    }
+
+    /// A deadline as this says it, now being `now_ms`; so many milliseconds make a second full.
+    pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
+        let ms = match self.absolute {
+            true => deadline,
+            false => deadline.saturating_sub(now_ms),
+        };
+        let shown = match self.milliseconds {
+            true => ms,
+            false => ms.saturating_add(up_ms) / 1000,
+        };
+        i64::try_from(shown).unwrap_or(i64::MAX)
     }
 }
 
-/// An argument as an absolute deadline. This is where the front's clock enters a command, and the
+/// A time as an absolute deadline. This is where the front's clock enters a command, and the
 /// only place: what the log carries means the same whenever and wherever it is applied.
-fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
+pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds {
         time
     } else {
@@ -225,37 +256,62 @@ pub(crate) fn positive_deadline(
     deadline(r, unit, time).ok_or_else(|| r.invalid_expire())
 }
 
-/// Flags of [`Op::Expire`].
-mod flag {
+/// When a new deadline is accepted: flags of [`Op::Expire`] and [`Op::HExpire`].
+pub(super) mod condition {
+    use crate::op::Deadline;
+
+    /// There is no deadline.
     pub(super) const NX: u8 = 1;
+    /// There is one.
     pub(super) const XX: u8 = 2;
+    /// It is earlier.
     pub(super) const GT: u8 = 4;
+    /// It is later.
     pub(super) const LT: u8 = 8;
+
+    /// The one with this name; 0: there is none.
+    pub(in crate::commands) fn of(name: &[u8]) -> u8 {
+        let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
+        let found = names
+            .iter()
+            .find(|(word, _)| name.eq_ignore_ascii_case(word));
+        found.map_or(0, |(_, flag)| *flag)
+    }
+
+    /// Whether `new` may follow `old`.
+    pub(in crate::commands) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
+        // No deadline is later than every deadline; one in the past is earlier than every other.
+        let order = old.unwrap_or(u64::MAX);
+        let new_order = match new {
+            Deadline::Never => u64::MAX,
+            Deadline::At(at) => at,
+            Deadline::Past => 0,
+        };
+        let has = |flag| flags & flag != 0;
+        let refused = (has(NX) && old.is_some())
+            || (has(XX) && old.is_none())
+            || (has(GT) && new_order <= order)
+            || (has(LT) && new_order >= order);
+        !refused
+    }
 }
 
 fn write_expire(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let mut flags = 0;
     for option in r.arguments.from(2).iter() {
-        let options = [
-            (&b"nx"[..], flag::NX),
-            (b"xx", flag::XX),
-            (b"gt", flag::GT),
-            (b"lt", flag::LT),
-        ];
-        let found = options
-            .iter()
-            .find(|(name, _)| option.eq_ignore_ascii_case(name));
-        let (_, flag) = found.ok_or_else(|| {
-            Refusal::Text(format!("ERR Unsupported option {}", option.escape_ascii()).into())
-        })?;
+        let flag = condition::of(option);
+        if flag == 0 {
+            let text = format!("ERR Unsupported option {}", option.escape_ascii());
+            return Err(Refusal::Text(text.into()));
+        }
         flags |= flag;
     }
     let both = |a, b| flags & a != 0 && flags & b != 0;
-    if both(flag::NX, flag::XX | flag::GT | flag::LT) {
+    if both(condition::NX, condition::XX | condition::GT | condition::LT) {
         let text = "ERR NX and XX, GT or LT options at the same time are not compatible";
         return Err(text.into());
     }
-    if both(flag::GT, flag::LT) {
+    if both(condition::GT, condition::LT) {
         return Err("ERR GT and LT options at the same time are not compatible".into());
     }
     let deadline = deadline_at(r, unit, 1)?;
@@ -288,22 +344,11 @@ pub(super) fn expire(
     let (flags, key) = (from.byte()?, from.key()?);
     let new = Deadline::decode(from)?;
     from.end()?;
-    let Some(old) = state.store.get(key).map(|entry| entry.deadline) else {
+    let Some(old) = state.store.get(key).map(|entry| entry.own_deadline()) else {
         reply.integer(0);
         return Ok(());
     };
-    // No deadline is later than every deadline; one in the past is earlier than every other.
-    let order = |deadline: Option<u64>| deadline.unwrap_or(u64::MAX);
-    let new_order = match new {
-        Deadline::Never => u64::MAX,
-        Deadline::At(at) => at,
-        Deadline::Past => 0,
-    };
-    let has = |flag| flags & flag != 0;
-    let refused = (has(flag::NX) && old.is_some())
-        || (has(flag::XX) && old.is_none())
-        || (has(flag::GT) && new_order <= order(old))
-        || (has(flag::LT) && new_order >= order(old));
+    let refused = !condition::holds(flags, old, new);
     if !refused {
         change(state, key, new)?;
     }
@@ -321,7 +366,7 @@ pub(super) fn change(
         Deadline::Never => None,
         Deadline::At(at) => Some(at),
         Deadline::Past => {
-            state.store.remove(key);
+            state.delete(key);
             return Ok(());
         }
     };
@@ -329,7 +374,17 @@ pub(super) fn change(
         state.budget.take(entry.value.len())?;
         let (value, kind) = (entry.value.to_vec(), entry.kind);
         drop(entry);
-        state.set(key, &value, deadline, kind);
+        let header = Header::from_bytes(&value).filter(|_| kind == Kind::Hash);
+        match header.filter(|header| header.timed.is_some()) {
+            // It may end with its fields before.
+            Some(header) => {
+                let (header, end) = settled(state.store, header, deadline);
+                state.set(key, &header.to_bytes(), end, kind);
+            }
+            None => state.set(key, &value, deadline, kind),
+        }
+        let name = deadline.map_or("persist", |_| "expire");
+        state.event(class::GENERIC, name, key);
     }
     Ok(())
 }
@@ -349,7 +404,7 @@ pub(super) fn persist(
     let had = state
         .store
         .get(key)
-        .is_some_and(|entry| entry.deadline.is_some());
+        .is_some_and(|entry| entry.own_deadline().is_some());
     if had {
         change(state, key, Deadline::Never)?;
     }
@@ -396,33 +451,21 @@ pub(super) fn ttl(
         reply.integer(-2);
         return Ok(());
     };
-    let Some(deadline) = entry.deadline else {
+    let Some(deadline) = entry.own_deadline() else {
         reply.integer(-1);
         return Ok(());
     };
-    let now = state.wall_ms.unwrap_or(asked_ms);
-    let absolute = unit & Unit::UNIX_SECONDS.byte() != 0;
-    let ms = if absolute {
-        deadline
-    } else {
-        deadline.saturating_sub(now)
-    };
-    let milliseconds = unit & Unit::MILLISECONDS.byte() != 0;
-    let shown = if milliseconds {
-        ms
-    } else {
-        ms.saturating_add(500) / 1000
-    };
-    reply.integer(i64::try_from(shown).unwrap_or(i64::MAX));
+    let now_ms = state.wall_ms.unwrap_or(asked_ms);
+    reply.integer(Unit::from_byte(unit).shown(deadline, now_ms, 500));
     Ok(())
 }
 
-/// Encodes the removal of so many keys that ended.
+/// Encodes the removal of so many keys and fields that ended.
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Removes keys that ended; nobody sees a difference.
+/// Removes keys and fields that ended; nobody sees a difference.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -431,8 +474,31 @@ pub(super) fn sweep(
     let most = from.count()?;
     from.end()?;
     let most = usize::try_from(most).unwrap_or(BITE_MAX).min(BITE_MAX);
-    reply.count(state.store.sweep(most));
+    if state.events != 0 {
+        tell_ended(state, most);
+    }
+    let keys = state.store.sweep(most);
+    reply.count(keys + remove_ended(state, most.saturating_sub(keys)));
     Ok(())
+}
+
+/// Tells of the keys that are about to be removed.
+#[cold]
+fn tell_ended(state: &mut Writing<'_>, most: usize) {
+    let mut ended: Vec<Box<[u8]>> = Vec::new();
+    let now_ms = state.store.time();
+    state.store.deadlines(Of::Keys, 0, now_ms, &mut |_, key| {
+        if ended.len() == most {
+            return ControlFlow::Break(());
+        }
+        ended.push(key.into());
+        ControlFlow::Continue(())
+    });
+    for key in &ended {
+        if let Ok(key) = Key::new(key) {
+            state.tell_ended(key);
+        }
+    }
 }
 
 /// Deletes a key if its deadline is still this one: a key that was set again lives. Logs of versions before the group
@@ -450,6 +516,7 @@ pub(super) fn expired(
         .is_some_and(|entry| entry.deadline == Some(deadline));
     if same {
         state.store.remove(key);
+        state.event(class::EXPIRED, "expired", key);
     }
     reply.integer(i64::from(same));
     Ok(())

@@ -145,10 +145,8 @@ pub(super) fn inspect(
         What::Memory => {
             let rows = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows());
             let rows = rows.map_or(0, |header| {
-                let each = header
-                    .count
-                    .saturating_mul(entry.kind.rows_each() * ROW_BYTES);
-                each.saturating_add(header.bytes)
+                let rows = header.rows(entry.kind).saturating_mul(ROW_BYTES);
+                rows.saturating_add(header.bytes)
             });
             let own = ENTRY_BYTES + key.bytes().len() + entry.value.len();
             reply.count(own.saturating_add(usize::try_from(rows).unwrap_or(usize::MAX)));

@@ -6,6 +6,7 @@ use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::{
+        events::class,
         lock::is_lock,
         rows::copy_rows,
         state::{Items, Reading, Writing, too_large},
@@ -235,7 +236,7 @@ pub(super) fn del(
 ) -> Result<(), Fault> {
     let keys = from.keys()?;
     from.end()?;
-    reply.count(keys.filter(|key| state.store.remove(*key)).count());
+    reply.count(keys.filter(|key| state.delete(*key)).count());
     Ok(())
 }
 
@@ -331,6 +332,8 @@ pub(super) fn rename(
         // Rows stay where they are: another key names them now.
         state.store.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
+        state.event(class::GENERIC, "rename_from", old);
+        state.event(class::GENERIC, "rename_to", new);
     }
     if only_new {
         reply.integer(1)
@@ -386,6 +389,7 @@ pub(super) fn copy(
         found.value = copied.to_bytes().to_vec();
     }
     state.set(target, &found.value, found.deadline, found.kind);
+    state.event(class::GENERIC, "copy_to", target);
     reply.integer(1);
     Ok(())
 }

@@ -8,7 +8,9 @@
 use crate::{
     commands::family::{Family, Operation},
     commands::{
-        channels, expiry,
+        channels,
+        events::class,
+        expiry,
         lock::Lock,
         state::{WRONG_TYPE, Writing, string},
     },
@@ -58,10 +60,17 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
 /// Sets a lock record, or removes it at once if its deadline had passed.
 fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
     match deadline {
-        Deadline::Never => state.put(key, &lock.value(), None),
-        Deadline::At(at) => state.put(key, &lock.value(), Some(at)),
+        Deadline::Never => {
+            state.put(key, &lock.value(), None);
+            state.event(class::HASH, "hincrby", key);
+        }
+        Deadline::At(at) => {
+            state.put(key, &lock.value(), Some(at));
+            state.event(class::HASH, "hincrby", key);
+            state.event(class::GENERIC, "expire", key);
+        }
         Deadline::Past => {
-            state.store.remove(key);
+            state.delete(key);
         }
     }
 }
@@ -152,7 +161,7 @@ pub(super) fn del_equal(
         };
         let equal = entry.is_some_and(|entry| &*entry.value == value);
         if equal {
-            state.store.remove(key);
+            state.delete(key);
             count += 1;
         }
     }
@@ -204,8 +213,13 @@ pub(super) fn set_all(
             Deadline::Never => state.put(key, value, None),
             Deadline::At(at) => state.put(key, value, Some(at)),
             Deadline::Past => {
-                state.store.remove(key);
+                state.delete(key);
+                continue;
             }
+        }
+        state.event(class::STRING, "set", key);
+        if deadline != Deadline::Never {
+            state.event(class::GENERIC, "expire", key);
         }
     }
     reply.count(keys.len());
@@ -348,7 +362,7 @@ pub(super) fn unlock(
     };
     let free = left == 0;
     if free {
-        state.store.remove(asked.key);
+        state.delete(asked.key);
         channels::tell(state, asked.tell);
     } else {
         let lock = Lock {
@@ -429,7 +443,7 @@ pub(super) fn break_lock(
 ) -> Result<(), Fault> {
     let (key, tell) = (from.key()?, read_tell(from)?);
     from.end()?;
-    let removed = state.store.remove(key);
+    let removed = state.delete(key);
     if removed {
         channels::tell(state, tell);
     }

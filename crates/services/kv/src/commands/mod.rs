@@ -17,6 +17,8 @@ pub mod channels;
 pub mod conditions;
 pub mod counters;
 mod elements;
+mod ends;
+pub mod events;
 pub mod exec;
 pub mod expiry;
 pub mod family;
@@ -41,7 +43,7 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// The families. A new one has its entry here, and numbers of its own in [`Op`].
-pub const FAMILIES: [&Family; 19] = [
+pub const FAMILIES: [&Family; 20] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -53,6 +55,7 @@ pub const FAMILIES: [&Family; 19] = [
     &keys::FAMILY,
     &elements::FAMILY,
     &hash::FAMILY,
+    &hash::expiry::FAMILY,
     &list::FAMILY,
     &set::FAMILY,
     &zset::FAMILY,

@@ -6,6 +6,8 @@
 use std::ops::ControlFlow;
 
 use super::{
+    ends::settled,
+    events::class,
     lock::is_lock,
     state::{WRONG_TYPE, Writing, WrongType},
 };
@@ -15,7 +17,7 @@ use crate::{
     resp::reply::Reply,
     store::{
         Bytes, Entry, Position, Span, Store, VisitRow,
-        collection::{Header, Kind, NAME_BYTES_MAX},
+        collection::{Header, Kind, NAME_BYTES_MAX, Timed},
     },
 };
 
@@ -33,7 +35,7 @@ pub(super) fn cost(rows: u64, bytes: u64) -> usize {
 /// A collection as it stands.
 #[derive(Clone, Copy)]
 pub(super) struct View<'s> {
-    store: &'s dyn Store,
+    pub(super) store: &'s dyn Store,
     pub(super) header: Header,
 }
 
@@ -45,8 +47,16 @@ impl<'s> View<'s> {
         Some(View { store, header })
     }
 
-    /// A row, if it is there. No row has a name that is too long.
+    /// The row of an element, if that is there.
     pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
+        if self.has_ended() && self.is_over(name) {
+            return None;
+        }
+        self.stored_row(name)
+    }
+
+    /// A row, whether its element exists or is only stored. No row has a name that is too long.
+    pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {
             return None;
         }
@@ -59,8 +69,8 @@ impl<'s> View<'s> {
     }
 
     /// Elements.
-    pub(super) const fn count(&self) -> u64 {
-        self.header.count
+    pub(super) fn count(&self) -> u64 {
+        self.header.count.saturating_sub(self.ended())
     }
 }
 
@@ -104,6 +114,7 @@ pub(super) struct Change<'w, 'a> {
     key: Key<'w>,
     kind: Kind,
     pub(super) header: Header,
+    /// The key's own.
     deadline: Option<u64>,
     existed: bool,
 }
@@ -117,8 +128,11 @@ impl<'w, 'a> Change<'w, 'a> {
         reply: &mut Reply<'_>,
     ) -> Result<Option<Self>, WrongType> {
         let entry = entry(state.store, key, kind, reply)?;
-        let found =
-            entry.and_then(|entry| Some((Header::from_bytes(&entry.value)?, entry.deadline)));
+        let found = entry.and_then(|entry| {
+            let header = Header::from_bytes(&entry.value)?;
+            let deadline = header.timed.map_or(entry.deadline, |timed| timed.deadline);
+            Some((header, deadline))
+        });
         Ok(found.map(|(header, deadline)| Self {
             state,
             key,
@@ -137,8 +151,11 @@ impl<'w, 'a> Change<'w, 'a> {
         reply: &mut Reply<'_>,
     ) -> Result<Self, WrongType> {
         let entry = entry(state.store, key, kind, reply)?;
-        let found =
-            entry.and_then(|entry| Some((Header::from_bytes(&entry.value)?, entry.deadline)));
+        let found = entry.and_then(|entry| {
+            let header = Header::from_bytes(&entry.value)?;
+            let deadline = header.timed.map_or(entry.deadline, |timed| timed.deadline);
+            Some((header, deadline))
+        });
         if let Some((header, deadline)) = found {
             return Ok(Self {
                 state,
@@ -159,6 +176,7 @@ impl<'w, 'a> Change<'w, 'a> {
             count: 0,
             bytes: 0,
             first: if kind == Kind::List { 1 << 63 } else { 0 },
+            timed: None,
         };
         Self {
             state,
@@ -181,6 +199,11 @@ impl<'w, 'a> Change<'w, 'a> {
         self
     }
 
+    /// Tells that something happened to it.
+    pub(super) fn event(&mut self, class: u32, name: &str) {
+        self.state.event(class, name, self.key);
+    }
+
     /// As it stands.
     pub(super) fn view(&self) -> View<'_> {
         View {
@@ -189,17 +212,20 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// Sets the row of an element; says whether it is new.
+    /// Sets the row of an element, which has no deadline then; says whether it is new.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> bool {
+        self.bury(name);
+        self.untime(name);
         let old = self.view().row(name).map(|old| old.len());
         self.put_known(name, value, old);
         old.is_none()
     }
 
-    /// The same, when it is known how long the old value is.
+    /// The same for an element that keeps its deadline, when it is known how long the old value is.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
+                self.bury(name);
                 self.header.count += 1;
                 (name.len() + value.len()) as u64
             }
@@ -216,6 +242,7 @@ impl<'w, 'a> Change<'w, 'a> {
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let old = self.view().row(name).map(|old| old.len());
         if let Some(old) = old {
+            self.untime(name);
             self.remove_known(name, old);
         }
         old.is_some()
@@ -250,16 +277,23 @@ impl<'w, 'a> Change<'w, 'a> {
             existed,
         } = self;
         if header.count > 0 {
-            state.set(key, &header.to_bytes(), deadline, kind);
+            let timed = header.timed.map(|timed| Timed {
+                removed: 0,
+                ..timed
+            });
+            let header = Header { timed, ..header };
+            let (header, end) = settled(state.store, header, deadline);
+            state.set(key, &header.to_bytes(), end, kind);
         } else if existed {
             state.store.detach(key);
+            state.event(class::GENERIC, "del", key);
         }
     }
 
     /// The same for one that was new and takes the place of whatever the key had.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
-            self.state.store.remove(self.key);
+            self.state.delete(self.key);
         } else {
             self.close();
         }
@@ -268,11 +302,13 @@ impl<'w, 'a> Change<'w, 'a> {
 
 /// A copy of all rows of a collection, for another key.
 pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Header, Fault> {
-    // No collection has more than its kind allows: two rows for each element at most.
-    state.budget.take(cost(
-        header.count.saturating_mul(2),
-        header.bytes.saturating_mul(2),
-    ))?;
+    // No collection has more than its kind allows: two rows for each element at most, and two for each deadline.
+    let deadlines = header.timed.map_or(0, |timed| timed.fields);
+    let times = if deadlines > 0 { 4 } else { 2 };
+    let rows = header.count.saturating_add(deadlines).saturating_mul(2);
+    state
+        .budget
+        .take(cost(rows, header.bytes.saturating_mul(times)))?;
     let copy = Header {
         id: state.begin(),
         ..header
@@ -322,16 +358,26 @@ pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// All of these rows.
+/// All of these elements.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
-    let from = [prefix, &from.to_bytes()].concat();
+    let has_ended = view.has_ended();
+    each_stored(view, prefix, from, &mut |name, value| {
+        if has_ended && view.is_over(name) {
+            return ControlFlow::Continue(());
+        }
+        each(member_of(prefix, name), value)
+    });
+}
+
+/// All of these rows, with their names, whether the elements exist or are only stored.
+pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
+    // What stands before the first position are no elements.
+    let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
     let span = Span {
         from: &from,
         to: behind.as_deref(),
         back: false,
     };
-    view.rows(span, &mut |name, value| {
-        each(member_of(prefix, name), value)
-    });
+    view.rows(span, each);
 }

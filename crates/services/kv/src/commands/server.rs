@@ -9,7 +9,7 @@ use crate::{
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::reply::{Reply, is_whole},
-    store,
+    store::{self, Of},
 };
 
 /// The family.
@@ -239,7 +239,7 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Most keys with a deadline that INFO counts.
+/// Most keys with a deadline, and hashes with fields that have one, that INFO counts.
 const DEADLINES_MAX: u64 = 10_000;
 
 /// Asks for what INFO says of the keys.
@@ -253,18 +253,23 @@ pub(super) fn keyspace(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;
-    let mut expires = 0;
     let above = state.store.time().saturating_add(1);
-    state.store.deadlines(above, u64::MAX, &mut |_, _| {
-        expires += 1;
-        if expires < DEADLINES_MAX {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+    let [expires, subexpiry] = [Of::Keys, Of::Fields].map(|of| {
+        let mut deadlines = 0;
+        state.store.deadlines(of, above, u64::MAX, &mut |_, _| {
+            deadlines += 1;
+            if deadlines < DEADLINES_MAX {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        deadlines
     });
     let keys = state.store.len();
-    reply.simple(&format!("keys={keys},expires={expires},avg_ttl=0"));
+    reply.simple(&format!(
+        "keys={keys},expires={expires},avg_ttl=0,subexpiry={subexpiry}"
+    ));
     Ok(())
 }
 

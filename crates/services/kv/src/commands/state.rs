@@ -1,5 +1,7 @@
 //! What an operation works on: the data, to be read or to be changed, and its reply.
 
+use std::ops::ControlFlow;
+
 use quorate_core::slot::Slot;
 
 use super::{Budget, lock};
@@ -75,6 +77,8 @@ pub struct Writing<'a> {
     pub budget: &'a mut Budget,
     /// Collections that this command has begun.
     pub begun: u32,
+    /// Which keyspace events it makes; 0: none.
+    pub events: u32,
     /// What it tells others; no part of the data.
     pub notices: &'a mut Vec<Notice>,
     /// Clients in line.
@@ -84,6 +88,7 @@ pub struct Writing<'a> {
 impl Writing<'_> {
     /// Sets a key to a string.
     pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
+        self.about_to_change(key, true);
         self.store.put(key, value, self.version, deadline);
     }
 
@@ -94,6 +99,7 @@ impl Writing<'_> {
             deadline,
             kind,
         };
+        self.about_to_change(key, true);
         self.store.set(key, value, stamp);
         // Whatever gives a key elements comes by here: those who wait may have their turn.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
@@ -139,6 +145,14 @@ impl Items {
     /// Whether they are more than one reply may have.
     pub(crate) const fn are_too_many(&self) -> bool {
         self.bytes.len() > REPLY_BYTES_MAX
+    }
+
+    /// What those who visit elements go by: beyond what one reply may have nobody wants more.
+    pub(crate) const fn go_on(&self) -> ControlFlow<()> {
+        match self.are_too_many() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 
     /// How many there are.

@@ -5,6 +5,7 @@ use crate::{
     commands::family::{Family, Operation},
     commands::{
         conditions::Condition,
+        events::class,
         expiry,
         lock::is_lock,
         state::{Reading, Writing, string, too_large},
@@ -395,10 +396,17 @@ pub(super) fn set(
         .and_then(|entry| entry.deadline);
     match deadline {
         _ if refused => {}
-        Deadline::Never => state.put(key, value, kept),
-        Deadline::At(at) => state.put(key, value, Some(at)),
+        Deadline::Never => {
+            state.put(key, value, kept);
+            state.event(class::STRING, "set", key);
+        }
+        Deadline::At(at) => {
+            state.put(key, value, Some(at));
+            state.event(class::STRING, "set", key);
+            state.event(class::GENERIC, "expire", key);
+        }
         Deadline::Past => {
-            state.store.remove(key);
+            state.delete(key);
         }
     }
     Ok(())
@@ -442,7 +450,7 @@ pub(super) fn get_del(
     };
     reply.optional(entry.as_ref().map(|entry| &*entry.value));
     drop(entry);
-    state.store.remove(key);
+    state.delete(key);
     Ok(())
 }
 
@@ -557,6 +565,7 @@ pub(super) fn append(
         None => (tail.to_vec(), None),
     };
     state.put(key, &value, deadline);
+    state.event(class::STRING, "append", key);
     reply.count(value.len());
     Ok(())
 }
@@ -651,6 +660,7 @@ pub(super) fn set_range(
     value.resize(end.max(before), 0);
     value[offset..end].copy_from_slice(patch);
     state.put(key, &value, deadline);
+    state.event(class::STRING, "setrange", key);
     reply.count(value.len());
     Ok(())
 }
@@ -724,6 +734,7 @@ pub(super) fn mset(
     }
     for (key, value) in pairs {
         state.put(key, value, None);
+        state.event(class::STRING, "set", key);
     }
     if only_new {
         reply.integer(1)

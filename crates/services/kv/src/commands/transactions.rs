@@ -2,12 +2,12 @@
 
 use crate::{
     command::{Doc, Local, Spec},
+    commands::ends::seen,
     commands::family::{Family, Operation},
     commands::state::Reading,
     encode::{Decoder, Encoder, Fault, Malformed},
     op::Op,
     resp::reply::Reply,
-    store::Version,
 };
 
 /// The family.
@@ -72,13 +72,22 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
+/// A state of a key, as WATCH tells it from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The slot of the command that changed it last; 0 of an absent key.
+    pub slot: u64,
+    /// That command's place in the batch, and in the upper half how many fields have ended since.
+    pub index: u64,
+}
+
 /// What WATCH saw of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// The key.
     pub key: Vec<u8>,
-    /// Its last change.
-    pub version: Version,
+    /// Its state.
+    pub seen: Seen,
 }
 
 /// Asks for the versions of keys; `keys` is an encoded list.
@@ -98,24 +107,18 @@ pub(super) fn versions(
     let keys = from.keys()?;
     from.end()?;
     for key in keys {
-        let version = state
-            .store
-            .get(key)
-            .map_or(Version::ABSENT, |entry| entry.version);
-        Encoder(reply.0)
-            .word(version.slot)
-            .count(version.index.into());
+        let Seen { slot, index } = seen(state.store, key);
+        Encoder(reply.0).word(slot).count(index);
     }
     Ok(())
 }
 
 /// The answer to [`encode_versions`].
-pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Version>, Malformed> {
+pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> {
     let mut versions = Vec::new();
     while answer.end().is_err() {
-        let slot = answer.word()?;
-        let index = u32::try_from(answer.count()?).map_err(|_| Malformed)?;
-        versions.push(Version { slot, index });
+        let (slot, index) = (answer.word()?, answer.count()?);
+        versions.push(Seen { slot, index });
     }
     Ok(versions)
 }
@@ -128,10 +131,8 @@ pub fn encode_exec<'w>(
     out: &mut Encoder<'_>,
 ) {
     out.byte(Op::Exec as u8).length(watched.len());
-    for Watched { key, version } in watched {
-        out.bytes(key)
-            .word(version.slot)
-            .count(version.index.into());
+    for Watched { key, seen } in watched {
+        out.bytes(key).word(seen.slot).count(seen.index);
     }
     out.length(count);
     out.0.extend_from_slice(commands);

@@ -3,6 +3,7 @@
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
 
+use super::answers::changes_setting;
 use crate::{
     command::{Handler, Local, READS, Spec},
     resp::request::Arguments,
@@ -140,6 +141,10 @@ pub(super) fn needs(
             Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
                 Some(Role::Operator)
             }
+            // What it costs the node, a writer can cost it in other ways.
+            // Whoever may push can end a wait as well.
+            Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => Some(Role::Writer),
+            Local::Config if changes_setting(arguments) => Some(Role::Writer),
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
                 b"session" => Role::Writer,
                 b"seq" => {

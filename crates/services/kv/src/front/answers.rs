@@ -5,7 +5,7 @@ use quorate_replica::front::Requests;
 use super::{connection::printable, shared::Shared, slow, subcommands};
 use crate::{
     command::{Doc, Local, NOT_AN_INTEGER, SYNTAX, Spec},
-    commands::FAMILIES,
+    commands::{FAMILIES, events::Setting},
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
     scripts::{self, Scripts},
@@ -123,13 +123,14 @@ pub(super) fn config(
     let slower_than_ms = slow::SLOW_MS.to_string();
     let slower_than_us = (slow::SLOW_MS * 1000).to_string();
     let entries_max = slow::ENTRIES_MAX.to_string();
+    let events = shared.events.text();
     let settings = [
         ("appendonly", "yes"),
         ("databases", "1"),
         ("latency-monitor-threshold", &*slower_than_ms),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
-        ("notify-keyspace-events", ""),
+        (EVENTS, &*events),
         ("proto-max-bulk-len", &*bytes_max),
         ("save", ""),
         ("slowlog-log-slower-than", &*slower_than_us),
@@ -161,17 +162,33 @@ pub(super) fn config(
             (shared.processed, shared.roster.came) = (0, 0);
             r.ok();
         }
-        (b"set", _) => config_set(&settings, &arguments.from(2), r),
+        (b"set", _) => config_set(&settings, &arguments.from(2), &shared.events, r),
         _ => subcommands::help(Local::Config, r),
     }
 }
 
-/// CONFIG SET of what is so already, in Redis' words otherwise: clients change no setting.
-fn config_set(settings: &[(&str, &str)], wanted: &Arguments<'_>, r: &mut Reply<'_>) {
+/// The one setting that clients change.
+const EVENTS: &str = "notify-keyspace-events";
+
+/// Whether this is a CONFIG SET that changes something.
+pub(super) fn changes_setting(arguments: &Arguments<'_>) -> bool {
+    arguments.at(1).eq_ignore_ascii_case(b"set")
+        && (2..arguments.len())
+            .step_by(2)
+            .any(|at| arguments.at(at).eq_ignore_ascii_case(EVENTS.as_bytes()))
+}
+
+/// CONFIG SET of keyspace events, or of what is so already, in Redis' words otherwise.
+fn config_set(
+    settings: &[(&str, &str)],
+    wanted: &Arguments<'_>,
+    events: &Setting,
+    r: &mut Reply<'_>,
+) {
     if !wanted.len().is_multiple_of(2) {
         return r.error(SYNTAX);
     }
-    let mut seen = Vec::new();
+    let (mut seen, mut classes) = (Vec::new(), None);
     for at in (0..wanted.len()).step_by(2) {
         let (name, value) = (wanted.at(at), wanted.at(at + 1));
         let known = settings
@@ -191,10 +208,18 @@ fn config_set(settings: &[(&str, &str)], wanted: &Arguments<'_>, r: &mut Reply<'
             return r.error(&failed("duplicate parameter"));
         }
         seen.push(known);
-        if !value.eq_ignore_ascii_case(is.as_bytes()) {
+        if *known == EVENTS {
+            match Setting::parse(value) {
+                Ok(wanted) => classes = Some(wanted),
+                Err(why) => return r.error(&failed(why)),
+            }
+        } else if !value.eq_ignore_ascii_case(is.as_bytes()) {
             let why = format!("it is '{is}' here and cannot be changed by clients");
             return r.error(&failed(&why));
         }
+    }
+    if let Some(classes) = classes {
+        events.set(classes);
     }
     r.ok();
 }

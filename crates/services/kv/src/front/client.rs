@@ -6,9 +6,10 @@ use super::{
     roster::{Guest, Seat, label},
     shared::Shared,
     subcommands,
+    waiting::How,
 };
 use crate::{
-    command::{Local, SYNTAX},
+    command::{Local, NOT_AN_INTEGER, SYNTAX},
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
@@ -46,6 +47,20 @@ pub(super) fn client(
         }
         _ => subcommands::help(Local::Client, r),
     }
+}
+
+/// Whose wait CLIENT UNBLOCK ends, and how.
+pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How), &'static str> {
+    let how = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
+        (3, _) | (4, b"timeout") => How::Timeout,
+        (4, b"error") => How::Error,
+        (4, _) => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+        _ => return Err(SYNTAX),
+    };
+    let id = parse_integer(arguments.at(2)).ok_or(NOT_AN_INTEGER)?;
+    // No connection has a negative number, nor this one.
+    let id = u64::try_from(id).unwrap_or(u64::MAX);
+    Ok((ConnectionId(id), how))
 }
 
 /// What the library says of itself.

@@ -430,6 +430,12 @@ impl Connection {
         self.order.unpark(place, reply, &mut shared.tally);
     }
 
+    /// The answer to a CLIENT UNBLOCK.
+    pub(super) fn unblocked(&mut self, place: u64, ended: bool, shared: &mut Shared) {
+        shared.fresh_reply().integer(i64::from(ended));
+        self.order.unpark(place, &shared.reply, &mut shared.tally);
+    }
+
     /// Nobody is there to be given anything.
     pub(super) fn wait_no_longer(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {

@@ -6,7 +6,7 @@ use quorate_replica::front::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::commands::state::notice;
+use crate::commands::{events::Setting, state::notice};
 use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError};
 
 mod access;
@@ -67,6 +67,13 @@ impl RespFront {
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
+        self
+    }
+
+    /// Clients choose the keyspace events of the node's service with this.
+    #[must_use]
+    pub fn with_events(mut self, events: Setting) -> Self {
+        self.shared.events = events;
         self
     }
 

@@ -43,7 +43,7 @@ enum State {
     Done(Vec<u8>),
     /// Sent.
     Writing(Tag),
-    /// The client waits in line.
+    /// The client waits in line, or for what becomes of one that does.
     Parked,
     /// Waits for earlier reads.
     Held(Write),
@@ -186,6 +186,14 @@ impl Order {
             self.cursor += 1;
         }
         self.push(State::Done(rendered), version, 0, false);
+    }
+
+    /// A request whose reply hangs on another client.
+    pub(super) fn push_parked(&mut self, version: Version) {
+        if self.cursor == self.end() {
+            self.cursor += 1;
+        }
+        self.push(State::Parked, version, 0, false);
     }
 
     pub(super) fn push_read(&mut self, read: Read, version: Version) {

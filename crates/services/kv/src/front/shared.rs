@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
+    commands::events::Setting,
     encode::Encoder,
     resp::{reply::Reply, request::Arguments},
     scripts::{self, Scripts},
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     pub(super) dirty: VecDeque<ConnectionId>,
     pub(super) roster: Roster,
     pub(super) settings: Settings,
+    /// Which keyspace events this node's service makes.
+    pub(super) events: Setting,
     /// Requests taken since the start.
     pub(super) processed: u64,
     /// Memory of all connections.
@@ -99,6 +102,7 @@ impl Shared {
             dirty: VecDeque::new(),
             roster: Roster::default(),
             settings,
+            events: Setting::default(),
             processed: 0,
             held_bytes: 0,
             strangers: Seldom::default(),

@@ -35,6 +35,7 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("no-touch", 3),
                 ("setinfo", 4),
                 ("setname", 3),
+                ("unblock", -3),
             ],
         ),
         Local::Command => (

@@ -2,7 +2,10 @@
 
 use quorate_access::Role;
 
-use crate::{commands::transactions::Watched, encode::Encoder, store};
+use crate::{
+    commands::transactions::{Seen, Watched},
+    encode::Encoder,
+};
 
 /// Most keys that a connection may watch.
 const WATCHED_MAX: usize = 4096;
@@ -91,14 +94,14 @@ impl Watching {
         self.asked <= WATCHED_MAX && self.asked_bytes <= WATCHED_BYTES_MAX
     }
 
-    pub(super) fn saw(&mut self, epoch: u64, key: &[u8], version: store::Version) {
+    pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
         // Everything of earlier epochs is sent by now: a WATCH waits for it.
         self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((
             epoch,
             Watched {
                 key: key.to_vec(),
-                version,
+                seen,
             },
         ));
     }

@@ -42,6 +42,18 @@ enum Stage {
     Claiming(Tag),
 }
 
+/// How CLIENT UNBLOCK ends a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// As if its time were over.
+    Timeout,
+    /// With an error.
+    Error,
+}
+
+/// Who asked to end a wait: a request of a connection.
+pub(super) type Asker = (ConnectionId, u64);
+
 /// A client that waits.
 #[derive(Debug)]
 struct Client {
@@ -54,6 +66,8 @@ struct Client {
     stage: Stage,
     /// A claim may have been executed, and nothing was heard of it.
     unsure: bool,
+    /// Its wait is to end as soon as nothing is on its way for it.
+    unblock: Option<(How, Asker)>,
 }
 
 /// All of them.
@@ -66,6 +80,10 @@ pub(super) struct Waiting {
     ends: BTreeSet<(u64, u64)>,
     /// They are to be withdrawn.
     gone: Vec<u64>,
+    /// Waits that are to end.
+    unblocks: Vec<(ConnectionId, How, Asker)>,
+    /// What became of them: whether they ended for it.
+    unblocked: Vec<(Asker, bool)>,
     /// Something was applied that may give somebody a turn.
     news: bool,
     /// Some of this front are in line, as far as it knows.
@@ -102,6 +120,7 @@ impl Waiting {
             command: Vec::new(),
             stage: Stage::Asked,
             unsure: false,
+            unblock: None,
         };
         self.clients.insert(self.last, client);
         self.in_line = true;
@@ -119,6 +138,9 @@ impl Waiting {
     pub(super) fn stands(&mut self, number: u64) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.stage = Stage::InLine;
+            let unblock = client.unblock.take();
+            self.unblocks
+                .extend(unblock.map(|(how, asker)| (client.connection, how, asker)));
             self.ends
                 .extend(client.until_ms.map(|until| (until, number)));
             self.news = true;
@@ -130,7 +152,26 @@ impl Waiting {
         let client = self.clients.remove(&number)?;
         self.ends
             .retain_one(client.until_ms.map(|until| (until, number)));
+        // It got what it waited for, or is gone: nobody ended its wait.
+        self.unblocked
+            .extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
+    }
+
+    /// Whether a client of this connection waits.
+    pub(super) fn has(&self, connection: ConnectionId) -> bool {
+        self.number_of(connection).is_some()
+    }
+
+    fn number_of(&self, connection: ConnectionId) -> Option<u64> {
+        let mut clients = self.clients.iter();
+        let found = clients.find(|(_, client)| client.connection == connection);
+        found.map(|(number, _)| *number)
+    }
+
+    /// Its wait is to end; the asker hears whether it did.
+    pub(super) fn unblock(&mut self, connection: ConnectionId, how: How, asker: Asker) {
+        self.unblocks.push((connection, how, asker));
     }
 
     /// Its request was answered without waiting.
@@ -177,7 +218,8 @@ impl Waiting {
 
     /// Whether there is something to do at once.
     pub(super) const fn is_eager(&self) -> bool {
-        !self.is_idle() && (self.news || !self.gone.is_empty())
+        let unblocks = !self.unblocks.is_empty() || !self.unblocked.is_empty();
+        unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
     /// When there is something to do at the latest.
@@ -234,6 +276,9 @@ impl Waiting {
     }
 }
 
+/// What a client hears whose wait another one ended; Redis' words.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+
 /// A set of which one is removed that may be none.
 trait RetainOne<T> {
     fn retain_one(&mut self, gone: Option<T>);
@@ -251,6 +296,7 @@ impl RespFront {
     /// Sees to the clients that wait.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
+        self.unblock();
         while let Some(&(until, number)) = self.shared.waiting.ends.first()
             && until <= now_ms
         {
@@ -260,6 +306,39 @@ impl RespFront {
         if let Some(all) = self.shared.waiting.look_due(now_ms) {
             self.look(all, now_ms, requests);
             self.withdraw(requests);
+        }
+    }
+
+    /// Ends the waits that other clients want to end. Without a claim nothing can have been taken for a client in line;
+    /// what is on its way for one is waited for.
+    fn unblock(&mut self) {
+        for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
+            let waiting = &mut self.shared.waiting;
+            let number = waiting.number_of(connection);
+            let client = number.and_then(|number| waiting.clients.get_mut(&number));
+            match (number, client) {
+                (Some(number), Some(client)) if client.stage == Stage::InLine => {
+                    let unsure = client.unsure;
+                    match how {
+                        _ if unsure => self.end_wait(number, &unknown(), true),
+                        How::Timeout => self.end_wait(number, NULL_ARRAY, true),
+                        How::Error => self.end_wait(number, UNBLOCKED, true),
+                    }
+                    self.shared.waiting.unblocked.push((asker, true));
+                }
+                (_, Some(client)) if client.unblock.is_none() => {
+                    client.unblock = Some((how, asker));
+                }
+                // It waits no more, or somebody else was first.
+                _ => waiting.unblocked.push((asker, false)),
+            }
+        }
+        for ((connection, place), ended) in std::mem::take(&mut self.shared.waiting.unblocked) {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.unblocked(place, ended, &mut self.shared);
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
         }
     }
 

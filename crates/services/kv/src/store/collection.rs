@@ -4,6 +4,8 @@
 //! header names. An id is never used twice, so a key that is deleted, expires or is renamed takes its rows along, or
 //! leaves them behind, without touching one of them.
 
+use std::ops::Deref;
+
 use super::Version;
 
 /// What a key holds.
@@ -113,20 +115,65 @@ pub struct Header {
     pub bytes: u64,
     /// The place of a list's first element; 0 in others.
     pub first: u64,
+    /// Of a hash some of whose fields have, or had, deadlines of their own.
+    pub timed: Option<Timed>,
+}
+
+/// What a hash keeps of the deadlines of its fields.
+///
+/// A hash all of whose fields have deadlines ends with the last of them. The deadline that is stored with its key is that
+/// one, if the key's own is not earlier: such a hash ends as any key does, and nothing else has to know why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timed {
+    /// Fields that have one.
+    pub fields: u64,
+    /// The earliest of them; also one that has passed, until the field is removed.
+    pub next: u64,
+    /// The key's own.
+    pub deadline: Option<u64>,
+    /// Fields that ended and were removed since a command changed the hash last.
+    pub removed: u64,
+}
+
+/// A header as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    bytes: [u8; Header::TIMED_BYTES],
+    length: usize,
+}
+
+impl Deref for Stored {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }
 
 impl Header {
     /// Bytes of a header.
     pub const BYTES: usize = Id::BYTES + 3 * 8;
+    /// The same of one that says something of deadlines.
+    pub const TIMED_BYTES: usize = Self::BYTES + 4 * 8;
+    /// In place of a deadline: there is none.
+    const NEVER: u64 = u64::MAX;
 
     /// As it is stored: part of the format of stores and images.
-    pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
+    pub fn to_bytes(self) -> Stored {
+        let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
         bytes[16..24].copy_from_slice(&self.count.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes[32..].copy_from_slice(&self.first.to_le_bytes());
-        bytes
+        bytes[32..40].copy_from_slice(&self.first.to_le_bytes());
+        if let Some(timed) = self.timed {
+            length = Self::TIMED_BYTES;
+            let deadline = timed.deadline.unwrap_or(Self::NEVER);
+            bytes[40..48].copy_from_slice(&timed.fields.to_le_bytes());
+            bytes[48..56].copy_from_slice(&timed.next.to_le_bytes());
+            bytes[56..64].copy_from_slice(&deadline.to_le_bytes());
+            bytes[64..].copy_from_slice(&timed.removed.to_le_bytes());
+        }
+        Stored { bytes, length }
     }
 
     /// What stored bytes say.
@@ -134,16 +181,57 @@ impl Header {
         let (id, rest) = stored.split_at_checked(Id::BYTES)?;
         let (count, rest) = rest.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;
-        let (first, []) = rest.split_first_chunk()? else {
-            return None;
+        let (first, rest) = rest.split_first_chunk()?;
+        let timed = match rest {
+            [] => None,
+            rest => Some(Timed::from_bytes(rest)?),
         };
         Some(Self {
             id: Id::from_bytes(id)?,
             count: u64::from_le_bytes(*count),
             bytes: u64::from_le_bytes(*bytes),
             first: u64::from_le_bytes(*first),
+            timed,
         })
     }
+
+    /// Rows of this collection, if it is of this kind.
+    pub const fn rows(&self, kind: Kind) -> u64 {
+        let rows = self.count.saturating_mul(kind.rows_each());
+        match self.timed {
+            // Each deadline has one by field and one by time.
+            Some(timed) => rows.saturating_add(timed.fields.saturating_mul(2)),
+            None => rows,
+        }
+    }
+}
+
+impl Timed {
+    fn from_bytes(stored: &[u8]) -> Option<Self> {
+        let (fields, rest) = stored.split_first_chunk()?;
+        let (next, rest) = rest.split_first_chunk()?;
+        let (deadline, rest) = rest.split_first_chunk()?;
+        let (removed, []) = rest.split_first_chunk()? else {
+            return None;
+        };
+        let deadline = u64::from_le_bytes(*deadline);
+        Some(Self {
+            fields: u64::from_le_bytes(*fields),
+            next: u64::from_le_bytes(*next),
+            deadline: (deadline != Header::NEVER).then_some(deadline),
+            removed: u64::from_le_bytes(*removed),
+        })
+    }
+}
+
+/// The earliest deadline of a field in a value of this kind.
+pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
+    if kind != Kind::Hash || value.len() != Header::TIMED_BYTES {
+        return None;
+    }
+    let (fields, rest) = value[Header::BYTES..].split_first_chunk()?;
+    let next = rest.first_chunk()?;
+    (u64::from_le_bytes(*fields) > 0).then_some(u64::from_le_bytes(*next))
 }
 
 /// The id in a value of this kind.
@@ -172,6 +260,7 @@ mod tests {
         count: 5,
         bytes: 6,
         first: 1 << 63,
+        timed: None,
     };
 
     #[test]
@@ -181,11 +270,32 @@ mod tests {
         for number in [5_u64, 6, 1 << 63] {
             expected.extend_from_slice(&number.to_le_bytes());
         }
-        assert_eq!(HEADER.to_bytes().as_slice(), expected);
+        assert_eq!(*HEADER.to_bytes(), *expected);
         assert_eq!(Header::from_bytes(&expected), Some(HEADER));
         assert_eq!(Header::from_bytes(&expected[1..]), None);
         assert_eq!(id_in(Kind::Hash, &expected), Some(HEADER.id));
         assert_eq!(id_in(Kind::String, &expected), None);
+        assert_eq!(next_in(Kind::Hash, &expected), None);
+        let timed = Timed {
+            fields: 2,
+            next: 7,
+            deadline: None,
+            removed: 3,
+        };
+        let header = Header {
+            timed: Some(timed),
+            ..HEADER
+        };
+        for number in [2, 7, u64::MAX, 3] {
+            expected.extend_from_slice(&number.to_le_bytes());
+        }
+        assert_eq!(*header.to_bytes(), *expected);
+        assert_eq!(Header::from_bytes(&expected), Some(header));
+        assert_eq!(Header::from_bytes(&expected[..expected.len() - 1]), None);
+        assert_eq!(id_in(Kind::Hash, &expected), Some(HEADER.id));
+        assert_eq!(next_in(Kind::Hash, &expected), Some(7));
+        assert_eq!(next_in(Kind::Set, &expected), None);
+        assert_eq!(header.rows(Kind::Hash), 5 + 2 * 2);
     }
 
     #[test]

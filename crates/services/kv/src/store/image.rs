@@ -356,11 +356,12 @@ impl Items {
         }
         if kind.has_rows() {
             let header = Header::from_bytes(value)
-                .filter(|header| header.count > 0 && header.id.version.slot <= slot);
+                .filter(|header| header.count > 0 && header.id.version.slot <= slot)
+                .filter(|header| can_be(kind, header));
             let header = header.ok_or(LoadError::Malformed("a collection makes no sense"))?;
             self.rows = Some(Rows {
                 id: header.id,
-                left: header.count.saturating_mul(kind.rows_each()),
+                left: header.rows(kind),
                 last: None,
             });
         }
@@ -442,11 +443,21 @@ impl Items {
     }
 }
 
+/// Whether a collection of this kind may say this of deadlines.
+fn can_be(kind: Kind, header: &Header) -> bool {
+    header.timed.is_none_or(|timed| {
+        let some = timed.fields > 0 || timed.removed > 0;
+        let all_there = timed.fields <= header.count && timed.next < u64::MAX;
+        kind == Kind::Hash && some && all_there
+    })
+}
+
 const _: () = assert!(KEY_BYTES_MAX < VALUE_BYTES_MAX);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::collection::Timed;
 
     fn key_item(key: &[u8], slot: u64, deadline: Option<u64>, value: &[u8]) -> Vec<u8> {
         let mut item = Vec::new();
@@ -462,6 +473,12 @@ mod tests {
 
     /// A hash of this many fields, begun in this slot.
     fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
+        timed_item(key, count, begun, (Kind::Hash, None))
+    }
+
+    /// The same of some kind, which says this of deadlines.
+    fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
+        let (kind, timed) = of;
         let version = Version {
             slot: begun,
             index: 0,
@@ -471,13 +488,14 @@ mod tests {
             count,
             bytes: 2,
             first: 0,
+            timed,
         };
         let mut item = Vec::new();
         let entry = Entry {
             value: Bytes::Borrowed(&header.to_bytes()),
             version: Version { slot: 5, index: 3 },
             deadline: None,
-            kind: Kind::Hash,
+            kind,
         };
         encode_part(Part::Key(key, &entry), &mut item);
         item
@@ -554,6 +572,42 @@ mod tests {
         for items in refused {
             let result = check(items);
             assert!(matches!(result, Err(LoadError::Malformed(_))), "{items:?}");
+        }
+    }
+
+    #[test]
+    fn deadlines_of_fields_are_rows_too() {
+        let timed = |fields, next, removed| Timed {
+            fields,
+            next,
+            deadline: None,
+            removed,
+        };
+        let check = |of: (Kind, Option<Timed>), rows: u8| {
+            let mut state = Items::default();
+            state.take(&head(1))?;
+            state.take(&timed_item(b"k", 2, 5, of))?;
+            for name in 0..rows {
+                state.take(&row_item(&[name], b""))?;
+            }
+            state.end(Slot(10))
+        };
+        let hash = |timed| (Kind::Hash, Some(timed));
+        assert_eq!(check(hash(timed(1, 7, 0)), 4), Ok(()));
+        assert_eq!(check(hash(timed(2, 7, 0)), 6), Ok(()));
+        assert_eq!(check(hash(timed(0, 0, 3)), 2), Ok(()));
+        for (of, rows) in [
+            (hash(timed(1, 7, 0)), 2),
+            (hash(timed(1, 7, 0)), 5),
+            (hash(timed(3, 7, 0)), 8),
+            (hash(timed(u64::MAX, 7, 0)), 2),
+            (hash(timed(1, u64::MAX, 0)), 4),
+            (hash(timed(0, 0, 0)), 2),
+            ((Kind::Set, Some(timed(1, 7, 0))), 4),
+            ((Kind::List, Some(timed(0, 0, 1))), 2),
+        ] {
+            let result = check(of, rows);
+            assert!(matches!(result, Err(LoadError::Malformed(_))), "{of:?}");
         }
     }
 

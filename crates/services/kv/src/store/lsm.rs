@@ -78,8 +78,8 @@ pub use self::{
     writer::Delays,
 };
 use super::{
-    Bytes, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
-    collection::{Id, NAME_BYTES_MAX, id_in},
+    Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
+    collection::{Id, NAME_BYTES_MAX, id_in, next_in},
     dead::Dead,
     image::{Part, records},
     merge::Merge,
@@ -146,6 +146,16 @@ const SLOW: usize = 2;
 const FULL: usize = 8;
 /// How long a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
+/// What is known of one of the orders of deadlines.
+#[derive(Debug, Default)]
+struct Ends {
+    /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines that were removed
+    /// lie before it until they are compacted away; looking for overdue keys must not walk over them each time.
+    earliest: RefCell<(u64, Box<[u8]>)>,
+    /// No key has a deadline above the group's time and below this one, for the same reason.
+    next: Cell<u64>,
+}
+
 /// Keys and values in an LSM tree.
 pub struct LsmStore {
     path: PathBuf,
@@ -192,11 +202,8 @@ pub struct LsmStore {
     cleared: bool,
     /// There are collections, or were.
     collections: bool,
-    /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines that were removed
-    /// lie before it until they are compacted away; looking for overdue keys must not walk over them each time.
-    earliest: RefCell<(u64, Box<[u8]>)>,
-    /// No key has a deadline above the group's time and below this one, for the same reason.
-    next: Cell<u64>,
+    /// Of keys, and of fields.
+    ends: [Ends; 2],
     /// The group's time.
     time: u64,
     dead: Dead,
@@ -285,8 +292,7 @@ impl LsmStore {
             dirty: false,
             cleared: false,
             collections,
-            earliest: RefCell::default(),
-            next: Cell::new(0),
+            ends: <[Ends; 2]>::default(),
             time: 0,
             dead: Dead::default(),
         };
@@ -375,34 +381,40 @@ impl LsmStore {
 
     /// Of deadlines nothing is known any more.
     fn begin_deadlines(&mut self) {
-        self.earliest.replace((0, Box::default()));
-        self.next.set(0);
+        self.ends = <[Ends; 2]>::default();
         self.dead = Dead::default();
     }
 
-    fn move_deadline(&mut self, key: &[u8], old: Option<u64>, new: Option<u64>) {
+    fn move_deadlines(&mut self, key: &[u8], old: [Option<u64>; 2], new: [Option<u64>; 2]) {
         if old == new {
             return;
         }
-        self.dead.moved(old, new);
-        if let Some(old) = old {
-            self.active.set_deadline(key, old, false);
-        }
-        if let Some(new) = new {
-            let earliest = self.earliest.get_mut();
-            if (new, key) < (earliest.0, &*earliest.1) {
-                *earliest = (new, key.into());
+        self.dead.moved(old[0], new[0]);
+        for of in Of::BOTH {
+            let (old, new) = (old[of as usize], new[of as usize]);
+            if old == new {
+                continue;
             }
-            self.next.set(self.next.get().min(new));
-            self.active.set_deadline(key, new, true);
+            if let Some(old) = old {
+                self.active.set_deadline(of, key, old, false);
+            }
+            if let Some(new) = new {
+                let ends = &mut self.ends[of as usize];
+                let earliest = ends.earliest.get_mut();
+                if (new, key) < (earliest.0, &*earliest.1) {
+                    *earliest = (new, key.into());
+                }
+                ends.next.set(ends.next.get().min(new));
+                self.active.set_deadline(of, key, new, true);
+            }
         }
     }
 
-    fn remove_stored(&mut self, key: Key<'_>, deadline: Option<u64>) {
+    fn remove_stored(&mut self, key: Key<'_>, old: Old) {
         let key = key.bytes();
         self.dirty = true;
         self.state.keys = self.state.keys.saturating_sub(1);
-        self.move_deadline(key, deadline, None);
+        self.move_deadlines(key, old.deadlines(), [None; 2]);
         let position = Position::of(key);
         self.active.put(position, key, b"", Stamp::ABSENT);
     }
@@ -526,13 +538,14 @@ impl Store for LsmStore {
         {
             self.active.end(id);
         }
-        self.move_deadline(key, old.and_then(|old| old.deadline), stamp.deadline);
+        let old = old.map_or([None; 2], |old| old.deadlines());
+        self.move_deadlines(key, old, [stamp.deadline, next_in(stamp.kind, value)]);
         self.active.put(position, key, value, stamp);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
         let old = self.old(Position::of(key.bytes()), key.bytes())?;
-        self.remove_stored(key, old.deadline);
+        self.remove_stored(key, old);
         if let Some(id) = old.id {
             self.active.end(id);
         }
@@ -541,7 +554,7 @@ impl Store for LsmStore {
 
     fn detach(&mut self, key: Key<'_>) {
         if let Some(old) = self.old(Position::of(key.bytes()), key.bytes()) {
-            self.remove_stored(key, old.deadline);
+            self.remove_stored(key, old);
         }
     }
 
@@ -551,7 +564,7 @@ impl Store for LsmStore {
             self.take(key);
         } else {
             // Without looking for it: it is among the deadlines.
-            self.remove_stored(key, Some(deadline));
+            self.remove_stored(key, Old::string(Some(deadline)));
         }
     }
 
@@ -645,7 +658,7 @@ impl Store for LsmStore {
         let to = self.time.saturating_add(1);
         if let Some(from) = self.dead.uncounted(to) {
             let mut keys = 0;
-            self.deadlines(from, self.time, &mut |_, _| {
+            self.deadlines(Of::Keys, from, self.time, &mut |_, _| {
                 keys += 1;
                 ControlFlow::Continue(())
             });
@@ -684,8 +697,9 @@ impl Store for LsmStore {
         }
     }
 
-    fn deadlines(&self, from: u64, to: u64, visit: &mut Overdue<'_>) {
-        let (earliest, to) = (self.earliest.borrow().clone(), to.saturating_add(1));
+    fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>) {
+        let ends = &self.ends[of as usize];
+        let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
         // Only then is it known that there are none before what is found.
         let from_earliest = from <= earliest.0;
         let from = match from_earliest {
@@ -697,7 +711,8 @@ impl Store for LsmStore {
         }
         let mut merge = Merge::new();
         for layer in self.layers() {
-            let deadlines = layer.deadlines.range(from.clone()..(to, Box::default()));
+            let deadlines = &layer.deadlines[of as usize];
+            let deadlines = deadlines.range(from.clone()..(to, Box::default()));
             merge.add(
                 deadlines.map(|((deadline, key), present)| {
                     ((*deadline, Cow::Borrowed(&**key)), *present)
@@ -705,7 +720,8 @@ impl Store for LsmStore {
             );
         }
         let generation = self.state.generation;
-        let range = deadline_key(generation, from.0, &from.1)..deadline_key(generation, to, b"");
+        let first = deadline_key(generation, of, from.0, &from.1);
+        let range = first..deadline_key(generation, of, to, b"");
         let tree = self.tree.iter();
         let keys = tree.flat_map(move |tree| tree.keys(range.clone()));
         merge.add(keys.map_while(|key| {
@@ -725,21 +741,22 @@ impl Store for LsmStore {
         }
         if from_earliest {
             let found = found.unwrap_or_else(|| (to, Box::default()));
-            self.earliest.replace(found);
+            ends.earliest.replace(found);
         }
     }
 
-    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
-        let from = self.time.checked_add(1)?.max(self.next.get());
+    fn next_of(&self, of: Of, until_ms: u64) -> Option<u64> {
+        let next = &self.ends[of as usize].next;
+        let from = self.time.checked_add(1)?.max(next.get());
         if from > until_ms {
             return None;
         }
         let mut found = None;
-        self.deadlines(from, until_ms, &mut |deadline, _| {
+        self.deadlines(of, from, until_ms, &mut |deadline, _| {
             found = Some(deadline);
             ControlFlow::Break(())
         });
-        self.next.set(found.unwrap_or(until_ms.saturating_add(1)));
+        next.set(found.unwrap_or(until_ms.saturating_add(1)));
         found
     }
 

@@ -10,8 +10,8 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{image::Image, rows::Collections};
 use super::{
-    Bytes, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
-    collection::{Id, id_in},
+    Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
+    collection::{Id, id_in, next_in},
     dead::Dead,
     image::Part,
     table::{Record, Table},
@@ -23,7 +23,8 @@ use crate::key::Key;
 pub struct MemoryStore {
     table: Table,
     collections: Collections,
-    deadlines: BTreeSet<(u64, Box<[u8]>)>,
+    /// Of keys, and of fields.
+    deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     /// The group's time.
     time: u64,
     dead: Dead,
@@ -39,16 +40,18 @@ impl MemoryStore {
         Self::default()
     }
 
-    fn set_deadline(&mut self, key: &[u8], old: Option<u64>, new: Option<u64>) {
+    fn set_deadlines(&mut self, key: &[u8], old: [Option<u64>; 2], new: [Option<u64>; 2]) {
         if old == new {
             return;
         }
-        self.dead.moved(old, new);
-        if let Some(old) = old {
-            self.deadlines.remove(&(old, key.into()));
-        }
-        if let Some(new) = new {
-            self.deadlines.insert((new, key.into()));
+        self.dead.moved(old[0], new[0]);
+        for of in [0, 1] {
+            if let Some(old) = old[of] {
+                self.deadlines[of].remove(&(old, key.into()));
+            }
+            if let Some(new) = new[of] {
+                self.deadlines[of].insert((new, key.into()));
+            }
         }
     }
 
@@ -59,7 +62,7 @@ impl MemoryStore {
             self.keep_for_image(position, key);
         }
         let old = self.table.remove(position, key)?.old();
-        self.set_deadline(key, old.deadline, None);
+        self.set_deadlines(key, old.deadlines(), [None; 2]);
         Some(old)
     }
 
@@ -122,7 +125,8 @@ impl Store for MemoryStore {
         {
             self.collections.end(id);
         }
-        self.set_deadline(key, old.and_then(|old| old.deadline), stamp.deadline);
+        let old = old.map_or([None; 2], |old| old.deadlines());
+        self.set_deadlines(key, old, [stamp.deadline, next_in(stamp.kind, value)]);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
@@ -169,7 +173,7 @@ impl Store for MemoryStore {
     fn clear(&mut self) {
         let table = mem::take(&mut self.table);
         let collections = mem::take(&mut self.collections);
-        self.deadlines = BTreeSet::new();
+        self.deadlines = <[BTreeSet<_>; 2]>::default();
         self.dead = Dead::default();
         if let Some(image) = &mut self.image {
             image.keep_all(table, collections);
@@ -181,7 +185,7 @@ impl Store for MemoryStore {
         if let Some(from) = self.dead.uncounted(to) {
             let range = (from, Box::default())..(to, Box::default());
             self.dead
-                .counted(to, self.deadlines.range(range).count() as u64);
+                .counted(to, self.deadlines[0].range(range).count() as u64);
         }
         self.table.len() - self.dead.keys()
     }
@@ -198,9 +202,8 @@ impl Store for MemoryStore {
         }
     }
 
-    fn deadlines(&self, from: u64, to: u64, visit: &mut Overdue<'_>) {
-        let due = self
-            .deadlines
+    fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>) {
+        let due = self.deadlines[of as usize]
             .range((from, Box::default())..)
             .take_while(|(deadline, _)| *deadline <= to);
         for (deadline, key) in due {
@@ -210,9 +213,9 @@ impl Store for MemoryStore {
         }
     }
 
-    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+    fn next_of(&self, of: Of, until_ms: u64) -> Option<u64> {
         let above = (self.time.checked_add(1)?, Box::default());
-        let (deadline, _) = self.deadlines.range(above..).next()?;
+        let (deadline, _) = self.deadlines[of as usize].range(above..).next()?;
         Some(*deadline).filter(|deadline| *deadline <= until_ms)
     }
 

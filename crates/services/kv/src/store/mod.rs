@@ -7,7 +7,7 @@ use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange}
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use self::{
-    collection::{Id, Kind, id_in},
+    collection::{Header, Id, Kind, id_in, next_in},
     image::Part,
 };
 use crate::key::Key;
@@ -54,6 +54,8 @@ pub struct Position(u64);
 impl Position {
     /// Before every key.
     pub const START: Self = Self(0);
+    /// Of the first key: nothing stands at the start itself.
+    pub(crate) const FIRST: Self = Self(1);
     const BITS: u32 = 48;
     /// Bytes of a position.
     pub(crate) const BYTES: usize = 6;
@@ -137,6 +139,16 @@ impl Entry<'_> {
         }
     }
 
+    /// The deadline that the key was given, and not one that it has because all fields of its hash have one.
+    pub fn own_deadline(&self) -> Option<u64> {
+        if self.kind == Kind::Hash
+            && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
+        {
+            return timed.deadline;
+        }
+        self.deadline
+    }
+
     /// [time-2] Whether the key exists at this time of the group.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
@@ -172,15 +184,47 @@ impl Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Old {
     deadline: Option<u64>,
+    /// The earliest of its fields' deadlines.
+    next: Option<u64>,
     /// Its rows.
     id: Option<Id>,
 }
 
 impl Old {
-    fn new(value: &[u8], deadline: Option<u64>, kind: Kind) -> Self {
-        let id = id_in(kind, value);
-        Self { deadline, id }
+    /// Of a string.
+    const fn string(deadline: Option<u64>) -> Self {
+        Self {
+            deadline,
+            next: None,
+            id: None,
+        }
     }
+
+    fn new(value: &[u8], deadline: Option<u64>, kind: Kind) -> Self {
+        Self {
+            deadline,
+            next: next_in(kind, value),
+            id: id_in(kind, value),
+        }
+    }
+
+    /// Both deadlines.
+    const fn deadlines(&self) -> [Option<u64>; 2] {
+        [self.deadline, self.next]
+    }
+}
+
+/// Whose deadlines: a store has both in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Keys'.
+    Keys = 0,
+    /// The earliest of a field of each hash that has some.
+    Fields = 1,
+}
+
+impl Of {
+    const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
 }
 
 /// [time-2] Whether what has this deadline exists at this time of the group.
@@ -307,7 +351,7 @@ pub trait Store: Send {
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<(u64, Box<[u8]>)> = Vec::new();
         if most > 0 {
-            self.deadlines(0, self.time(), &mut |deadline, key| {
+            self.deadlines(Of::Keys, 0, self.time(), &mut |deadline, key| {
                 dead.push((deadline, key.into()));
                 match dead.len() < most {
                     true => ControlFlow::Continue(()),
@@ -344,11 +388,27 @@ pub trait Store: Send {
     fn scan(&self, from: Position, visit: &mut Visit<'_>);
 
     /// Visits the deadlines of stored keys from one up to another, both included, earliest first.
-    fn deadlines(&self, from: u64, to: u64, visit: &mut Overdue<'_>);
+    fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>);
+
+    /// The earliest of these deadlines above the group's time and up to `until_ms`.
+    fn next_of(&self, of: Of, until_ms: u64) -> Option<u64>;
 
     /// The earliest deadline above the group's time and up to `until_ms`; as
     /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
-    fn next_deadline(&self, until_ms: u64) -> Option<u64>;
+    fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        let mut passed = false;
+        self.deadlines(Of::Fields, 0, self.time(), &mut |_, _| {
+            passed = true;
+            ControlFlow::Break(())
+        });
+        if passed {
+            // Behind a field that has ended may be others of the same hash, of which nothing is known before that one
+            // is removed. They must not live longer for it.
+            return (until_ms > self.time()).then_some(until_ms);
+        }
+        let next = Of::BOTH.map(|of| self.next_of(of, until_ms));
+        next.into_iter().flatten().min()
+    }
 
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);

@@ -156,6 +156,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "SCAN 0",
         "PING",
         "INFO server",
+        "CONFIG SET appendonly yes",
         "SUBSCRIBE c",
     ];
     let writes = [
@@ -166,6 +167,8 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "EXPIRE k 10",
         "GETDEL k",
         "QUORATE SESSION",
+        "CONFIG SET notify-keyspace-events KEA",
+        "CLIENT UNBLOCK 99",
     ];
     let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT", "LATENCY RESET"];
     let admin = [

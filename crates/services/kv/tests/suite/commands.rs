@@ -268,7 +268,13 @@ fn server() {
         CONFIG SET appendonly no => -ERR CONFIG SET failed (possibly related to argument 'appendonly') - it is 'yes' here and cannot be changed by clients|
         CONFIG SET save '' maxmemory 1gb => -ERR CONFIG SET failed (possibly related to argument 'maxmemory') - it is '0' here and cannot be changed by clients|
         CONFIG SET notify-keyspace-events '' => +OK|
-        CONFIG SET notify-keyspace-events KEA => -ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - it is '' here and cannot be changed by clients|
+        CONFIG SET notify-keyspace-events KEA save '' => +OK|
+        CONFIG GET notify-keyspace-events => *2|$22|notify-keyspace-events|$3|AKE|
+        CONFIG SET notify-keyspace-events KEq => -ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class character. Use 'Ag$lshzxeKEtdn'.|
+        CONFIG SET notify-keyspace-events Em => -ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - key misses ('m') are not reported: reads are not in the log|
+        CONFIG SET notify-keyspace-events '' save x => -ERR CONFIG SET failed (possibly related to argument 'save') - it is '' here and cannot be changed by clients|
+        CONFIG GET notify-keyspace-events => *2|$22|notify-keyspace-events|$3|AKE|
+        CONFIG SET notify-keyspace-events '' => +OK|
         CONFIG SET nonsense 1 => -ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'|
         CONFIG SET save => -ERR wrong number of arguments for 'config|set' command|
         CONFIG SET save '' appendonly => -ERR syntax error|
@@ -284,7 +290,7 @@ fn server() {
         FUNCTION FLUSH now => -ERR FUNCTION FLUSH only supports SYNC|ASYNC option|
         FUNCTION FLUSH SYNC ASYNC => -ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.|
         FUNCTION LOAD x => -ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.|
-        COMMAND COUNT => :186|
+        COMMAND COUNT => :195|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
         COMMAND DOCS nonsense => *0|
         COMMAND DOCS nonsense GET get => *2|$3|get|*8|$7|summary|$34|Returns the string value of a key.|$5|since|$5|1.0.0|$5|group|$6|string|$10|complexity|$4|O(1)|
@@ -741,7 +747,7 @@ fn info_tells_memory_time_and_keys() {
             "|maxmemory_policy:noeviction|",
             "|total_connections_received:1|total_commands_processed:4|",
             "|connected_clients:1|blocked_clients:0|",
-            "|# Keyspace|db0:keys=2,expires=1,avg_ttl=0|",
+            "|# Keyspace|db0:keys=2,expires=1,avg_ttl=0,subexpiry=0|",
         ] {
             assert!(all.contains(line), "{line} in {all}");
         }

@@ -349,7 +349,7 @@ impl Node {
             ..Settings::default()
         };
         Self {
-            front: RespFront::new(settings),
+            front: RespFront::new(settings).with_events(world.service.events()),
             world,
             input: BTreeMap::new(),
             output: BTreeMap::new(),

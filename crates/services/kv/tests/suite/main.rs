@@ -8,6 +8,7 @@ mod common;
 mod differential;
 #[path = "../../../../../fuzz/driver.rs"]
 mod driver;
+mod events;
 mod expiry;
 mod extremes;
 mod failing;

@@ -59,6 +59,22 @@ fn each_way_of_listening_has_its_own_form() {
     });
 }
 
+/// A channel and a channel of a shard of the same name have nothing to do with each other.
+#[test]
+fn channels_of_shards_are_another_space() {
+    let mut node = Node::memory();
+    let (channel, shard, other) = (node.connect(), node.connect(), node.connect());
+    node.say(channel, "SUBSCRIBE c");
+    node.say(channel, "PSUBSCRIBE *");
+    node.say(shard, "SSUBSCRIBE c");
+    node.say(other, "SPUBLISH c one");
+    assert_eq!(node.take(channel), "");
+    assert_eq!(node.take(shard), "*3|$8|smessage|$1|c|$3|one|");
+    node.say(other, "PUBLISH c two");
+    assert_eq!(node.take(shard), "");
+    assert!(node.take(channel).starts_with("*3|$7|message|$1|c|$3|two|"));
+}
+
 #[test]
 fn pubsub_tells_who_listens_on_this_node() {
     let mut node = Node::memory();

@@ -2,6 +2,7 @@
 
 use super::run::grown;
 use crate::{
+    commands::events::class,
     commands::state::{Reading, Writing, string},
     encode::{Decoder, Encoder, Fault, Malformed},
     resp::{integer::parse_integer, reply::Reply},
@@ -240,6 +241,7 @@ pub(super) fn write(
     }
     if bytes > 0 {
         state.put(key, &value, deadline);
+        state.event(class::STRING, "setbit", key);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::How;
 use crate::{
+    commands::events::class,
     commands::state::{Reading, Writing, WrongType, string},
     encode::{Decoder, Fault},
     key::Key,
@@ -76,6 +77,7 @@ pub(super) fn set(
     let old = value[byte] & mask != 0;
     value[byte] = value[byte] & !mask | if bit == 0 { 0 } else { mask };
     state.put(key, &value, deadline);
+    state.event(class::STRING, "setbit", key);
     reply.integer(i64::from(old));
     Ok(())
 }
@@ -243,9 +245,10 @@ pub(super) fn combine(
     }
     drop(values);
     if result.is_empty() {
-        state.store.remove(target);
+        state.delete(target);
     } else {
         state.put(target, &result, None);
+        state.event(class::STRING, "set", target);
     }
     reply.count(result.len());
     Ok(())

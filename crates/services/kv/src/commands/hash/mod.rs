@@ -1,5 +1,6 @@
 //! Hashes: what clients can ask for, and how that is written into commands.
 
+pub mod expiry;
 mod run;
 
 use crate::{

@@ -1,12 +1,11 @@
 //! Hashes: what every node does.
 
-use std::ops::ControlFlow;
-
 use super::{how, part};
 use crate::{
     commands::{
         counters::{Decimal, TOO_LARGE_SUM},
         elements,
+        events::class,
         lock::Lock,
         rows::{Change, View, each_placed, lock_record, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
@@ -23,14 +22,14 @@ const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
 /// A hash, or what is read like one.
-enum Hash<'s> {
+pub(super) enum Hash<'s> {
     Rows(View<'s>),
     /// The lock of Redisson: its holder, and how often it was taken.
     Lock(Vec<u8>, String),
 }
 
 impl<'s> Hash<'s> {
-    fn at(
+    pub(super) fn at(
         store: &'s dyn Store,
         key: Key<'_>,
         reply: &mut Reply<'_>,
@@ -42,15 +41,25 @@ impl<'s> Hash<'s> {
         Ok(view(store, key, Kind::Hash, reply)?.map(Self::Rows))
     }
 
-    fn value(&self, field: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn value(&self, field: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Rows(view) => Some(view.row(&placed(b"", field))?.to_vec()),
             Self::Lock(holder, count) => (holder == field).then(|| count.clone().into_bytes()),
         }
     }
 
+    /// When a field ends that is there.
+    pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
+        match self {
+            Self::Rows(view) => view.deadline_of(&placed(b"", field)),
+            Self::Lock(..) => None,
+        }
+    }
+
+    /// Bytes of fields and values, if they are known.
     fn bytes(&self) -> u64 {
         match self {
+            Self::Rows(view) if view.has_ended() => 0,
             Self::Rows(view) => view.header.bytes,
             Self::Lock(holder, count) => (holder.len() + count.len()) as u64,
         }
@@ -135,10 +144,7 @@ pub(super) fn all(
             if wanted & part::VALUES != 0 {
                 items.next().bulk(value);
             }
-            match items.are_too_many() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            items.go_on()
         });
     }
     items.write(reply, |reply, count| match wanted {
@@ -215,6 +221,7 @@ pub(super) fn set(
         added += usize::from(hash.put(&placed(b"", field), value));
     }
     hash.close();
+    state.event(class::HASH, "hset", key);
     match how {
         how::OK => reply.ok(),
         _ => reply.count(added),
@@ -255,6 +262,7 @@ pub(super) fn increment(
             let old = old.map(|old| old.len());
             hash.put_known(&name, new.to_string().as_bytes(), old);
             hash.close();
+            state.event(class::HASH, "hincrby", key);
             reply.integer(new);
         }
     }
@@ -286,6 +294,7 @@ pub(super) fn increment_float(
             let (old, text) = (old.map(|old| old.len()), new.to_string());
             hash.put_known(&name, text.as_bytes(), old);
             hash.close();
+            state.event(class::HASH, "hincrbyfloat", key);
             reply.bulk(text.as_bytes());
         }
     }

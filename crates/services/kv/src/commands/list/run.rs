@@ -10,6 +10,7 @@ use crate::{
     commands::{
         COPIED_BYTES_MAX,
         elements::places,
+        events::class,
         rows::{Change, View, cost, view},
         state::{Items, Reading, TOO_LARGE, Writing},
     },
@@ -25,6 +26,22 @@ impl End {
             0 => Ok(Self::Left),
             1 => Ok(Self::Right),
             _ => Err(Malformed),
+        }
+    }
+
+    /// The event of a push.
+    const fn pushed(self) -> &'static str {
+        match self {
+            Self::Left => "lpush",
+            Self::Right => "rpush",
+        }
+    }
+
+    /// The same of a pop.
+    const fn popped(self) -> &'static str {
+        match self {
+            Self::Left => "lpop",
+            Self::Right => "rpop",
         }
     }
 }
@@ -172,10 +189,7 @@ pub(super) fn range(
     if let Some((list, (first, behind))) = range {
         list.elements(first, behind, false, &mut |_, value| {
             items.next().bulk(value);
-            match items.are_too_many() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            items.go_on()
         });
     }
     items.write(reply, Reply::array);
@@ -264,6 +278,7 @@ pub(super) fn push(
     }
     reply.integer(i64::try_from(list.header.count).unwrap_or(i64::MAX));
     list.close();
+    state.event(class::LIST, end.pushed(), key);
     Ok(())
 }
 
@@ -279,10 +294,7 @@ fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
         .elements(from, to, end == End::Right, &mut |_, value| {
             items.next().bulk(value);
             lengths.push(value.len());
-            match items.are_too_many() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            items.go_on()
         });
     if !items.are_too_many() {
         for bytes in lengths {
@@ -322,6 +334,7 @@ pub(super) fn pop(
     let before = list.header.count;
     let items = take(&mut list, end, count.unwrap_or(1));
     if list.header.count < before {
+        list.event(class::LIST, end.popped());
         list.close();
     }
     match count {
@@ -367,6 +380,7 @@ pub(in crate::commands) fn pop_from(
         reply.error(TOO_LARGE);
         return true;
     }
+    list.event(class::LIST, end.popped());
     list.close();
     reply.array(2);
     reply.bulk(key.bytes());
@@ -399,6 +413,7 @@ pub(super) fn set(
     };
     list.put(&place, value);
     list.close();
+    state.event(class::LIST, "lset", key);
     reply.ok();
     Ok(())
 }
@@ -420,7 +435,8 @@ pub(super) fn trim(
     };
     let count = list.header.count;
     let Some((first, behind)) = places(start, stop, count) else {
-        list.state.store.remove(key);
+        list.event(class::LIST, "ltrim");
+        list.state.delete(key);
         reply.ok();
         return Ok(());
     };
@@ -434,6 +450,7 @@ pub(super) fn trim(
             short.push(End::Right, value);
         }
         short.close();
+        state.event(class::LIST, "ltrim", key);
     } else {
         let view = list.view();
         let removed = [(behind, count), (0, first)].map(|(from, to)| part_cost(&view, from, to));
@@ -446,6 +463,8 @@ pub(super) fn trim(
                 list.drop_end(end, value.len());
             }
         }
+        // Redis tells it also if nothing was removed.
+        list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();
         }
@@ -501,6 +520,7 @@ pub(super) fn remove(
             .map(|(_, value)| value.as_slice())
             .collect();
         list.replace(from, to, &old, &new, left);
+        list.event(class::LIST, "lrem");
         list.close();
     }
     reply.integer(found.try_into().unwrap_or(i64::MAX));
@@ -549,6 +569,7 @@ pub(super) fn insert(
     list.replace(from, to, &old, &new, left);
     reply.integer(i64::try_from(list.header.count).unwrap_or(i64::MAX));
     list.close();
+    state.event(class::LIST, "linsert", key);
     Ok(())
 }
 
@@ -589,6 +610,8 @@ pub(in crate::commands) fn move_from(
     if source == target {
         list.drop_end(taken, value.len());
         list.push(put, &value);
+        list.event(class::LIST, put.pushed());
+        list.event(class::LIST, taken.popped());
         list.close();
         reply.bulk(&value);
         return true;
@@ -599,9 +622,11 @@ pub(in crate::commands) fn move_from(
     };
     other.push(put, &value);
     other.close();
+    state.event(class::LIST, put.pushed(), target);
     let found = Change::find(state, source, Kind::List, reply);
     if let Ok(Some(mut list)) = found {
         list.drop_end(taken, value.len());
+        list.event(class::LIST, taken.popped());
         list.close();
     }
     reply.bulk(&value);

@@ -6,6 +6,7 @@ use super::How;
 use crate::{
     commands::{
         COPIED_BYTES_MAX, chance, elements,
+        events::class,
         rows::{Change, View, cost, each_placed, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
     },
@@ -22,6 +23,15 @@ impl How {
             1 => Ok(Self::Union),
             2 => Ok(Self::Difference),
             _ => Err(Malformed),
+        }
+    }
+
+    /// The event of a result that is stored.
+    const fn stored(self) -> &'static str {
+        match self {
+            Self::Intersection => "sinterstore",
+            Self::Union => "sunionstore",
+            Self::Difference => "sdiffstore",
         }
     }
 }
@@ -75,10 +85,7 @@ pub(super) fn members(
         }
         each_placed(&set, b"", Position::START, &mut |member, _| {
             items.next().bulk(member);
-            match items.are_too_many() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            items.go_on()
         });
     }
     items.write(reply, Reply::set);
@@ -242,6 +249,7 @@ pub(super) fn add(
     }
     if added > 0 {
         set.close();
+        state.event(class::SET, "sadd", key);
     }
     reply.count(added);
     Ok(())
@@ -282,11 +290,14 @@ pub(super) fn transfer(
     if is_member && source != target {
         if let Ok(Some(mut set)) = Change::find(state, source, Kind::Set, reply) {
             set.remove(&name);
+            set.event(class::SET, "srem");
             set.close();
         }
-        if let Ok(mut set) = Change::open(state, target, Kind::Set, reply) {
-            set.put(&name, b"");
+        if let Ok(mut set) = Change::open(state, target, Kind::Set, reply)
+            && set.put(&name, b"")
+        {
             set.close();
+            state.event(class::SET, "sadd", target);
         }
     }
     reply.integer(i64::from(is_member));
@@ -334,8 +345,11 @@ pub(super) fn pop(
         reply.error(TOO_LARGE);
         return Ok(());
     }
+    if !drawn.is_empty() {
+        set.event(class::SET, "spop");
+    }
     if drawn.len() as u64 == set.header.count {
-        set.state.store.remove(key);
+        set.state.delete(key);
     } else if !drawn.is_empty() {
         for (member, _) in &drawn {
             set.remove(&placed(b"", member));
@@ -368,6 +382,9 @@ pub(super) fn store(
         set.put_known(&placed(b"", member), b"", None);
     }
     set.close_in_place();
+    if !members.is_empty() {
+        state.event(class::SET, how.stored(), target);
+    }
     reply.count(members.len());
     Ok(())
 }

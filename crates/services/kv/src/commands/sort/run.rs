@@ -6,6 +6,7 @@ use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 use super::Order;
 use crate::{
     commands::{
+        events::class,
         list::End,
         lock::is_lock,
         rows::{Change, View, cost, each_placed, placed},
@@ -298,6 +299,9 @@ pub(super) fn store(
         list.push(End::Right, result.as_deref().unwrap_or_default());
     }
     list.close_in_place();
+    if !results.is_empty() {
+        state.event(class::LIST, "sortstore", target);
+    }
     reply.count(results.len());
     Ok(())
 }

@@ -28,6 +28,17 @@ enum How {
     Difference = 2,
 }
 
+impl How {
+    /// The event of a result that is stored.
+    const fn stored(self) -> &'static str {
+        match self {
+            Self::Union => "zunionstore",
+            Self::Intersection => "zinterstore",
+            Self::Difference => "zdiffstore",
+        }
+    }
+}
+
 /// What becomes of the scores of a member that several sets have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
@@ -395,7 +406,7 @@ pub(super) fn store(
         return Ok(());
     };
     let members = combined(&plan, &sources).ok_or(Fault::Budget)?;
-    put_all(state, target, &members)?;
+    put_all(state, target, &members, plan.how.stored())?;
     reply.count(members.len());
     Ok(())
 }

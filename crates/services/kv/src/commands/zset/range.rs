@@ -141,6 +141,15 @@ pub(super) enum Range<'a> {
 pub(in crate::commands) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
+    /// The event of a removal.
+    pub(super) const fn removed(&self) -> &'static str {
+        match self {
+            Self::Ranks(..) => "zremrangebyrank",
+            Self::Scores(..) => "zremrangebyscore",
+            Self::Names(..) => "zremrangebylex",
+        }
+    }
+
     /// From one score to another.
     pub(super) fn scores(least: &[u8], most: &[u8]) -> Result<Self, Refusal> {
         Ok(Self::Scores(Limit::parse(least)?, Limit::parse(most)?))

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     commands::{
         COPIED_BYTES_MAX, elements,
+        events::class,
         rows::{Change, View, cost, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
     },
@@ -189,10 +190,7 @@ pub(super) fn range(
             if query.scores {
                 items.next().double(&score.text());
             }
-            match items.are_too_many() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            items.go_on()
         });
     }
     items.write(reply, |reply, count| match query.scores {
@@ -289,6 +287,8 @@ pub(super) fn add(
     }
     if added + updated > 0 {
         set.close();
+        let name = if increments { "zincr" } else { "zadd" };
+        state.event(class::ZSET, name, key);
     }
     match (increments, last) {
         (true, Some(score)) => reply.double(&score.text()),
@@ -320,6 +320,7 @@ pub(super) fn remove(
             }
         }
         if removed > 0 {
+            set.event(class::ZSET, "zrem");
             set.close();
         }
     }
@@ -344,11 +345,14 @@ fn list(
     (bytes <= COPIED_BYTES_MAX).then_some((members, bytes))
 }
 
-/// Removes members that are there.
-fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member]) {
+/// Removes members that are there, and calls that so.
+fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event: &str) {
+    if !members.is_empty() {
+        set.event(class::ZSET, event);
+    }
     if members.len() as u64 == set.header.count {
         // All of them: their rows need not be touched.
-        set.state.store.remove(key);
+        set.state.delete(key);
     } else if !members.is_empty() {
         for (member, score) in members {
             set.drop_member(member, *score);
@@ -378,10 +382,18 @@ pub(super) fn remove_range(
             set.state.budget.take(bytes)?;
         }
         removed = members.len();
-        drop_members(set, key, &members);
+        drop_members(set, key, &members, range.removed());
     }
     reply.count(removed);
     Ok(())
+}
+
+/// The event of members that were taken from an end.
+const fn popped(max: bool) -> &'static str {
+    match max {
+        true => "zpopmax",
+        false => "zpopmin",
+    }
 }
 
 /// Takes members from an end.
@@ -426,7 +438,7 @@ pub(super) fn pop(
         reply.error(TOO_LARGE);
         return Ok(());
     }
-    drop_members(set, key, &members);
+    drop_members(set, key, &members, popped(max));
     match count {
         None => reply.array(2 * members.len()),
         Some(_) => reply.pairs(members.len()),
@@ -474,7 +486,7 @@ pub(in crate::commands) fn pop_from(
         reply.error(TOO_LARGE);
         return true;
     }
-    drop_members(set, key, &members);
+    drop_members(set, key, &members, popped(max));
     match count {
         None => reply.array(3),
         Some(_) => reply.array(2),
@@ -493,11 +505,12 @@ pub(in crate::commands) fn pop_from(
     true
 }
 
-/// Puts members into a new sorted set, in the place of whatever the key has.
+/// Puts members into a new sorted set, in the place of whatever the key has, and calls that so.
 pub(super) fn put_all(
     state: &mut Writing<'_>,
     key: Key<'_>,
     members: &[Member],
+    event: &str,
 ) -> Result<(), Fault> {
     let bytes = members.iter().map(|(member, _)| 2 * member.len() as u64);
     state
@@ -508,6 +521,9 @@ pub(super) fn put_all(
         set.score(member, None, *score);
     }
     set.close_in_place();
+    if !members.is_empty() {
+        state.event(class::ZSET, event, key);
+    }
     Ok(())
 }
 
@@ -529,7 +545,7 @@ pub(super) fn store_range(
             found.ok_or(Fault::Budget)?.0
         }
     };
-    put_all(state, target, &members)?;
+    put_all(state, target, &members, "zrangestore")?;
     reply.count(members.len());
     Ok(())
 }

@@ -61,6 +61,9 @@ impl Connection {
             Local::Quorate => self.quorate(arguments, shared, requests),
             Local::Subscribe(of) => self.subscribe(of, arguments, shared),
             Local::Unsubscribe(of) => self.unsubscribe(of, arguments, shared),
+            Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => {
+                self.unblock(arguments, shared);
+            }
             Local::Object | Local::Memory if !is_help(arguments) => {
                 self.inspect(local, arguments, shared, requests);
             }
@@ -72,6 +75,24 @@ impl Connection {
                     self.answer(shared);
                 }
             }
+        }
+    }
+
+    /// CLIENT UNBLOCK: what becomes of the other client is known later, if it waits.
+    fn unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        if self.multi.is_some() {
+            let text =
+                "ERR CLIENT UNBLOCK is not allowed in a transaction: it is not part of the log";
+            return self.refuse(text, shared);
+        }
+        match client::unblocks(arguments) {
+            Err(text) => self.refuse(text, shared),
+            Ok((client, how)) if shared.waiting.has(client) => {
+                let place = self.order.end();
+                self.order.push_parked(self.version);
+                shared.waiting.unblock(client, how, (self.id, place));
+            }
+            Ok(_) => self.reply(shared, |r| r.integer(0)),
         }
     }
 

@@ -6,7 +6,7 @@ use quorate_replica::service::MetaChange;
 
 use super::layout::State;
 use crate::store::{
-    Position, Stamp,
+    Of, Position, Stamp,
     collection::Id,
     table::{Record, Table},
 };
@@ -17,6 +17,9 @@ const ENTRY_BYTES: usize = 64;
 /// Rows of a collection; `None`: the row was removed.
 pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
+/// Deadlines with their keys; `false`: the deadline was removed.
+pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
+
 /// Changes of one generation, and of the metadata.
 #[derive(Debug)]
 pub(super) struct Changes {
@@ -26,8 +29,8 @@ pub(super) struct Changes {
     pub(super) generation: u64,
     /// [`Version::ABSENT`] stands for a key that was removed.
     pub(super) data: Table,
-    /// Whether the deadline is there, or was removed.
-    pub(super) deadlines: BTreeMap<(u64, Box<[u8]>), bool>,
+    /// Of keys, and of fields.
+    pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
     /// Collections that no key names any more.
     pub(super) ended: BTreeSet<Id>,
@@ -44,7 +47,7 @@ impl Changes {
             state,
             generation: state.generation,
             data: Table::default(),
-            deadlines: BTreeMap::new(),
+            deadlines: <[ChangedDeadlines; 2]>::default(),
             rows: BTreeMap::new(),
             ended: BTreeSet::new(),
             meta: BTreeMap::new(),
@@ -103,9 +106,9 @@ impl Changes {
         self.ended.insert(id);
     }
 
-    pub(super) fn set_deadline(&mut self, key: &[u8], deadline: u64, present: bool) {
+    pub(super) fn set_deadline(&mut self, of: Of, key: &[u8], deadline: u64, present: bool) {
         self.held += ENTRY_BYTES + key.len();
-        self.deadlines.insert((deadline, key.into()), present);
+        self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
     /// The end of an atomic unit.
@@ -123,7 +126,7 @@ impl Changes {
     /// Another generation begins: nothing of this one is seen any more.
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
-        self.deadlines.clear();
+        self.deadlines = <[ChangedDeadlines; 2]>::default();
         self.rows.clear();
         self.ended.clear();
         self.held = 0;

@@ -6,7 +6,7 @@ use quorate_core::slot::Slot;
 use crate::{
     key::KEY_BYTES_MAX,
     store::{
-        Bytes, Entry, Old, Position, Stamp, Version,
+        Bytes, Entry, Of, Old, Position, Stamp, Version,
         collection::{Id, Kind, NAME_BYTES_MAX},
     },
 };
@@ -21,6 +21,8 @@ pub(super) mod kind {
     pub(in crate::store::lsm) const ROW: u8 = 4;
     /// Ids of collections that no key names any more; their rows are to be removed.
     pub(in crate::store::lsm) const ENDED: u8 = 5;
+    /// The earliest deadline of a field, of each hash that has some.
+    pub(in crate::store::lsm) const FIELD_DEADLINE: u8 = 6;
 }
 
 /// The stored key of what the last commit says.
@@ -120,8 +122,12 @@ pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
 }
 
 /// The stored key of a deadline.
-pub(super) fn deadline_key(generation: u64, deadline: u64, key: &[u8]) -> Vec<u8> {
-    let mut stored = prefix(kind::DEADLINE, generation);
+pub(super) fn deadline_key(generation: u64, of: Of, deadline: u64, key: &[u8]) -> Vec<u8> {
+    let kind = match of {
+        Of::Keys => kind::DEADLINE,
+        Of::Fields => kind::FIELD_DEADLINE,
+    };
+    let mut stored = prefix(kind, generation);
     stored.extend_from_slice(&deadline.to_be_bytes());
     stored.extend_from_slice(key);
     stored

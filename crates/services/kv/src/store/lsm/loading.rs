@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     key::Key,
-    store::{Position, Stamp, collection::Id},
+    store::{
+        Of, Position, Stamp,
+        collection::{Id, next_in},
+    },
 };
 
 /// What is known of it.
@@ -60,8 +63,11 @@ impl LsmStore {
         load.keys += 1;
         let key = key.bytes();
         self.active.put(Position::of(key), key, value, stamp);
-        if let Some(deadline) = stamp.deadline {
-            self.active.set_deadline(key, deadline, true);
+        let deadlines = [stamp.deadline, next_in(stamp.kind, value)];
+        for (of, deadline) in Of::BOTH.into_iter().zip(deadlines) {
+            if let Some(deadline) = deadline {
+                self.active.set_deadline(of, key, deadline, true);
+            }
         }
         self.send_some()
     }

@@ -137,7 +137,13 @@ impl Purge {
             0..self.below,
             behind..self.left.map_or(behind, |left| left + 1),
         ];
-        let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED];
+        let kinds = [
+            kind::DEADLINE,
+            kind::DATA,
+            kind::ROW,
+            kind::ENDED,
+            kind::FIELD_DEADLINE,
+        ];
         let each = |kind| generations.clone().map(|generations| (kind, generations));
         for (kind, generations) in kinds.into_iter().flat_map(each) {
             let from = prefix(kind, generations.start).max(self.from.clone());
@@ -175,7 +181,7 @@ impl Purge {
 mod tests {
     use super::*;
     use crate::store::{
-        Position, Version,
+        Of, Position, Version,
         collection::Id,
         lsm::{
             disk::RealDisk,
@@ -244,7 +250,7 @@ mod tests {
         for number in 1..=keys {
             let key = number.to_be_bytes();
             let stored = [
-                deadline_key(generation, number, &key),
+                deadline_key(generation, Of::Keys, number, &key),
                 data_key(generation, Position::of(&key), &key),
             ];
             for key in stored {

@@ -23,7 +23,7 @@ use super::{
         stored_value,
     },
 };
-use crate::store::Position;
+use crate::store::{Of, Position};
 
 /// Tables in memory that may wait to be written before another unit goes in. From four on the library
 /// waits by itself, and forever if its threads have failed; each unit can add two.
@@ -225,12 +225,14 @@ impl Tree {
                 None => batch.remove(&self.keyspace, key),
             }
         }
-        for ((deadline, key), present) in &changes.deadlines {
-            let key = deadline_key(generation, *deadline, key);
-            if *present {
-                batch.insert(&self.keyspace, key, []);
-            } else {
-                batch.remove(&self.keyspace, key);
+        for of in Of::BOTH {
+            for ((deadline, key), present) in &changes.deadlines[of as usize] {
+                let key = deadline_key(generation, of, *deadline, key);
+                if *present {
+                    batch.insert(&self.keyspace, key, []);
+                } else {
+                    batch.remove(&self.keyspace, key);
+                }
             }
         }
         for (position, record) in changes.data.from(Position::START) {

@@ -2,6 +2,7 @@
 
 mod bits;
 mod differential;
+mod field_expiry;
 mod hashes;
 mod lists;
 mod reference;

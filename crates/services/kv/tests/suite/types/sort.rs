@@ -75,6 +75,14 @@ fn sorting_is_as_in_redis() {
         LPOP inf => $3|inf|
         RPOP inf => $3|nan|
         SORT inf => *2|$4|-inf|$1|0|
+        SADD t 10 9 2 => :3|
+        SORT t BY nosort STORE out => :3|
+        LRANGE out 0 -1 => *3|$2|10|$1|2|$1|9|
+        RPUSH k a b => :2|
+        SET v_a-> arrow => +OK|
+        RPUSH v_a list => :1|
+        SORT k BY nosort GET v_*-> GET v_* => *4|$5|arrow|$-1|$-1|$-1|
+        SORT k ALPHA BY v_* => *2|$1|a|$1|b|
         DEL e => :0|
         RPUSH e '' 5 => :2|
         SORT e => *2|$0||$1|5|

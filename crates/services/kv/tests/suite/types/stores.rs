@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 use quorate_core::slot::Slot;
 use quorate_kv::store::{
     Span, Stamp, Store, Version,
-    collection::{Header, Id, Kind},
+    collection::{Header, Id, Kind, Stored},
     digest,
     image::Part,
     lsm::{Limits, LsmStore},
@@ -22,12 +22,13 @@ fn id(slot: u64) -> Id {
     }
 }
 
-fn header(id: Id, count: u64) -> [u8; Header::BYTES] {
+fn header(id: Id, count: u64) -> Stored {
     let header = Header {
         id,
         count,
         bytes: 0,
         first: 0,
+        timed: None,
     };
     header.to_bytes()
 }

@@ -124,7 +124,7 @@ impl Group {
         told.push(Told::Failed(tag, Failure::Unknown));
     }
 
-    fn tell(&mut self, node: usize) -> bool {
+    pub(crate) fn tell(&mut self, node: usize) -> bool {
         let told = !self.nodes[node].world.told.is_empty();
         if told {
             self.nodes[node].tell(0);

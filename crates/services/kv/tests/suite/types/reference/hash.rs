@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Answer, Model, Value, Wrong, array, bulk, drawn, int, optional};
 
 impl Model {
-    fn fields(&self, key: &str) -> Result<BTreeMap<String, String>, Wrong> {
+    pub(super) fn fields(&self, key: &str) -> Result<BTreeMap<String, String>, Wrong> {
         match self.keys.get(key) {
             None => Ok(BTreeMap::new()),
             Some(Value::Hash(fields)) => Ok(fields.clone()),
@@ -13,8 +13,11 @@ impl Model {
         }
     }
 
-    pub(super) fn hash(&mut self, name: &str, words: &[&str], actual: &str) -> Answer {
+    pub(super) fn hash(&mut self, name: &str, words: &[&str], now_ms: u64, actual: &str) -> Answer {
         let key = words[0];
+        if let Some(at) = words.iter().position(|word| *word == "FIELDS") {
+            return self.hash_deadlines(name, words, (&words[1..at], &words[at + 2..]), now_ms);
+        }
         let mut fields = self.fields(key)?;
         let get = |field: &str| fields.get(field).map(String::as_str);
         Ok(match (name, &words[1..]) {
@@ -53,6 +56,7 @@ impl Model {
                 let before = fields.len();
                 for pair in pairs.chunks(2) {
                     fields.insert(pair[0].to_owned(), pair[1].to_owned());
+                    self.keep(key, pair[0]);
                 }
                 let added = fields.len() - before;
                 self.change(key, Value::Hash(fields));
@@ -86,5 +90,67 @@ impl Model {
             }
             (name, _) => panic!("{name} is not in the reference"),
         })
+    }
+
+    /// A field has no deadline any more; gives the one that it had.
+    fn keep(&mut self, key: &str, field: &str) -> Option<u64> {
+        self.ends.get_mut(key)?.remove(field)
+    }
+
+    /// `words` are the arguments of a command: those before FIELDS, and the fields.
+    fn hash_deadlines(
+        &mut self,
+        name: &str,
+        words: &[&str],
+        (before, wanted): (&[&str], &[&str]),
+        now_ms: u64,
+    ) -> Answer {
+        let key = words[0];
+        let mut fields = self.fields(key)?;
+        let mut answers = format!("*{}|", wanted.len());
+        for field in wanted {
+            let old = self
+                .ends
+                .get(key)
+                .and_then(|ends| ends.get(*field).copied());
+            let answer = match (name, old) {
+                _ if !fields.contains_key(*field) => -2,
+                ("HPERSIST", None) | ("HTTL" | "HPTTL" | "HPEXPIRETIME", None) => -1,
+                ("HTTL", Some(at)) => (at - now_ms).div_ceil(1000) as i64,
+                ("HPTTL", Some(at)) => (at - now_ms) as i64,
+                ("HPEXPIRETIME", Some(at)) => at as i64,
+                ("HPERSIST", Some(_)) => {
+                    self.keep(key, field);
+                    1
+                }
+                ("HPEXPIRE", old) => {
+                    let at = now_ms + before[0].parse::<u64>().unwrap();
+                    let accepted = match before.get(1).copied().unwrap_or("") {
+                        "NX" => old.is_none(),
+                        "XX" => old.is_some(),
+                        "GT" => old.is_some_and(|old| old < at),
+                        "LT" => old.is_none_or(|old| old > at),
+                        _ => true,
+                    };
+                    match accepted {
+                        false => 0,
+                        true if at == now_ms => {
+                            self.keep(key, field);
+                            fields.remove(*field);
+                            2
+                        }
+                        true => {
+                            let ends = self.ends.entry(key.to_owned()).or_default();
+                            ends.insert((*field).to_owned(), at);
+                            1
+                        }
+                    }
+                }
+                (name, _) => panic!("{name} is not in the reference"),
+            };
+            answers += &int(answer);
+        }
+        self.change(key, Value::Hash(fields));
+        Ok(answers)
     }
 }

@@ -25,6 +25,8 @@ pub(crate) enum Value {
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
     pub(crate) deadlines: BTreeMap<String, u64>,
+    /// Of fields of hashes.
+    pub(crate) ends: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// The key has another type.
@@ -80,7 +82,7 @@ impl Model {
     pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
         let (name, rest) = words.split_first().unwrap();
         let answer = match *name {
-            name if name.starts_with('H') => self.hash(name, rest, actual),
+            name if name.starts_with('H') => self.hash(name, rest, now_ms, actual),
             "LPUSH" | "RPUSH" | "LPUSHX" | "RPUSHX" | "LPOP" | "RPOP" | "LLEN" | "LINDEX"
             | "LSET" | "LRANGE" | "LTRIM" | "LREM" | "LINSERT" | "LPOS" | "LMOVE" | "RPOPLPUSH"
             | "LMPOP" => self.list(name, rest),
@@ -94,8 +96,13 @@ impl Model {
         answer.unwrap_or_else(|Wrong| WRONG.to_owned())
     }
 
-    /// Keys whose time has come are gone.
+    /// Keys and fields whose time has come are gone.
     pub(crate) fn pass(&mut self, now_ms: u64) {
+        for (key, ends) in self.ends.clone() {
+            let mut fields = self.fields(&key).ok().expect("a hash");
+            fields.retain(|field, _| ends.get(field).is_none_or(|at| *at > now_ms));
+            self.change(&key, Value::Hash(fields));
+        }
         let over = self.deadlines.iter().filter(|(_, at)| **at <= now_ms);
         let over: Vec<String> = over.map(|(key, _)| key.clone()).collect();
         for key in over {
@@ -105,6 +112,7 @@ impl Model {
 
     fn remove(&mut self, key: &str) -> Option<Value> {
         self.deadlines.remove(key);
+        self.ends.remove(key);
         self.keys.remove(key)
     }
 
@@ -123,12 +131,28 @@ impl Model {
         }
     }
 
-    /// The same for a key that keeps its deadline.
+    /// The same for a key that keeps its deadline, and those of its fields.
     fn change(&mut self, key: &str, value: Value) {
-        let deadline = self.deadlines.get(key).copied();
+        let all = self.all_deadlines(key);
         self.put(key, value);
-        if let (Some(at), true) = (deadline, self.keys.contains_key(key)) {
-            self.deadlines.insert(key.to_owned(), at);
+        self.give_deadlines(key, all);
+    }
+
+    fn all_deadlines(&self, key: &str) -> (Option<u64>, BTreeMap<String, u64>) {
+        let ends = self.ends.get(key).cloned();
+        (self.deadlines.get(key).copied(), ends.unwrap_or_default())
+    }
+
+    fn give_deadlines(&mut self, key: &str, (own, mut ends): (Option<u64>, BTreeMap<String, u64>)) {
+        let Some(value) = self.keys.get(key) else {
+            return;
+        };
+        self.deadlines.extend(own.map(|at| (key.to_owned(), at)));
+        if let Value::Hash(fields) = value {
+            ends.retain(|field, _| fields.contains_key(field));
+            if !ends.is_empty() {
+                self.ends.insert(key.to_owned(), ends);
+            }
         }
     }
 
@@ -164,11 +188,10 @@ impl Model {
                     return "-ERR no such key|".to_owned();
                 };
                 if key != words[1] {
-                    let deadline = self.deadlines.get(key).copied();
+                    let all = self.all_deadlines(key);
                     self.remove(key);
                     self.put(words[1], value);
-                    self.deadlines
-                        .extend(deadline.map(|at| (words[1].to_owned(), at)));
+                    self.give_deadlines(words[1], all);
                 }
                 "+OK|".to_owned()
             }
@@ -176,10 +199,9 @@ impl Model {
                 let Some(value) = self.keys.get(key).cloned() else {
                     return int(0);
                 };
-                let deadline = self.deadlines.get(key).copied();
+                let all = self.all_deadlines(key);
                 self.put(words[1], value);
-                self.deadlines
-                    .extend(deadline.map(|at| (words[1].to_owned(), at)));
+                self.give_deadlines(words[1], all);
                 int(1)
             }
             "PEXPIRE" => {

@@ -1,0 +1,287 @@
+//! Deadlines of single fields: where they stand among the rows of a hash, and how fields end.
+//!
+//! A field's deadline is a row by its field, beside it a row by time. Both stand before the rows of fields: those begin
+//! with a position, and no position is 0. A field whose deadline is not above the group's time does not exist ([time-2]),
+//! and is stored until a command writes it anew or [`remove_ended`] comes to it, which nobody sees.
+
+use std::ops::ControlFlow;
+
+use super::{
+    events::class,
+    rows::{Change, View},
+    state::Writing,
+    transactions::Seen,
+};
+use crate::{
+    key::Key,
+    store::{
+        Of, Span, Stamp, Store, Version,
+        collection::{Header, Kind, Timed},
+    },
+};
+
+/// Names of rows that say when a field ends begin so; the name of the field's row follows.
+const BY_FIELD: [u8; 7] = [0, 0, 0, 0, 0, 0, 0];
+/// Names of rows in the order of deadlines begin so; the deadline, and the name of the field's row, follow.
+const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
+/// No row of a deadline comes here.
+const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
+
+fn by_field(name: &[u8]) -> Vec<u8> {
+    [&BY_FIELD, name].concat()
+}
+
+fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
+    [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
+}
+
+/// The deadline, and the name of the field's row. Of a name that is too short, which nobody here writes, what it sorts as.
+fn parse(by_time: &[u8]) -> (u64, &[u8]) {
+    let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
+    let (deadline, name) = rest.split_at(rest.len().min(8));
+    let mut bytes = [0; 8];
+    bytes[..deadline.len()].copy_from_slice(deadline);
+    (u64::from_be_bytes(bytes), name)
+}
+
+impl View<'_> {
+    /// Whether some of its fields have deadlines.
+    fn is_timed(&self) -> bool {
+        self.header.timed.is_some_and(|timed| timed.fields > 0)
+    }
+
+    /// Whether some of the stored fields do not exist any more.
+    pub(super) fn has_ended(&self) -> bool {
+        let timed = self.header.timed.filter(|timed| timed.fields > 0);
+        timed.is_some_and(|timed| timed.next <= self.store.time())
+    }
+
+    /// When the field of a row ends.
+    pub(super) fn deadline_of(&self, name: &[u8]) -> Option<u64> {
+        if !self.is_timed() {
+            return None;
+        }
+        let row = self.stored_row(&by_field(name))?;
+        Some(u64::from_le_bytes(*row.first_chunk()?))
+    }
+
+    /// [time-2] Whether the field of a stored row does not exist any more.
+    pub(super) fn is_over(&self, name: &[u8]) -> bool {
+        let deadline = self.deadline_of(name);
+        deadline.is_some_and(|deadline| deadline <= self.store.time())
+    }
+
+    /// Visits what has ended by now, the earliest first: the names of the rows in the order of time.
+    fn each_ended(&self, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let Some(timed) = self.header.timed.filter(|_| self.has_ended()) else {
+            return;
+        };
+        let from = by_time(timed.next, b"");
+        let behind = match self.store.time().checked_add(1) {
+            Some(later) => by_time(later, b""),
+            None => BEHIND.to_vec(),
+        };
+        let span = Span {
+            from: &from,
+            to: Some(&behind),
+            back: false,
+        };
+        self.rows(span, &mut |name, _| visit(name));
+    }
+
+    /// How many of the stored fields do not exist any more. Takes its time when many ended and were not removed yet.
+    pub(super) fn ended(&self) -> u64 {
+        let mut ended = 0;
+        self.each_ended(&mut |_| {
+            ended += 1;
+            ControlFlow::Continue(())
+        });
+        ended
+    }
+
+    /// The first deadline from one on, or the last.
+    fn outermost(&self, from: u64, back: bool) -> Option<u64> {
+        let from = by_time(from, b"");
+        let span = Span {
+            from: &from,
+            to: Some(&BEHIND),
+            back,
+        };
+        let mut found = None;
+        self.rows(span, &mut |name, _| {
+            found = Some(parse(name).0);
+            ControlFlow::Break(())
+        });
+        found
+    }
+}
+
+impl Change<'_, '_> {
+    /// Takes a field's deadline away; gives it.
+    pub(super) fn untime(&mut self, name: &[u8]) -> Option<u64> {
+        let deadline = self.view().deadline_of(name)?;
+        self.remove_beside(&by_field(name));
+        self.remove_beside(&by_time(deadline, name));
+        if let Some(timed) = &mut self.header.timed {
+            timed.fields = timed.fields.saturating_sub(1);
+        }
+        Some(deadline)
+    }
+
+    /// Ends a field that is there then.
+    pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
+        self.untime(name);
+        self.put_beside(&by_field(name), &deadline.to_le_bytes());
+        self.put_beside(&by_time(deadline, name), b"");
+        let timed = self.header.timed.get_or_insert_default();
+        timed.next = match timed.fields {
+            0 => deadline,
+            _ => timed.next.min(deadline),
+        };
+        timed.fields += 1;
+    }
+
+    /// Removes the row of a field that does not exist any more, if there is one.
+    pub(super) fn bury(&mut self, name: &[u8]) {
+        if !self.view().has_ended() || !self.view().is_over(name) {
+            return;
+        }
+        self.untime(name);
+        let old = self.view().stored_row(name).map(|old| old.len());
+        if let Some(old) = old {
+            self.remove_known(name, old);
+            self.event(class::HASH, "hexpired");
+        }
+    }
+}
+
+/// The header of a collection after a change, and when it ends; `own` is the key's own deadline.
+pub(super) fn settled(
+    store: &dyn Store,
+    header: Header,
+    own: Option<u64>,
+) -> (Header, Option<u64>) {
+    let Some(timed) = header.timed else {
+        return (header, own);
+    };
+    let view = View { store, header };
+    let first = (timed.fields > 0).then(|| view.outermost(timed.next, false));
+    let timed = match first.flatten() {
+        Some(next) => Timed { next, ..timed },
+        None => Timed {
+            fields: 0,
+            next: 0,
+            ..timed
+        },
+    };
+    // Without a field that stays, the hash ends with its last one.
+    let all = timed.fields > 0 && timed.fields >= header.count;
+    let last = all.then(|| view.outermost(timed.next, true)).flatten();
+    let end = [own, last].into_iter().flatten().min();
+    let timed = Timed {
+        deadline: own,
+        ..timed
+    };
+    let is_timed = timed.fields > 0 || timed.removed > 0;
+    let timed = is_timed.then_some(timed);
+    (Header { timed, ..header }, end)
+}
+
+/// What WATCH sees of a key. A field that ends is a change, and its removal is none.
+pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
+    let entry = store.get(key);
+    let version = entry
+        .as_ref()
+        .map_or(Version::ABSENT, |entry| entry.version);
+    let mut ended = 0_u64;
+    if let Some(entry) = entry
+        && entry.kind == Kind::Hash
+        && let Some(header) = Header::from_bytes(&entry.value)
+        && let Some(timed) = header.timed
+    {
+        ended = View { store, header }.ended().saturating_add(timed.removed);
+    }
+    Seen {
+        slot: version.slot,
+        index: u64::from(version.index) | ended << u32::BITS,
+    }
+}
+
+/// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended first; says how many.
+/// Which ones depends on nothing but what is stored and the group's time.
+pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
+    let mut hashes: Vec<Box<[u8]>> = Vec::new();
+    if most > 0 {
+        let now_ms = state.store.time();
+        state.store.deadlines(Of::Fields, 0, now_ms, &mut |_, key| {
+            hashes.push(key.into());
+            match hashes.len() < most {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+    }
+    let mut removed = 0;
+    for key in &hashes {
+        if removed < most
+            && let Ok(key) = Key::new(key)
+        {
+            removed += remove_ended_of(state, key, most - removed);
+        }
+    }
+    removed
+}
+
+/// The same of one hash. Its version stays: nothing is changed that anybody sees.
+fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize {
+    let store = &mut *state.store;
+    let Some(entry) = store.stored(key) else {
+        return 0;
+    };
+    let (version, kind) = (entry.version, entry.kind);
+    let Some(mut header) = Header::from_bytes(&entry.value) else {
+        return 0;
+    };
+    drop(entry);
+    let Some(mut timed) = header.timed else {
+        return 0;
+    };
+    let mut ended: Vec<Vec<u8>> = Vec::new();
+    View { store, header }.each_ended(&mut |name| {
+        ended.push(name.to_vec());
+        match ended.len() < most {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    for by_time in &ended {
+        let (_, name) = parse(by_time);
+        store.remove_row(header.id, by_time);
+        store.remove_row(header.id, &by_field(name));
+        let old = View { store, header }.stored_row(name).map(|old| old.len());
+        if let Some(old) = old {
+            store.remove_row(header.id, name);
+            header.count = header.count.saturating_sub(1);
+            let bytes = (name.len() + old) as u64;
+            header.bytes = header.bytes.saturating_sub(bytes);
+        }
+        timed.fields = timed.fields.saturating_sub(1);
+        timed.removed = timed.removed.saturating_add(1);
+    }
+    header.timed = Some(timed);
+    let (header, deadline) = settled(store, header, timed.deadline);
+    if header.count == 0 {
+        store.take(key);
+    } else {
+        let stamp = Stamp {
+            version,
+            deadline,
+            kind,
+        };
+        store.set(key, &header.to_bytes(), stamp);
+    }
+    if !ended.is_empty() {
+        state.event(class::HASH, "hexpired", key);
+    }
+    ended.len()
+}

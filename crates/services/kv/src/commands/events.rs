@@ -1,0 +1,210 @@
+//! Keyspace events: what commands that are applied tell of the keys that they change, as Redis does.
+//!
+//! Which of them are wanted is a setting of each node: [`Setting`]. They are made where commands are executed and are no
+//! part of the state. What is executed is the same on all nodes, and so are the events of nodes with the same setting.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use super::state::{Writing, notice};
+use crate::{
+    key::Key,
+    store::collection::{Header, Kind},
+};
+
+/// Classes of events, and the two ways to tell them. Nobody outside sees the numbers.
+pub(super) mod class {
+    pub(in crate::commands) const KEYSPACE: u32 = 1 << 0;
+    pub(in crate::commands) const KEYEVENT: u32 = 1 << 1;
+    pub(in crate::commands) const GENERIC: u32 = 1 << 2;
+    pub(in crate::commands) const STRING: u32 = 1 << 3;
+    pub(in crate::commands) const LIST: u32 = 1 << 4;
+    pub(in crate::commands) const SET: u32 = 1 << 5;
+    pub(in crate::commands) const HASH: u32 = 1 << 6;
+    pub(in crate::commands) const ZSET: u32 = 1 << 7;
+    pub(in crate::commands) const EXPIRED: u32 = 1 << 8;
+    pub(in crate::commands) const NEW: u32 = 1 << 9;
+    // There is nothing of these here: no key is evicted, and there are no streams and no modules.
+    pub(in crate::commands) const EVICTED: u32 = 1 << 10;
+    pub(in crate::commands) const STREAM: u32 = 1 << 11;
+    pub(in crate::commands) const MODULE: u32 = 1 << 12;
+}
+
+use class::{
+    EVICTED, EXPIRED, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MODULE, NEW, SET, STREAM, STRING,
+    ZSET,
+};
+
+/// What `A` stands for.
+const ALL: &[(char, u32)] = &[
+    ('g', GENERIC),
+    ('$', STRING),
+    ('l', LIST),
+    ('s', SET),
+    ('h', HASH),
+    ('z', ZSET),
+    ('x', EXPIRED),
+    ('e', EVICTED),
+    ('t', STREAM),
+    ('d', MODULE),
+];
+/// What it does not include.
+const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
+
+/// Which events a node makes: `notify-keyspace-events`. Copies are of one setting.
+#[derive(Clone, Debug, Default)]
+pub struct Setting(Arc<AtomicU32>);
+
+impl Setting {
+    /// The classes that are wanted and would be told; 0: none.
+    pub(crate) fn wanted(&self) -> u32 {
+        // What a command that is just being executed tells may be of the old setting or of the new one.
+        let set = self.0.load(Ordering::Relaxed);
+        if set & (KEYSPACE | KEYEVENT) == 0 {
+            return 0;
+        }
+        set
+    }
+
+    /// As CONFIG GET writes it.
+    pub fn text(&self) -> String {
+        let set = self.0.load(Ordering::Relaxed);
+        let all = ALL.iter().fold(0, |all, (_, class)| all | class);
+        let mut text = String::new();
+        if set & all == all {
+            text.push('A');
+        }
+        let named = ALL.iter().filter(|_| set & all != all).chain(OTHERS);
+        let named = named.filter(|(_, class)| set & class != 0);
+        text.extend(named.map(|(letter, _)| *letter));
+        text
+    }
+
+    /// Sets what this says; nothing, if it says something that there is not.
+    pub fn set(&self, classes: u32) {
+        self.0.store(classes, Ordering::Relaxed);
+    }
+
+    /// The classes that a text names, or why it names none.
+    pub fn parse(text: &[u8]) -> Result<u32, &'static str> {
+        let mut set = 0;
+        for byte in text {
+            let letter = char::from(*byte);
+            let mut letters = ALL.iter().chain(OTHERS);
+            set |= match letter {
+                'A' => ALL.iter().fold(0, |all, (_, class)| all | class),
+                'm' => {
+                    return Err("key misses ('m') are not reported: reads are not in the log");
+                }
+                _ => match letters.find(|(known, _)| *known == letter) {
+                    Some((_, class)) => *class,
+                    None => return Err("Invalid event class character. Use 'Ag$lshzxeKEtdn'."),
+                },
+            };
+        }
+        Ok(set)
+    }
+}
+
+impl Writing<'_> {
+    /// Something happened to a key.
+    pub(super) fn event(&mut self, class: u32, name: &str, key: Key<'_>) {
+        if self.events & class != 0 {
+            self.tell_event(name, key);
+        }
+    }
+
+    #[cold]
+    fn tell_event(&mut self, name: &str, key: Key<'_>) {
+        let key = key.bytes();
+        if self.events & KEYSPACE != 0 {
+            let subject = [&[notice::CHANNEL][..], b"__keyspace@0__:", key].concat();
+            let message = name.as_bytes().into();
+            self.notices.push((subject.into(), message));
+        }
+        if self.events & KEYEVENT != 0 {
+            let subject = [&[notice::CHANNEL][..], b"__keyevent@0__:", name.as_bytes()].concat();
+            self.notices.push((subject.into(), key.into()));
+        }
+    }
+
+    /// A key that is stored and does not exist is about to be removed or replaced; or it was not there and is about to be.
+    pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
+        if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
+            self.tell_what_was(key, set);
+        }
+    }
+
+    #[cold]
+    fn tell_what_was(&mut self, key: Key<'_>, set: bool) {
+        let exists = self.store.contains(key);
+        if !exists {
+            self.tell_ended(key);
+        }
+        if !exists && set {
+            self.event(NEW, "new", key);
+        }
+    }
+
+    /// The same of one that is removed because it ended, if it is stored.
+    pub(super) fn tell_ended(&mut self, key: Key<'_>) {
+        let Some(entry) = self.store.stored(key) else {
+            return;
+        };
+        let now_ms = self.store.time();
+        let own = entry.own_deadline().is_some_and(|own| own <= now_ms);
+        let header = Header::from_bytes(&entry.value).filter(|_| entry.kind == Kind::Hash);
+        let timed = header.is_some_and(|header| header.timed.is_some());
+        drop(entry);
+        if own || !timed {
+            return self.event(EXPIRED, "expired", key);
+        }
+        // The last of its fields took it along.
+        self.event(HASH, "hexpired", key);
+        self.event(GENERIC, "del", key);
+    }
+
+    /// Removes a key; says whether it was there.
+    pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
+        self.about_to_change(key, false);
+        self.store.remove(key)
+    }
+
+    /// The same, and tells it.
+    pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
+        let was_there = self.remove(key);
+        if was_there {
+            self.event(GENERIC, "del", key);
+        }
+        was_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_written_as_redis_does() {
+        let setting = Setting::default();
+        for (text, shown) in [
+            ("", ""),
+            ("KEA", "AKE"),
+            ("AnEK", "AnKE"),
+            ("Egx", "gxE"),
+            ("Kg$lshzxetd", "AK"),
+            ("K$z", "$zK"),
+            ("nde", "edn"),
+        ] {
+            setting.set(Setting::parse(text.as_bytes()).unwrap());
+            assert_eq!(setting.text(), shown, "{text}");
+            let told = text.contains(['K', 'E']);
+            assert_eq!(setting.wanted() != 0, told, "{text}");
+        }
+        for text in ["m", "KEAm", "KEAq", "K E", "\u{e9}"] {
+            assert!(Setting::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
