@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .compile_fds(compile()?)?;
     let server = root.join("src/proto");
     fs::rename(server.join("grpc.health.v1.rs"), server.join("health.rs"))?;
+    say(&server.join("authpb.rs"), "What users and roles may do")?;
     say(&server.join("mvccpb.rs"), "Keys and events")?;
     say(&server.join("etcdserverpb.rs"), "Requests, replies and services")?;
     say(&server.join("v3lockpb.rs"), "The service Lock")?;
@@ -30,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_server(false)
         .build_transport(false)
+        .extern_path(".authpb", "::quorate_etcd::proto::authpb")
         .extern_path(".mvccpb", "::quorate_etcd::proto::mvccpb")
         .extern_path(".etcdserverpb", "::quorate_etcd::proto::etcdserverpb")
         .extern_path(".v3lockpb", "::quorate_etcd::proto::v3lockpb")

@@ -1,9 +1,9 @@
-//! Asking the replica: commands, queries, what the node is, and who may do what.
+//! Asking the replica: commands, queries, and what the node is.
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,20 +14,22 @@ use tokio::{
     sync::{Semaphore, oneshot, watch},
     time::{Instant, sleep},
 };
-use tonic::{Request, Status};
+use tonic::Status;
 
 use super::{
     REQUEST_BYTES_MAX, Settings, errors,
+    gate::{Asker, Gate},
     memory::{Memory, Share},
     metrics::Counters,
 };
 use crate::{
+    auth::{AuthAsk, By, Credentials, auth_ask},
     command::{Command, Figures, Query, read_reply},
     proto::etcdserverpb::{
         AlarmRequest, AlarmResponse, AlarmType, ResponseHeader, alarm_request::AlarmAction,
     },
     refusal::Refusal,
-    service::decode_notice,
+    service::Notice,
 };
 
 /// How old the term in an answer may be.
@@ -36,12 +38,17 @@ const TERM_PERIOD: Duration = Duration::from_millis(200);
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// And how long in all.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After so many looks without a leader, clients that insist on one are told.
-const LEADERLESS_MAX: u32 = 15;
+/// Once there has been no leader for so long, clients that insist on one are told.
+const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
 /// Who asks, as a connection knows it.
-#[derive(Clone, Debug)]
-pub(super) struct Caller(pub(super) Who);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    /// What a certificate proves to Quorate.
+    pub(super) who: Who,
+    /// The name in the certificate, which may be that of a user of etcd.
+    pub(super) certified: Option<Arc<str>>,
+}
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +68,19 @@ impl Freshness {
     }
 }
 
-/// What the replica is asked for.
+/// How often something is asked for again because users or roles changed meanwhile.
+const AUTH_TRIES: u32 = 5;
+
+/// What the replica is asked for, and how.
+#[derive(Clone)]
+enum Work {
+    Command(Vec<u8>),
+    /// One that says when it was taken.
+    CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
+    Query(Vec<u8>, Freshness),
+}
+
+/// What kind that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Command,
@@ -90,6 +109,8 @@ pub(super) struct Asking {
     /// For what requests and answers take, and what is under way for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
+    /// Who is who.
+    pub(super) gate: Gate,
     /// Above so many bytes of data nothing may grow; 0: there is no bound.
     pub(super) quota_bytes: u64,
     /// Bytes of the data, as this node has them.
@@ -97,8 +118,8 @@ pub(super) struct Asking {
     /// One snapshot is sent at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
-    /// Looks since a leader was known.
-    leaderless: AtomicU32,
+    /// Since when no leader is known.
+    leaderless: Mutex<Option<Instant>>,
 }
 
 /// A ballot as clients know terms: a number that grows.
@@ -123,17 +144,35 @@ impl Asking {
             secure,
             memory: Memory::new(settings.memory_bytes),
             counters: Arc::default(),
+            gate: Gate::new(),
             quota_bytes: settings.quota_bytes,
             bytes: AtomicU64::new(0),
             snapshots: Arc::new(Semaphore::new(1)),
             term: AtomicU64::new(0),
-            leaderless: AtomicU32::new(0),
+            leaderless: Mutex::default(),
         }
     }
 
     /// Whether there was a leader lately.
     pub(super) fn has_leader(&self) -> bool {
-        self.leaderless.load(Ordering::Relaxed) < LEADERLESS_MAX
+        let since = self
+            .leaderless
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
+    }
+
+    /// However often somebody looks.
+    fn see_leader(&self, leader: Option<NodeId>) {
+        let since = self.leaderless.lock();
+        let mut since = since.unwrap_or_else(PoisonError::into_inner);
+        match leader {
+            Some(leader) => {
+                *since = None;
+                self.counters.see_leader(leader.0);
+            }
+            None => drop(since.get_or_insert_with(Instant::now)),
+        }
     }
 
     /// Says revisions as they are reached.
@@ -141,13 +180,15 @@ impl Asking {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
         self.local.listen(move |_, notice| {
-            let Some((revision, bytes)) = decode_notice(notice) else {
+            let Some(now) = Notice::decode(notice) else {
                 return;
             };
             if let Some(asking) = asking.upgrade() {
-                asking.bytes.store(bytes, Ordering::Relaxed);
+                asking.bytes.store(now.bytes, Ordering::Relaxed);
+                // Before the revision: whoever hears of what happened knows by then who may.
+                asking.gate.reach(now.auth);
             }
-            tell.send_if_modified(|told| std::mem::replace(told, revision) != revision);
+            tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
         });
         told
     }
@@ -168,7 +209,7 @@ impl Asking {
         alarm.set_action(AlarmAction::Activate);
         alarm.set_alarm(AlarmType::Nospace);
         let raised = self
-            .query::<AlarmResponse>(&Query::Alarms(alarm), Freshness::Local)
+            .query::<AlarmResponse>(&Asker::Member, &Query::Alarms(alarm), Freshness::Local)
             .await;
         let is_raised = raised.is_ok_and(|(raised, _)| {
             let mut members = raised.alarms.iter().map(|alarm| alarm.member_id);
@@ -181,7 +222,7 @@ impl Asking {
                 "the data reached the quota: raising the alarm NOSPACE"
             );
             let command = Command::Alarm(alarm);
-            let _: (AlarmResponse, _) = self.execute(&command).await?;
+            let _: (AlarmResponse, _) = self.execute(&Asker::Member, &command).await?;
         }
         Err(errors::refused(Refusal::NoSpace))
     }
@@ -194,6 +235,11 @@ impl Asking {
     /// The member that answers.
     pub(super) fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// The cluster's id, as far as clients have room for it.
+    pub(super) const fn cluster(&self) -> u64 {
+        self.cluster
     }
 
     /// What is the same in all answers.
@@ -212,12 +258,7 @@ impl Asking {
         *header = self.header(revision);
     }
 
-    /// [access-2] Whether whoever asks may do what needs this role.
-    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<(), Status> {
-        let caller = request.extensions().get::<Caller>();
-        self.allow_who(caller.map_or(&Who::Nobody, |caller| &caller.0), needed)
-    }
-
+    /// [access-2] Whether somebody may do what needs this role of the cluster's own users.
     pub(super) fn allow_who(&self, who: &Who, needed: Role) -> Result<(), Status> {
         match self.local.role(who).map_err(errors::failed)? {
             Some(role) if role >= needed => Ok(()),
@@ -229,47 +270,127 @@ impl Asking {
     /// was done all the same.
     pub(super) async fn execute<M: Message + Default>(
         &self,
+        asker: &Asker,
         command: &Command,
     ) -> Result<(M, Share), Status> {
         let command = command.encode();
         if command.len() > REQUEST_BYTES_MAX {
             return Err(errors::too_large());
         }
-        let ask = |done| self.local.submit(command, done);
-        self.answered(&self.memory, Asked::Command, ask).await
+        let work = Work::Command(command);
+        self.ask(asker, &self.memory, &work).await
     }
 
     /// The same of a command that says when it was taken.
     pub(super) async fn execute_at<M: Message + Default>(
         &self,
-        make: impl FnOnce(u64) -> Command + Send + 'static,
+        asker: &Asker,
+        make: impl Fn(u64) -> Command + Send + Sync + 'static,
     ) -> Result<(M, Share), Status> {
-        let ask = |done| self.local.submit_at(|now_ms| make(now_ms).encode(), done);
-        self.answered(&self.memory, Asked::Command, ask).await
+        let work = Work::CommandAt(Arc::new(move |now_ms| make(now_ms).encode()));
+        self.ask(asker, &self.memory, &work).await
     }
 
     /// Asks the state.
     pub(super) async fn query<M: Message + Default>(
         &self,
+        asker: &Asker,
         query: &Query,
         freshness: Freshness,
     ) -> Result<(M, Share), Status> {
-        self.query_within(&self.memory, query, freshness).await
+        self.query_within(asker, &self.memory, query, freshness)
+            .await
     }
 
     /// The same, with other memory for the answer.
     pub(super) async fn query_within<M: Message + Default>(
         &self,
+        asker: &Asker,
         memory: &Memory,
         query: &Query,
         freshness: Freshness,
     ) -> Result<(M, Share), Status> {
-        let query = query.encode();
-        self.answered(memory, Asked::Query, |done| match freshness {
-            Freshness::Linearizable => self.local.submit_query(query, done),
-            Freshness::Local => self.local.submit_query_local(query, done),
-        })
-        .await
+        let work = Work::Query(query.encode(), freshness);
+        self.ask(asker, memory, &work).await
+    }
+
+    /// The same of somebody who is known.
+    pub(super) async fn query_once<M: Message + Default>(
+        &self,
+        by: &By,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<(M, Share), Status> {
+        let work = Work::Query(query.encode(), freshness);
+        self.ask_once(by, &self.memory, &work).await
+    }
+
+    /// Asks on behalf of somebody; again, if users or roles changed between the look at who that is and the answer.
+    async fn ask<M: Message + Default>(
+        &self,
+        asker: &Asker,
+        memory: &Memory,
+        work: &Work,
+    ) -> Result<(M, Share), Status> {
+        let mut tries = 0;
+        loop {
+            let by = self.by(asker).await?;
+            let asked = self.ask_once(&by, memory, work).await;
+            match asked {
+                Err(status) if errors::is_auth_moved(&status) && tries < AUTH_TRIES => {
+                    tries += 1;
+                    self.credentials("").await?;
+                    if by == self.by(asker).await? {
+                        return Err(status);
+                    }
+                }
+                asked => return asked,
+            }
+        }
+    }
+
+    async fn ask_once<M: Message + Default>(
+        &self,
+        by: &By,
+        memory: &Memory,
+        work: &Work,
+    ) -> Result<(M, Share), Status> {
+        let asked = match work {
+            Work::Command(_) | Work::CommandAt(_) => Asked::Command,
+            Work::Query(..) => Asked::Query,
+        };
+        let ask = |done| match work {
+            Work::Command(command) => self.local.submit(by.before(command.clone()), done),
+            Work::CommandAt(make) => {
+                let (by, make) = (by.clone(), Arc::clone(make));
+                self.local
+                    .submit_at(move |now_ms| by.before(make(now_ms)), done)
+            }
+            Work::Query(query, freshness) => {
+                let query = by.before(query.clone());
+                match freshness {
+                    Freshness::Linearizable => self.local.submit_query(query, done),
+                    Freshness::Local => self.local.submit_query_local(query, done),
+                }
+            }
+        };
+        self.answered(memory, asked, ask).await
+    }
+
+    /// Whether somebody may do everything, if auth is on.
+    pub(super) async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
+        let what = Some(auth_ask::What::Root(true));
+        let query = Query::Auth(AuthAsk { what });
+        let asked = self.query::<Credentials>(asker, &query, Freshness::Linearizable);
+        asked.await.map(drop)
+    }
+
+    /// Whether anybody is known who asks, if auth is on.
+    pub(super) async fn needs_user(&self, asker: &Asker) -> Result<(), Status> {
+        // Everybody who is known may ask that.
+        let query = Query::Alarms(AlarmRequest::default());
+        let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
+        asked.await.map(drop)
     }
 
     async fn answered<M: Message + Default>(
@@ -307,7 +428,9 @@ impl Asking {
 
     /// How far the state is.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
-        let (figures, _) = self.query(&Query::Figures, freshness).await?;
+        let (figures, _) = self
+            .query(&Asker::Member, &Query::Figures, freshness)
+            .await?;
         Ok(figures)
     }
 
@@ -326,13 +449,7 @@ impl Asking {
         let status = self.node_says(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
-        match status.leader {
-            Some(leader) => {
-                self.leaderless.store(0, Ordering::Relaxed);
-                self.counters.see_leader(leader.0);
-            }
-            None => drop(self.leaderless.fetch_add(1, Ordering::Relaxed)),
-        }
+        self.see_leader(status.leader);
         Ok(status)
     }
 }

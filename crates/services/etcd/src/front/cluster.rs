@@ -70,7 +70,8 @@ impl ClusterService for Cluster {
         &self,
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
+        let asker = self.0.allow(&request, Role::Reader)?;
+        self.0.needs_user(&asker).await?;
         if request.get_ref().linearizable {
             // This node is then as far as everybody was.
             self.0.figures(Freshness::Linearizable).await?;

@@ -2,6 +2,10 @@
 
 #[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
 #[rustfmt::skip]
+pub mod authpb;
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
 pub mod mvccpb;
 
 #[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]

@@ -25,6 +25,7 @@ use self::client::{
     cluster_client::ClusterClient, kv_client::KvClient, maintenance_client::MaintenanceClient,
 };
 
+mod auth;
 mod figures;
 mod leases;
 mod maintenance;
