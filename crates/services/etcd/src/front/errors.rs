@@ -71,14 +71,6 @@ pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
 
-/// Nothing of etcd's that this version has.
-pub(super) fn missing(what: &str) -> Status {
-    Status::new(
-        Code::Unimplemented,
-        format!("{what} is not supported by this version of Quorate"),
-    )
-}
-
 /// The state machine said no.
 pub(super) fn refused(refusal: Refusal) -> Status {
     let (code, text) = match refusal {
