@@ -5,11 +5,19 @@
 //! ```
 use std::{error::Error, fs, io, path::Path};
 
+use prost::Message as _;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let proto = root.join("proto");
     let files = ["rpc.proto", "lock.proto", "election.proto", "health.proto"];
     let compile = || protox::compile(files, [&proto]);
+    // What they are called, for whoever asks a node, and for JSON.
+    let mut described = compile()?;
+    for file in &mut described.file {
+        file.source_code_info = None;
+    }
+    fs::write(root.join("src/proto/descriptors.bin"), described.encode_to_vec())?;
     // What a node offers.
     tonic_prost_build::configure()
         .build_client(false)

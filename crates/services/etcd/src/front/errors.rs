@@ -42,6 +42,18 @@ pub(super) fn is_auth_moved(status: &Status) -> bool {
         .any(|moved| moved.code() == status.code() && moved.message() == status.message())
 }
 
+/// The status that an error was, wherever that is wrapped.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(status) = error.downcast_ref::<Status>() {
+            return Some(status.clone());
+        }
+        cause = error.source();
+    }
+    None
+}
+
 /// As an error of gRPC is written where there is no other way to say it.
 pub(super) fn written(status: &Status) -> String {
     format!(

@@ -3,7 +3,7 @@
 //! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]); the services ([`kv`], [`watch`], [`lease`],
 //! [`cluster`], [`maintenance`], [`lock`], [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
 //! them into answers or errors ([`errors`]). Who asks is said by a [`token`] or a certificate ([`gate`]), [`passwords`] are
-//! checked beside. [`pages`] is what is asked for by HTTP/1. The [`hub`] reads once
+//! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads once
 //! what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
 //! [`turns`] are what locks and elections wait for.
 
@@ -15,6 +15,7 @@ mod connections;
 mod election;
 mod errors;
 mod gate;
+mod gateway;
 mod health;
 mod hub;
 mod keeping;
@@ -224,6 +225,21 @@ impl Drop for Server {
     }
 }
 
+/// What there is, for programs that ask a server of gRPC itself, in both versions.
+fn reflection(services: Routes) -> Routes {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
+    };
+    match (builder().build_v1(), builder().build_v1alpha()) {
+        (Ok(now), Ok(before)) => services.add_service(now).add_service(before),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "there is no reflection");
+            services
+        }
+    }
+}
+
 fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
     let kv = KvServer::new(kv::Kv {
         asking: Arc::clone(asking),
@@ -269,7 +285,9 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router 
     let services = services.add_service(cluster).add_service(maintenance);
     let services = services.add_service(lock).add_service(election);
     let services = services.add_service(auth).add_service(health);
+    let services = reflection(services).into_axum_router();
+    let gateway = gateway::routes(asking, &services);
     services
-        .into_axum_router()
+        .merge(gateway)
         .merge(pages::routes(Arc::clone(asking)))
 }

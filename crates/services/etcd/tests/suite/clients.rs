@@ -27,6 +27,7 @@ use self::client::{
 
 mod auth;
 mod figures;
+mod gateway;
 mod leases;
 mod maintenance;
 mod members;
