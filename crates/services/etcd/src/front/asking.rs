@@ -1,4 +1,6 @@
-//! Asking the replica: commands, queries, and what the node is.
+//! Asking the replica: commands and queries ([`orders`]), and what the node is.
+
+mod orders;
 
 use std::{
     sync::{
@@ -8,23 +10,21 @@ use std::{
     time::Duration,
 };
 
-use prost::Message;
-use quorate::{Failure, Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
+use quorate::{Handle, Local, NodeId, Role, Status as NodeStatus, Who};
 use tokio::{
-    sync::{Semaphore, oneshot, watch},
+    sync::{Semaphore, watch},
     time::{Instant, sleep},
 };
 use tonic::Status;
 
 use super::{
-    REQUEST_BYTES_MAX, Settings, errors,
+    Settings, errors,
     gate::{Asker, Gate},
-    memory::{Memory, Share},
+    memory::Memory,
     metrics::Counters,
 };
 use crate::{
-    auth::{AuthAsk, By, Credentials, auth_ask},
-    command::{Command, Figures, Query, read_reply},
+    command::{Command, Figures, Query},
     proto::etcdserverpb::{
         AlarmRequest, AlarmResponse, AlarmType, ResponseHeader, alarm_request::AlarmAction,
     },
@@ -64,35 +64,6 @@ impl Freshness {
         match serializable {
             true => Self::Local,
             false => Self::Linearizable,
-        }
-    }
-}
-
-/// How often something is asked for again because users or roles changed meanwhile.
-const AUTH_TRIES: u32 = 5;
-
-/// What the replica is asked for, and how.
-#[derive(Clone)]
-enum Work {
-    Command(Vec<u8>),
-    /// One that says when it was taken.
-    CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
-    Query(Vec<u8>, Freshness),
-}
-
-/// What kind that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Command,
-    Query,
-}
-
-impl Asked {
-    /// What came of it if there is no memory for the answer: a command was done all the same.
-    const fn without_memory(self) -> Failure {
-        match self {
-            Self::Command => Failure::Unknown,
-            Self::Query => Failure::Busy,
         }
     }
 }
@@ -266,166 +237,6 @@ impl Asking {
         }
     }
 
-    /// Orders a command and executes it. The answer's memory is counted as long as its share is kept; if there is none, it
-    /// was done all the same.
-    pub(super) async fn execute<M: Message + Default>(
-        &self,
-        asker: &Asker,
-        command: &Command,
-    ) -> Result<(M, Share), Status> {
-        let command = command.encode();
-        if command.len() > REQUEST_BYTES_MAX {
-            return Err(errors::too_large());
-        }
-        let work = Work::Command(command);
-        self.ask(asker, &self.memory, &work).await
-    }
-
-    /// The same of a command that says when it was taken.
-    pub(super) async fn execute_at<M: Message + Default>(
-        &self,
-        asker: &Asker,
-        make: impl Fn(u64) -> Command + Send + Sync + 'static,
-    ) -> Result<(M, Share), Status> {
-        let work = Work::CommandAt(Arc::new(move |now_ms| make(now_ms).encode()));
-        self.ask(asker, &self.memory, &work).await
-    }
-
-    /// Asks the state.
-    pub(super) async fn query<M: Message + Default>(
-        &self,
-        asker: &Asker,
-        query: &Query,
-        freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        self.query_within(asker, &self.memory, query, freshness)
-            .await
-    }
-
-    /// The same, with other memory for the answer.
-    pub(super) async fn query_within<M: Message + Default>(
-        &self,
-        asker: &Asker,
-        memory: &Memory,
-        query: &Query,
-        freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        let work = Work::Query(query.encode(), freshness);
-        self.ask(asker, memory, &work).await
-    }
-
-    /// The same of somebody who is known.
-    pub(super) async fn query_once<M: Message + Default>(
-        &self,
-        by: &By,
-        query: &Query,
-        freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        let work = Work::Query(query.encode(), freshness);
-        self.ask_once(by, &self.memory, &work).await
-    }
-
-    /// Asks on behalf of somebody; again, if users or roles changed between the look at who that is and the answer.
-    async fn ask<M: Message + Default>(
-        &self,
-        asker: &Asker,
-        memory: &Memory,
-        work: &Work,
-    ) -> Result<(M, Share), Status> {
-        let mut tries = 0;
-        loop {
-            let by = self.by(asker).await?;
-            let asked = self.ask_once(&by, memory, work).await;
-            match asked {
-                Err(status) if errors::is_auth_moved(&status) && tries < AUTH_TRIES => {
-                    tries += 1;
-                    self.credentials("").await?;
-                    if by == self.by(asker).await? {
-                        return Err(status);
-                    }
-                }
-                asked => return asked,
-            }
-        }
-    }
-
-    async fn ask_once<M: Message + Default>(
-        &self,
-        by: &By,
-        memory: &Memory,
-        work: &Work,
-    ) -> Result<(M, Share), Status> {
-        let asked = match work {
-            Work::Command(_) | Work::CommandAt(_) => Asked::Command,
-            Work::Query(..) => Asked::Query,
-        };
-        let ask = |done| match work {
-            Work::Command(command) => self.local.submit(by.before(command.clone()), done),
-            Work::CommandAt(make) => {
-                let (by, make) = (by.clone(), Arc::clone(make));
-                self.local
-                    .submit_at(move |now_ms| by.before(make(now_ms)), done)
-            }
-            Work::Query(query, freshness) => {
-                let query = by.before(query.clone());
-                match freshness {
-                    Freshness::Linearizable => self.local.submit_query(query, done),
-                    Freshness::Local => self.local.submit_query_local(query, done),
-                }
-            }
-        };
-        self.answered(memory, asked, ask).await
-    }
-
-    /// Whether somebody may do everything, if auth is on.
-    pub(super) async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
-        let what = Some(auth_ask::What::Root(true));
-        let query = Query::Auth(AuthAsk { what });
-        let asked = self.query::<Credentials>(asker, &query, Freshness::Linearizable);
-        asked.await.map(drop)
-    }
-
-    /// Whether anybody is known who asks, if auth is on.
-    pub(super) async fn needs_user(&self, asker: &Asker) -> Result<(), Status> {
-        // Everybody who is known may ask that.
-        let query = Query::Alarms(AlarmRequest::default());
-        let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
-        asked.await.map(drop)
-    }
-
-    async fn answered<M: Message + Default>(
-        &self,
-        memory: &Memory,
-        asked: Asked,
-        ask: impl FnOnce(Done) -> Result<(), NotDone>,
-    ) -> Result<(M, Share), Status> {
-        let (tell, told) = oneshot::channel();
-        let mut share = memory.share();
-        let done: Done = Box::new(move |result| {
-            // Counted before it waits for anybody.
-            let counted = result.and_then(|reply| match share.grow(reply.len()) {
-                true => Ok((reply, share)),
-                false => Err(NotDone(asked.without_memory())),
-            });
-            // Who gave up does not concern the node.
-            drop(tell.send(counted));
-        });
-        let not_done = |failure| {
-            if asked == Asked::Command {
-                self.counters.failed.fetch_add(1, Ordering::Relaxed);
-            }
-            errors::failed(failure)
-        };
-        ask(done).map_err(not_done)?;
-        let reply = told.await.map_err(|_| errors::stopped())?;
-        let (reply, share) = reply.map_err(not_done)?;
-        let outcome = read_reply(reply);
-        let outcome =
-            outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
-        let answer = outcome.map_err(errors::refused)?;
-        Ok((answer, share))
-    }
-
     /// How far the state is.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
         let (figures, _) = self
@@ -474,8 +285,6 @@ pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
         wait = longest.min(wait * 2);
     }
 }
-
-type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 /// Keeps the term in answers fresh.
 pub(super) async fn follow_term(asking: Arc<Asking>) {
