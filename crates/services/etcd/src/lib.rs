@@ -5,11 +5,14 @@
 //! revisions ([`mvcc`]), over an ordered store ([`store`]). The [`front`] speaks gRPC, and asks the replica that is embedded in the same process. The messages
 //! ([`proto`]) are those of `proto/*.proto`, made by `generate/`. Read in that order.
 //!
+//! A small [`client`] is for programs of our own.
+//!
 //! What works and what is missing: `docs/etcd.md`.
 #![forbid(unsafe_code)]
 
 pub mod auth;
 pub mod check;
+pub mod client;
 pub mod command;
 pub mod front;
 pub mod image;
