@@ -19,3 +19,4 @@ mod verify;
 pub use files::{BadFiles, ClientFiles, Files};
 pub use rustls::{ClientConfig, ServerConfig};
 pub use trust::{ClientTrust, Expiry, Protection, Trust, Validity, provider, validities};
+pub use verify::common_name;

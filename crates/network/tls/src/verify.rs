@@ -44,6 +44,15 @@ pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
+/// The common name in the first of these certificates, as programs know users whose certificates are of somebody else's
+/// authority.
+pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
+    let first = certificates?.first()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(first).ok()?;
+    let name = parsed.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
+
 /// The client of this cluster that a certificate names.
 pub(crate) fn client_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;

@@ -30,6 +30,21 @@ pub use local::{Local, LocalFront, NotDone, local};
 pub use node::{Opening, Starter, open};
 pub use passwords::Passwords;
 pub use quorate_access::{Role, Who};
+
+/// Who belongs to the group, and how that changes: what [`Handle::members`] says and [`Handle::group`] takes.
+pub mod members {
+    pub use quorate_net::GroupError;
+    pub use quorate_replica::group::{
+        As,
+        asking::{Answer, Ask, Listed, Members, Refused, Underway},
+    };
+}
+
+/// Hashes of passwords: too slow for a thread that has something else to do.
+pub mod password {
+    pub use quorate_access::{password::*, users::NOBODYS};
+}
+
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_net::{Handle, Spin, Unanswered, device::Kind as Device, plane::Wanted as Place};
 pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};
@@ -39,5 +54,5 @@ pub use quorate_replica::{
     service::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, StateMachine},
     status::Status,
 };
-pub use quorate_tls::{BadFiles, Files, Protection, Trust};
+pub use quorate_tls::{BadFiles, Files, Protection, Trust, common_name};
 pub use settings::Settings;

@@ -3,6 +3,7 @@
 
 mod compare;
 mod devices;
+mod etcd;
 mod kernel;
 mod load;
 mod replace;
@@ -82,6 +83,10 @@ pub(crate) struct DemoArgs {
     /// namespace of its own (needs root; removed at the end) [default: tcp; with --devices kernel where possible]
     #[arg(long, value_name = "PLANE", value_enum, conflicts_with_all = ["replace", "keep"])]
     plane: Option<Plane>,
+    /// What the nodes serve, and what the writers speak: kv is the Redis protocol, etcd that of etcd v3
+    #[arg(long, value_name = "SERVICE", value_enum, default_value = "kv",
+          conflicts_with_all = ["replace", "stream", "devices", "plane"])]
+    service: Service,
     /// Leave the cluster running and print how to use it
     #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     keep: bool,
@@ -92,6 +97,22 @@ pub(crate) struct DemoArgs {
 enum Plane {
     Tcp,
     Kernel,
+}
+
+/// What the nodes serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Service {
+    Kv,
+    Etcd,
+}
+
+impl Service {
+    fn write(self) -> load::Write {
+        match self {
+            Self::Kv => load::write,
+            Self::Etcd => etcd::write,
+        }
+    }
 }
 
 /// What came of it.
@@ -126,6 +147,9 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     if args.devices {
         return devices::run(args, output);
     }
+    if args.service == Service::Etcd {
+        etcd::check()?;
+    }
     if args.plane() == Plane::Kernel {
         kernel::enter()?;
     }
@@ -142,7 +166,7 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
             outcome.missing()
         }),
         false => demo.play(args).map(|outcome| {
-            output.result(&outcome, || human(&outcome));
+            output.result(&outcome, || human(&outcome, args.service));
             outcome.lost
         }),
     };
@@ -168,6 +192,7 @@ struct Demo {
     started: Instant,
     keep: bool,
     plane: Plane,
+    service: Service,
 }
 
 impl Demo {
@@ -184,6 +209,7 @@ impl Demo {
             started: Instant::now(),
             keep: args.keep,
             plane: args.plane(),
+            service: args.service,
         })
     }
 
@@ -197,7 +223,13 @@ impl Demo {
     fn start(&mut self) -> Result<(), Problem> {
         let folder = self.nodes.folder();
         let specs = match self.plane {
-            Plane::Tcp => cluster(&self.program, folder, NODES, &[]),
+            Plane::Tcp => {
+                let options: &[&str] = match self.service {
+                    Service::Kv => &[],
+                    Service::Etcd => &["--service", "etcd"],
+                };
+                cluster(&self.program, folder, NODES, options)
+            }
             Plane::Kernel => kernel::cluster(&self.program, folder, NODES),
         };
         self.start_as(specs)
@@ -240,7 +272,7 @@ impl Demo {
 
     fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
         self.wait_until_up(THROUGH_ALL)?;
-        let load = Load::start(addresses_of_writers(&self.clients));
+        let load = Load::start(addresses_of_writers(&self.clients), self.service.write());
         let third = Duration::from_millis(args.seconds() * 1000 / 3);
         let begin = Instant::now();
         self.watch(&load, begin + third);
@@ -341,10 +373,16 @@ impl Demo {
         let mut lost = compare::Lost::new();
         for client in &self.clients {
             for stale in [false, true] {
-                lost.extend(compare::missing(client, written, stale).map_err(unanswered)?);
+                lost.extend(match self.service {
+                    Service::Kv => compare::missing(client, written, stale).map_err(unanswered)?,
+                    Service::Etcd => etcd::missing(client, written, stale)?,
+                });
             }
         }
-        let digest = compare::common_digest(&self.clients, PATIENCE).map_err(unanswered)?;
+        let digest = match self.service {
+            Service::Kv => compare::common_digest(&self.clients, PATIENCE).map_err(unanswered)?,
+            Service::Etcd => etcd::common_hash(&self.clients, PATIENCE)?,
+        };
         if digest.is_none() {
             return Err(differ());
         }
@@ -434,7 +472,7 @@ fn failed(message: impl std::fmt::Display) -> Problem {
     Problem::new(Exit::Failed, "demo_failed", message)
 }
 
-fn human(outcome: &Outcome) -> String {
+fn human(outcome: &Outcome, service: Service) -> String {
     let failover = outcome
         .failover_ms
         .map_or_else(|| "unknown".to_owned(), |ms| format!("{ms} ms"));
@@ -457,11 +495,18 @@ fn human(outcome: &Outcome) -> String {
         &outcome.nodes,
         outcome.folder.as_deref(),
         outcome.lost,
+        service,
     )
 }
 
 /// A table, how to go on with the cluster if it was kept, and what was lost.
-fn ending(rows: Vec<(&str, String)>, nodes: &[Kept], folder: Option<&Path>, lost: u64) -> String {
+fn ending(
+    rows: Vec<(&str, String)>,
+    nodes: &[Kept],
+    folder: Option<&Path>,
+    lost: u64,
+    service: Service,
+) -> String {
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value])
@@ -469,21 +514,26 @@ fn ending(rows: Vec<(&str, String)>, nodes: &[Kept], folder: Option<&Path>, lost
     let mut text = table(&rows);
     if let Some(folder) = folder {
         text.push('\n');
-        text.push_str(&how_to(nodes, folder));
+        text.push_str(&how_to(nodes, folder, service));
         text.push('\n');
     }
     text.push_str(&format!("lost: {lost}"));
     text
 }
 
-fn how_to(nodes: &[Kept], folder: &Path) -> String {
+fn how_to(nodes: &[Kept], folder: &Path, service: Service) -> String {
     let mut text = String::from("the cluster keeps running\n");
     for node in nodes {
         let (host, port) = node
             .client
             .rsplit_once(':')
             .unwrap_or(("127.0.0.1", &node.client));
-        text.push_str(&format!("  connect: redis-cli -h {host} -p {port}\n"));
+        text.push_str(&match service {
+            Service::Kv => format!("  connect: redis-cli -h {host} -p {port}\n"),
+            Service::Etcd => {
+                format!("  connect: etcdctl --endpoints {host}:{port} get '' --prefix --limit 5\n")
+            }
+        });
     }
     let ids: Vec<String> = nodes.iter().map(|node| node.pid.to_string()).collect();
     if let Some(first) = nodes.first() {

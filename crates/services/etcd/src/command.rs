@@ -1,4 +1,5 @@
-//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of the protocol.
+//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of the protocol. In front
+//! of them stands on whose behalf that is asked for, if auth is on ([`By`](crate::auth::By)).
 //!
 //! Any bytes may come in. Decoding allocates no more than they hold, and messages within messages are as deep as the library
 //! allows, which the transactions of etcd's clients stay far below.
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::{
+    auth::{AuthAsk, AuthChange},
     proto::{
         etcdserverpb::{
             AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest,
@@ -40,6 +42,8 @@ pub enum Command {
     Expire,
     /// Raises or ends an alarm.
     Alarm(AlarmRequest),
+    /// Changes who may do what.
+    Auth(AuthChange),
 }
 
 /// What asks for the state and changes nothing.
@@ -61,6 +65,8 @@ pub enum Query {
     Alarms(AlarmRequest),
     /// A hash of everything, a page of it.
     Hash(HashRequest),
+    /// Who may do what.
+    Auth(AuthAsk),
 }
 
 const PUT: u8 = 1;
@@ -73,6 +79,7 @@ const REVOKE: u8 = 7;
 const KEEP_ALIVE: u8 = 8;
 const EXPIRE: u8 = 9;
 const ALARM: u8 = 10;
+const AUTH: u8 = 11;
 
 const PAGE: u8 = 1;
 const READ_TXN: u8 = 2;
@@ -82,6 +89,7 @@ const LEASE: u8 = 5;
 const LEASES: u8 = 6;
 const ALARMS: u8 = 7;
 const HASH: u8 = 8;
+const AUTH_ASK: u8 = 9;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -111,6 +119,7 @@ impl Command {
             Self::KeepAlive(request) => message(KEEP_ALIVE, request),
             Self::Expire => vec![EXPIRE],
             Self::Alarm(request) => message(ALARM, request),
+            Self::Auth(change) => message(AUTH, change),
         }
     }
 
@@ -128,6 +137,7 @@ impl Command {
             KEEP_ALIVE => Self::KeepAlive(decode(rest)?),
             EXPIRE if rest.is_empty() => Self::Expire,
             ALARM => Self::Alarm(decode(rest)?),
+            AUTH => Self::Auth(decode(rest)?),
             _ => return None,
         })
     }
@@ -145,6 +155,7 @@ impl Query {
             Self::Leases(request) => message(LEASES, request),
             Self::Alarms(request) => message(ALARMS, request),
             Self::Hash(request) => message(HASH, request),
+            Self::Auth(ask) => message(AUTH_ASK, ask),
         }
     }
 
@@ -160,6 +171,7 @@ impl Query {
             LEASES => Self::Leases(decode(rest)?),
             ALARMS => Self::Alarms(decode(rest)?),
             HASH => Self::Hash(decode(rest)?),
+            AUTH_ASK => Self::Auth(decode(rest)?),
             _ => return None,
         })
     }
@@ -188,6 +200,9 @@ pub struct KeptAlive {
     /// The time at the node that took the requests, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
+    /// The auth revision under which that node let those in who wanted it; 0: auth was off.
+    #[prost(uint64, tag = "3")]
+    pub auth_revision: u64,
 }
 
 /// How long those leases last from then on.

@@ -2,7 +2,7 @@
 
 use quorate::LoadError;
 
-use crate::mvcc::is_place;
+use crate::{auth, mvcc};
 
 /// What the first item is: a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x02";
@@ -59,7 +59,7 @@ impl Items {
         if *key <= *self.last {
             return Err(LoadError::Malformed("entries are out of order"));
         }
-        if !is_place(key, value) {
+        if !mvcc::is_place(key, value) && !auth::is_place(key, value) {
             return Err(LoadError::Malformed("an entry makes no sense"));
         }
         self.last.clear();

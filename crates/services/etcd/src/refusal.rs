@@ -42,10 +42,42 @@ pub enum Refusal {
     NoSpace = 17,
     /// More alarms than there may be.
     TooManyAlarms = 18,
+    /// Somebody did not say who they are; or a user without a name.
+    UserEmpty = 19,
+    /// Users and roles changed since the request was let in.
+    AuthOldRevision = 20,
+    /// Whoever is asked knows less of users and roles than who let the request in.
+    AuthBehind = 21,
+    /// A user may not do this.
+    PermissionDenied = 22,
+    /// There is no user who may do everything.
+    RootUserNotExist = 23,
+    /// The user root may not do everything.
+    RootRoleNotExist = 24,
+    /// The user is there already.
+    UserAlreadyExists = 25,
+    /// There is no such user.
+    UserNotFound = 26,
+    /// The role is there already.
+    RoleAlreadyExists = 27,
+    /// There is no such role.
+    RoleNotFound = 28,
+    /// A role without a name.
+    RoleEmpty = 29,
+    /// The user does not have this role.
+    RoleNotGranted = 30,
+    /// The role does not have this permission.
+    PermissionNotGranted = 31,
+    /// There is no permission in the request.
+    PermissionNotGiven = 32,
+    /// Nobody could look after users any more; or a permission of no keys.
+    InvalidAuthManagement = 33,
+    /// More users, roles, permissions or bytes of them than there may be.
+    AuthFull = 34,
 }
 
 impl Refusal {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 35] = [
         Self::Malformed,
         Self::Compacted,
         Self::FutureRevision,
@@ -65,6 +97,22 @@ impl Refusal {
         Self::TooDeep,
         Self::NoSpace,
         Self::TooManyAlarms,
+        Self::UserEmpty,
+        Self::AuthOldRevision,
+        Self::AuthBehind,
+        Self::PermissionDenied,
+        Self::RootUserNotExist,
+        Self::RootRoleNotExist,
+        Self::UserAlreadyExists,
+        Self::UserNotFound,
+        Self::RoleAlreadyExists,
+        Self::RoleNotFound,
+        Self::RoleEmpty,
+        Self::RoleNotGranted,
+        Self::PermissionNotGranted,
+        Self::PermissionNotGiven,
+        Self::InvalidAuthManagement,
+        Self::AuthFull,
     ];
 
     /// As a reply says it.

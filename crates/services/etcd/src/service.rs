@@ -5,13 +5,14 @@ use quorate::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Slot, 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
+    auth::{Auth, By, Mark},
     check,
     command::{Command, Figures, Granted, KeptAlive, Lasting, LeasesPage, Query, reply},
     image::{self, Items},
     mvcc::{Budget, Mvcc, SCRUB_MAX},
     proto::etcdserverpb::{
-        AlarmResponse, CompactionResponse, LeaseGrantResponse, LeaseRevokeResponse,
-        LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
+        AlarmResponse, AuthEnableResponse, CompactionResponse, LeaseGrantResponse,
+        LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
         alarm_request::AlarmAction,
     },
     refusal::Refusal,
@@ -24,25 +25,28 @@ const KEPT_MAX: usize = 10_000;
 /// The state machine on any store.
 pub struct Service {
     mvcc: Mvcc,
+    auth: Auth,
     /// Something was executed since the last commit.
     uncommitted: bool,
     /// The image that was begun has not given its head.
     owes_head: bool,
     /// The image that comes in.
     loading: Option<Items>,
-    /// The revision and the size that those who listen were told of.
-    told: (i64, u64),
+    /// What those who listen were told last.
+    told: Option<Notice>,
 }
 
 impl Service {
     /// Serves `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
+            // The store's own check is at its start and its load.
+            auth: Auth::read(&*store).unwrap_or_else(|_| Auth::closed()),
             mvcc: Mvcc::new(store),
             uncommitted: false,
             owes_head: false,
             loading: None,
-            told: (0, 0),
+            told: None,
         }
     }
 
@@ -121,45 +125,79 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-fn encode_notice((revision, bytes): (i64, u64)) -> [u8; 16] {
-    let mut notice = [0; 16];
-    notice[..8].copy_from_slice(&revision.to_be_bytes());
-    notice[8..].copy_from_slice(&bytes.to_be_bytes());
-    notice
+/// What those who listen are told after commands, as [`StateMachine::take_notices`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The revision.
+    pub revision: i64,
+    /// The size of the data.
+    pub bytes: u64,
+    /// How far auth is.
+    pub auth: Mark,
 }
 
-/// The revision and the size of the data, as [`StateMachine::take_notices`] tells them.
-pub fn decode_notice(notice: &[u8]) -> Option<(i64, u64)> {
-    let (revision, bytes) = notice.split_first_chunk::<8>()?;
-    let bytes = u64::from_be_bytes(bytes.try_into().ok()?);
-    Some((i64::from_be_bytes(*revision), bytes))
+impl Notice {
+    fn encode(&self) -> [u8; 25] {
+        let mut bytes = [0; 25];
+        bytes[..8].copy_from_slice(&self.revision.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.auth.revision.to_be_bytes());
+        bytes[24] = u8::from(self.auth.enabled);
+        bytes
+    }
+
+    /// What was told.
+    pub fn decode(notice: &[u8]) -> Option<Self> {
+        let (revision, rest) = notice.split_first_chunk()?;
+        let (bytes, rest) = rest.split_first_chunk()?;
+        let (auth, rest) = rest.split_first_chunk()?;
+        Some(Self {
+            revision: i64::from_be_bytes(*revision),
+            bytes: u64::from_be_bytes(*bytes),
+            auth: Mark {
+                revision: u64::from_be_bytes(*auth),
+                enabled: *rest.first()? != 0,
+            },
+        })
+    }
+}
+
+/// On whose behalf something is asked for, and what that is.
+fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By, T)> {
+    let (by, bytes) = By::split(bytes)?;
+    Some((by, decode(bytes)?))
 }
 
 impl StateMachine for Service {
     fn apply(&mut self, _: CommandId, command: &[u8], out: &mut Vec<u8>) {
         self.uncommitted = true;
+        let Some((by, command)) = asked(command, Command::decode) else {
+            return reply::<Figures>(Err(Refusal::Malformed), out);
+        };
+        if let Err(refusal) = self.auth.may(&by, &command, &self.mvcc) {
+            return reply::<Figures>(Err(refusal), out);
+        }
         let mvcc = &mut self.mvcc;
-        match Command::decode(command) {
-            None => reply::<Figures>(Err(Refusal::Malformed), out),
+        match command {
             // While a member has no space nothing may grow; deletions and compactions make some.
-            Some(command) if grows(&command) && !mvcc.has_space() => {
+            command if grows(&command) && !mvcc.has_space() => {
                 reply::<Figures>(Err(Refusal::NoSpace), out);
             }
-            Some(Command::Put(request)) => reply(mvcc.put(&request, Budget::COMMAND), out),
-            Some(Command::Delete(request)) => reply(mvcc.delete(&request, Budget::COMMAND), out),
-            Some(Command::Txn(request)) => reply(mvcc.txn(&request, Budget::COMMAND), out),
-            Some(Command::Compact(request)) => {
+            Command::Put(request) => reply(mvcc.put(&request, Budget::COMMAND), out),
+            Command::Delete(request) => reply(mvcc.delete(&request, Budget::COMMAND), out),
+            Command::Txn(request) => reply(mvcc.txn(&request, Budget::COMMAND), out),
+            Command::Compact(request) => {
                 let done = mvcc.compact(request.revision);
                 let answer = done.map(|revision| CompactionResponse {
                     header: header(revision),
                 });
                 reply(answer, out);
             }
-            Some(Command::Scrub) => {
+            Command::Scrub => {
                 mvcc.scrub(SCRUB_MAX);
                 reply(Ok(self.figures()), out);
             }
-            Some(Command::Grant(Granted { id, ttl, now_ms })) => {
+            Command::Grant(Granted { id, ttl, now_ms }) => {
                 let done = mvcc.grant(id, ttl, now_ms);
                 let header = header(mvcc.revision());
                 let answer = done.map(|ttl| LeaseGrantResponse {
@@ -170,28 +208,28 @@ impl StateMachine for Service {
                 });
                 reply(answer, out);
             }
-            Some(Command::Revoke(request)) => {
+            Command::Revoke(request) => {
                 let done = mvcc.revoke(request.id);
                 let answer = done.map(|revision| LeaseRevokeResponse {
                     header: header(revision),
                 });
                 reply(answer, out);
             }
-            Some(Command::KeepAlive(kept)) if kept.ids.len() > KEPT_MAX => {
+            Command::KeepAlive(kept) if kept.ids.len() > KEPT_MAX => {
                 reply::<Lasting>(Err(Refusal::Malformed), out);
             }
-            Some(Command::KeepAlive(KeptAlive { ids, now_ms })) => {
+            Command::KeepAlive(KeptAlive { ids, now_ms, .. }) => {
                 let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
                 // One that is not there has no time left, as etcd says it.
                 let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
                 let revision = mvcc.revision();
                 reply(Ok(Lasting { revision, ttls }), out);
             }
-            Some(Command::Expire) => {
+            Command::Expire => {
                 mvcc.expire();
                 reply(Ok(self.figures()), out);
             }
-            Some(Command::Alarm(request)) => {
+            Command::Alarm(request) => {
                 let (kind, member) = (request.alarm(), request.member_id);
                 let done = match request.action() {
                     AlarmAction::Get => Ok(mvcc.alarms(kind)),
@@ -201,24 +239,39 @@ impl StateMachine for Service {
                 let header = header(mvcc.revision());
                 reply(done.map(|alarms| AlarmResponse { header, alarms }), out);
             }
+            Command::Auth(change) => {
+                let done = self.auth.change(change, mvcc.store_mut());
+                let header = header(mvcc.revision());
+                // All answers to such requests are of this shape.
+                reply(done.map(|()| AuthEnableResponse { header }), out);
+            }
         }
     }
 
     fn query(&self, query: &[u8], wall_ms: u64, out: &mut Vec<u8>) {
-        match Query::decode(query) {
-            None => reply::<Figures>(Err(Refusal::Malformed), out),
-            Some(Query::Page(request)) => reply(self.mvcc.page(&request), out),
-            Some(Query::Txn(request)) => reply(self.mvcc.read_txn(&request, Budget::QUERY), out),
-            Some(Query::Figures) => reply(Ok(self.figures()), out),
-            Some(Query::Events(request)) => reply(self.mvcc.events(&request), out),
-            Some(Query::Lease(request)) => reply(self.lease(&request, wall_ms), out),
-            Some(Query::Alarms(request)) => {
+        let Some((by, query)) = asked(query, Query::decode) else {
+            return reply::<Figures>(Err(Refusal::Malformed), out);
+        };
+        if let Err(refusal) = self.auth.may_ask(&by, &query, &self.mvcc) {
+            return reply::<Figures>(Err(refusal), out);
+        }
+        match query {
+            Query::Page(request) => reply(self.mvcc.page(&request), out),
+            Query::Txn(request) => reply(self.mvcc.read_txn(&request, Budget::QUERY), out),
+            Query::Figures => reply(Ok(self.figures()), out),
+            Query::Events(request) => reply(self.mvcc.events(&request), out),
+            Query::Lease(request) => reply(self.lease(&request, wall_ms), out),
+            Query::Alarms(request) => {
                 let alarms = self.mvcc.alarms(request.alarm());
                 let header = header(self.mvcc.revision());
                 reply(Ok(AlarmResponse { header, alarms }), out);
             }
-            Some(Query::Hash(request)) => reply(self.mvcc.hash(&request), out),
-            Some(Query::Leases(request)) => {
+            Query::Hash(request) => reply(self.mvcc.hash(&request), out),
+            Query::Auth(ask) => {
+                let header = header(self.mvcc.revision());
+                self.auth.answer(&ask, header, wall_ms, out);
+            }
+            Query::Leases(request) => {
                 let (ids, next) = self.mvcc.leases(request.from);
                 let revision = self.mvcc.revision();
                 reply(
@@ -241,6 +294,7 @@ impl StateMachine for Service {
     fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.mvcc.store_mut().recovered();
         let _ = self.mvcc.read_state();
+        self.auth = Auth::read(self.mvcc.store()).unwrap_or_else(|_| Auth::closed());
         self.uncommitted = false;
         self.loading = None;
         recovered
@@ -258,12 +312,16 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
-    /// The revision and the size, if they are others than before; what happened is asked for.
+    /// How far it is, if that is another place than before; what happened is asked for.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
-        let now = (self.mvcc.revision(), self.mvcc.store().bytes());
-        if now != self.told {
-            self.told = now;
-            each(b"figures", &encode_notice(now));
+        let now = Notice {
+            revision: self.mvcc.revision(),
+            bytes: self.mvcc.store().bytes(),
+            auth: self.auth.mark(),
+        };
+        if self.told != Some(now) {
+            self.told = Some(now);
+            each(b"figures", &now.encode());
         }
     }
 
@@ -337,6 +395,7 @@ impl StateMachine for Service {
         }
         self.mvcc.store_mut().finish_load(at, meta)?;
         self.mvcc.read_state()?;
+        self.auth = Auth::read(self.mvcc.store())?;
         self.uncommitted = false;
         Ok(())
     }

@@ -24,7 +24,7 @@ use quorate_admin::{
 use quorate_testbed::{interrupt, network};
 use serde::Serialize;
 
-use super::{Demo, DemoArgs, PATIENCE, PAUSE, Plane, compare, ending, failed};
+use super::{Demo, DemoArgs, PATIENCE, PAUSE, Plane, Service, compare, ending, failed};
 use crate::{
     output::{Exit, Output, Problem, progress},
     signals,
@@ -89,7 +89,7 @@ impl Outcome {
         if let Some(digest) = &self.digest {
             rows.push(("equal contents", digest.clone()));
         }
-        ending(rows, &[], None, self.lost)
+        ending(rows, &[], None, self.lost, Service::Kv)
     }
 }
 

@@ -12,9 +12,9 @@ use std::{
 use quorate_client::{Client, Error, Options};
 
 /// Commands that one writer keeps open.
-const OPEN: usize = 8;
+pub(super) const OPEN: usize = 8;
 /// Longer than any failover takes.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What one writer did.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,11 @@ pub(crate) struct Load {
     writers: Vec<JoinHandle<Written>>,
 }
 
-struct Shared {
+/// How one writer writes, until it is told to stop.
+pub(crate) type Write = fn(usize, &[String], &Shared) -> Written;
+
+/// What all writers share.
+pub(crate) struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
     started: Instant,
@@ -61,7 +65,7 @@ struct Shared {
 
 impl Load {
     /// One writer for each list of addresses.
-    pub(crate) fn start(addresses: Vec<Vec<String>>) -> Self {
+    pub(crate) fn start(addresses: Vec<Vec<String>>, write: Write) -> Self {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             acknowledged: AtomicU64::new(0),
@@ -119,13 +123,20 @@ impl Load {
 }
 
 impl Shared {
-    fn now_us(&self) -> u64 {
+    /// Whether that was enough.
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Microseconds from the start.
+    pub(super) fn now_us(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros())
             .unwrap_or(u64::MAX)
             .max(1)
     }
 
-    fn acknowledge(&self, sent_us: u64) {
+    /// What was sent then is acknowledged.
+    pub(super) fn acknowledge(&self, sent_us: u64) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
         let gone = self.gone_us.load(Ordering::SeqCst);
         if gone > 0 && sent_us > gone {
@@ -134,7 +145,8 @@ impl Shared {
     }
 }
 
-fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
+/// To the keys of the Redis protocol.
+pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
     let options = Options {
         deadline: DEADLINE,
         attempt: Duration::from_secs(1),
@@ -148,7 +160,7 @@ fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
     };
     let mut open = std::collections::VecDeque::new();
     loop {
-        let stopping = shared.stop.load(Ordering::SeqCst);
+        let stopping = shared.is_over();
         while !stopping && open.len() < OPEN {
             let (key, value) = Written::pair(writer, done.written);
             if client

@@ -11,7 +11,8 @@ use quorate_testbed::replace::{self, Replaced, Step};
 use serde::Serialize;
 
 use super::{
-    Demo, DemoArgs, Kept, NODES, THROUGH_ALL, addresses_of_writers, ending, failed, load::Load,
+    Demo, DemoArgs, Kept, NODES, Service, THROUGH_ALL, addresses_of_writers, ending, failed,
+    load::{self, Load},
 };
 use crate::output::{Problem, progress};
 
@@ -68,7 +69,13 @@ impl Outcome {
         if let Some(digest) = &self.digest {
             rows.push(("equal contents", digest.clone()));
         }
-        ending(rows, &self.nodes, self.folder.as_deref(), self.lost)
+        ending(
+            rows,
+            &self.nodes,
+            self.folder.as_deref(),
+            self.lost,
+            Service::Kv,
+        )
     }
 }
 
@@ -81,7 +88,7 @@ impl Demo {
             spec.tied = !args.keep;
         }
         let clients = replace::client_addresses(&self.nodes, &newcomers);
-        let load = Load::start(addresses_of_writers(&clients));
+        let load = Load::start(addresses_of_writers(&clients), load::write);
         let (third, begin) = (Duration::from_secs(args.seconds()) / 3, Instant::now());
         let mut exchanged = Vec::new();
         let stop = AtomicBool::new(false);

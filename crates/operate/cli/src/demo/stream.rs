@@ -21,7 +21,7 @@ use quorate_client::stream::{Error, How, Options, StreamReader, StreamWriter, Wa
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
-use super::{Demo, DemoArgs, Kept, PAUSE, ending};
+use super::{Demo, DemoArgs, Kept, PAUSE, Service, ending};
 use crate::{output::Problem, stream::problem};
 
 /// The stream.
@@ -79,7 +79,13 @@ impl Outcome {
                 format!("nodes {}", equal.join(", ")),
             ),
         ];
-        let mut text = ending(rows, &self.nodes, self.folder.as_deref(), self.lost());
+        let mut text = ending(
+            rows,
+            &self.nodes,
+            self.folder.as_deref(),
+            self.lost(),
+            Service::Kv,
+        );
         if let Some(node) = self.nodes.first() {
             let read = format!("quorate stream cat {NAME} --stream {}", node.stream);
             text = text.replacen("  stop:", &format!("  read:    {read}\n  stop:"), 1);

@@ -107,6 +107,7 @@ fn bad_usage_exits_with_2() {
         &["demo", "--seconds", "never"],
         &["demo", "--file", "f"],
         &["demo", "--stream", "--replace"],
+        &["demo", "--service", "etcd", "--replace"],
         &["demo", "--devices", "--replace"],
         &["demo", "--devices", "--keep"],
         &["demo", "--page", "127.0.0.1:0"],
@@ -499,9 +500,8 @@ fn the_demo_of_a_stream_finds_the_file_on_every_node() {
     assert!(json["failover_ms"].is_u64(), "{json}");
 }
 
-#[test]
-fn the_demo_loses_nothing() {
-    let (code, json) = quorate_json(&["demo", "--seconds", "3", "--json"]);
+fn demo_loses_nothing(service: &str) {
+    let (code, json) = quorate_json(&["demo", "--service", service, "--seconds", "3", "--json"]);
     assert_eq!(code, 0, "{json}");
     assert_eq!(json["lost"], 0, "{json}");
     assert!(json["acknowledged"].as_u64().unwrap() > 0, "{json}");
@@ -510,4 +510,15 @@ fn the_demo_loses_nothing() {
         "{json}"
     );
     assert!(json["failover_ms"].is_u64(), "{json}");
+    assert!(json["digest"].is_string(), "{json}");
+}
+
+#[test]
+fn the_demo_loses_nothing() {
+    demo_loses_nothing("kv");
+}
+
+#[test]
+fn the_demo_with_a_client_of_etcd_loses_nothing() {
+    demo_loses_nothing("etcd");
 }

@@ -5,11 +5,19 @@
 //! ```
 use std::{error::Error, fs, io, path::Path};
 
+use prost::Message as _;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let proto = root.join("proto");
     let files = ["rpc.proto", "lock.proto", "election.proto", "health.proto"];
     let compile = || protox::compile(files, [&proto]);
+    // What they are called, for whoever asks a node, and for JSON.
+    let mut described = compile()?;
+    for file in &mut described.file {
+        file.source_code_info = None;
+    }
+    fs::write(root.join("src/proto/descriptors.bin"), described.encode_to_vec())?;
     // What a node offers.
     tonic_prost_build::configure()
         .build_client(false)
@@ -19,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .compile_fds(compile()?)?;
     let server = root.join("src/proto");
     fs::rename(server.join("grpc.health.v1.rs"), server.join("health.rs"))?;
+    say(&server.join("authpb.rs"), "What users and roles may do")?;
     say(&server.join("mvccpb.rs"), "Keys and events")?;
     say(&server.join("etcdserverpb.rs"), "Requests, replies and services")?;
     say(&server.join("v3lockpb.rs"), "The service Lock")?;
@@ -30,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_server(false)
         .build_transport(false)
+        .extern_path(".authpb", "::quorate_etcd::proto::authpb")
         .extern_path(".mvccpb", "::quorate_etcd::proto::mvccpb")
         .extern_path(".etcdserverpb", "::quorate_etcd::proto::etcdserverpb")
         .extern_path(".v3lockpb", "::quorate_etcd::proto::v3lockpb")

@@ -1,33 +1,35 @@
-//! Asking the replica: commands, queries, what the node is, and who may do what.
+//! Asking the replica: commands and queries ([`orders`]), and what the node is.
+
+mod orders;
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use prost::Message;
-use quorate::{Failure, Handle, Local, NodeId, NotDone, Role, Status as NodeStatus, Who};
+use quorate::{Handle, Local, NodeId, Role, Status as NodeStatus, Who};
 use tokio::{
-    sync::{Semaphore, oneshot, watch},
+    sync::{Semaphore, watch},
     time::{Instant, sleep},
 };
-use tonic::{Request, Status};
+use tonic::Status;
 
 use super::{
-    REQUEST_BYTES_MAX, Settings, errors,
-    memory::{Memory, Share},
+    Settings, errors,
+    gate::{Asker, Gate},
+    memory::Memory,
     metrics::Counters,
 };
 use crate::{
-    command::{Command, Figures, Query, read_reply},
+    command::{Command, Figures, Query},
     proto::etcdserverpb::{
         AlarmRequest, AlarmResponse, AlarmType, ResponseHeader, alarm_request::AlarmAction,
     },
     refusal::Refusal,
-    service::decode_notice,
+    service::Notice,
 };
 
 /// How old the term in an answer may be.
@@ -36,12 +38,17 @@ const TERM_PERIOD: Duration = Duration::from_millis(200);
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// And how long in all.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After so many looks without a leader, clients that insist on one are told.
-const LEADERLESS_MAX: u32 = 15;
+/// Once there has been no leader for so long, clients that insist on one are told.
+const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
 /// Who asks, as a connection knows it.
-#[derive(Clone, Debug)]
-pub(super) struct Caller(pub(super) Who);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    /// What a certificate proves to Quorate.
+    pub(super) who: Who,
+    /// The name in the certificate, which may be that of a user of etcd.
+    pub(super) certified: Option<Arc<str>>,
+}
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,23 +68,6 @@ impl Freshness {
     }
 }
 
-/// What the replica is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Command,
-    Query,
-}
-
-impl Asked {
-    /// What came of it if there is no memory for the answer: a command was done all the same.
-    const fn without_memory(self) -> Failure {
-        match self {
-            Self::Command => Failure::Unknown,
-            Self::Query => Failure::Busy,
-        }
-    }
-}
-
 /// What all services share.
 #[derive(Debug)]
 pub(super) struct Asking {
@@ -90,6 +80,8 @@ pub(super) struct Asking {
     /// For what requests and answers take, and what is under way for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
+    /// Who is who.
+    pub(super) gate: Gate,
     /// Above so many bytes of data nothing may grow; 0: there is no bound.
     pub(super) quota_bytes: u64,
     /// Bytes of the data, as this node has them.
@@ -97,8 +89,8 @@ pub(super) struct Asking {
     /// One snapshot is sent at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
-    /// Looks since a leader was known.
-    leaderless: AtomicU32,
+    /// Since when no leader is known.
+    leaderless: Mutex<Option<Instant>>,
 }
 
 /// A ballot as clients know terms: a number that grows.
@@ -123,17 +115,35 @@ impl Asking {
             secure,
             memory: Memory::new(settings.memory_bytes),
             counters: Arc::default(),
+            gate: Gate::new(),
             quota_bytes: settings.quota_bytes,
             bytes: AtomicU64::new(0),
             snapshots: Arc::new(Semaphore::new(1)),
             term: AtomicU64::new(0),
-            leaderless: AtomicU32::new(0),
+            leaderless: Mutex::default(),
         }
     }
 
     /// Whether there was a leader lately.
     pub(super) fn has_leader(&self) -> bool {
-        self.leaderless.load(Ordering::Relaxed) < LEADERLESS_MAX
+        let since = self
+            .leaderless
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
+    }
+
+    /// However often somebody looks.
+    fn see_leader(&self, leader: Option<NodeId>) {
+        let since = self.leaderless.lock();
+        let mut since = since.unwrap_or_else(PoisonError::into_inner);
+        match leader {
+            Some(leader) => {
+                *since = None;
+                self.counters.see_leader(leader.0);
+            }
+            None => drop(since.get_or_insert_with(Instant::now)),
+        }
     }
 
     /// Says revisions as they are reached.
@@ -141,13 +151,15 @@ impl Asking {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
         self.local.listen(move |_, notice| {
-            let Some((revision, bytes)) = decode_notice(notice) else {
+            let Some(now) = Notice::decode(notice) else {
                 return;
             };
             if let Some(asking) = asking.upgrade() {
-                asking.bytes.store(bytes, Ordering::Relaxed);
+                asking.bytes.store(now.bytes, Ordering::Relaxed);
+                // Before the revision: whoever hears of what happened knows by then who may.
+                asking.gate.reach(now.auth);
             }
-            tell.send_if_modified(|told| std::mem::replace(told, revision) != revision);
+            tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
         });
         told
     }
@@ -168,7 +180,7 @@ impl Asking {
         alarm.set_action(AlarmAction::Activate);
         alarm.set_alarm(AlarmType::Nospace);
         let raised = self
-            .query::<AlarmResponse>(&Query::Alarms(alarm), Freshness::Local)
+            .query::<AlarmResponse>(&Asker::Member, &Query::Alarms(alarm), Freshness::Local)
             .await;
         let is_raised = raised.is_ok_and(|(raised, _)| {
             let mut members = raised.alarms.iter().map(|alarm| alarm.member_id);
@@ -181,7 +193,7 @@ impl Asking {
                 "the data reached the quota: raising the alarm NOSPACE"
             );
             let command = Command::Alarm(alarm);
-            let _: (AlarmResponse, _) = self.execute(&command).await?;
+            let _: (AlarmResponse, _) = self.execute(&Asker::Member, &command).await?;
         }
         Err(errors::refused(Refusal::NoSpace))
     }
@@ -194,6 +206,11 @@ impl Asking {
     /// The member that answers.
     pub(super) fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// The cluster's id, as far as clients have room for it.
+    pub(super) const fn cluster(&self) -> u64 {
+        self.cluster
     }
 
     /// What is the same in all answers.
@@ -212,12 +229,7 @@ impl Asking {
         *header = self.header(revision);
     }
 
-    /// [access-2] Whether whoever asks may do what needs this role.
-    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<(), Status> {
-        let caller = request.extensions().get::<Caller>();
-        self.allow_who(caller.map_or(&Who::Nobody, |caller| &caller.0), needed)
-    }
-
+    /// [access-2] Whether somebody may do what needs this role of the cluster's own users.
     pub(super) fn allow_who(&self, who: &Who, needed: Role) -> Result<(), Status> {
         match self.local.role(who).map_err(errors::failed)? {
             Some(role) if role >= needed => Ok(()),
@@ -225,89 +237,11 @@ impl Asking {
         }
     }
 
-    /// Orders a command and executes it. The answer's memory is counted as long as its share is kept; if there is none, it
-    /// was done all the same.
-    pub(super) async fn execute<M: Message + Default>(
-        &self,
-        command: &Command,
-    ) -> Result<(M, Share), Status> {
-        let command = command.encode();
-        if command.len() > REQUEST_BYTES_MAX {
-            return Err(errors::too_large());
-        }
-        let ask = |done| self.local.submit(command, done);
-        self.answered(&self.memory, Asked::Command, ask).await
-    }
-
-    /// The same of a command that says when it was taken.
-    pub(super) async fn execute_at<M: Message + Default>(
-        &self,
-        make: impl FnOnce(u64) -> Command + Send + 'static,
-    ) -> Result<(M, Share), Status> {
-        let ask = |done| self.local.submit_at(|now_ms| make(now_ms).encode(), done);
-        self.answered(&self.memory, Asked::Command, ask).await
-    }
-
-    /// Asks the state.
-    pub(super) async fn query<M: Message + Default>(
-        &self,
-        query: &Query,
-        freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        self.query_within(&self.memory, query, freshness).await
-    }
-
-    /// The same, with other memory for the answer.
-    pub(super) async fn query_within<M: Message + Default>(
-        &self,
-        memory: &Memory,
-        query: &Query,
-        freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        let query = query.encode();
-        self.answered(memory, Asked::Query, |done| match freshness {
-            Freshness::Linearizable => self.local.submit_query(query, done),
-            Freshness::Local => self.local.submit_query_local(query, done),
-        })
-        .await
-    }
-
-    async fn answered<M: Message + Default>(
-        &self,
-        memory: &Memory,
-        asked: Asked,
-        ask: impl FnOnce(Done) -> Result<(), NotDone>,
-    ) -> Result<(M, Share), Status> {
-        let (tell, told) = oneshot::channel();
-        let mut share = memory.share();
-        let done: Done = Box::new(move |result| {
-            // Counted before it waits for anybody.
-            let counted = result.and_then(|reply| match share.grow(reply.len()) {
-                true => Ok((reply, share)),
-                false => Err(NotDone(asked.without_memory())),
-            });
-            // Who gave up does not concern the node.
-            drop(tell.send(counted));
-        });
-        let not_done = |failure| {
-            if asked == Asked::Command {
-                self.counters.failed.fetch_add(1, Ordering::Relaxed);
-            }
-            errors::failed(failure)
-        };
-        ask(done).map_err(not_done)?;
-        let reply = told.await.map_err(|_| errors::stopped())?;
-        let (reply, share) = reply.map_err(not_done)?;
-        let outcome = read_reply(reply);
-        let outcome =
-            outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
-        let answer = outcome.map_err(errors::refused)?;
-        Ok((answer, share))
-    }
-
     /// How far the state is.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
-        let (figures, _) = self.query(&Query::Figures, freshness).await?;
+        let (figures, _) = self
+            .query(&Asker::Member, &Query::Figures, freshness)
+            .await?;
         Ok(figures)
     }
 
@@ -326,13 +260,7 @@ impl Asking {
         let status = self.node_says(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
-        match status.leader {
-            Some(leader) => {
-                self.leaderless.store(0, Ordering::Relaxed);
-                self.counters.see_leader(leader.0);
-            }
-            None => drop(self.leaderless.fetch_add(1, Ordering::Relaxed)),
-        }
+        self.see_leader(status.leader);
         Ok(status)
     }
 }
@@ -357,8 +285,6 @@ pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
         wait = longest.min(wait * 2);
     }
 }
-
-type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 /// Keeps the term in answers fresh.
 pub(super) async fn follow_term(asking: Arc<Asking>) {

@@ -1,13 +1,22 @@
-//! The service Cluster: who belongs to it.
+//! The service Cluster: who belongs to it, and how that changes.
+//!
+//! A member is added as an id that a node takes later by `quorate start --join`; it gets a vote when it is caught up, by
+//! itself or when somebody promotes it. Changes of votes are plans of the group: their answer is given when they are
+//! carried out.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use quorate::Role;
+use quorate::{
+    NodeId, Role,
+    members::{Answer, As, Ask, GroupError, Listed, Members, Refused},
+};
+use tokio::time::{Instant, sleep};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     asking::{Asking, Freshness},
     errors,
+    gate::Asker,
 };
 use crate::proto::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
@@ -15,14 +24,83 @@ use crate::proto::etcdserverpb::{
     MemberUpdateRequest, MemberUpdateResponse, cluster_server::Cluster as ClusterService,
 };
 
-/// How members are changed instead.
-const CHANGES: &str = "changing members over this interface (use 'quorate member')";
+/// How long the answer to a change waits for it to be carried out.
+const PLAN_WAIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether it is.
+const PLAN_PERIOD: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Cluster(pub(super) Arc<Asking>);
 
+fn bad_urls() -> Status {
+    Status::invalid_argument("etcdserver: given member URLs are invalid")
+}
+
+fn not_found() -> Status {
+    Status::not_found("etcdserver: member not found")
+}
+
+/// Where a member listens for peers, of the addresses that a client gives: there may be one.
+fn peer_of(urls: &[String]) -> Result<String, Status> {
+    let [url] = urls else {
+        return Err(bad_urls());
+    };
+    let stripped = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    let address = stripped.ok_or_else(bad_urls)?;
+    let port = address
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty());
+    match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
+        Some(_) if !address.contains(['/', '?', '#', '@', ' ']) => Ok(address.to_owned()),
+        _ => Err(bad_urls()),
+    }
+}
+
+/// Why a member is not changed, as clients of etcd know it.
+fn refused(
+    Refused {
+        code,
+        message,
+        hint,
+    }: Refused,
+) -> Status {
+    let said = format!("etcdserver: {message}; {hint}");
+    match code {
+        "not_leader" => errors::not_leader(),
+        "unknown_node" | "removed" => not_found(),
+        "not_caught_up" | "not_connected" => Status::failed_precondition(
+            "etcdserver: can only promote a learner member which is in sync with leader",
+        ),
+        "last_voter" | "too_few_alive" | "impossible" => Status::failed_precondition(
+            "etcdserver: re-configuration failed due to not enough started members",
+        ),
+        "bad_address" => bad_urls(),
+        // As others have no words there: what is under way ends, and it may be tried again.
+        "under_way" | "other_era" | "busy" => Status::unavailable(said),
+        "unknown_outcome" => Status::unavailable("etcdserver: request timed out"),
+        _ => Status::failed_precondition(said),
+    }
+}
+
+fn asked(error: GroupError) -> Status {
+    match error {
+        GroupError::Refused(why) => refused(why),
+        // It may have been done: clients must not repeat it by themselves.
+        GroupError::Unanswered(_) => Status::unavailable("etcdserver: request timed out"),
+    }
+}
+
 impl Cluster {
+    async fn known(&self) -> Result<Members, Status> {
+        let members = self.0.node_says(quorate::Handle::members).await?;
+        members.map_err(|_| errors::stopped())
+    }
+
+    /// All that have an id, as this node knows them.
     async fn members(&self) -> Result<Vec<Member>, Status> {
+        let known = self.known().await?;
         let status = self.0.status().await?;
         let scheme = match self.0.secure {
             true => "https",
@@ -32,14 +110,69 @@ impl Cluster {
             "" => Vec::new(),
             address => vec![format!("{scheme}://{address}")],
         };
-        let members = status.peers.iter().map(|peer| Member {
-            id: u64::from(peer.member.node.0),
-            name: peer.member.node.to_string(),
-            peer_ur_ls: urls(&peer.addresses.peer),
-            client_ur_ls: urls(&peer.addresses.client),
-            is_learner: peer.weight == 0,
-        });
-        Ok(members.collect())
+        let member = |listed: &Listed| {
+            let node = listed.node;
+            let peer = status.peers.iter().find(|peer| peer.member.node == node);
+            // One that has not begun is nowhere yet, and has no name.
+            let name = peer.map_or_else(String::new, |_| node.to_string());
+            let address = peer.map(|peer| &peer.addresses);
+            let own = address.map_or("", |own| &own.peer);
+            Member {
+                id: u64::from(node.0),
+                name,
+                peer_ur_ls: urls(if own.is_empty() {
+                    &listed.known.peer
+                } else {
+                    own
+                }),
+                client_ur_ls: urls(address.map_or("", |own| &own.client)),
+                is_learner: listed.weight == 0,
+            }
+        };
+        Ok(known.nodes.iter().map(member).collect())
+    }
+
+    /// Asks the group, and waits until what it planned is done.
+    async fn group(&self, ask: Ask) -> Result<Answer, Status> {
+        let answer = self
+            .0
+            .node_says(move |handle| handle.group(ask, false))
+            .await?;
+        let answer = answer.map_err(asked)?;
+        if let Answer::Planned(Some(plan), _) = answer {
+            self.ended(plan).await?;
+        }
+        Ok(answer)
+    }
+
+    /// Waits until that plan is not under way any more. If it takes long it goes on, and the answer is given.
+    async fn ended(&self, plan: u64) -> Result<(), Status> {
+        let begun = Instant::now();
+        while begun.elapsed() < PLAN_WAIT {
+            let known = self.known().await?;
+            if known.plan.is_none_or(|underway| underway.id != plan) {
+                return Ok(());
+            }
+            sleep(PLAN_PERIOD).await;
+        }
+        Ok(())
+    }
+
+    /// A member that a client names, whatever it is.
+    async fn find(&self, id: u64) -> Result<Listed, Status> {
+        let known = self.known().await?;
+        let found = known
+            .nodes
+            .into_iter()
+            .find(|listed| u64::from(listed.node.0) == id);
+        found.ok_or_else(not_found)
+    }
+
+    /// [access-1] Whoever says who belongs to the cluster needs all rights.
+    async fn allow<T>(&self, request: &Request<T>) -> Result<Asker, Status> {
+        let asker = self.0.allow(request, Role::Admin)?;
+        self.0.needs_root(&asker).await?;
+        Ok(asker)
     }
 }
 
@@ -47,30 +180,71 @@ impl Cluster {
 impl ClusterService for Cluster {
     async fn member_add(
         &self,
-        _: Request<MemberAddRequest>,
+        request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        Err(errors::missing(CHANGES))
+        self.allow(&request).await?;
+        let request = request.into_inner();
+        let peer = peer_of(&request.peer_ur_ls)?;
+        let known = self.known().await?;
+        if known.nodes.iter().any(|listed| listed.known.peer == peer) {
+            return Err(Status::failed_precondition(
+                "etcdserver: Peer URLs already exists",
+            ));
+        }
+        let role = match request.is_learner {
+            true => As::Learner,
+            false => As::Voter,
+        };
+        let Answer::Node(NodeId(id)) = self.group(Ask::Reserve { peer, role }).await? else {
+            return Err(Status::internal("etcdserver: no id was given out"));
+        };
+        Ok(Response::new(MemberAddResponse {
+            header: self.0.header(0),
+            member: Some(Member {
+                id: u64::from(id),
+                name: String::new(),
+                peer_ur_ls: request.peer_ur_ls,
+                client_ur_ls: Vec::new(),
+                is_learner: request.is_learner,
+            }),
+            members: self.members().await?,
+        }))
     }
 
     async fn member_remove(
         &self,
-        _: Request<MemberRemoveRequest>,
+        request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        Err(errors::missing(CHANGES))
+        self.allow(&request).await?;
+        let listed = self.find(request.get_ref().id).await?;
+        self.group(Ask::Remove(listed.node)).await?;
+        Ok(Response::new(MemberRemoveResponse {
+            header: self.0.header(0),
+            members: self.members().await?,
+        }))
     }
 
     async fn member_update(
         &self,
-        _: Request<MemberUpdateRequest>,
+        request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        Err(errors::missing(CHANGES))
+        self.allow(&request).await?;
+        let request = request.into_inner();
+        let peer = peer_of(&request.peer_ur_ls)?;
+        let listed = self.find(request.id).await?;
+        self.group(Ask::Address(listed.node, peer)).await?;
+        Ok(Response::new(MemberUpdateResponse {
+            header: self.0.header(0),
+            members: self.members().await?,
+        }))
     }
 
     async fn member_list(
         &self,
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
+        let asker = self.0.allow(&request, Role::Reader)?;
+        self.0.needs_user(&asker).await?;
         if request.get_ref().linearizable {
             // This node is then as far as everybody was.
             self.0.figures(Freshness::Linearizable).await?;
@@ -84,8 +258,46 @@ impl ClusterService for Cluster {
 
     async fn member_promote(
         &self,
-        _: Request<MemberPromoteRequest>,
+        request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        Err(errors::missing(CHANGES))
+        self.allow(&request).await?;
+        let listed = self.find(request.get_ref().id).await?;
+        if listed.weight > 0 {
+            let what = "etcdserver: can only promote a learner member";
+            return Err(Status::failed_precondition(what));
+        }
+        self.group(Ask::Promote(listed.node)).await?;
+        Ok(Response::new(MemberPromoteResponse {
+            header: self.0.header(0),
+            members: self.members().await?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_listens_at_one_address() {
+        let peer = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            peer_of(&urls).ok()
+        };
+        assert_eq!(peer(&["http://h:2380"]).as_deref(), Some("h:2380"));
+        assert_eq!(peer(&["https://[::1]:1"]).as_deref(), Some("[::1]:1"));
+        let bad: [&[&str]; 8] = [
+            &[],
+            &["http://a:1", "http://b:1"],
+            &["h:2380"],
+            &["http://h"],
+            &["http://:1"],
+            &["http://h:70000"],
+            &["http://h:1/path"],
+            &["unix://h:1"],
+        ];
+        for urls in bad {
+            assert_eq!(peer(urls), None, "{urls:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use quorate::{Trust, Who};
+use quorate::{Trust, Who, common_name};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -119,15 +119,22 @@ impl Serving {
         let Some(trust) = &self.trust else {
             // Whoever connects and says nothing gives its place back.
             if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
-                self.serve_one(stream, Who::Nobody).await;
+                self.serve_one(stream, Caller::default()).await;
             }
             return;
         };
         let acceptor = TlsAcceptor::from(self.offer(trust));
         match timeout(self.limits.head_wait, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
-                let who = trust.who(stream.get_ref().1.peer_certificates());
-                self.serve_one(stream, who).await;
+                let certificates = stream.get_ref().1.peer_certificates();
+                let who = trust.who(certificates);
+                let certified = match &who {
+                    Who::Client(name) => Some(name.as_str().into()),
+                    // A node is no user, whatever its certificate says besides.
+                    Who::Node(_) | Who::Nobody => None,
+                    Who::Unnamed => common_name(certificates).map(Into::into),
+                };
+                self.serve_one(stream, Caller { who, certified }).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "a client did not prove who it is"),
             Err(_) => tracing::debug!("a client did not prove who it is in time"),
@@ -151,9 +158,12 @@ impl Serving {
         }
     }
 
-    async fn serve_one(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static, who: Who) {
+    async fn serve_one(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        caller: Caller,
+    ) {
         let router = TowerToHyperService::new(self.router.clone());
-        let caller = Caller(who);
         let (memory, counters) = (self.memory.clone(), Arc::clone(&self.counters));
         let service = service_fn(move |request: Request<Incoming>| {
             let share = Arc::new(Mutex::new(Some(memory.share())));

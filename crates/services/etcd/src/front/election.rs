@@ -8,6 +8,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     errors,
+    gate::Asker,
     memory::Share,
     queue::{Answers, Queued},
     turns::{Turns, delete_created, prefix_of, put_created, wait_for, wait_for_prefix},
@@ -49,10 +50,11 @@ impl ElectionService for Election {
         request: Request<CampaignRequest>,
     ) -> Result<Response<CampaignResponse>, Status> {
         let asking = &self.0.asking;
-        asking.allow(&request, Role::Writer)?;
+        let asker = asking.allow(&request, Role::Writer)?;
+        let asker = asking.stay(&asker).await?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let prefix = prefix_of(&name);
-        let mut place = self.0.enter(&prefix, lease, value.clone()).await?;
+        let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place
             .before
             .as_ref()
@@ -65,10 +67,10 @@ impl ElectionService for Election {
                 lease: place.lease,
                 ..PutRequest::default()
             };
-            let put = put_created(asking, put, place.created).await?;
+            let put = put_created(asking, &asker, put, place.created).await?;
             place.revision = put.ok_or_else(not_leader)?;
         }
-        let Some(revision) = self.0.wait(&mut place, &prefix).await? else {
+        let Some(revision) = self.0.wait(&asker, &mut place, &prefix).await? else {
             return Err(Status::unknown("election: session is expired"));
         };
         Ok(Response::new(CampaignResponse {
@@ -87,7 +89,7 @@ impl ElectionService for Election {
         request: Request<ProclaimRequest>,
     ) -> Result<Response<ProclaimResponse>, Status> {
         let asking = &self.0.asking;
-        asking.allow(&request, Role::Writer)?;
+        let asker = asking.allow(&request, Role::Writer)?;
         let ProclaimRequest { leader, value } = request.into_inner();
         let leader = leader.ok_or_else(missing_leader)?;
         let put = PutRequest {
@@ -96,7 +98,7 @@ impl ElectionService for Election {
             lease: leader.lease,
             ..PutRequest::default()
         };
-        let revision = put_created(asking, put, leader.rev).await?;
+        let revision = put_created(asking, &asker, put, leader.rev).await?;
         Ok(Response::new(ProclaimResponse {
             header: asking.header(revision.ok_or_else(not_leader)?),
         }))
@@ -107,9 +109,9 @@ impl ElectionService for Election {
         request: Request<LeaderRequest>,
     ) -> Result<Response<LeaderResponse>, Status> {
         let asking = &self.0.asking;
-        asking.allow(&request, Role::Reader)?;
+        let asker = asking.allow(&request, Role::Reader)?;
         let prefix = prefix_of(&request.get_ref().name);
-        let (kv, revision) = self.0.first_now(&prefix).await?;
+        let (kv, revision) = self.0.first_now(&asker, &prefix).await?;
         let kv = kv.ok_or_else(|| Status::unknown("election: no leader"))?;
         Ok(Response::new(LeaderResponse {
             header: asking.header(revision),
@@ -121,14 +123,15 @@ impl ElectionService for Election {
         &self,
         request: Request<LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        self.0.asking.allow(&request, Role::Reader)?;
+        let asker = self.0.asking.allow(&request, Role::Reader)?;
+        let asker = self.0.asking.stay(&asker).await?;
         let share = self.0.hub.memory.take(STREAM_BYTES);
         let share = share.ok_or_else(errors::too_many)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let (turns, name) = (self.0.clone(), request.into_inner().name);
         tokio::spawn(async move {
             let observed = tokio::select! {
-                observed = observe(&turns, &name, &answers) => observed,
+                observed = observe(&turns, &asker, &name, &answers) => observed,
                 () = answers.closed() => return,
             };
             if let Err(status) = observed {
@@ -144,9 +147,9 @@ impl ElectionService for Election {
         request: Request<ResignRequest>,
     ) -> Result<Response<ResignResponse>, Status> {
         let asking = &self.0.asking;
-        asking.allow(&request, Role::Writer)?;
+        let asker = asking.allow(&request, Role::Writer)?;
         let leader = request.into_inner().leader.ok_or_else(missing_leader)?;
-        let revision = delete_created(asking, leader.key, leader.rev).await?;
+        let revision = delete_created(asking, &asker, leader.key, leader.rev).await?;
         Ok(Response::new(ResignResponse {
             header: asking.header(revision),
         }))
@@ -157,6 +160,7 @@ impl ElectionService for Election {
 /// told to nobody.
 async fn observe(
     turns: &Turns,
+    asker: &Asker,
     name: &[u8],
     answers: &mpsc::Sender<Queued<LeaderResponse>>,
 ) -> Result<(), Status> {
@@ -164,7 +168,7 @@ async fn observe(
     let mut batches = turns.hub.follow();
     let mut last = 0;
     loop {
-        let (leader, revision) = turns.first(&prefix).await?;
+        let (leader, revision) = turns.first(asker, &prefix).await?;
         let Some(kv) = leader else {
             wait_for_prefix(&mut batches, &prefix).await?;
             continue;

@@ -15,6 +15,54 @@ pub(super) fn denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
+/// A token that is none, or is over, or of somebody who is not what they were.
+pub(super) fn invalid_token() -> Status {
+    Status::unauthenticated("etcdserver: invalid auth token")
+}
+
+pub(super) fn is_invalid_token(status: &Status) -> bool {
+    status.code() == Code::Unauthenticated
+}
+
+/// Nobody has to log in.
+pub(super) fn auth_not_enabled() -> Status {
+    Status::failed_precondition("etcdserver: authentication is not enabled")
+}
+
+/// Not that user, or not that password.
+pub(super) fn auth_failed() -> Status {
+    Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
+}
+
+/// Whether users and roles may have changed between the look at who asks and at what they may do: nothing was done.
+pub(super) fn is_auth_moved(status: &Status) -> bool {
+    let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
+    moved
+        .iter()
+        .any(|moved| moved.code() == status.code() && moved.message() == status.message())
+}
+
+/// The status that an error was, wherever that is wrapped.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(status) = error.downcast_ref::<Status>() {
+            return Some(status.clone());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// As an error of gRPC is written where there is no other way to say it.
+pub(super) fn written(status: &Status) -> String {
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
+}
+
 /// More at once than there is memory for.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
@@ -33,14 +81,6 @@ pub(super) fn not_leader() -> Status {
 /// Nobody can be asked.
 pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
-}
-
-/// Nothing of etcd's that this version has.
-pub(super) fn missing(what: &str) -> Status {
-    Status::new(
-        Code::Unimplemented,
-        format!("{what} is not supported by this version of Quorate"),
-    )
 }
 
 /// The state machine said no.
@@ -92,6 +132,49 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::TooManyAlarms => (
             Code::ResourceExhausted,
             "etcdserver: too many alarms; disarm some first",
+        ),
+        Refusal::UserEmpty => (Code::InvalidArgument, "etcdserver: user name is empty"),
+        Refusal::AuthOldRevision => (
+            Code::InvalidArgument,
+            "etcdserver: revision of auth store is old",
+        ),
+        Refusal::AuthBehind => (Code::Unavailable, "etcdserver: unhealthy cluster"),
+        Refusal::PermissionDenied => (Code::PermissionDenied, "etcdserver: permission denied"),
+        Refusal::RootUserNotExist => (
+            Code::FailedPrecondition,
+            "etcdserver: root user does not exist",
+        ),
+        Refusal::RootRoleNotExist => (
+            Code::FailedPrecondition,
+            "etcdserver: root user does not have root role",
+        ),
+        Refusal::UserAlreadyExists => (
+            Code::FailedPrecondition,
+            "etcdserver: user name already exists",
+        ),
+        Refusal::UserNotFound => (Code::FailedPrecondition, "etcdserver: user name not found"),
+        Refusal::RoleAlreadyExists => (
+            Code::FailedPrecondition,
+            "etcdserver: role name already exists",
+        ),
+        Refusal::RoleNotFound => (Code::FailedPrecondition, "etcdserver: role name not found"),
+        Refusal::RoleEmpty => (Code::InvalidArgument, "etcdserver: role name is empty"),
+        Refusal::RoleNotGranted => (
+            Code::FailedPrecondition,
+            "etcdserver: role is not granted to the user",
+        ),
+        Refusal::PermissionNotGranted => (
+            Code::FailedPrecondition,
+            "etcdserver: permission is not granted to the role",
+        ),
+        Refusal::PermissionNotGiven => (Code::InvalidArgument, "etcdserver: permission not given"),
+        Refusal::InvalidAuthManagement => {
+            (Code::InvalidArgument, "etcdserver: invalid auth management")
+        }
+        Refusal::AuthFull => (
+            Code::ResourceExhausted,
+            "etcdserver: too many users, roles or permissions; there may be 10000 users and roles each, 128 roles of a \
+             user, 1000 permissions of a role, 256 bytes in a name, and 16 MiB in all",
         ),
         Refusal::TooDeep => (
             Code::InvalidArgument,

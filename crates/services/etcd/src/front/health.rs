@@ -24,8 +24,9 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 const STREAM_BYTES: usize = 8 << 10;
 
 /// What there is to ask about; nothing is the whole member.
-const SERVICES: [&str; 9] = [
+const SERVICES: [&str; 10] = [
     "",
+    "etcdserverpb.Auth",
     "etcdserverpb.KV",
     "etcdserverpb.Watch",
     "etcdserverpb.Lease",

@@ -13,6 +13,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::{
     asking::{Asking, Freshness},
+    gate::Asker,
     memory::{Memory, Share},
     watch::EVENT_BYTES,
 };
@@ -106,7 +107,8 @@ impl Hub {
             ..EventsRequest::default()
         };
         let query = Query::Events(request);
-        let asked = asking.query_within::<Events>(&self.memory, &query, Freshness::Local);
+        let asked =
+            asking.query_within::<Events>(&Asker::Member, &self.memory, &query, Freshness::Local);
         let page = asked.await.ok().and_then(|(page, mut share)| {
             let has_room = share.grow(page.events.len() * EVENT_BYTES);
             has_room.then(|| (page, Arc::new(share)))

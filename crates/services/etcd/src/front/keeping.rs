@@ -6,15 +6,21 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use super::{
-    asking::{Asking, patiently},
+    asking::{Asking, Freshness, patiently},
     errors,
+    gate::Asker,
 };
-use crate::command::{Command, KeptAlive, Lasting};
+use crate::{
+    auth::{AuthAsk, Credentials, auth_ask},
+    command::{Command, KeptAlive, Lasting, Query},
+};
 
 /// Leases in one command.
 const IDS_MAX: usize = 1000;
 /// Those that wait for the next one; others wait in their streams.
 const WAITING_MAX: usize = 4096;
+/// How often a command is made anew because users or roles changed meanwhile.
+const AUTH_TRIES: u32 = 5;
 
 /// A lease that was kept alive.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +35,9 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Wanted {
     id: i64,
+    asker: Asker,
+    /// The auth revision under which the client may; 0: auth is off.
+    auth_revision: u64,
     tell: oneshot::Sender<Result<Kept, Status>>,
 }
 
@@ -46,29 +55,52 @@ impl Keeper {
     /// Has a lease kept alive; what becomes of it is still to come.
     pub(super) async fn keep(
         &self,
+        asking: &Asking,
+        asker: &Asker,
         id: i64,
     ) -> Result<oneshot::Receiver<Result<Kept, Status>>, Status> {
         let (tell, told) = oneshot::channel();
-        let sent = self.0.send(Wanted { id, tell }).await;
+        let wanted = Wanted {
+            id,
+            asker: asker.clone(),
+            auth_revision: may_keep(asking, asker, id).await?,
+            tell,
+        };
+        let sent = self.0.send(wanted).await;
         sent.map_err(|_| errors::stopped())?;
         Ok(told)
     }
+}
+
+/// Whether somebody may keep a lease alive: all its keys are theirs to write. The auth revision that says so; 0: auth is off.
+async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status> {
+    if asking.is_open().await? {
+        return Ok(0);
+    }
+    let what = Some(auth_ask::What::Keep(id));
+    let query = Query::Auth(AuthAsk { what });
+    let ask = || asking.query::<Credentials>(asker, &query, Freshness::Local);
+    let (now, _) = patiently(ask).await?;
+    Ok(if now.enabled { now.revision } else { 0 })
 }
 
 /// Keeps alive what is asked for.
 pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
-        let ids: Vec<i64> = all.iter().map(|wanted| wanted.id).collect();
-        let lasting = patiently(|| {
-            let ids = ids.clone();
-            asking
-                .execute_at::<Lasting>(move |now_ms| Command::KeepAlive(KeptAlive { ids, now_ms }))
-        });
-        let lasting = lasting.await;
-        for (at, Wanted { id, tell }) in all.drain(..).enumerate() {
+        let mut tries = 0;
+        let lasting = loop {
+            let lasting = keep_all(&asking, &all).await;
+            let moved = lasting.as_ref().is_err_and(errors::is_auth_moved);
+            if !moved || tries == AUTH_TRIES {
+                break lasting;
+            }
+            tries += 1;
+            look_again(&asking, &mut all).await;
+        };
+        for (at, Wanted { id, tell, .. }) in all.drain(..).enumerate() {
             let kept = match &lasting {
-                Ok((lasting, _)) => Ok(Kept {
+                Ok(lasting) => Ok(Kept {
                     id,
                     ttl: lasting.ttls.get(at).copied().unwrap_or(0),
                     revision: lasting.revision,
@@ -77,6 +109,47 @@ pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) 
             };
             // Who gave up does not concern the others.
             drop(tell.send(kept));
+        }
+    }
+}
+
+/// Keeps all of these alive by one command.
+async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
+    let kept = KeptAlive {
+        ids: all.iter().map(|wanted| wanted.id).collect(),
+        now_ms: 0,
+        // The oldest, if they are not all of one.
+        auth_revision: all
+            .iter()
+            .map(|wanted| wanted.auth_revision)
+            .min()
+            .unwrap_or(0),
+    };
+    let ask = || {
+        let kept = kept.clone();
+        let make = move |now_ms| {
+            Command::KeepAlive(KeptAlive {
+                now_ms,
+                ..kept.clone()
+            })
+        };
+        asking.execute_at::<Lasting>(&Asker::Member, make)
+    };
+    patiently(ask).await.map(|(lasting, _)| lasting)
+}
+
+/// Users or roles changed: those who may not any more hear it, and are left out.
+async fn look_again(asking: &Asking, all: &mut Vec<Wanted>) {
+    if asking.credentials("").await.is_err() {
+        return;
+    }
+    for mut wanted in std::mem::take(all) {
+        match may_keep(asking, &wanted.asker, wanted.id).await {
+            Ok(auth_revision) => {
+                wanted.auth_revision = auth_revision;
+                all.push(wanted);
+            }
+            Err(status) => drop(wanted.tell.send(Err(status))),
         }
     }
 }

@@ -10,6 +10,7 @@ use tonic::{Code, Request, Response, Status, async_trait};
 use super::{
     asking::{Asking, Freshness},
     errors,
+    gate::Asker,
     memory::Share,
 };
 use crate::{
@@ -50,6 +51,7 @@ impl Kv {
 /// What was read so far is counted.
 pub(super) async fn read(
     asking: &Asking,
+    asker: &Asker,
     request: RangeRequest,
 ) -> Result<(RangeResponse, Share), Status> {
     let freshness = Freshness::of(request.serializable);
@@ -62,7 +64,7 @@ pub(super) async fn read(
             false => freshness,
         };
         let query = Query::Page(paging.next(PAGE_VISITS_MAX));
-        match asking.query(&query, freshness).await {
+        match asking.query(asker, &query, freshness).await {
             Ok((page, of_page)) => {
                 let is_last = paging.add(page).map_err(errors::refused)?;
                 drop(of_page);
@@ -101,22 +103,22 @@ impl KvService for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
-        self.asking.allow(&request, Role::Reader)?;
+        let asker = self.asking.allow(&request, Role::Reader)?;
         let request = request.into_inner();
         check::range(&request).map_err(errors::refused)?;
-        let (mut range, share) = read(&self.asking, request).await?;
+        let (mut range, share) = read(&self.asking, &asker, request).await?;
         self.asking.fill(&mut range.header);
         Ok(answer(range, share))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        self.asking.allow(&request, Role::Writer)?;
+        let asker = self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
         check::put(&request).map_err(errors::refused)?;
         let room = request.key.len() + request.value.len();
         self.asking.room_for(room).await?;
         let (mut done, share): (PutResponse, _) =
-            self.asking.execute(&Command::Put(request)).await?;
+            self.asking.execute(&asker, &Command::Put(request)).await?;
         self.asking.fill(&mut done.header);
         Ok(answer(done, share))
     }
@@ -125,11 +127,12 @@ impl KvService for Kv {
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
-        self.asking.allow(&request, Role::Writer)?;
+        let asker = self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
         check::delete(&request).map_err(errors::refused)?;
         let command = Command::Delete(request);
-        let (mut done, share): (DeleteRangeResponse, _) = self.asking.execute(&command).await?;
+        let (mut done, share): (DeleteRangeResponse, _) =
+            self.asking.execute(&asker, &command).await?;
         self.asking.fill(&mut done.header);
         Ok(answer(done, share))
     }
@@ -140,18 +143,19 @@ impl KvService for Kv {
             true => Role::Reader,
             false => Role::Writer,
         };
-        self.asking.allow(&request, needed)?;
+        let asker = self.asking.allow(&request, needed)?;
         let request = request.into_inner();
         check::txn(&request).map_err(errors::refused)?;
         if readonly {
             let freshness = Freshness::of(is_serializable(&request));
             let query = Query::Txn(request);
-            let (mut done, share): (TxnResponse, _) = self.asking.query(&query, freshness).await?;
+            let (mut done, share): (TxnResponse, _) =
+                self.asking.query(&asker, &query, freshness).await?;
             self.asking.fill(&mut done.header);
             return Ok(answer(done, share));
         }
         let (mut done, share): (TxnResponse, _) =
-            self.asking.execute(&Command::Txn(request)).await?;
+            self.asking.execute(&asker, &Command::Txn(request)).await?;
         self.asking.fill(&mut done.header);
         Ok(answer(done, share))
     }
@@ -160,11 +164,12 @@ impl KvService for Kv {
         &self,
         request: Request<CompactionRequest>,
     ) -> Result<Response<CompactionResponse>, Status> {
-        self.asking.allow(&request, Role::Writer)?;
+        let asker = self.asking.allow(&request, Role::Writer)?;
         let request = request.into_inner();
         let (revision, physical) = (request.revision, request.physical);
         let command = Command::Compact(request);
-        let (mut done, share): (CompactionResponse, _) = self.asking.execute(&command).await?;
+        let (mut done, share): (CompactionResponse, _) =
+            self.asking.execute(&asker, &command).await?;
         if physical {
             self.removed_before(revision).await?;
         }

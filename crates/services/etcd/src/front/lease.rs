@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use quorate::{Role, Who};
+use quorate::Role;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use super::{
-    asking::{Asking, Caller, Freshness},
+    asking::{Asking, Freshness},
     errors,
+    gate::Asker,
     keeping::{Keeper, Kept},
     queue::{Answers, Queued},
 };
@@ -52,7 +53,7 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
-        self.asking.allow(&request, Role::Writer)?;
+        let asker = self.asking.allow(&request, Role::Writer)?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let is_chosen_here = id == 0;
         self.asking.room_for(0).await?;
@@ -62,7 +63,7 @@ impl LeaseService for Lease {
                 id => id,
             };
             let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
-            let done = self.asking.execute_at(granted).await;
+            let done = self.asking.execute_at(&asker, granted).await;
             let (mut answer, _): (LeaseGrantResponse, _) = match done {
                 Err(status) if is_chosen_here && status.code() == Code::FailedPrecondition => {
                     continue;
@@ -78,9 +79,10 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
-        self.asking.allow(&request, Role::Writer)?;
+        let asker = self.asking.allow(&request, Role::Writer)?;
         let command = Command::Revoke(request.into_inner());
-        let (mut answer, _): (LeaseRevokeResponse, _) = self.asking.execute(&command).await?;
+        let (mut answer, _): (LeaseRevokeResponse, _) =
+            self.asking.execute(&asker, &command).await?;
         self.asking.fill(&mut answer.header);
         Ok(Response::new(answer))
     }
@@ -89,8 +91,7 @@ impl LeaseService for Lease {
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let caller = request.extensions().get::<Caller>();
-        let who = caller.map_or(Who::Nobody, |caller| caller.0.clone());
+        let asker = self.asking.stay(&Asker::of(&request)).await?;
         let share = self.asking.memory.take(STREAM_BYTES);
         let share = share.ok_or_else(errors::too_many)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
@@ -101,7 +102,7 @@ impl LeaseService for Lease {
             drop(share);
         });
         let (asking, keeper) = (Arc::clone(&self.asking), self.keeper.clone());
-        tokio::spawn(keep_all(asking, keeper, who, request.into_inner(), line));
+        tokio::spawn(keep_all(asking, keeper, asker, request.into_inner(), line));
         Ok(Response::new(Answers(receiver)))
     }
 
@@ -109,9 +110,9 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
-        self.asking.allow(&request, Role::Reader)?;
+        let asker = self.asking.allow(&request, Role::Reader)?;
         let query = Query::Lease(request.into_inner());
-        let asked = self.asking.query(&query, Freshness::Linearizable);
+        let asked = self.asking.query(&asker, &query, Freshness::Linearizable);
         let (mut answer, share): (LeaseTimeToLiveResponse, _) = asked.await?;
         self.asking.fill(&mut answer.header);
         let mut response = Response::new(answer);
@@ -123,13 +124,13 @@ impl LeaseService for Lease {
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        self.asking.allow(&request, Role::Reader)?;
+        let asker = self.asking.allow(&request, Role::Reader)?;
         let mut answer = LeaseLeasesResponse::default();
         let mut share = self.asking.memory.share();
         let (mut from, mut freshness) = (Some(0), Freshness::Linearizable);
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
-            let (page, _): (LeasesPage, _) = self.asking.query(&query, freshness).await?;
+            let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
             // The others are of this node as well, which is not behind what it was.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
@@ -153,7 +154,7 @@ type Coming = oneshot::Receiver<Result<Kept, Status>>;
 async fn keep_all(
     asking: Arc<Asking>,
     keeper: Keeper,
-    who: Who,
+    asker: Asker,
     mut requests: Streaming<LeaseKeepAliveRequest>,
     line: mpsc::Sender<Result<Coming, Status>>,
 ) {
@@ -163,10 +164,7 @@ async fn keep_all(
             request = requests.message() => request,
         };
         let coming = match request {
-            Ok(Some(LeaseKeepAliveRequest { id })) => match asking.allow_who(&who, Role::Writer) {
-                Ok(()) => keeper.keep(id).await,
-                Err(status) => Err(status),
-            },
+            Ok(Some(LeaseKeepAliveRequest { id })) => keep_one(&asking, &keeper, &asker, id).await,
             Ok(None) => return,
             Err(status) => Err(status),
         };
@@ -175,6 +173,16 @@ async fn keep_all(
             return;
         }
     }
+}
+
+async fn keep_one(
+    asking: &Asking,
+    keeper: &Keeper,
+    asker: &Asker,
+    id: i64,
+) -> Result<Coming, Status> {
+    asking.allow_again(asker, Role::Writer)?;
+    keeper.keep(asking, asker, id).await
 }
 
 /// Answers in the order of the requests, until one fails.

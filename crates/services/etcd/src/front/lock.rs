@@ -27,11 +27,12 @@ pub(super) struct Lock(pub(super) Turns);
 impl LockService for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
         let asking = &self.0.asking;
-        asking.allow(&request, Role::Writer)?;
+        let asker = asking.allow(&request, Role::Writer)?;
+        let asker = asking.stay(&asker).await?;
         let LockRequest { name, lease } = request.into_inner();
         let prefix = prefix_of(&name);
-        let mut place = self.0.enter(&prefix, lease, Bytes::new()).await?;
-        let Some(revision) = self.0.wait(&mut place, &prefix).await? else {
+        let mut place = self.0.enter(&asker, &prefix, lease, Bytes::new()).await?;
+        let Some(revision) = self.0.wait(&asker, &mut place, &prefix).await? else {
             return Err(Status::unknown("mutex: session is expired"));
         };
         Ok(Response::new(LockResponse {
@@ -45,14 +46,14 @@ impl LockService for Lock {
         request: Request<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
         let asking = &self.0.asking;
-        asking.allow(&request, Role::Writer)?;
+        let asker = asking.allow(&request, Role::Writer)?;
         let delete = DeleteRangeRequest {
             key: request.into_inner().key,
             ..DeleteRangeRequest::default()
         };
         check::delete(&delete).map_err(errors::refused)?;
         let command = Command::Delete(delete);
-        let (mut done, _): (DeleteRangeResponse, _) = asking.execute(&command).await?;
+        let (mut done, _): (DeleteRangeResponse, _) = asking.execute(&asker, &command).await?;
         asking.fill(&mut done.header);
         let header = done.header;
         Ok(Response::new(UnlockResponse { header }))

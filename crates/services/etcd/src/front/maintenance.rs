@@ -9,6 +9,7 @@ use super::{
     VERSION,
     asking::{Asking, Freshness, term_of},
     errors,
+    gate::Asker,
     queue::Answers,
     snapshot,
 };
@@ -42,7 +43,7 @@ const fn fold(hash: u64) -> u32 {
 
 impl Maintenance {
     /// The last page of a hash of this node.
-    async fn hash_at(&self, at: i64) -> Result<HashPage, Status> {
+    async fn hash_at(&self, asker: &Asker, at: i64) -> Result<HashPage, Status> {
         let first = HashRequestPage {
             at,
             ..HashRequestPage::default()
@@ -50,7 +51,11 @@ impl Maintenance {
         let (mut request, mut restarts) = (first.clone(), 0);
         loop {
             let query = Query::Hash(request.clone());
-            match self.0.query::<HashPage>(&query, Freshness::Local).await {
+            match self
+                .0
+                .query::<HashPage>(asker, &query, Freshness::Local)
+                .await
+            {
                 Ok((page, _)) => match HashRequestPage::behind(&page) {
                     Some(next) => request = next,
                     None => return Ok(page),
@@ -85,14 +90,16 @@ impl MaintenanceService for Maintenance {
             AlarmAction::Get => Role::Reader,
             AlarmAction::Activate | AlarmAction::Deactivate => Role::Operator,
         };
-        self.0.allow(&request, needed)?;
+        let asker = self.0.allow(&request, needed)?;
         let request = request.into_inner();
         let (mut answer, _): (AlarmResponse, _) = match action {
             AlarmAction::Get => {
                 let query = Query::Alarms(request);
-                self.0.query(&query, Freshness::Linearizable).await?
+                self.0
+                    .query(&asker, &query, Freshness::Linearizable)
+                    .await?
             }
-            _ => self.0.execute(&Command::Alarm(request)).await?,
+            _ => self.0.execute(&asker, &Command::Alarm(request)).await?,
         };
         self.0.fill(&mut answer.header);
         Ok(Response::new(answer))
@@ -102,7 +109,8 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
+        let asker = self.0.allow(&request, Role::Reader)?;
+        self.0.needs_user(&asker).await?;
         let status = self.0.status().await?;
         let figures = self.0.figures(Freshness::Local).await?;
         let mut errors: Vec<String> = status.error.iter().cloned().collect();
@@ -110,7 +118,8 @@ impl MaintenanceService for Maintenance {
             errors.push("etcdserver: no leader".to_owned());
         }
         let query = Query::Alarms(AlarmRequest::default());
-        let (alarms, _): (AlarmResponse, _) = self.0.query(&query, Freshness::Local).await?;
+        let (alarms, _): (AlarmResponse, _) =
+            self.0.query(&asker, &query, Freshness::Local).await?;
         errors.extend(alarms.alarms.iter().map(|alarm| {
             let kind = match alarm.alarm() {
                 AlarmType::None => "NONE",
@@ -143,7 +152,8 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<DefragmentRequest>,
     ) -> Result<Response<DefragmentResponse>, Status> {
-        self.0.allow(&request, Role::Operator)?;
+        let asker = self.0.allow(&request, Role::Operator)?;
+        self.0.needs_root(&asker).await?;
         Ok(Response::new(DefragmentResponse {
             header: self.0.header(0),
         }))
@@ -151,8 +161,8 @@ impl MaintenanceService for Maintenance {
 
     /// The same as [`Maintenance::hash_kv`] of the present revision.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
-        let page = self.hash_at(0).await?;
+        let asker = self.0.allow(&request, Role::Reader)?;
+        let page = self.hash_at(&asker, 0).await?;
         Ok(Response::new(HashResponse {
             header: self.0.header(page.revision),
             hash: fold(page.hash),
@@ -163,8 +173,8 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
-        self.0.allow(&request, Role::Reader)?;
-        let page = self.hash_at(request.get_ref().revision).await?;
+        let asker = self.0.allow(&request, Role::Reader)?;
+        let page = self.hash_at(&asker, request.get_ref().revision).await?;
         Ok(Response::new(HashKvResponse {
             header: self.0.header(page.revision),
             hash: fold(page.hash),
@@ -178,7 +188,8 @@ impl MaintenanceService for Maintenance {
         request: Request<SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
         // It has everything, who may do what included.
-        self.0.allow(&request, Role::Operator)?;
+        let asker = self.0.allow(&request, Role::Operator)?;
+        self.0.needs_root(&asker).await?;
         snapshot::stream(&self.0).await.map(Response::new)
     }
 
@@ -186,7 +197,8 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
-        self.0.allow(&request, Role::Operator)?;
+        let asker = self.0.allow(&request, Role::Operator)?;
+        self.0.needs_root(&asker).await?;
         let why = "etcdserver: downgrade is not supported: the versions of Quorate are not those of etcd; take a backup, \
                    and restore it with the version that is wanted";
         Err(Status::failed_precondition(why))
@@ -196,7 +208,8 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
-        self.0.allow(&request, Role::Operator)?;
+        let asker = self.0.allow(&request, Role::Operator)?;
+        self.0.needs_root(&asker).await?;
         let bad = || Status::failed_precondition("etcdserver: bad leader transferee");
         let target = u32::try_from(request.get_ref().target_id).map_err(|_| bad())?;
         let status = self.0.status().await?;

@@ -24,7 +24,7 @@ use super::{
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Methods that are counted: the service, the method, and what kind they are.
-const METHODS: [(&str, &str, &str); 33] = [
+const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),
     ("etcdserverpb.KV", "DeleteRange", UNARY),
@@ -49,6 +49,23 @@ const METHODS: [(&str, &str, &str); 33] = [
     ("etcdserverpb.Maintenance", "Snapshot", SERVER),
     ("etcdserverpb.Maintenance", "MoveLeader", UNARY),
     ("etcdserverpb.Maintenance", "Downgrade", UNARY),
+    ("etcdserverpb.Auth", "AuthEnable", UNARY),
+    ("etcdserverpb.Auth", "AuthDisable", UNARY),
+    ("etcdserverpb.Auth", "AuthStatus", UNARY),
+    ("etcdserverpb.Auth", "Authenticate", UNARY),
+    ("etcdserverpb.Auth", "UserAdd", UNARY),
+    ("etcdserverpb.Auth", "UserGet", UNARY),
+    ("etcdserverpb.Auth", "UserList", UNARY),
+    ("etcdserverpb.Auth", "UserDelete", UNARY),
+    ("etcdserverpb.Auth", "UserChangePassword", UNARY),
+    ("etcdserverpb.Auth", "UserGrantRole", UNARY),
+    ("etcdserverpb.Auth", "UserRevokeRole", UNARY),
+    ("etcdserverpb.Auth", "RoleAdd", UNARY),
+    ("etcdserverpb.Auth", "RoleGet", UNARY),
+    ("etcdserverpb.Auth", "RoleList", UNARY),
+    ("etcdserverpb.Auth", "RoleDelete", UNARY),
+    ("etcdserverpb.Auth", "RoleGrantPermission", UNARY),
+    ("etcdserverpb.Auth", "RoleRevokePermission", UNARY),
     ("v3lockpb.Lock", "Lock", UNARY),
     ("v3lockpb.Lock", "Unlock", UNARY),
     ("v3electionpb.Election", "Campaign", UNARY),

@@ -1,17 +1,21 @@
 //! The front: gRPC and a little HTTP, on threads of its own beside the node's.
 //!
 //! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]); the services ([`kv`], [`watch`], [`lease`],
-//! [`cluster`], [`maintenance`], [`lock`], [`election`], [`health`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
-//! them into answers or errors ([`errors`]). [`pages`] is what is asked for by HTTP/1. The [`hub`] reads once
+//! [`cluster`], [`maintenance`], [`lock`], [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
+//! them into answers or errors ([`errors`]). Who asks is said by a [`token`] or a certificate ([`gate`]), [`passwords`] are
+//! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads once
 //! what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
 //! [`turns`] are what locks and elections wait for.
 
 mod asking;
+mod auth;
 mod bodies;
 mod cluster;
 mod connections;
 mod election;
 mod errors;
+mod gate;
+mod gateway;
 mod health;
 mod hub;
 mod keeping;
@@ -22,8 +26,10 @@ mod maintenance;
 mod memory;
 mod metrics;
 mod pages;
+mod passwords;
 mod queue;
 mod snapshot;
+mod token;
 mod turns;
 mod watch;
 
@@ -38,11 +44,15 @@ use quorate::{Handle, Local, NodeId, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
-use self::{asking::Asking, connections::Limits, hub::Hub, keeping::Keeper, turns::Turns};
+use self::{
+    asking::Asking, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
+    turns::Turns,
+};
 use crate::proto::{
     etcdserverpb::{
-        cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
-        maintenance_server::MaintenanceServer, watch_server::WatchServer,
+        auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,
+        lease_server::LeaseServer, maintenance_server::MaintenanceServer,
+        watch_server::WatchServer,
     },
     health::health_server::HealthServer,
     v3electionpb::election_server::ElectionServer,
@@ -215,6 +225,21 @@ impl Drop for Server {
     }
 }
 
+/// What there is, for programs that ask a server of gRPC itself, in both versions.
+fn reflection(services: Routes) -> Routes {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
+    };
+    match (builder().build_v1(), builder().build_v1alpha()) {
+        (Ok(now), Ok(before)) => services.add_service(now).add_service(before),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "there is no reflection");
+            services
+        }
+    }
+}
+
 fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
     let kv = KvServer::new(kv::Kv {
         asking: Arc::clone(asking),
@@ -248,12 +273,21 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router 
     let lock = lock.max_decoding_message_size(MESSAGE_BYTES_MAX);
     let election = ElectionServer::new(election::Election(turns));
     let election = election.max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let auth = AuthServer::new(auth::Auth {
+        asking: Arc::clone(asking),
+        passwords: Passwords::new(),
+    });
+    let auth = auth
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
     let health = HealthServer::new(health::Health(Arc::clone(asking)));
     let services = Routes::new(kv).add_service(watch).add_service(lease);
     let services = services.add_service(cluster).add_service(maintenance);
     let services = services.add_service(lock).add_service(election);
-    let services = services.add_service(health);
+    let services = services.add_service(auth).add_service(health);
+    let services = reflection(services).into_axum_router();
+    let gateway = gateway::routes(asking, &services);
     services
-        .into_axum_router()
+        .merge(gateway)
         .merge(pages::routes(Arc::clone(asking)))
 }

@@ -13,6 +13,7 @@ use tonic::{Code, Status};
 use super::{
     asking::Asking,
     errors,
+    gate::Asker,
     hub::{Batch, Hub},
     kv,
     memory::Share,
@@ -66,7 +67,9 @@ impl Drop for Place {
         let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
         if let Ok(runtime) = Handle::try_current() {
             // The lease ends it otherwise.
-            runtime.spawn(async move { drop(delete_created(&asking, key, created).await) });
+            runtime.spawn(async move {
+                drop(delete_created(&asking, &Asker::Member, key, created).await)
+            });
         }
     }
 }
@@ -104,8 +107,12 @@ fn prefix_end(prefix: &[u8]) -> Bytes {
     Bytes::from_static(&[0])
 }
 
-async fn transact(asking: &Asking, txn: TxnRequest) -> Result<(TxnResponse, i64), Status> {
-    let (answer, _): (TxnResponse, _) = asking.execute(&Command::Txn(txn)).await?;
+async fn transact(
+    asking: &Asking,
+    asker: &Asker,
+    txn: TxnRequest,
+) -> Result<(TxnResponse, i64), Status> {
+    let (answer, _): (TxnResponse, _) = asking.execute(asker, &Command::Txn(txn)).await?;
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     Ok((answer, revision))
 }
@@ -113,6 +120,7 @@ async fn transact(asking: &Asking, txn: TxnRequest) -> Result<(TxnResponse, i64)
 /// Puts a value, if the key is still the one that was created then; the revision, if it is.
 pub(super) async fn put_created(
     asking: &Asking,
+    asker: &Asker,
     put: PutRequest,
     created: i64,
 ) -> Result<Option<i64>, Status> {
@@ -121,13 +129,14 @@ pub(super) async fn put_created(
         success: vec![op(Request::RequestPut(put))],
         failure: Vec::new(),
     };
-    let (answer, revision) = transact(asking, txn).await?;
+    let (answer, revision) = transact(asking, asker, txn).await?;
     Ok(answer.succeeded.then_some(revision))
 }
 
 /// Deletes the key, if it is still the one that was created then. The revision now.
 pub(super) async fn delete_created(
     asking: &Asking,
+    asker: &Asker,
     key: Bytes,
     created: i64,
 ) -> Result<i64, Status> {
@@ -140,7 +149,7 @@ pub(super) async fn delete_created(
         success: vec![op(Request::RequestDeleteRange(delete))],
         failure: Vec::new(),
     };
-    let (_, revision) = transact(asking, txn).await?;
+    let (_, revision) = transact(asking, asker, txn).await?;
     Ok(revision)
 }
 
@@ -148,6 +157,7 @@ impl Turns {
     /// Enters the queue of this prefix, under a lease.
     pub(super) async fn enter(
         &self,
+        asker: &Asker,
         prefix: &[u8],
         lease: i64,
         value: Bytes,
@@ -155,7 +165,7 @@ impl Turns {
         let share = self.hub.memory.take(PLACE_BYTES);
         let share = share.ok_or_else(errors::too_many)?;
         let lease = match lease {
-            0 => self.grant().await?,
+            0 => self.grant(asker).await?,
             lease => lease,
         };
         let key = Bytes::from([prefix, format!("{lease:x}").as_bytes()].concat());
@@ -174,7 +184,7 @@ impl Turns {
             success: vec![op(Request::RequestPut(put))],
             failure: vec![op(Request::RequestRange(get))],
         };
-        let (answer, revision) = transact(&self.asking, txn).await?;
+        let (answer, revision) = transact(&self.asking, asker, txn).await?;
         let response = answer.responses.into_iter().next();
         let before = match response.and_then(|response| response.response) {
             Some(Response::ResponseRange(found)) => found.kvs.into_iter().next(),
@@ -194,12 +204,16 @@ impl Turns {
         })
     }
 
-    async fn grant(&self) -> Result<i64, Status> {
+    async fn grant(&self, asker: &Asker) -> Result<i64, Status> {
         loop {
             let id = super::lease::some_id()?;
             let ttl = LEASE_TTL;
             let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
-            match self.asking.execute_at::<LeaseGrantResponse>(granted).await {
+            match self
+                .asking
+                .execute_at::<LeaseGrantResponse>(asker, granted)
+                .await
+            {
                 Err(status) if status.code() == Code::FailedPrecondition => {}
                 granted => return granted.map(|_| id),
             }
@@ -209,6 +223,7 @@ impl Turns {
     /// Waits until nobody is before this place. The revision then; `None`: the place itself is gone.
     pub(super) async fn wait(
         &self,
+        asker: &Asker,
         place: &mut Place,
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
@@ -223,7 +238,7 @@ impl Turns {
             let ahead = match place.created {
                 // Nothing was created before that.
                 ..=1 => None,
-                _ => self.find(before).await?.0,
+                _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
             // Only the one right before: a queue that moves does not wake everybody.
@@ -235,7 +250,7 @@ impl Turns {
             serializable: true,
             ..RangeRequest::default()
         };
-        let (own, revision) = self.find(own).await?;
+        let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
         // It stays, or is gone anyway.
         place.gives_up = false;
@@ -243,26 +258,38 @@ impl Turns {
     }
 
     /// Who has the turn, as this node knows it, and the revision of that.
-    pub(super) async fn first(&self, prefix: &[u8]) -> Result<(Option<KeyValue>, i64), Status> {
+    pub(super) async fn first(
+        &self,
+        asker: &Asker,
+        prefix: &[u8],
+    ) -> Result<(Option<KeyValue>, i64), Status> {
         let request = RangeRequest {
             keys_only: false,
             ..first_of(prefix)
         };
-        self.find(request).await
+        self.find(asker, request).await
     }
 
     /// The same, of all that was acknowledged.
-    pub(super) async fn first_now(&self, prefix: &[u8]) -> Result<(Option<KeyValue>, i64), Status> {
+    pub(super) async fn first_now(
+        &self,
+        asker: &Asker,
+        prefix: &[u8],
+    ) -> Result<(Option<KeyValue>, i64), Status> {
         let request = RangeRequest {
             keys_only: false,
             serializable: false,
             ..first_of(prefix)
         };
-        self.find(request).await
+        self.find(asker, request).await
     }
 
-    async fn find(&self, request: RangeRequest) -> Result<(Option<KeyValue>, i64), Status> {
-        let ask = || kv::read(&self.asking, request.clone());
+    async fn find(
+        &self,
+        asker: &Asker,
+        request: RangeRequest,
+    ) -> Result<(Option<KeyValue>, i64), Status> {
+        let ask = || kv::read(&self.asking, asker, request.clone());
         let (found, _) = super::asking::patiently(ask).await?;
         let revision = found.header.as_ref().map_or(0, |header| header.revision);
         Ok((found.kvs.into_iter().next(), revision))

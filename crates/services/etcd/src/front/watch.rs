@@ -3,15 +3,15 @@
 //! A watcher is level when nothing up to the stream's revision is left to be told; level watchers get what the [`Hub`]
 //! passes on. The others read history, a page at a time, until they are. So does everybody after a gap.
 
+mod rights;
 mod watcher;
 
 use std::{sync::Arc, time::Duration};
 
-use quorate::{Role, Who};
 use tokio::{
     sync::{
         broadcast::{self, error::RecvError},
-        mpsc,
+        mpsc, watch,
     },
     time::{Instant, interval_at, sleep, timeout},
 };
@@ -19,14 +19,16 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use self::watcher::{ByKey, Watcher, Watchers};
 use super::{
-    asking::{Asking, Caller, Freshness, patiently},
+    asking::{Asking, Freshness, patiently},
     errors,
+    gate::Asker,
     hub::{Batch, Hub},
     memory::Share,
     metrics::OneMore,
     queue::{Answers, Queued},
 };
 use crate::{
+    auth::Mark,
     command::{Events, EventsRequest, Figures, Query},
     proto::{
         etcdserverpb::{
@@ -70,8 +72,9 @@ impl WatchService for Watch {
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = request.extensions().get::<Caller>();
-        let who = caller.map_or(Who::Nobody, |caller| caller.0.clone());
+        let asker = Asker::of(&request);
+        // Followed before anybody is let in.
+        let changes = self.asking.gate.changes();
         let insists = request.metadata().get("hasleader");
         let insists = insists.is_some_and(|value| value.as_bytes() == b"true");
         let share = self.hub.memory.take(STREAM_BYTES);
@@ -81,7 +84,7 @@ impl WatchService for Watch {
         let stream = WatchStream {
             asking: Arc::clone(&self.asking),
             hub: Arc::clone(&self.hub),
-            who,
+            asker,
             insists,
             answers,
             watchers: Watchers::default(),
@@ -90,7 +93,7 @@ impl WatchService for Watch {
             _share: share,
             _counted: OneMore::of(&self.asking.counters, |counters| &counters.watch_streams),
         };
-        tokio::spawn(stream.run(request.into_inner(), batches));
+        tokio::spawn(stream.run(request.into_inner(), batches, changes));
         Ok(Response::new(Answers(receiver)))
     }
 }
@@ -99,7 +102,7 @@ impl WatchService for Watch {
 struct WatchStream {
     asking: Arc<Asking>,
     hub: Arc<Hub>,
-    who: Who,
+    asker: Asker,
     /// The client wants to hear of it if there is no leader.
     insists: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
@@ -111,6 +114,9 @@ struct WatchStream {
     _share: Share,
     _counted: OneMore,
 }
+
+/// Says when users or roles changed.
+type Changes = watch::Receiver<Option<Mark>>;
 
 /// The stream ends; what the client is told, if anything.
 struct Ends(Option<Status>);
@@ -126,8 +132,9 @@ impl WatchStream {
         mut self,
         requests: Streaming<WatchRequest>,
         batches: broadcast::Receiver<Arc<Batch>>,
+        changes: Changes,
     ) {
-        if let Err(Ends(Some(status))) = self.serve(requests, batches).await {
+        if let Err(Ends(Some(status))) = self.serve(requests, batches, changes).await {
             let _ = self.answers.send(Err(status).into()).await;
         }
     }
@@ -136,6 +143,7 @@ impl WatchStream {
         &mut self,
         mut requests: Streaming<WatchRequest>,
         mut batches: broadcast::Receiver<Arc<Batch>>,
+        mut changes: Changes,
     ) -> Result<(), Ends> {
         let ticks = |period| interval_at(Instant::now() + period, period);
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
@@ -147,10 +155,12 @@ impl WatchStream {
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
+                // Before anything that happened afterwards is passed on.
+                Ok(()) = changes.changed() => self.look_again().await?,
                 request = requests.message() => match request? {
                     Some(request) => self.request(request).await?,
                     // Half closed: the client still listens.
-                    None => return self.listen(batches).await,
+                    None => return self.listen(batches, changes).await,
                 },
                 batch = batches.recv() => self.batch(batch).await?,
                 _ = progress.tick() => self.tell_quiet().await?,
@@ -165,7 +175,11 @@ impl WatchStream {
     }
 
     /// The same, without requests.
-    async fn listen(&mut self, mut batches: broadcast::Receiver<Arc<Batch>>) -> Result<(), Ends> {
+    async fn listen(
+        &mut self,
+        mut batches: broadcast::Receiver<Arc<Batch>>,
+        mut changes: Changes,
+    ) -> Result<(), Ends> {
         let answers = self.answers.clone();
         loop {
             let lags = self.watchers.lag(self.seen);
@@ -175,6 +189,7 @@ impl WatchStream {
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
+                Ok(()) = changes.changed() => self.look_again().await?,
                 batch = batches.recv() => self.batch(batch).await?,
                 all = answers.reserve_many(ANSWERS_MAX), if lags => {
                     drop(all);
@@ -237,18 +252,23 @@ impl WatchStream {
     }
 
     async fn create(&mut self, request: WatchCreateRequest) -> Result<(), Ends> {
+        let asking = Arc::clone(&self.asking);
         let refused = |revision, reason: &str| WatchResponse {
-            header: self.asking.header(revision),
+            header: asking.header(revision),
             watch_id: NOBODY,
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
             ..WatchResponse::default()
         };
-        if let Err(status) = self.asking.allow_who(&self.who, Role::Reader) {
-            return match status.code() {
-                Code::PermissionDenied => self.send(refused(self.seen, status.message())).await,
-                _ => Err(status.into()),
+        let range = (request.key.clone(), request.range_end.clone());
+        if let Err(status) = self.let_in(range).await {
+            return match rights::is_refusal(&status) {
+                true => {
+                    self.send(refused(self.seen, &errors::written(&status)))
+                        .await
+                }
+                false => Err(status.into()),
             };
         }
         // Asked for behind the first look at batches: whatever is newer comes by one.
@@ -333,7 +353,7 @@ impl WatchStream {
         let memory = &self.hub.memory;
         let ask = || {
             self.asking
-                .query_within::<Events>(memory, &query, Freshness::Local)
+                .query_within::<Events>(&Asker::Member, memory, &query, Freshness::Local)
         };
         let (page, share) = match patiently(ask).await {
             Ok(page) => page,

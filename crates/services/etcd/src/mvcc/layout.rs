@@ -11,6 +11,8 @@
 //! | `a` | a kind of alarm and a member | nothing |
 //! | `s` | – | the revision, how far history is compacted, and how many leases there are |
 //!
+//! Capital letters are those of [`crate::auth`].
+//!
 //! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
 //! one range. Part of the format of snapshots.
 

@@ -92,6 +92,12 @@ impl Mvcc {
         });
     }
 
+    /// Whether a key from this one on, and before the other if there is one, goes with a lease.
+    pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
+        let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
+        self.store.first(&attached(id, from), &end).is_some()
+    }
+
     /// Whether one more key may go with a lease; 0 is none.
     pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
         match self.stored_lease(id) {

@@ -1,5 +1,12 @@
 //! Messages and services of the protocol, made of `proto/*.proto` by `generate/`; do not edit them.
 
+/// All of them, as Protobuf describes itself.
+pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");
+
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
+#[rustfmt::skip]
+pub mod authpb;
+
 #[allow(missing_docs, unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
 #[rustfmt::skip]
 pub mod mvccpb;

@@ -139,7 +139,11 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
                 .iter()
                 .map(|id| model.keep_alive(*id, now_ms).unwrap_or(0))
                 .collect();
-            let command = Command::KeepAlive(KeptAlive { ids, now_ms });
+            let command = Command::KeepAlive(KeptAlive {
+                ids,
+                now_ms,
+                auth_revision: 0,
+            });
             let answer = apply::<Lasting>(service, &command).unwrap();
             assert_eq!((answer.ttls, answer.revision), (expected, model.revision));
         }

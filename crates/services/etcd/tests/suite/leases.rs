@@ -131,6 +131,7 @@ fn keeping_a_lease_alive_never_ends_it_earlier() {
     let kept = quorate_etcd::command::KeptAlive {
         ids: vec![1],
         now_ms: 200,
+        auth_revision: 0,
     };
     apply_bytes(&mut service, &Command::KeepAlive(kept).encode());
     assert_eq!(service.next_deadline(u64::MAX), Some(11_000));

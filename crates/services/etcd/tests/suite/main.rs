@@ -3,6 +3,7 @@
 
 mod alarms;
 mod asks;
+mod auth;
 mod budget;
 mod clients;
 mod common;

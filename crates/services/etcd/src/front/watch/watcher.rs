@@ -206,6 +206,13 @@ impl Watchers {
         self.all.is_empty()
     }
 
+    /// What each watches.
+    pub(super) fn ranges(&self) -> Vec<(i64, (Bytes, Bytes))> {
+        let ranges = self.all.iter();
+        let ranges = ranges.map(|(id, one)| (*id, (one.key.clone(), one.range_end.clone())));
+        ranges.collect()
+    }
+
     /// Adds a watcher under this id, or under a free one if it is 0.
     pub(super) fn add(&mut self, id: i64, watcher: Watcher) -> Result<i64, &'static str> {
         let id = match id {

@@ -147,7 +147,8 @@ struct Counting {
 
 impl StateMachine for Counting {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
-        if command.first() == Some(&8) {
+        // Behind the word that the node asks for itself.
+        if command.get(1) == Some(&8) {
             self.kept.fetch_add(1, Ordering::Relaxed);
         }
         self.service.apply(id, command, reply);
@@ -204,5 +205,6 @@ fn leases_are_kept_alive_many_at_a_time() {
         assert!(answers.message().await.unwrap().is_none());
     });
     let commands = kept.load(Ordering::Relaxed);
-    assert!((1..200).contains(&commands), "{commands}");
+    // Some come by themselves once the node is free again, the more the slower it is.
+    assert!((1..300).contains(&commands), "{commands}");
 }

@@ -1,0 +1,170 @@
+//! The writers of `--service etcd`, and whether what they wrote is there: over gRPC, as any client of etcd.
+
+#[cfg(feature = "etcd")]
+pub(super) use with::{check, common_hash, missing, write};
+#[cfg(not(feature = "etcd"))]
+pub(super) use without::{check, common_hash, missing, write};
+
+#[cfg(feature = "etcd")]
+mod with {
+    use std::{
+        fmt, thread,
+        time::{Duration, Instant},
+    };
+
+    use quorate_etcd::client::Client;
+
+    use crate::{
+        demo::{
+            compare::Lost,
+            load::{DEADLINE, OPEN, Shared, Written},
+        },
+        output::{Exit, Problem},
+    };
+
+    /// Keys per question.
+    const KEYS: usize = 500;
+    /// Between two looks at a node that is catching up.
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    /// Whether this binary can.
+    pub(in crate::demo) const fn check() -> Result<(), Problem> {
+        Ok(())
+    }
+
+    /// Puts keys until it is told to stop, so many at a time.
+    pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
+        let mut done = Written {
+            writer,
+            ..Written::default()
+        };
+        let mut client = match Client::new(addresses, DEADLINE) {
+            Ok(client) => client,
+            Err(error) => {
+                done.error = Some(error.to_string());
+                return done;
+            }
+        };
+        while !shared.is_over() {
+            let numbers = done.written..done.written + OPEN as u64;
+            let pairs: Vec<_> = numbers
+                .clone()
+                .map(|number| Written::pair(writer, number))
+                .collect();
+            let sent_us = shared.now_us();
+            done.written = numbers.end;
+            for (number, put) in numbers.zip(client.put_all(&pairs)) {
+                match put {
+                    Ok(()) => {
+                        done.acknowledged.push(number);
+                        shared.acknowledge(sent_us);
+                    }
+                    Err(status) => done.error = Some(status.to_string()),
+                }
+            }
+        }
+        done
+    }
+
+    fn unanswered(error: impl fmt::Display) -> Problem {
+        let what = format_args!("a node did not answer: {error}");
+        Problem::new(Exit::Unreachable, "no_answer", what)
+    }
+
+    fn one(address: &String) -> Result<Client, Problem> {
+        Client::new(std::slice::from_ref(address), DEADLINE).map_err(unanswered)
+    }
+
+    /// Asks one node for everything. `stale`: as it stands.
+    pub(in crate::demo) fn missing(
+        address: &String,
+        written: &[Written],
+        stale: bool,
+    ) -> Result<Lost, Problem> {
+        let client = one(address)?;
+        let mut lost = Lost::new();
+        for writer in written {
+            for numbers in writer.acknowledged.chunks(KEYS) {
+                let pairs = numbers
+                    .iter()
+                    .map(|number| Written::pair(writer.writer, *number));
+                let (keys, values): (Vec<_>, Vec<_>) = pairs.unzip();
+                let found = client.get_all(&keys, stale).map_err(unanswered)?;
+                for (at, (number, value)) in numbers.iter().zip(&values).enumerate() {
+                    let there = found.get(at).and_then(Option::as_deref);
+                    if there != Some(value.as_bytes()) {
+                        lost.insert((writer.writer, *number));
+                    }
+                }
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The hash that all nodes have in common, as of one revision; `None` if they do not agree.
+    pub(in crate::demo) fn common_hash(
+        addresses: &[String],
+        patience: Duration,
+    ) -> Result<Option<String>, Problem> {
+        let until = Instant::now() + patience;
+        let clients = addresses.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        let mut at = 0;
+        for client in &clients {
+            at = client.hash(0).map_err(unanswered)?.1.max(at);
+        }
+        let mut hashes = Vec::new();
+        for client in &clients {
+            hashes.push(loop {
+                match client.hash(at) {
+                    Ok((hash, _)) => break hash,
+                    // It is not there yet.
+                    Err(_) if Instant::now() < until => thread::sleep(PAUSE),
+                    Err(status) => return Err(unanswered(status)),
+                }
+            });
+        }
+        let first = hashes.first().copied().unwrap_or_default();
+        let equal = hashes.iter().all(|hash| *hash == first);
+        Ok(equal.then(|| format!("revision {at}, hash {first:08x}")))
+    }
+}
+
+#[cfg(not(feature = "etcd"))]
+mod without {
+    use std::time::Duration;
+
+    use crate::{
+        demo::{
+            compare::Lost,
+            load::{Shared, Written},
+        },
+        output::{Exit, Problem},
+    };
+
+    fn refused() -> Problem {
+        let what = "this binary was built without --service etcd";
+        Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
+    }
+
+    pub(in crate::demo) fn check() -> Result<(), Problem> {
+        Err(refused())
+    }
+
+    pub(in crate::demo) fn write(writer: usize, _: &[String], _: &Shared) -> Written {
+        Written {
+            writer,
+            ..Written::default()
+        }
+    }
+
+    pub(in crate::demo) fn missing(_: &String, _: &[Written], _: bool) -> Result<Lost, Problem> {
+        Err(refused())
+    }
+
+    pub(in crate::demo) fn common_hash(
+        _: &[String],
+        _: Duration,
+    ) -> Result<Option<String>, Problem> {
+        Err(refused())
+    }
+}

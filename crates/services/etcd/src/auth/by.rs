@@ -1,0 +1,91 @@
+//! On whose behalf something is asked for, as a command or a query carries it.
+
+/// On whose behalf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Somebody who did not say who they are.
+    #[default]
+    Nobody,
+    /// A user, as a node knew them.
+    User {
+        /// Which.
+        name: String,
+        /// The auth revision under which the node let them in.
+        revision: u64,
+    },
+    /// A node, for itself: it may do everything.
+    Member,
+}
+
+/// In front of what a user asks for. No command and no query has this number.
+const USER: u8 = 0xfe;
+/// In front of what a node asks for itself.
+const MEMBER: u8 = 0xff;
+
+impl By {
+    /// What is asked for, with this in front of it.
+    pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Nobody => bytes,
+            Self::Member => [&[MEMBER], &bytes[..]].concat(),
+            Self::User { name, revision } => {
+                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); a longer one is nobody's.
+                let length = u16::try_from(name.len()).unwrap_or(0);
+                let name = name
+                    .as_bytes()
+                    .get(..usize::from(length))
+                    .unwrap_or_default();
+                let head = [
+                    &[USER],
+                    &revision.to_be_bytes()[..],
+                    &length.to_be_bytes(),
+                    name,
+                ];
+                [&head.concat()[..], &bytes].concat()
+            }
+        }
+    }
+
+    /// On whose behalf, and what is asked for. `None`: it makes no sense.
+    pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        match bytes.split_first() {
+            Some((&MEMBER, rest)) => Some((Self::Member, rest)),
+            Some((&USER, rest)) => {
+                let (revision, rest) = rest.split_first_chunk()?;
+                let (length, rest) = rest.split_first_chunk()?;
+                let length = usize::from(u16::from_be_bytes(*length));
+                let (name, rest) = rest.split_at_checked(length)?;
+                let name = std::str::from_utf8(name).ok()?.to_owned();
+                let revision = u64::from_be_bytes(*revision);
+                Some((Self::User { name, revision }, rest))
+            }
+            _ => Some((Self::Nobody, bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_comes_back() {
+        let user = |name: &str| By::User {
+            name: name.to_owned(),
+            revision: 7,
+        };
+        for by in [By::Nobody, By::Member, user(""), user("ann"), user("Ünal")] {
+            let bytes = by.before(b"\x01rest".to_vec());
+            assert_eq!(By::split(&bytes), Some((by, &b"\x01rest"[..])));
+        }
+        assert_eq!(By::split(b"\xfe123"), None);
+        assert_eq!(By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x05abc"), None);
+        assert_eq!(
+            By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x01\xff"),
+            None,
+            "no text"
+        );
+        let long = user(&"x".repeat(70_000)).before(Vec::new());
+        assert_eq!(By::split(&long), Some((user(""), &[][..])));
+    }
+}

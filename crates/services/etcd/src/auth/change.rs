@@ -1,0 +1,401 @@
+//! Changes of users, roles and permissions: commands of the log. Errors are those of etcd.
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::{
+    AUTH_BYTES_MAX, Auth, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
+    USER_ROLES_MAX,
+    rows::{self, RoleRow, STATE, UserRow},
+};
+use crate::{
+    proto::{
+        authpb::{Permission, permission::Type},
+        etcdserverpb::{
+            AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest,
+            AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
+        },
+    },
+    refusal::Refusal,
+    store::Store,
+};
+
+/// A change of who may do what.
+#[derive(Clone, PartialEq, Message)]
+pub struct AuthChange {
+    /// Which.
+    #[prost(
+        oneof = "auth_change::What",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
+    )]
+    pub what: Option<What>,
+}
+
+/// The kinds of changes.
+pub mod auth_change {
+    use super::{
+        AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest, AuthUserGrantRoleRequest,
+        AuthUserRevokeRoleRequest, Bytes, NewPassword, NewUser,
+    };
+
+    /// What changes.
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum What {
+        /// From here on it matters who somebody is; this signs tokens.
+        #[prost(bytes = "bytes", tag = "1")]
+        Enable(Bytes),
+        /// From here on it does not.
+        #[prost(bool, tag = "2")]
+        Disable(bool),
+        /// A user more.
+        #[prost(message, tag = "3")]
+        UserAdd(NewUser),
+        /// A user less.
+        #[prost(string, tag = "4")]
+        UserDelete(String),
+        /// Another password.
+        #[prost(message, tag = "5")]
+        Password(NewPassword),
+        /// A user gets a role.
+        #[prost(message, tag = "6")]
+        UserGrant(AuthUserGrantRoleRequest),
+        /// A user loses a role.
+        #[prost(message, tag = "7")]
+        UserRevoke(AuthUserRevokeRoleRequest),
+        /// A role more.
+        #[prost(string, tag = "8")]
+        RoleAdd(String),
+        /// A role less, also of those who have it.
+        #[prost(string, tag = "9")]
+        RoleDelete(String),
+        /// A role gets a permission.
+        #[prost(message, tag = "10")]
+        RoleGrant(AuthRoleGrantPermissionRequest),
+        /// A role loses one.
+        #[prost(message, tag = "11")]
+        RoleRevoke(AuthRoleRevokePermissionRequest),
+    }
+}
+
+use auth_change::What;
+
+/// A user who is added.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct NewUser {
+    /// Who.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The hash of the password; empty: a user who proves it by a certificate.
+    #[prost(string, tag = "2")]
+    pub hash: String,
+}
+
+/// A password that is changed.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct NewPassword {
+    /// Whose.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its hash.
+    #[prost(string, tag = "2")]
+    pub hash: String,
+}
+
+/// Whether a permission is of keys.
+fn is_range(permission: &Permission) -> bool {
+    let (key, end) = (&permission.key, &permission.range_end);
+    !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
+}
+
+fn bounded(name: &str) -> Result<(), Refusal> {
+    match name.len() > NAME_BYTES_MAX {
+        true => Err(Refusal::AuthFull),
+        false => Ok(()),
+    }
+}
+
+/// Where auth is changed: in memory and in the store alike.
+struct Changing<'c> {
+    auth: &'c mut Auth,
+    store: &'c mut dyn Store,
+}
+
+impl Auth {
+    /// Changes who may do what; it was asked before whether somebody may ([`Auth::may`]).
+    pub(crate) fn change(
+        &mut self,
+        change: AuthChange,
+        store: &mut dyn Store,
+    ) -> Result<(), Refusal> {
+        let mut changing = Changing { auth: self, store };
+        match change.what.ok_or(Refusal::Malformed)? {
+            What::Enable(secret) => changing.enable(secret),
+            What::Disable(_) => {
+                changing.disable();
+                Ok(())
+            }
+            What::UserAdd(user) => changing.user_add(user),
+            What::UserDelete(name) => changing.user_delete(&name),
+            What::Password(password) => changing.password(password),
+            What::UserGrant(grant) => changing.user_grant(&grant.user, grant.role),
+            What::UserRevoke(revoke) => changing.user_revoke(&revoke.name, &revoke.role),
+            What::RoleAdd(name) => changing.role_add(name),
+            What::RoleDelete(name) => changing.role_delete(&name),
+            What::RoleGrant(grant) => changing.role_grant(&grant.name, grant.perm),
+            What::RoleRevoke(revoke) => changing.role_revoke(&revoke),
+        }
+    }
+}
+
+impl Changing<'_> {
+    fn put_state(&mut self) {
+        self.store
+            .put(STATE, self.auth.state.encode_to_vec().into());
+    }
+
+    /// Everything that was let in before is looked at again.
+    fn moved(&mut self) {
+        self.auth.state.revision += 1;
+        self.auth.joined.get_mut().clear();
+        self.put_state();
+    }
+
+    /// Whether rows may be so much larger.
+    fn has_room(&self, more: usize) -> Result<(), Refusal> {
+        match self.auth.bytes.saturating_add(more) > AUTH_BYTES_MAX {
+            true => Err(Refusal::AuthFull),
+            false => Ok(()),
+        }
+    }
+
+    fn set_user(&mut self, name: &str, row: Option<UserRow>) -> Result<(), Refusal> {
+        let length = |row: &UserRow| name.len() + row.encoded_len();
+        let old = self.auth.users.get(name).map_or(0, length);
+        let new = row.as_ref().map_or(0, length);
+        self.has_room(new.saturating_sub(old))?;
+        self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
+        match row {
+            Some(row) => {
+                self.store
+                    .put(&rows::user(name), row.encode_to_vec().into());
+                self.auth.users.insert(name.to_owned(), row);
+            }
+            None => {
+                self.store.remove(&rows::user(name));
+                self.auth.users.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_role(&mut self, name: &str, row: Option<RoleRow>) -> Result<(), Refusal> {
+        let length = |row: &RoleRow| name.len() + row.encoded_len();
+        let old = self.auth.roles.get(name).map_or(0, length);
+        let new = row.as_ref().map_or(0, length);
+        self.has_room(new.saturating_sub(old))?;
+        self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
+        match row {
+            Some(row) => {
+                self.store
+                    .put(&rows::role(name), row.encode_to_vec().into());
+                self.auth.roles.insert(name.to_owned(), row);
+            }
+            None => {
+                self.store.remove(&rows::role(name));
+                self.auth.roles.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn user(&self, name: &str) -> Result<UserRow, Refusal> {
+        self.auth
+            .users
+            .get(name)
+            .cloned()
+            .ok_or(Refusal::UserNotFound)
+    }
+
+    fn role(&self, name: &str) -> Result<RoleRow, Refusal> {
+        self.auth
+            .roles
+            .get(name)
+            .cloned()
+            .ok_or(Refusal::RoleNotFound)
+    }
+
+    fn enable(&mut self, secret: Bytes) -> Result<(), Refusal> {
+        if self.auth.state.enabled {
+            return Ok(());
+        }
+        let root = self.auth.users.get(ROOT).ok_or(Refusal::RootUserNotExist)?;
+        if !root.roles.iter().any(|role| role == ROOT) {
+            return Err(Refusal::RootRoleNotExist);
+        }
+        if secret.len() != SECRET_BYTES {
+            return Err(Refusal::Malformed);
+        }
+        let state = &mut self.auth.state;
+        state.enabled = true;
+        state.secret = secret;
+        state.epoch = state.revision;
+        self.put_state();
+        Ok(())
+    }
+
+    fn disable(&mut self) {
+        if self.auth.state.enabled {
+            self.auth.state.enabled = false;
+            self.moved();
+        }
+    }
+
+    fn user_add(&mut self, NewUser { name, hash }: NewUser) -> Result<(), Refusal> {
+        if name.is_empty() {
+            return Err(Refusal::UserEmpty);
+        }
+        bounded(&name)?;
+        if self.auth.users.contains_key(&name) {
+            return Err(Refusal::UserAlreadyExists);
+        }
+        if self.auth.users.len() >= NAMES_MAX {
+            return Err(Refusal::AuthFull);
+        }
+        let row = UserRow {
+            hash,
+            roles: Vec::new(),
+            since: self.auth.state.revision + 1,
+        };
+        self.set_user(&name, Some(row))?;
+        self.moved();
+        Ok(())
+    }
+
+    fn user_delete(&mut self, name: &str) -> Result<(), Refusal> {
+        if self.auth.state.enabled && name == ROOT {
+            return Err(Refusal::InvalidAuthManagement);
+        }
+        self.user(name)?;
+        self.set_user(name, None)?;
+        self.moved();
+        Ok(())
+    }
+
+    fn password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
+        let mut row = self.user(&name)?;
+        // Who has none gets none, as etcd has it.
+        if !row.hash.is_empty() {
+            row.hash = hash;
+        }
+        row.since = self.auth.state.revision + 1;
+        self.set_user(&name, Some(row))?;
+        self.moved();
+        Ok(())
+    }
+
+    fn user_grant(&mut self, name: &str, role: String) -> Result<(), Refusal> {
+        let mut row = self.user(name)?;
+        if role != ROOT {
+            self.role(&role)?;
+        }
+        let Err(at) = row.roles.binary_search(&role) else {
+            return Ok(());
+        };
+        if row.roles.len() >= USER_ROLES_MAX {
+            return Err(Refusal::AuthFull);
+        }
+        row.roles.insert(at, role);
+        self.set_user(name, Some(row))?;
+        self.moved();
+        Ok(())
+    }
+
+    fn user_revoke(&mut self, name: &str, role: &str) -> Result<(), Refusal> {
+        if self.auth.state.enabled && name == ROOT && role == ROOT {
+            return Err(Refusal::InvalidAuthManagement);
+        }
+        let mut row = self.user(name)?;
+        let before = row.roles.len();
+        row.roles.retain(|one| one != role);
+        if row.roles.len() == before {
+            return Err(Refusal::RoleNotGranted);
+        }
+        self.set_user(name, Some(row))?;
+        self.moved();
+        Ok(())
+    }
+
+    fn role_add(&mut self, name: String) -> Result<(), Refusal> {
+        if name.is_empty() {
+            return Err(Refusal::RoleEmpty);
+        }
+        bounded(&name)?;
+        if self.auth.roles.contains_key(&name) {
+            return Err(Refusal::RoleAlreadyExists);
+        }
+        if self.auth.roles.len() >= NAMES_MAX {
+            return Err(Refusal::AuthFull);
+        }
+        self.set_role(&name, Some(RoleRow::default()))?;
+        self.moved();
+        Ok(())
+    }
+
+    fn role_delete(&mut self, name: &str) -> Result<(), Refusal> {
+        if self.auth.state.enabled && name == ROOT {
+            return Err(Refusal::InvalidAuthManagement);
+        }
+        self.role(name)?;
+        self.set_role(name, None)?;
+        let has = |row: &UserRow| row.roles.iter().any(|role| role == name);
+        let users = self.auth.users.iter().filter(|(_, row)| has(row));
+        let users: Vec<_> = users
+            .map(|(user, row)| (user.clone(), row.clone()))
+            .collect();
+        for (user, mut row) in users {
+            row.roles.retain(|role| role != name);
+            self.set_user(&user, Some(row))?;
+        }
+        self.moved();
+        Ok(())
+    }
+
+    fn role_grant(&mut self, name: &str, permission: Option<Permission>) -> Result<(), Refusal> {
+        let permission = permission.ok_or(Refusal::PermissionNotGiven)?;
+        if !is_range(&permission) || Type::try_from(permission.perm_type).is_err() {
+            return Err(Refusal::InvalidAuthManagement);
+        }
+        let mut row = self.role(name)?;
+        let order = |one: &Permission| {
+            let (key, end) = (&permission.key, &permission.range_end);
+            one.key.cmp(key).then_with(|| one.range_end.cmp(end))
+        };
+        match row.permissions.binary_search_by(order) {
+            Ok(at) => {
+                if let Some(there) = row.permissions.get_mut(at) {
+                    there.perm_type = permission.perm_type;
+                }
+            }
+            Err(_) if row.permissions.len() >= ROLE_PERMISSIONS_MAX => {
+                return Err(Refusal::AuthFull);
+            }
+            Err(at) => row.permissions.insert(at, permission),
+        }
+        self.set_role(name, Some(row))?;
+        self.moved();
+        Ok(())
+    }
+
+    fn role_revoke(&mut self, revoke: &AuthRoleRevokePermissionRequest) -> Result<(), Refusal> {
+        let mut row = self.role(&revoke.role)?;
+        let before = row.permissions.len();
+        row.permissions
+            .retain(|one| one.key != revoke.key || one.range_end != revoke.range_end);
+        if row.permissions.len() == before {
+            return Err(Refusal::PermissionNotGranted);
+        }
+        self.set_role(&revoke.role, Some(row))?;
+        self.moved();
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Who may do what: users, roles and permissions by ranges of keys, as etcd has them.
+//!
+//! What there is stands in [`rows`] of the store and in memory, [`change`]d by commands alone. Whoever asks for something
+//! is named with it ([`by`]); [`rights`] says whether they may have it, from the joined ranges ([`spans`]) of their roles.
+//! [`asking`] answers what nodes need to know who somebody is. Nothing here knows a clock, a password or a token.
+
+mod asking;
+mod by;
+mod change;
+mod rights;
+mod rows;
+mod spans;
+
+use std::{cell::RefCell, collections::BTreeMap, ops::ControlFlow, sync::Arc};
+
+use prost::{DecodeError, Message as _};
+use quorate::LoadError;
+
+pub(crate) use self::rows::is_place;
+pub use self::{
+    asking::{AuthAsk, Credentials, Ranges, auth_ask},
+    by::By,
+    change::{AuthChange, NewPassword, NewUser, auth_change},
+    rows::SECRET_BYTES,
+};
+use self::{
+    rights::Rights,
+    rows::{ROLES_RANGE, RoleRow, STATE, StateRow, USERS_RANGE, UserRow},
+};
+use crate::store::Store;
+
+/// The user and the role that may do everything.
+pub const ROOT: &str = "root";
+/// Users, and roles, at a time.
+pub const NAMES_MAX: usize = 10_000;
+/// Bytes of a name.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Roles of a user.
+pub const USER_ROLES_MAX: usize = 128;
+/// Permissions of a role.
+pub const ROLE_PERMISSIONS_MAX: usize = 1000;
+/// Bytes of all rows.
+pub const AUTH_BYTES_MAX: usize = 16 << 20;
+/// Users whose joined ranges are kept.
+const JOINED_MAX: usize = 1000;
+
+/// How far auth is. Of two, the later one is the greater one: turning it on moves nothing but the second part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Moves with every change of users and roles.
+    pub revision: u64,
+    /// Whether it is on.
+    pub enabled: bool,
+}
+
+/// Users, roles, and whether they matter.
+#[derive(Debug)]
+pub struct Auth {
+    state: StateRow,
+    users: BTreeMap<String, UserRow>,
+    roles: BTreeMap<String, RoleRow>,
+    /// Of all rows of users and roles.
+    bytes: usize,
+    /// Ranges of users as far as somebody asked for them; made anew after every change.
+    joined: RefCell<BTreeMap<String, Arc<Rights>>>,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            state: StateRow {
+                revision: 1,
+                ..StateRow::default()
+            },
+            users: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            bytes: 0,
+            joined: RefCell::default(),
+        }
+    }
+}
+
+const MALFORMED: LoadError = LoadError::Malformed("who may do what makes no sense");
+
+/// Takes a row.
+type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
+
+/// Takes all rows of a range, with the names in them.
+fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Result<(), LoadError> {
+    let mut outcome = Ok(());
+    store.scan(from, to, &mut |place, row| {
+        let taken = rows::name(place).is_some_and(|name| take(name, row).is_ok());
+        match taken {
+            true => ControlFlow::Continue(()),
+            false => {
+                outcome = Err(MALFORMED);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    outcome
+}
+
+impl Auth {
+    /// What the store holds.
+    pub(crate) fn read(store: &dyn Store) -> Result<Self, LoadError> {
+        let mut auth = Self::default();
+        if let Some(state) = store.get(STATE) {
+            auth.state = StateRow::decode(state).map_err(|_| MALFORMED)?;
+        }
+        let (users, roles, bytes) = (&mut auth.users, &mut auth.roles, &mut auth.bytes);
+        each(store, USERS_RANGE, &mut |name, row| {
+            *bytes += name.len() + row.len();
+            users.insert(name.to_owned(), UserRow::decode(row)?);
+            Ok(())
+        })?;
+        each(store, ROLES_RANGE, &mut |name, row| {
+            *bytes += name.len() + row.len();
+            roles.insert(name.to_owned(), RoleRow::decode(row)?);
+            Ok(())
+        })?;
+        Ok(auth)
+    }
+
+    /// What lets nobody in: of a store that makes no sense.
+    pub(crate) fn closed() -> Self {
+        let mut auth = Self::default();
+        auth.state.enabled = true;
+        auth
+    }
+
+    /// How far it is.
+    pub const fn mark(&self) -> Mark {
+        Mark {
+            revision: self.state.revision,
+            enabled: self.state.enabled,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Users, roles and the state of auth as rows of the store.
+//!
+//! | First byte | Then | Value |
+//! |---|---|---|
+//! | `A` | – | whether auth is on, its revision, and the key that signs tokens |
+//! | `R` | a role | its permissions |
+//! | `U` | a user | the hash of the password, and the roles |
+//!
+//! Part of the format of snapshots, as [`crate::mvcc`]'s rows are.
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::proto::authpb::Permission;
+
+/// The state.
+pub(super) const STATE: &[u8] = b"A";
+const ROLES: u8 = b'R';
+const USERS: u8 = b'U';
+
+/// Bytes of a key that signs.
+pub const SECRET_BYTES: usize = 32;
+
+/// The state of auth.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub(super) struct StateRow {
+    #[prost(bool, tag = "1")]
+    pub(super) enabled: bool,
+    /// Moves with every change of users and roles.
+    #[prost(uint64, tag = "2")]
+    pub(super) revision: u64,
+    /// Signs tokens; empty if auth was never on.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(super) secret: Bytes,
+    /// The auth revision at which it was turned on last.
+    #[prost(uint64, tag = "4")]
+    pub(super) epoch: u64,
+}
+
+/// A user.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub(super) struct UserRow {
+    /// Of the password; empty if there is none.
+    #[prost(string, tag = "1")]
+    pub(super) hash: String,
+    /// In order.
+    #[prost(string, repeated, tag = "2")]
+    pub(super) roles: Vec<String>,
+    /// The auth revision of this user's password, or of the user without one.
+    #[prost(uint64, tag = "3")]
+    pub(super) since: u64,
+}
+
+/// A role.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub(super) struct RoleRow {
+    /// In order of keys and ends.
+    #[prost(message, repeated, tag = "1")]
+    pub(super) permissions: Vec<Permission>,
+}
+
+pub(super) fn user(name: &str) -> Vec<u8> {
+    [&[USERS], name.as_bytes()].concat()
+}
+
+pub(super) fn role(name: &str) -> Vec<u8> {
+    [&[ROLES], name.as_bytes()].concat()
+}
+
+/// Where users are: from there, before that.
+pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
+/// Where roles are.
+pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
+
+/// Whose row is there.
+pub(super) fn name(place: &[u8]) -> Option<&str> {
+    std::str::from_utf8(place.get(1..)?).ok()
+}
+
+/// Whether an entry is one that this version writes.
+pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
+    let named =
+        || name(place).is_some_and(|name| (1..=super::NAME_BYTES_MAX).contains(&name.len()));
+    match place.first() {
+        Some(&USERS) => named() && UserRow::decode(value).is_ok(),
+        Some(&ROLES) => named() && RoleRow::decode(value).is_ok(),
+        _ => {
+            let state = StateRow::decode(value);
+            place == STATE && state.is_ok_and(|state| state.revision < u64::MAX / 2)
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Ranges of keys, joined where they meet: a range that several permissions cover together is covered.
+
+use crate::mvcc::Keys;
+
+/// From a key on, and before another one if there is one.
+type Span = (Box<[u8]>, Option<Box<[u8]>>);
+
+/// Ranges that do not meet, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spans(Vec<Span>);
+
+/// A permission's key and end as a span: one key without an end, to the end of all with an end of one zero byte.
+fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
+    match Keys::of(key, range_end) {
+        Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),
+        Keys::Span(from, None) => Some((from.into(), None)),
+        Keys::Span(from, Some(to)) => (from < to).then(|| (from.into(), Some(to.into()))),
+    }
+}
+
+impl Spans {
+    /// What these permissions cover together.
+    pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
+        let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
+        let mut spans: Vec<Span> = spans.collect();
+        spans.sort();
+        let mut joined: Vec<Span> = Vec::new();
+        for (from, to) in spans {
+            match joined.last_mut() {
+                // The last one goes to the end of all keys.
+                Some((_, None)) => break,
+                Some((_, end)) if end.as_deref().is_some_and(|end| *from <= *end) => {
+                    // Without an end it is the largest.
+                    if to.is_none() || to > *end {
+                        *end = to;
+                    }
+                }
+                _ => joined.push((from, to)),
+            }
+        }
+        Self(joined)
+    }
+
+    /// Whether all of these keys are in them. A range of no keys is where it begins.
+    pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
+        let from = match keys {
+            Keys::One(from) | Keys::Span(from, _) => from,
+        };
+        let behind = self.0.partition_point(|(first, _)| **first <= *from);
+        let Some((_, end)) = behind.checked_sub(1).and_then(|at| self.0.get(at)) else {
+            return false;
+        };
+        let Some(end) = end.as_deref() else {
+            return true;
+        };
+        let reaches = match keys {
+            Keys::One(_) => true,
+            Keys::Span(_, to) => to.is_some_and(|to| to <= end),
+        };
+        from < end && reaches
+    }
+
+    /// What is between them: from a key on, and before another one if there is one.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let begins = std::iter::once(Some(&[][..]));
+        let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));
+        let ends = self.0.iter().map(|(first, _)| Some(&**first));
+        let gaps = begins.zip(ends.chain(std::iter::once(None)));
+        gaps.filter_map(|(begin, end)| Some((begin?, end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against sets of single keys.
+    #[test]
+    fn joined_spans_cover_what_their_parts_cover_together() {
+        // In order, each followed by nothing else that the ranges below could name.
+        let keys: Vec<Vec<u8>> = (1..9_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
+        // And what is right behind each: a permission of one key is none of that.
+        let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
+        let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(behind).collect();
+        let mut seed = 5_u64;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        let contains =
+            |(from, end): &(Vec<u8>, Vec<u8>), key: &[u8]| Keys::of(from, end).contain(key);
+        for _ in 0..5000 {
+            let mut some = |with_open: bool| {
+                let from = keys[next(keys.len())].clone();
+                let end = match next(keys.len() + 4) {
+                    at if at < keys.len() => keys[at].clone(),
+                    _ if with_open && next(2) == 0 => vec![0],
+                    _ => Vec::new(),
+                };
+                (from, end)
+            };
+            let parts: Vec<_> = (0..4).map(|_| some(true)).collect();
+            let spans = Spans::of(parts.iter().map(|(from, end)| (&from[..], &end[..])));
+            let (from, end) = some(true);
+            let asked = Keys::of(&from, &end);
+            let within: Vec<_> = probes.iter().filter(|key| asked.contain(key)).collect();
+            if !within.is_empty() {
+                // Behind the last key there are others.
+                let last = vec![0xff];
+                let within = within
+                    .into_iter()
+                    .chain(Some(&last).filter(|last| asked.contain(last)));
+                let expected = within
+                    .into_iter()
+                    .all(|key| parts.iter().any(|part| contains(part, key)));
+                assert_eq!(spans.cover(asked), expected, "{asked:?} of {parts:?}");
+            }
+            for key in &probes {
+                let gap = spans
+                    .gaps()
+                    .any(|(from, to)| Keys::Span(from, to).contain(key));
+                assert_eq!(gap, !spans.cover(Keys::One(key)), "{key:?} of {parts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_covers_nothing_covers_nothing() {
+        let none = Spans::of([(&b"b"[..], &b"a"[..])]);
+        assert_eq!(none, Spans::default());
+        assert!(!none.cover(Keys::One(b"a")));
+        assert_eq!(none.gaps().collect::<Vec<_>>(), [(&b""[..], None)]);
+        let all = Spans::of([(&b""[..], &b"\0"[..])]);
+        assert!(all.cover(Keys::Span(b"\0", None)));
+        assert_eq!(all.gaps().collect::<Vec<_>>(), [(&b""[..], Some(&b""[..]))]);
+        let some = Spans::of([(&b"a"[..], &b"b"[..])]);
+        assert!(!some.cover(Keys::Span(b"a", None)));
+        assert!(!some.cover(Keys::Span(b"a", Some(b"b\0"))));
+        assert!(some.cover(Keys::Span(b"a\0", Some(b"b"))));
+        assert!(!some.cover(Keys::One(b"b")));
+    }
+}

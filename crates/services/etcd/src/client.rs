@@ -1,0 +1,174 @@
+//! A client as programs of Quorate's own need one: a few requests, which block. It speaks gRPC as any client of etcd does.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use prost::Message;
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{sleep, timeout},
+};
+use tonic::{
+    Request, Status,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use crate::proto::etcdserverpb::{
+    HashKvRequest, HashKvResponse, PutRequest, PutResponse, RangeRequest, RequestOp, TxnRequest,
+    TxnResponse, request_op::Request as Op, response_op::Response,
+};
+
+/// After so long a member is taken for gone, and the next one is asked.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Keys that one question asks for.
+const KEYS_MAX: usize = 100;
+
+/// Asks the members of a cluster.
+#[derive(Debug)]
+pub struct Client {
+    runtime: Runtime,
+    members: Vec<Channel>,
+    /// The one that answered last.
+    at: usize,
+    deadline: Duration,
+}
+
+async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
+    member: &Channel,
+    path: &'static str,
+    request: Q,
+) -> Result<A, Status> {
+    let mut grpc = Grpc::new(member.clone()).max_decoding_message_size(usize::MAX);
+    let ready = grpc.ready().await;
+    ready.map_err(|error| Status::unavailable(error.to_string()))?;
+    let path = PathAndQuery::from_static(path);
+    let answer = grpc.unary(Request::new(request), path, ProstCodec::<Q, A>::default());
+    Ok(answer.await?.into_inner())
+}
+
+/// Puts a key, wherever somebody takes it: the same again changes nothing that is read. Who did.
+async fn put(
+    members: Vec<Channel>,
+    mut at: usize,
+    put: PutRequest,
+    until: Instant,
+) -> Result<usize, Status> {
+    loop {
+        let asked = members.get(at % members.len().max(1));
+        let asked = asked.ok_or_else(|| Status::unavailable("there are no members"))?;
+        let asked = ask::<_, PutResponse>(asked, "/etcdserverpb.KV/Put", put.clone());
+        let refused = match timeout(ATTEMPT, asked).await {
+            Ok(Ok(_)) => return Ok(at % members.len()),
+            Ok(Err(refused)) => refused,
+            Err(_) => Status::deadline_exceeded("no answer in time"),
+        };
+        if Instant::now() >= until {
+            return Err(refused);
+        }
+        sleep(PAUSE).await;
+        at += 1;
+    }
+}
+
+impl Client {
+    /// Of these members, `HOST:PORT` each; a request is tried for so long.
+    pub fn new(members: &[String], deadline: Duration) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let channel = |address: &String| {
+            let endpoint = Endpoint::from_shared(format!("http://{address}"));
+            let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT);
+            // The connection is a task of the runtime, from the first request on.
+            let _within = runtime.enter();
+            Ok(endpoint.connect_lazy())
+        };
+        let members = members.iter().map(channel).collect::<io::Result<_>>()?;
+        Ok(Self {
+            runtime,
+            members,
+            at: 0,
+            deadline,
+        })
+    }
+
+    /// Puts keys, all at once; what became of each.
+    pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
+        let until = Instant::now() + self.deadline;
+        let puts = pairs.iter().map(|(key, value)| {
+            let request = PutRequest {
+                key: key.clone().into(),
+                value: value.clone().into(),
+                ..PutRequest::default()
+            };
+            let _within = self.runtime.enter();
+            tokio::spawn(put(self.members.clone(), self.at, request, until))
+        });
+        let puts: Vec<_> = puts.collect();
+        let mut all = Vec::new();
+        for put in puts {
+            let put = self.runtime.block_on(put);
+            let put = put.unwrap_or_else(|error| Err(Status::internal(error.to_string())));
+            if let Ok(at) = put {
+                self.at = at;
+            }
+            all.push(put.map(drop));
+        }
+        all
+    }
+
+    /// What the first member has of these keys: as it stands, or as of all that was acknowledged.
+    pub fn get_all(
+        &self,
+        keys: &[String],
+        serializable: bool,
+    ) -> Result<Vec<Option<Vec<u8>>>, Status> {
+        let mut all = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_MAX) {
+            let range = |key: &String| RequestOp {
+                request: Some(Op::RequestRange(RangeRequest {
+                    key: key.clone().into(),
+                    serializable,
+                    ..RangeRequest::default()
+                })),
+            };
+            let txn = TxnRequest {
+                success: some.iter().map(range).collect(),
+                ..TxnRequest::default()
+            };
+            let answer: TxnResponse = self.ask("/etcdserverpb.KV/Txn", txn)?;
+            all.extend(answer.responses.into_iter().map(|one| match one.response {
+                Some(Response::ResponseRange(found)) => {
+                    found.kvs.into_iter().next().map(|kv| kv.value.to_vec())
+                }
+                _ => None,
+            }));
+        }
+        Ok(all)
+    }
+
+    /// The hash of all that the first member has, as of this revision or the present one, and that revision.
+    pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
+        let request = HashKvRequest { revision };
+        let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;
+        Ok((answer.hash, answer.hash_revision))
+    }
+
+    fn ask<Q: Message + 'static, A: Message + Default + 'static>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> Result<A, Status> {
+        let none = || Status::unavailable("there are no members");
+        let member = self.members.first().ok_or_else(none)?;
+        // Time is the runtime's.
+        let asked = async { timeout(self.deadline, ask(member, path, request)).await };
+        let asked = self.runtime.block_on(asked);
+        asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
+    }
+}

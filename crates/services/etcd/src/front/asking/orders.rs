@@ -1,0 +1,213 @@
+//! Commands and queries, on behalf of somebody: again, if users or roles changed between the look at who that is and the answer.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use prost::Message;
+use quorate::{Failure, NotDone};
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::{Asking, Freshness};
+use crate::{
+    auth::{AuthAsk, By, Credentials, auth_ask},
+    command::{Command, Query, read_reply},
+    front::{
+        REQUEST_BYTES_MAX, errors,
+        gate::Asker,
+        memory::{Memory, Share},
+    },
+    proto::etcdserverpb::{AlarmRequest, AlarmResponse},
+};
+
+/// How often something is asked for again because users or roles changed meanwhile.
+const AUTH_TRIES: u32 = 5;
+
+/// What the replica is asked for, and how.
+#[derive(Clone)]
+enum Work {
+    Command(Vec<u8>),
+    /// One that says when it was taken.
+    CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
+    Query(Vec<u8>, Freshness),
+}
+
+/// What kind that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Command,
+    Query,
+}
+
+impl Asked {
+    /// What came of it if there is no memory for the answer: a command was done all the same.
+    const fn without_memory(self) -> Failure {
+        match self {
+            Self::Command => Failure::Unknown,
+            Self::Query => Failure::Busy,
+        }
+    }
+}
+
+type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
+
+impl Asking {
+    /// Orders a command and executes it. The answer's memory is counted as long as its share is kept; if there is none, it
+    /// was done all the same.
+    pub(in crate::front) async fn execute<M: Message + Default>(
+        &self,
+        asker: &Asker,
+        command: &Command,
+    ) -> Result<(M, Share), Status> {
+        let command = command.encode();
+        if command.len() > REQUEST_BYTES_MAX {
+            return Err(errors::too_large());
+        }
+        let work = Work::Command(command);
+        self.ask(asker, &self.memory, &work).await
+    }
+
+    /// The same of a command that says when it was taken.
+    pub(in crate::front) async fn execute_at<M: Message + Default>(
+        &self,
+        asker: &Asker,
+        make: impl Fn(u64) -> Command + Send + Sync + 'static,
+    ) -> Result<(M, Share), Status> {
+        let work = Work::CommandAt(Arc::new(move |now_ms| make(now_ms).encode()));
+        self.ask(asker, &self.memory, &work).await
+    }
+
+    /// Asks the state.
+    pub(in crate::front) async fn query<M: Message + Default>(
+        &self,
+        asker: &Asker,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<(M, Share), Status> {
+        self.query_within(asker, &self.memory, query, freshness)
+            .await
+    }
+
+    /// The same, with other memory for the answer.
+    pub(in crate::front) async fn query_within<M: Message + Default>(
+        &self,
+        asker: &Asker,
+        memory: &Memory,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<(M, Share), Status> {
+        let work = Work::Query(query.encode(), freshness);
+        self.ask(asker, memory, &work).await
+    }
+
+    /// The same of somebody who is known.
+    pub(in crate::front) async fn query_once<M: Message + Default>(
+        &self,
+        by: &By,
+        query: &Query,
+        freshness: Freshness,
+    ) -> Result<(M, Share), Status> {
+        let work = Work::Query(query.encode(), freshness);
+        self.ask_once(by, &self.memory, &work).await
+    }
+
+    /// Asks on behalf of somebody; again, if users or roles changed between the look at who that is and the answer.
+    async fn ask<M: Message + Default>(
+        &self,
+        asker: &Asker,
+        memory: &Memory,
+        work: &Work,
+    ) -> Result<(M, Share), Status> {
+        let mut tries = 0;
+        loop {
+            let by = self.by(asker).await?;
+            let asked = self.ask_once(&by, memory, work).await;
+            match asked {
+                Err(status) if errors::is_auth_moved(&status) && tries < AUTH_TRIES => {
+                    tries += 1;
+                    self.credentials("").await?;
+                    if by == self.by(asker).await? {
+                        return Err(status);
+                    }
+                }
+                asked => return asked,
+            }
+        }
+    }
+
+    async fn ask_once<M: Message + Default>(
+        &self,
+        by: &By,
+        memory: &Memory,
+        work: &Work,
+    ) -> Result<(M, Share), Status> {
+        let asked = match work {
+            Work::Command(_) | Work::CommandAt(_) => Asked::Command,
+            Work::Query(..) => Asked::Query,
+        };
+        let ask = |done| match work {
+            Work::Command(command) => self.local.submit(by.before(command.clone()), done),
+            Work::CommandAt(make) => {
+                let (by, make) = (by.clone(), Arc::clone(make));
+                self.local
+                    .submit_at(move |now_ms| by.before(make(now_ms)), done)
+            }
+            Work::Query(query, freshness) => {
+                let query = by.before(query.clone());
+                match freshness {
+                    Freshness::Linearizable => self.local.submit_query(query, done),
+                    Freshness::Local => self.local.submit_query_local(query, done),
+                }
+            }
+        };
+        self.answered(memory, asked, ask).await
+    }
+
+    /// Whether somebody may do everything, if auth is on.
+    pub(in crate::front) async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
+        let what = Some(auth_ask::What::Root(true));
+        let query = Query::Auth(AuthAsk { what });
+        let asked = self.query::<Credentials>(asker, &query, Freshness::Linearizable);
+        asked.await.map(drop)
+    }
+
+    /// Whether anybody is known who asks, if auth is on.
+    pub(in crate::front) async fn needs_user(&self, asker: &Asker) -> Result<(), Status> {
+        // Everybody who is known may ask that.
+        let query = Query::Alarms(AlarmRequest::default());
+        let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
+        asked.await.map(drop)
+    }
+
+    async fn answered<M: Message + Default>(
+        &self,
+        memory: &Memory,
+        asked: Asked,
+        ask: impl FnOnce(Done) -> Result<(), NotDone>,
+    ) -> Result<(M, Share), Status> {
+        let (tell, told) = oneshot::channel();
+        let mut share = memory.share();
+        let done: Done = Box::new(move |result| {
+            // Counted before it waits for anybody.
+            let counted = result.and_then(|reply| match share.grow(reply.len()) {
+                true => Ok((reply, share)),
+                false => Err(NotDone(asked.without_memory())),
+            });
+            // Who gave up does not concern the node.
+            drop(tell.send(counted));
+        });
+        let not_done = |failure| {
+            if asked == Asked::Command {
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            errors::failed(failure)
+        };
+        ask(done).map_err(not_done)?;
+        let reply = told.await.map_err(|_| errors::stopped())?;
+        let (reply, share) = reply.map_err(not_done)?;
+        let outcome = read_reply(reply);
+        let outcome =
+            outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
+        let answer = outcome.map_err(errors::refused)?;
+        Ok((answer, share))
+    }
+}

@@ -1,0 +1,304 @@
+//! The service Auth: users, roles, and who is who.
+
+use std::sync::Arc;
+
+use prost::Message;
+use quorate::Role;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    asking::{Asking, Freshness},
+    errors,
+    gate::Asker,
+    passwords::Passwords,
+};
+use crate::{
+    auth::{AuthAsk, AuthChange, NewPassword, NewUser, auth_ask::What as Ask, auth_change::What},
+    command::{Command, Query},
+    proto::etcdserverpb::{
+        AuthDisableRequest, AuthDisableResponse, AuthEnableRequest, AuthEnableResponse,
+        AuthRoleAddRequest, AuthRoleAddResponse, AuthRoleDeleteRequest, AuthRoleDeleteResponse,
+        AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest,
+        AuthRoleGrantPermissionResponse, AuthRoleListRequest, AuthRoleListResponse,
+        AuthRoleRevokePermissionRequest, AuthRoleRevokePermissionResponse, AuthStatusRequest,
+        AuthStatusResponse, AuthUserAddRequest, AuthUserAddResponse, AuthUserChangePasswordRequest,
+        AuthUserChangePasswordResponse, AuthUserDeleteRequest, AuthUserDeleteResponse,
+        AuthUserGetRequest, AuthUserGetResponse, AuthUserGrantRoleRequest,
+        AuthUserGrantRoleResponse, AuthUserListRequest, AuthUserListResponse,
+        AuthUserRevokeRoleRequest, AuthUserRevokeRoleResponse, AuthenticateRequest,
+        AuthenticateResponse, ResponseHeader, auth_server::Auth as AuthService,
+    },
+    refusal::Refusal,
+};
+
+/// How often a password is checked again because it changed meanwhile.
+const CHECKS_MAX: u32 = 3;
+
+#[derive(Debug)]
+pub(super) struct Auth {
+    pub(super) asking: Arc<Asking>,
+    pub(super) passwords: Passwords,
+}
+
+impl Auth {
+    /// Changes something; the answer's head.
+    async fn change(&self, asker: &Asker, what: What) -> Result<Option<ResponseHeader>, Status> {
+        let command = Command::Auth(AuthChange { what: Some(what) });
+        let done = self
+            .asking
+            .execute::<AuthEnableResponse>(asker, &command)
+            .await;
+        let (mut done, _) = done?;
+        // Whoever asked may go on at once, on this node, by what was changed.
+        self.asking.credentials("").await?;
+        self.asking.fill(&mut done.header);
+        Ok(done.header)
+    }
+
+    async fn ask<M: Message + Default>(&self, asker: &Asker, what: Ask) -> Result<M, Status> {
+        let query = Query::Auth(AuthAsk { what: Some(what) });
+        let asked = self.asking.query(asker, &query, Freshness::Linearizable);
+        asked.await.map(|(answer, _)| answer)
+    }
+
+    /// Whoever may not change a user has no password hashed: that would be work for nothing.
+    async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
+        self.asking.needs_root(asker).await
+    }
+}
+
+#[async_trait]
+impl AuthService for Auth {
+    async fn auth_enable(
+        &self,
+        request: Request<AuthEnableRequest>,
+    ) -> Result<Response<AuthEnableResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let mut secret = Vec::new();
+        for _ in 0..4 {
+            let random: [u8; 8] =
+                quorate::random().map_err(|error| Status::internal(error.to_string()))?;
+            secret.extend_from_slice(&random);
+        }
+        let header = self.change(&asker, What::Enable(secret.into())).await?;
+        Ok(Response::new(AuthEnableResponse { header }))
+    }
+
+    async fn auth_disable(
+        &self,
+        request: Request<AuthDisableRequest>,
+    ) -> Result<Response<AuthDisableResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let header = self.change(&asker, What::Disable(true)).await?;
+        Ok(Response::new(AuthDisableResponse { header }))
+    }
+
+    async fn auth_status(
+        &self,
+        request: Request<AuthStatusRequest>,
+    ) -> Result<Response<AuthStatusResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Reader)?;
+        let mut answer: AuthStatusResponse = self.ask(&asker, Ask::Status(true)).await?;
+        self.asking.fill(&mut answer.header);
+        Ok(Response::new(answer))
+    }
+
+    async fn authenticate(
+        &self,
+        request: Request<AuthenticateRequest>,
+    ) -> Result<Response<AuthenticateResponse>, Status> {
+        self.asking.allow(&request, Role::Reader)?;
+        let AuthenticateRequest { name, password } = request.into_inner();
+        // What was acknowledged before is known here then.
+        let figures = self.asking.figures(Freshness::Linearizable).await?;
+        for _ in 0..CHECKS_MAX {
+            let before = self.asking.credentials(&name).await?;
+            if !before.enabled {
+                return Err(errors::auth_not_enabled());
+            }
+            if !self
+                .passwords
+                .fits(before.hash.clone(), password.clone())
+                .await?
+            {
+                return Err(errors::auth_failed());
+            }
+            let now = self.asking.credentials(&name).await?;
+            if now.enabled && now.epoch == before.epoch && now.since == before.since {
+                return Ok(Response::new(AuthenticateResponse {
+                    header: self.asking.header(figures.revision),
+                    token: self.asking.token(&name, &now)?,
+                }));
+            }
+        }
+        Err(errors::refused(Refusal::AuthOldRevision))
+    }
+
+    async fn user_add(
+        &self,
+        request: Request<AuthUserAddRequest>,
+    ) -> Result<Response<AuthUserAddResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let request = request.into_inner();
+        if request.name.is_empty() {
+            return Err(errors::refused(Refusal::UserEmpty));
+        }
+        self.needs_root(&asker).await?;
+        let no_password = request.options.is_some_and(|options| options.no_password);
+        let hash = match no_password {
+            true => String::new(),
+            false => {
+                self.hash(request.password, &request.hashed_password)
+                    .await?
+            }
+        };
+        let name = request.name;
+        let header = self
+            .change(&asker, What::UserAdd(NewUser { name, hash }))
+            .await?;
+        Ok(Response::new(AuthUserAddResponse { header }))
+    }
+
+    async fn user_get(
+        &self,
+        request: Request<AuthUserGetRequest>,
+    ) -> Result<Response<AuthUserGetResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Reader)?;
+        let ask = Ask::User(request.into_inner().name);
+        let mut answer: AuthUserGetResponse = self.ask(&asker, ask).await?;
+        self.asking.fill(&mut answer.header);
+        Ok(Response::new(answer))
+    }
+
+    async fn user_list(
+        &self,
+        request: Request<AuthUserListRequest>,
+    ) -> Result<Response<AuthUserListResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Reader)?;
+        let mut answer: AuthUserListResponse = self.ask(&asker, Ask::Users(true)).await?;
+        self.asking.fill(&mut answer.header);
+        Ok(Response::new(answer))
+    }
+
+    async fn user_delete(
+        &self,
+        request: Request<AuthUserDeleteRequest>,
+    ) -> Result<Response<AuthUserDeleteResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let what = What::UserDelete(request.into_inner().name);
+        let header = self.change(&asker, what).await?;
+        Ok(Response::new(AuthUserDeleteResponse { header }))
+    }
+
+    async fn user_change_password(
+        &self,
+        request: Request<AuthUserChangePasswordRequest>,
+    ) -> Result<Response<AuthUserChangePasswordResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let request = request.into_inner();
+        self.needs_root(&asker).await?;
+        let hash = self
+            .hash(request.password, &request.hashed_password)
+            .await?;
+        let name = request.name;
+        let header = self
+            .change(&asker, What::Password(NewPassword { name, hash }))
+            .await?;
+        Ok(Response::new(AuthUserChangePasswordResponse { header }))
+    }
+
+    async fn user_grant_role(
+        &self,
+        request: Request<AuthUserGrantRoleRequest>,
+    ) -> Result<Response<AuthUserGrantRoleResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let header = self
+            .change(&asker, What::UserGrant(request.into_inner()))
+            .await?;
+        Ok(Response::new(AuthUserGrantRoleResponse { header }))
+    }
+
+    async fn user_revoke_role(
+        &self,
+        request: Request<AuthUserRevokeRoleRequest>,
+    ) -> Result<Response<AuthUserRevokeRoleResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let header = self
+            .change(&asker, What::UserRevoke(request.into_inner()))
+            .await?;
+        Ok(Response::new(AuthUserRevokeRoleResponse { header }))
+    }
+
+    async fn role_add(
+        &self,
+        request: Request<AuthRoleAddRequest>,
+    ) -> Result<Response<AuthRoleAddResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let what = What::RoleAdd(request.into_inner().name);
+        let header = self.change(&asker, what).await?;
+        Ok(Response::new(AuthRoleAddResponse { header }))
+    }
+
+    async fn role_get(
+        &self,
+        request: Request<AuthRoleGetRequest>,
+    ) -> Result<Response<AuthRoleGetResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Reader)?;
+        let ask = Ask::Role(request.into_inner().role);
+        let mut answer: AuthRoleGetResponse = self.ask(&asker, ask).await?;
+        self.asking.fill(&mut answer.header);
+        Ok(Response::new(answer))
+    }
+
+    async fn role_list(
+        &self,
+        request: Request<AuthRoleListRequest>,
+    ) -> Result<Response<AuthRoleListResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Reader)?;
+        let mut answer: AuthRoleListResponse = self.ask(&asker, Ask::Roles(true)).await?;
+        self.asking.fill(&mut answer.header);
+        Ok(Response::new(answer))
+    }
+
+    async fn role_delete(
+        &self,
+        request: Request<AuthRoleDeleteRequest>,
+    ) -> Result<Response<AuthRoleDeleteResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let what = What::RoleDelete(request.into_inner().role);
+        let header = self.change(&asker, what).await?;
+        Ok(Response::new(AuthRoleDeleteResponse { header }))
+    }
+
+    async fn role_grant_permission(
+        &self,
+        request: Request<AuthRoleGrantPermissionRequest>,
+    ) -> Result<Response<AuthRoleGrantPermissionResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let header = self
+            .change(&asker, What::RoleGrant(request.into_inner()))
+            .await?;
+        Ok(Response::new(AuthRoleGrantPermissionResponse { header }))
+    }
+
+    async fn role_revoke_permission(
+        &self,
+        request: Request<AuthRoleRevokePermissionRequest>,
+    ) -> Result<Response<AuthRoleRevokePermissionResponse>, Status> {
+        let asker = self.asking.allow(&request, Role::Admin)?;
+        let header = self
+            .change(&asker, What::RoleRevoke(request.into_inner()))
+            .await?;
+        Ok(Response::new(AuthRoleRevokePermissionResponse { header }))
+    }
+}
+
+impl Auth {
+    async fn hash(&self, password: String, hashed: &str) -> Result<String, Status> {
+        if password.is_empty() && !hashed.is_empty() {
+            let what = "etcdserver: hashes of passwords are made here; send the password";
+            return Err(Status::invalid_argument(what));
+        }
+        self.passwords.hash(password).await
+    }
+}

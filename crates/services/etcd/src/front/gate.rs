@@ -1,0 +1,387 @@
+//! Who asks: a client by its token or its certificate, or this node for itself.
+//!
+//! What a token says is checked against the state once, and again whenever users or roles change; until then the node
+//! remembers it. A stream stands for whoever opened it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use quorate::{Role, Who};
+use tokio::sync::watch;
+use tonic::{Request, Status};
+
+use super::{
+    asking::{Asking, Caller, Freshness},
+    errors,
+    token::{LIFE_MS, Signed, Statement},
+};
+use crate::{
+    auth::{AuthAsk, By, Credentials, Mark, auth_ask},
+    command::Query,
+};
+
+/// Tokens that are remembered; of more, those used last.
+const SESSIONS_MAX: usize = 10_000;
+const LIFE: Duration = Duration::from_millis(LIFE_MS);
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) enum Asker {
+    /// This node, for itself.
+    Member,
+    /// A client.
+    Client(Client),
+}
+
+/// A client, as far as it says who it is.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// What its certificate proves to Quorate.
+    who: Who,
+    /// The name in its certificate.
+    certified: Option<Arc<str>>,
+    token: Presented,
+    /// Whom it stands for, from when a stream began.
+    stays: Option<Known>,
+}
+
+/// What came as a token.
+#[derive(Clone, Debug)]
+enum Presented {
+    Nothing,
+    Text(Arc<str>),
+    /// It is no text.
+    Unreadable,
+}
+
+/// Somebody whom the node knows.
+#[derive(Clone, Debug)]
+struct Known {
+    name: Arc<str>,
+    since: u64,
+    epoch: u64,
+    /// As of when.
+    mark: Mark,
+}
+
+#[derive(Debug)]
+struct Session {
+    known: Known,
+    last: Instant,
+}
+
+/// What the node remembers of those who ask.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// How far auth is here, once that was asked or told.
+    mark: watch::Sender<Option<Mark>>,
+    sessions: Mutex<HashMap<Arc<str>, Session>>,
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self {
+            mark: watch::Sender::new(None),
+            sessions: Mutex::default(),
+        }
+    }
+
+    /// Auth is that far here, or was: what is told late changes nothing.
+    pub(super) fn reach(&self, now: Mark) {
+        self.mark.send_if_modified(|mark| {
+            let is_later = mark.is_none_or(|mark| mark < now);
+            if is_later {
+                *mark = Some(now);
+            }
+            is_later
+        });
+    }
+
+    /// Says whenever users, roles or whether they matter are other ones.
+    pub(super) fn changes(&self) -> watch::Receiver<Option<Mark>> {
+        self.mark.subscribe()
+    }
+
+    fn recall(&self, token: &str, now: Instant) -> Option<Known> {
+        let sessions = self.sessions.lock();
+        let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.get_mut(token)?;
+        if now.duration_since(session.last) >= LIFE {
+            sessions.remove(token);
+            return None;
+        }
+        session.last = now;
+        Some(session.known.clone())
+    }
+
+    fn remember(&self, token: &Arc<str>, known: Known, now: Instant) {
+        let sessions = self.sessions.lock();
+        let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
+            sessions.retain(|_, session| now.duration_since(session.last) < LIFE);
+            // A tenth of them at a time, so that this is rare.
+            if sessions.len() >= SESSIONS_MAX {
+                let mut ages: Vec<Instant> =
+                    sessions.values().map(|session| session.last).collect();
+                let (_, oldest, _) = ages.select_nth_unstable(SESSIONS_MAX / 10);
+                let oldest = *oldest;
+                sessions.retain(|_, session| session.last > oldest);
+            }
+        }
+        sessions.insert(Arc::clone(token), Session { known, last: now });
+    }
+
+    fn forget(&self, token: &str) {
+        let sessions = self.sessions.lock();
+        sessions
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(token);
+    }
+}
+
+impl Asker {
+    /// Who sent this. etcd's clients say it in `token`, and in `authorization` where HTTP is spoken.
+    pub(super) fn of<T>(request: &Request<T>) -> Self {
+        let caller = request.extensions().get::<Caller>();
+        let Caller { who, certified } = caller.cloned().unwrap_or_default();
+        let token = request.metadata().get("token");
+        let token = token.or_else(|| request.metadata().get("authorization"));
+        let token = match token.map(|token| token.to_str()) {
+            None => Presented::Nothing,
+            Some(Ok(text)) => Presented::Text(text.into()),
+            Some(Err(_)) => Presented::Unreadable,
+        };
+        Self::Client(Client {
+            who,
+            certified,
+            token,
+            stays: None,
+        })
+    }
+}
+
+impl Known {
+    fn of(name: &str, credentials: &Credentials) -> Self {
+        Self {
+            name: name.into(),
+            since: credentials.since,
+            epoch: credentials.epoch,
+            mark: credentials.mark(),
+        }
+    }
+
+    fn by(&self) -> By {
+        By::User {
+            name: (*self.name).to_owned(),
+            revision: self.mark.revision,
+        }
+    }
+}
+
+impl Credentials {
+    const fn mark(&self) -> Mark {
+        Mark {
+            revision: self.revision,
+            enabled: self.enabled,
+        }
+    }
+}
+
+impl Asking {
+    /// [access-2] Who asks, if they may do what needs this role of the cluster's own users.
+    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Asker, Status> {
+        let asker = Asker::of(request);
+        self.allow_again(&asker, needed)?;
+        Ok(asker)
+    }
+
+    /// The same, of a stream.
+    pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
+        match asker {
+            Asker::Member => Ok(()),
+            Asker::Client(client) => self.allow_who(&client.who, needed),
+        }
+    }
+
+    /// What the state has of a user, as this node knows it.
+    pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
+        let what = Some(auth_ask::What::Credentials(name.to_owned()));
+        let query = Query::Auth(AuthAsk { what });
+        let asked = self.query_once(&By::Member, &query, Freshness::Local);
+        let (credentials, _): (Credentials, _) = asked.await?;
+        self.gate.reach(credentials.mark());
+        Ok(credentials)
+    }
+
+    async fn mark(&self) -> Result<Mark, Status> {
+        let known = *self.gate.mark.borrow();
+        match known {
+            Some(mark) => Ok(mark),
+            None => Ok(self.credentials("").await?.mark()),
+        }
+    }
+
+    /// Whether nobody is asked who they are, as things stand here.
+    pub(super) async fn is_open(&self) -> Result<bool, Status> {
+        Ok(!self.mark().await?.enabled)
+    }
+
+    /// On whose behalf something is asked for, as things stand here.
+    pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
+        let Asker::Client(client) = asker else {
+            return Ok(By::Member);
+        };
+        let mark = self.mark().await?;
+        if !mark.enabled {
+            return Ok(By::Nobody);
+        }
+        match self.known(client, mark).await? {
+            Some(known) => Ok(known.by()),
+            None => Ok(client
+                .certified
+                .as_ref()
+                .map_or(By::Nobody, |name| By::User {
+                    name: (**name).to_owned(),
+                    revision: mark.revision,
+                })),
+        }
+    }
+
+    /// Who that is by its token, if it has one.
+    async fn known(&self, client: &Client, mark: Mark) -> Result<Option<Known>, Status> {
+        match (&client.stays, &client.token) {
+            (Some(known), _) => self.still(known, mark).await.map(Some),
+            (None, Presented::Text(token)) => self.session(token, mark).await.map(Some),
+            (None, Presented::Unreadable) => Err(errors::invalid_token()),
+            (None, Presented::Nothing) => Ok(None),
+        }
+    }
+
+    /// Whether somebody is still who they were.
+    async fn still(&self, known: &Known, mark: Mark) -> Result<Known, Status> {
+        if known.mark == mark {
+            return Ok(known.clone());
+        }
+        let now = self.credentials(&known.name).await?;
+        let is_same = now.enabled && now.epoch == known.epoch && now.since == known.since;
+        match is_same {
+            true => Ok(Known::of(&known.name, &now)),
+            false => Err(errors::invalid_token()),
+        }
+    }
+
+    async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<Known, Status> {
+        let known = match self.gate.recall(token, Instant::now()) {
+            Some(known) if known.mark == mark => return Ok(known),
+            Some(known) => {
+                let still = self.still(&known, mark).await;
+                if still.as_ref().is_err_and(errors::is_invalid_token) {
+                    self.gate.forget(token);
+                }
+                still?
+            }
+            None => {
+                let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
+                let name = &signed.statement.name;
+                let now = self.credentials(name).await?;
+                if !signed.holds(&now, self.cluster()) {
+                    return Err(errors::invalid_token());
+                }
+                Known::of(name, &now)
+            }
+        };
+        self.gate.remember(token, known.clone(), Instant::now());
+        Ok(known)
+    }
+
+    /// From here on that is whoever it is now, for as long as that user and that password exist: for a stream, which may
+    /// say nothing for longer than a token lasts.
+    pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
+        let Asker::Client(client) = asker else {
+            return Ok(Asker::Member);
+        };
+        let mark = self.mark().await?;
+        let stays = match mark.enabled {
+            true => self.known(client, mark).await?,
+            false => None,
+        };
+        Ok(Asker::Client(Client {
+            stays: stays.or_else(|| client.stays.clone()),
+            ..client.clone()
+        }))
+    }
+
+    /// A token for somebody whose password was checked against these.
+    pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
+        let statement = Statement {
+            name: name.to_owned(),
+            since: now.since,
+            epoch: now.epoch,
+            at_ms: now.now_ms,
+        };
+        let token = statement.sign(&now.secret, self.cluster());
+        token.ok_or_else(|| Status::internal("etcdserver: there is no key to sign a token with"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        Known {
+            name: "ann".into(),
+            since: 1,
+            epoch: 1,
+            mark: Mark::default(),
+        }
+    }
+
+    #[test]
+    fn use_renews_a_token_where_it_is_known() {
+        let (gate, token) = (Gate::new(), Arc::from("a"));
+        let mut now = Instant::now();
+        gate.remember(&token, known(), now);
+        for _ in 0..10 {
+            now += LIFE - Duration::from_secs(1);
+            assert!(gate.recall("a", now).is_some());
+        }
+        assert!(gate.recall("a", now + LIFE).is_none());
+        assert!(gate.recall("a", now).is_none(), "it is forgotten then");
+    }
+
+    #[test]
+    fn of_too_many_tokens_those_used_last_are_known() {
+        let gate = Gate::new();
+        let mut now = Instant::now();
+        for at in 0..SESSIONS_MAX {
+            now += Duration::from_millis(1);
+            gate.remember(&at.to_string().into(), known(), now);
+        }
+        now += Duration::from_millis(1);
+        assert!(gate.recall("0", now).is_some());
+        gate.remember(&"more".into(), known(), now);
+        assert!(gate.recall("0", now).is_some(), "it was used lately");
+        assert!(gate.recall("1", now).is_none());
+        assert!(gate.recall("9000", now).is_some() && gate.recall("more", now).is_some());
+    }
+
+    #[test]
+    fn what_is_told_late_changes_nothing() {
+        let gate = Gate::new();
+        let mark = |revision, enabled| Mark { revision, enabled };
+        for (told, now) in [
+            (mark(3, false), mark(3, false)),
+            (mark(3, true), mark(3, true)),
+            (mark(3, false), mark(3, true)),
+            (mark(2, true), mark(3, true)),
+            (mark(4, false), mark(4, false)),
+        ] {
+            gate.reach(told);
+            assert_eq!(*gate.mark.borrow(), Some(now));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The gateway: requests in JSON, as etcd takes them beside gRPC.
+//!
+//! A request is put into the words of Protobuf by the descriptors of the protocol, passed to the services of this node as
+//! any other, and its answer is put into JSON again. So there is nothing here that a client of gRPC could not do. Answers
+//! of streams are one JSON text per line ([`lines`]). Bodies are read as a whole, whatever they ask for.
+
+mod json;
+mod lines;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use bytes::Bytes;
+use prost_reflect::{DescriptorPool, MethodDescriptor};
+use tonic::{Code, Status, codegen::Service as _};
+
+use self::{
+    json::{encode, frames},
+    lines::{Frames, Lines},
+};
+use super::{
+    asking::{Asking, Caller},
+    errors,
+    memory::Share,
+};
+use crate::proto::DESCRIPTORS;
+
+/// Bytes of a body: a request of the largest size, in base 64, and what is around it.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// Where each method is.
+const ROUTES: [(&str, &str, &str); 55] = [
+    ("/v3/kv/range", "etcdserverpb.KV", "Range"),
+    ("/v3/kv/put", "etcdserverpb.KV", "Put"),
+    ("/v3/kv/deleterange", "etcdserverpb.KV", "DeleteRange"),
+    ("/v3/kv/txn", "etcdserverpb.KV", "Txn"),
+    ("/v3/kv/compaction", "etcdserverpb.KV", "Compact"),
+    ("/v3/watch", "etcdserverpb.Watch", "Watch"),
+    ("/v3/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
+    ("/v3/lease/revoke", "etcdserverpb.Lease", "LeaseRevoke"),
+    ("/v3/kv/lease/revoke", "etcdserverpb.Lease", "LeaseRevoke"),
+    (
+        "/v3/lease/keepalive",
+        "etcdserverpb.Lease",
+        "LeaseKeepAlive",
+    ),
+    (
+        "/v3/lease/timetolive",
+        "etcdserverpb.Lease",
+        "LeaseTimeToLive",
+    ),
+    (
+        "/v3/kv/lease/timetolive",
+        "etcdserverpb.Lease",
+        "LeaseTimeToLive",
+    ),
+    ("/v3/lease/leases", "etcdserverpb.Lease", "LeaseLeases"),
+    ("/v3/kv/lease/leases", "etcdserverpb.Lease", "LeaseLeases"),
+    (
+        "/v3/cluster/member/add",
+        "etcdserverpb.Cluster",
+        "MemberAdd",
+    ),
+    (
+        "/v3/cluster/member/remove",
+        "etcdserverpb.Cluster",
+        "MemberRemove",
+    ),
+    (
+        "/v3/cluster/member/update",
+        "etcdserverpb.Cluster",
+        "MemberUpdate",
+    ),
+    (
+        "/v3/cluster/member/list",
+        "etcdserverpb.Cluster",
+        "MemberList",
+    ),
+    (
+        "/v3/cluster/member/promote",
+        "etcdserverpb.Cluster",
+        "MemberPromote",
+    ),
+    ("/v3/maintenance/alarm", "etcdserverpb.Maintenance", "Alarm"),
+    (
+        "/v3/maintenance/status",
+        "etcdserverpb.Maintenance",
+        "Status",
+    ),
+    (
+        "/v3/maintenance/defragment",
+        "etcdserverpb.Maintenance",
+        "Defragment",
+    ),
+    ("/v3/maintenance/hash", "etcdserverpb.Maintenance", "HashKV"),
+    (
+        "/v3/maintenance/hashkv",
+        "etcdserverpb.Maintenance",
+        "HashKV",
+    ),
+    (
+        "/v3/maintenance/snapshot",
+        "etcdserverpb.Maintenance",
+        "Snapshot",
+    ),
+    (
+        "/v3/maintenance/transfer-leadership",
+        "etcdserverpb.Maintenance",
+        "MoveLeader",
+    ),
+    (
+        "/v3/maintenance/downgrade",
+        "etcdserverpb.Maintenance",
+        "Downgrade",
+    ),
+    ("/v3/auth/enable", "etcdserverpb.Auth", "AuthEnable"),
+    ("/v3/auth/disable", "etcdserverpb.Auth", "AuthDisable"),
+    ("/v3/auth/status", "etcdserverpb.Auth", "AuthStatus"),
+    ("/v3/auth/authenticate", "etcdserverpb.Auth", "Authenticate"),
+    ("/v3/auth/user/add", "etcdserverpb.Auth", "UserAdd"),
+    ("/v3/auth/user/get", "etcdserverpb.Auth", "UserGet"),
+    ("/v3/auth/user/list", "etcdserverpb.Auth", "UserList"),
+    ("/v3/auth/user/delete", "etcdserverpb.Auth", "UserDelete"),
+    (
+        "/v3/auth/user/changepw",
+        "etcdserverpb.Auth",
+        "UserChangePassword",
+    ),
+    ("/v3/auth/user/grant", "etcdserverpb.Auth", "UserGrantRole"),
+    (
+        "/v3/auth/user/revoke",
+        "etcdserverpb.Auth",
+        "UserRevokeRole",
+    ),
+    ("/v3/auth/role/add", "etcdserverpb.Auth", "RoleAdd"),
+    ("/v3/auth/role/get", "etcdserverpb.Auth", "RoleGet"),
+    ("/v3/auth/role/list", "etcdserverpb.Auth", "RoleList"),
+    ("/v3/auth/role/delete", "etcdserverpb.Auth", "RoleDelete"),
+    (
+        "/v3/auth/role/grant",
+        "etcdserverpb.Auth",
+        "RoleGrantPermission",
+    ),
+    (
+        "/v3/auth/role/revoke",
+        "etcdserverpb.Auth",
+        "RoleRevokePermission",
+    ),
+    ("/v3/lock/lock", "v3lockpb.Lock", "Lock"),
+    ("/v3/lock/unlock", "v3lockpb.Lock", "Unlock"),
+    ("/v3/election/campaign", "v3electionpb.Election", "Campaign"),
+    ("/v3/election/proclaim", "v3electionpb.Election", "Proclaim"),
+    ("/v3/election/leader", "v3electionpb.Election", "Leader"),
+    ("/v3/election/observe", "v3electionpb.Election", "Observe"),
+    ("/v3/election/resign", "v3electionpb.Election", "Resign"),
+    // As older clients spell some.
+    ("/v3/kv/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
+    (
+        "/v3/kv/lease/keepalive",
+        "etcdserverpb.Lease",
+        "LeaseKeepAlive",
+    ),
+    ("/v3/kv/compact", "etcdserverpb.KV", "Compact"),
+    ("/v3/kv/delete", "etcdserverpb.KV", "DeleteRange"),
+];
+
+/// What one path stands for.
+#[derive(Clone)]
+struct Gate {
+    asking: Arc<Asking>,
+    /// The services of gRPC.
+    services: Router,
+    method: MethodDescriptor,
+}
+
+/// The paths of the gateway, in front of these services.
+pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
+    let pool = match DescriptorPool::decode(DESCRIPTORS) {
+        Ok(pool) => pool,
+        Err(error) => {
+            tracing::error!(%error, "there is no gateway");
+            return Router::new();
+        }
+    };
+    let mut router = Router::new();
+    for (path, service, method) in ROUTES {
+        let service = pool.get_service_by_name(service);
+        let found = service.and_then(|service| service.methods().find(|one| one.name() == method));
+        let Some(method) = found else { continue };
+        let gate = Gate {
+            asking: Arc::clone(asking),
+            services: services.clone(),
+            method,
+        };
+        router = router.merge(Router::new().route(path, post(answer)).with_state(gate));
+    }
+    router
+}
+
+/// What HTTP calls a code.
+const fn http_code(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
+            StatusCode::BAD_REQUEST
+        }
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::Cancelled => StatusCode::REQUEST_TIMEOUT,
+        Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
+    let json = (
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    (code, [json], body.into()).into_response()
+}
+
+/// As etcd's gateway writes it.
+fn refuse(status: &Status) -> Response {
+    let error = serde_json::json!({
+        "error": status.message(),
+        "code": status.code() as i32,
+        "message": status.message(),
+    });
+    respond(http_code(status.code()), error.to_string())
+}
+
+async fn answer(State(gate): State<Gate>, request: Request) -> Response {
+    match gate.answer(request).await {
+        Ok(response) => response,
+        Err(status) => refuse(&status),
+    }
+}
+
+impl Gate {
+    async fn answer(self, request: Request) -> Result<Response, Status> {
+        let caller = request
+            .extensions()
+            .get::<Caller>()
+            .cloned()
+            .unwrap_or_default();
+        let token = request.headers().get(header::AUTHORIZATION).cloned();
+        let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
+        let body = body.map_err(|error| match errors::cause(&error) {
+            Some(status) => status,
+            None => errors::too_large(),
+        })?;
+        // What it becomes is held here; the service counts its own.
+        let share = self.asking.memory.take(json::bytes_of(&body));
+        let share = share.ok_or_else(errors::too_many)?;
+        let (streams, input) = (self.method.is_client_streaming(), self.method.input());
+        let message = frames(&input, &body, streams)?;
+        drop(body);
+        let mut response = self.pass(message, caller, token).await?;
+        drop(share);
+        let of_answer = response.extensions_mut().remove::<Arc<Share>>();
+        if let Some(status) = Status::from_header_map(response.headers())
+            && status.code() != Code::Ok
+        {
+            return Err(status);
+        }
+        let frames = Frames::new(response.into_body());
+        if self.method.is_server_streaming() {
+            let lines = Lines::new(frames, self.method.output());
+            return Ok(respond(StatusCode::OK, Body::new(lines)));
+        }
+        self.one(frames, of_answer).await
+    }
+
+    /// Passes a request to the services.
+    async fn pass(
+        &self,
+        message: Bytes,
+        caller: Caller,
+        token: Option<HeaderValue>,
+    ) -> Result<Response, Status> {
+        let service = self.method.parent_service().full_name();
+        let path = format!("/{service}/{}", self.method.name());
+        let mut request = Request::post(path)
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .header(header::TE, "trailers");
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.extension(caller).body(Body::from(message));
+        let request = request.map_err(|error| Status::internal(error.to_string()))?;
+        // A router is ready at any time, and does not fail.
+        let response = self.services.clone().call(request).await;
+        response.map_err(|never| match never {})
+    }
+
+    /// The one answer of a request.
+    async fn one(&self, mut frames: Frames, of: Option<Arc<Share>>) -> Result<Response, Status> {
+        let message = frames.next().await?;
+        let message = message.ok_or_else(|| Status::internal("etcdserver: there is no answer"))?;
+        // Base 64 and names: less than so much.
+        let share = self.asking.memory.take(message.len().saturating_mul(3));
+        let share = share.ok_or_else(errors::too_many)?;
+        let text = encode(&self.method.output(), message)?;
+        frames.end().await?;
+        drop(of);
+        let mut response = respond(StatusCode::OK, text);
+        response.extensions_mut().insert(Arc::new(share));
+        Ok(response)
+    }
+}

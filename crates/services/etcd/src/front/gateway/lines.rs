@@ -1,0 +1,139 @@
+//! Answers of gRPC, message by message, and as lines of JSON.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use axum::body::Body;
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body::{Body as _, Frame};
+use prost_reflect::MessageDescriptor;
+use tonic::{Code, Status};
+
+use super::json::encode;
+
+/// What is in front of a message: whether it is compressed, and its length.
+const HEAD_BYTES: usize = 5;
+
+/// The messages of an answer. They come from this process.
+pub(super) struct Frames {
+    body: Body,
+    bytes: BytesMut,
+    /// How it ended.
+    end: Option<Result<(), Status>>,
+}
+
+impl Frames {
+    pub(super) fn new(body: Body) -> Self {
+        Self {
+            body,
+            bytes: BytesMut::new(),
+            end: None,
+        }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let head: [u8; HEAD_BYTES] = self.bytes.get(..HEAD_BYTES)?.try_into().ok()?;
+        let [_, length @ ..] = head;
+        let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
+        if self.bytes.len() - HEAD_BYTES < length {
+            return None;
+        }
+        self.bytes.advance(HEAD_BYTES);
+        Some(self.bytes.split_to(length).freeze())
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
+        loop {
+            if let Some(message) = self.take() {
+                return Poll::Ready(Ok(Some(message)));
+            }
+            if let Some(end) = &self.end {
+                return Poll::Ready(end.clone().map(|()| None));
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                None => self.end = Some(Ok(())),
+                Some(Err(error)) => self.end = Some(Err(Status::internal(error.to_string()))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.bytes.extend_from_slice(&data),
+                    Err(frame) => {
+                        let status = frame.trailers_ref().and_then(Status::from_header_map);
+                        self.end = Some(match status {
+                            Some(status) if status.code() != Code::Ok => Err(status),
+                            _ => Ok(()),
+                        });
+                    }
+                },
+            }
+        }
+    }
+
+    /// The next message.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    /// How it ends.
+    pub(super) async fn end(&mut self) -> Result<(), Status> {
+        while self.next().await?.is_some() {}
+        Ok(())
+    }
+}
+
+/// One JSON text per message, each in a line.
+pub(super) struct Lines {
+    frames: Frames,
+    kind: MessageDescriptor,
+    is_over: bool,
+}
+
+impl Lines {
+    pub(super) const fn new(frames: Frames, kind: MessageDescriptor) -> Self {
+        Self {
+            frames,
+            kind,
+            is_over: false,
+        }
+    }
+}
+
+fn error(status: &Status) -> Vec<u8> {
+    let http = super::http_code(status.code());
+    let error = serde_json::json!({"error": {
+        "grpc_code": status.code() as i32,
+        "http_code": http.as_u16(),
+        "http_status": http.canonical_reason().unwrap_or_default(),
+        "message": status.message(),
+    }});
+    error.to_string().into_bytes()
+}
+
+impl http_body::Body for Lines {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let message = ready!(self.frames.poll(context));
+        let line = message.and_then(|message| match message {
+            Some(message) => encode(&self.kind, message).map(Some),
+            None => Ok(None),
+        });
+        let mut line = match line {
+            Ok(Some(text)) => [&b"{\"result\":"[..], &text, b"}"].concat(),
+            Ok(None) => return Poll::Ready(None),
+            Err(status) => {
+                self.is_over = true;
+                error(&status)
+            }
+        };
+        line.push(b'\n');
+        Poll::Ready(Some(Ok(Frame::data(line.into()))))
+    }
+}

@@ -1,0 +1,213 @@
+//! Tokens: signed statements of who logged in, when, and with which password.
+//!
+//! Every member can check them, and none has to remember them (decision 24). Any text may come in.
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+
+use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
+
+/// What the first byte of a statement is.
+const VERSION: u8 = 1;
+const HEAD_BYTES: usize = 1 + 3 * 8;
+const SIGNATURE_BYTES: usize = 32;
+/// For how long a token is good after the login, at any member, and after its last use, at one that knows it.
+pub(super) const LIFE_MS: u64 = 300_000;
+/// How far a member that made it may be ahead of this one.
+const AHEAD_MS: u64 = 10_000;
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Statement {
+    /// Who logged in.
+    pub(super) name: String,
+    /// The auth revision of the password.
+    pub(super) since: u64,
+    /// The auth revision at which auth was turned on.
+    pub(super) epoch: u64,
+    /// When, Unix time in milliseconds.
+    pub(super) at_ms: u64,
+}
+
+/// A statement as it came, with its signature.
+#[derive(Debug)]
+pub(super) struct Signed {
+    pub(super) statement: Statement,
+    bytes: Vec<u8>,
+    signature: [u8; SIGNATURE_BYTES],
+}
+
+/// The signature of a statement made in this cluster. `None`: there is no key.
+fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
+    let key: &[u8; SECRET_BYTES] = secret.try_into().ok()?;
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(b"a token of etcd's kind");
+    hasher.update(&cluster.to_be_bytes());
+    hasher.update(statement);
+    Some(hasher.finalize())
+}
+
+impl Statement {
+    /// The token that says so.
+    pub(super) fn sign(&self, secret: &[u8], cluster: u64) -> Option<String> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.name.len() + SIGNATURE_BYTES);
+        bytes.push(VERSION);
+        for number in [self.since, self.epoch, self.at_ms] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        bytes.extend_from_slice(self.name.as_bytes());
+        let signature = sign(secret, cluster, &bytes)?;
+        bytes.extend_from_slice(signature.as_bytes());
+        Some(Base64UrlUnpadded::encode_string(&bytes))
+    }
+}
+
+impl Signed {
+    /// What a token says, if it is one. Whether it is true is another question.
+    pub(super) fn parse(token: &str) -> Option<Self> {
+        let most = HEAD_BYTES + NAME_BYTES_MAX + SIGNATURE_BYTES;
+        if token.len() > most.div_ceil(3) * 4 {
+            return None;
+        }
+        let mut bytes = Base64UrlUnpadded::decode_vec(token).ok()?;
+        let signature = *bytes.last_chunk::<SIGNATURE_BYTES>()?;
+        bytes.truncate(bytes.len() - SIGNATURE_BYTES);
+        let rest = bytes.strip_prefix(&[VERSION])?;
+        let (since, rest) = rest.split_first_chunk()?;
+        let (epoch, rest) = rest.split_first_chunk()?;
+        let (at_ms, name) = rest.split_first_chunk()?;
+        let statement = Statement {
+            name: std::str::from_utf8(name).ok()?.to_owned(),
+            since: u64::from_be_bytes(*since),
+            epoch: u64::from_be_bytes(*epoch),
+            at_ms: u64::from_be_bytes(*at_ms),
+        };
+        Some(Self {
+            statement,
+            bytes,
+            signature,
+        })
+    }
+
+    /// Whether a member of this cluster said it of this user, and not too long ago.
+    pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
+        let signature = sign(&now.secret, cluster, &self.bytes);
+        // Takes as long for a wrong one as for the right one.
+        let is_signed = signature.is_some_and(|signature| signature == self.signature);
+        let Statement {
+            since,
+            epoch,
+            at_ms,
+            ..
+        } = self.statement;
+        is_signed
+            && now.enabled
+            && epoch == now.epoch
+            && since == now.since
+            && since != 0
+            && at_ms <= now.now_ms.saturating_add(AHEAD_MS)
+            && now.now_ms < at_ms.saturating_add(LIFE_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: u64 = 77;
+
+    fn now(now_ms: u64) -> Credentials {
+        Credentials {
+            enabled: true,
+            revision: 9,
+            secret: vec![5; SECRET_BYTES].into(),
+            epoch: 4,
+            since: 3,
+            hash: String::new(),
+            now_ms,
+        }
+    }
+
+    fn statement() -> Statement {
+        Statement {
+            name: "ann".to_owned(),
+            since: 3,
+            epoch: 4,
+            at_ms: 1_000_000,
+        }
+    }
+
+    fn token() -> String {
+        statement().sign(&now(0).secret, CLUSTER).unwrap()
+    }
+
+    #[test]
+    fn a_token_holds_for_five_minutes_everywhere() {
+        let signed = Signed::parse(&token()).unwrap();
+        assert_eq!(signed.statement, statement());
+        for (at, holds) in [
+            (990_000, true),
+            (1_000_000, true),
+            (1_299_999, true),
+            (1_300_000, false),
+        ] {
+            assert_eq!(signed.holds(&now(at), CLUSTER), holds, "{at}");
+        }
+        assert!(!signed.holds(&now(989_999), CLUSTER), "of the future");
+    }
+
+    #[test]
+    fn a_token_of_something_else_does_not_hold() {
+        let signed = Signed::parse(&token()).unwrap();
+        assert!(
+            !signed.holds(&now(1_000_000), CLUSTER + 1),
+            "another cluster"
+        );
+        let others: [fn(&mut Credentials); 6] = [
+            |now| now.secret = vec![6; SECRET_BYTES].into(),
+            |now| now.secret = vec![5; SECRET_BYTES - 1].into(),
+            |now| now.epoch += 1,
+            |now| now.since += 1,
+            |now| now.enabled = false,
+            |now| now.since = 0,
+        ];
+        for change in others {
+            let mut other = now(1_000_000);
+            change(&mut other);
+            assert!(!signed.holds(&other, CLUSTER), "{other:?}");
+        }
+        // Of nobody, though it be signed.
+        let nobody = Statement {
+            since: 0,
+            ..statement()
+        };
+        let signed = Signed::parse(&nobody.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
+        assert!(!signed.holds(
+            &Credentials {
+                since: 0,
+                ..now(1_000_000)
+            },
+            CLUSTER
+        ));
+    }
+
+    /// Every bit counts.
+    #[test]
+    fn a_changed_token_does_not_hold() {
+        let bytes = Base64UrlUnpadded::decode_vec(&token()).unwrap();
+        for at in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[at / 8] ^= 1 << (at % 8);
+            let changed = Base64UrlUnpadded::encode_string(&changed);
+            let holds = Signed::parse(&changed).is_some_and(|signed| {
+                let mut now = now(1_000_000);
+                // Whatever it says of these is so.
+                (now.epoch, now.since) = (signed.statement.epoch, signed.statement.since);
+                signed.holds(&now, CLUSTER)
+            });
+            assert!(!holds, "bit {at}");
+        }
+        for text in ["", "x.1", "====", &"A".repeat(100_000), "AQ"] {
+            assert!(Signed::parse(text).is_none());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether a stream's client may watch what it watches: asked when a watcher begins, and again whenever users or roles change.
+
+use bytes::Bytes;
+use quorate::Role;
+use tonic::{Code, Status};
+
+use super::{Ends, WatchStream, errors};
+use crate::{
+    auth::{AuthAsk, Credentials, Ranges, auth_ask::What},
+    command::Query,
+    front::asking::{Freshness, patiently},
+    proto::etcdserverpb::{WatchCreateRequest, WatchResponse},
+};
+
+/// Ranges that are asked about at a time.
+const RANGES_MAX: usize = 1000;
+
+/// Whether it says that somebody may not, and not that nobody can say.
+pub(super) fn is_refusal(status: &Status) -> bool {
+    let codes = [
+        Code::PermissionDenied,
+        Code::Unauthenticated,
+        Code::InvalidArgument,
+    ];
+    codes.contains(&status.code())
+}
+
+impl WatchStream {
+    /// Whether the client may watch this. From the first time on the stream stands for whoever that was.
+    pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
+        self.asking.allow_again(&self.asker, Role::Reader)?;
+        let asker = patiently(|| self.asking.stay(&self.asker)).await?;
+        self.asker = asker;
+        self.may_read([range]).await
+    }
+
+    async fn may_read(
+        &self,
+        ranges: impl IntoIterator<Item = (Bytes, Bytes)>,
+    ) -> Result<(), Status> {
+        if patiently(|| self.asking.is_open()).await? {
+            return Ok(());
+        }
+        let ranges = ranges
+            .into_iter()
+            .map(|(key, range_end)| WatchCreateRequest {
+                key,
+                range_end,
+                ..WatchCreateRequest::default()
+            });
+        let ranges = ranges.collect();
+        let query = Query::Auth(AuthAsk {
+            what: Some(What::Read(Ranges { ranges })),
+        });
+        let ask = || {
+            self.asking
+                .query::<Credentials>(&self.asker, &query, Freshness::Local)
+        };
+        patiently(ask).await.map(drop)
+    }
+
+    /// Users or roles changed: watchers of what the client may not watch any more end.
+    pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
+        let all = self.watchers.ranges();
+        for some in all.chunks(RANGES_MAX) {
+            let ranges = some.iter().map(|(_, range)| range.clone());
+            match self.may_read(ranges).await {
+                Ok(()) => {}
+                Err(status) if is_refusal(&status) => {
+                    for (id, range) in some {
+                        if let Err(status) = self.may_read([range.clone()]).await {
+                            self.end(*id, status).await?;
+                        }
+                    }
+                }
+                Err(status) => return Err(status.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A watcher may not go on.
+    async fn end(&mut self, id: i64, status: Status) -> Result<(), Ends> {
+        if !is_refusal(&status) {
+            return Err(status.into());
+        }
+        self.watchers.remove(id);
+        self.send(WatchResponse {
+            header: self.asking.header(self.seen),
+            watch_id: id,
+            canceled: true,
+            cancel_reason: errors::written(&status),
+            ..WatchResponse::default()
+        })
+        .await
+    }
+}
