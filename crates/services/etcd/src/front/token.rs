@@ -1,6 +1,6 @@
 //! Tokens: signed statements of who logged in, when, and with which password.
 //!
-//! Every member can check them, and none has to remember them (decision 24). Any text may come in.
+//! Every member can check them, and none has to remember them (decision 25). Any text may come in.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
