@@ -340,7 +340,7 @@ fn writers_of_byte_streams_are_measured() {
             ],
             None,
         ),
-        // Large writes as fast as they are taken have a bare program beside them, small ones a sink.
+        // Writes as fast as they are taken have a bare program beside them, small volatile ones a sink.
         (
             &["--raw", "--durability", "volatile", "--nodes", "1"],
             Some("bare program"),
@@ -359,7 +359,7 @@ fn writers_of_byte_streams_are_measured() {
         ),
         (
             &["--auxiliary", "--outstanding", "1", "--write-size", "7000"],
-            None,
+            Some("bare program"),
         ),
     ];
     let rows = more.map(|(more, beside)| {
