@@ -35,17 +35,17 @@ fn head(bugs: &[Bug], record: &Record) -> String {
     let mut text = format!(
         "<!-- Written by `cargo xtask zoo` from zoo.toml and zoo.found.toml; not edited by hand. -->\n\
          # The zoo\n\n\
-         Bugs that consensus systems really had, and what finds each of them here. {all} bugs of {systems} systems and \
-         papers, each with its thread or report: {planted} are planted again in this code, {played} are played to it as it is, \
+         Real bugs of other consensus systems, and what finds each of them here. {all} bugs of {systems} systems and \
+         papers, each with a link to its report: {planted} are planted again in this code, {played} are replayed against it as it is, \
          and {never} cannot occur, with the reason.\n\n\
          A fault is planted by a *mutant*, a patch that takes one rule out of a copy of the code \
          ([decision 3](decisions/0003-mutants-are-patches.md)). The *explorer* runs the protocol's core through random schedules \
          ([spec/model.md](spec/model.md)), the *simulator* whole clusters with their logs and stores \
-         ([spec/simulator.md](spec/simulator.md)); what neither can see is looked for by the test that is named. A row whose last columns \
-         name a test alone plants nothing: the test puts the code through what happened elsewhere. Numbers in brackets are \
+         ([spec/simulator.md](spec/simulator.md)); what neither can see is left to the test named in the row. A row that names only \
+         a test plants nothing: the test puts the code through what happened elsewhere. Numbers in brackets are \
          rules: [protocol](spec/protocol.md), [rings](spec/ring.md), [devices](spec/offload.md).\n\n\
-         Seconds are those of looking, without building, on two shared cores, debug builds for the simulator and tests; in \
-         italics is what was measured when the mutant was written, and a dash is not measured yet. They vary from run to run. Repeat any row by its name:\n\n\
+         Seconds are search time, without building, on two shared cores (debug builds for the simulator and tests); figures in \
+         italics were measured when the mutant was written, and a dash means not measured yet. They vary from run to run. Repeat any row by its name:\n\n\
          ```console\n\
          cargo xtask zoo                  # checks every row, and writes this page\n\
          cargo xtask zoo run              # plants everything; hours\n\
@@ -66,7 +66,7 @@ fn head(bugs: &[Bug], record: &Record) -> String {
     let _ = match nobody.as_slice() {
         [] => writeln!(
             text,
-            "\nNothing that was planted and looked for is found by nobody."
+            "\nEvery bug that was planted and searched for is found."
         ),
         names => writeln!(
             text,

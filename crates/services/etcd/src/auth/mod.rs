@@ -80,7 +80,8 @@ impl Default for Auth {
     }
 }
 
-const MALFORMED: LoadError = LoadError::Malformed("who may do what makes no sense");
+const MALFORMED: LoadError =
+    LoadError::Malformed("users, roles and permissions contradict each other");
 
 /// Takes a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;

@@ -296,7 +296,7 @@ impl AuthService for Auth {
 impl Auth {
     async fn hash(&self, password: String, hashed: &str) -> Result<String, Status> {
         if password.is_empty() && !hashed.is_empty() {
-            let what = "etcdserver: hashes of passwords are made here; send the password";
+            let what = "etcdserver: this server hashes passwords itself; send the password";
             return Err(Status::invalid_argument(what));
         }
         self.passwords.hash(password).await

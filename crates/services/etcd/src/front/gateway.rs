@@ -309,7 +309,8 @@ impl Gate {
     /// The one answer of a request.
     async fn one(&self, mut frames: Frames, of: Option<Arc<Share>>) -> Result<Response, Status> {
         let message = frames.next().await?;
-        let message = message.ok_or_else(|| Status::internal("etcdserver: there is no answer"))?;
+        let message =
+            message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
         // Base 64 and names: less than so much.
         let share = self.asking.memory.take(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::too_many)?;

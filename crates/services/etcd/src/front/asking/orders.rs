@@ -205,8 +205,8 @@ impl Asking {
         let reply = told.await.map_err(|_| errors::stopped())?;
         let (reply, share) = reply.map_err(not_done)?;
         let outcome = read_reply(reply);
-        let outcome =
-            outcome.ok_or_else(|| Status::internal("the node's answer makes no sense"))?;
+        let outcome = outcome
+            .ok_or_else(|| Status::internal("etcdserver: unexpected answer from the node"))?;
         let answer = outcome.map_err(errors::refused)?;
         Ok((answer, share))
     }
