@@ -11,6 +11,7 @@
 
 mod blocks;
 mod buffer;
+mod checksum;
 #[cfg(target_os = "linux")]
 mod choose;
 #[cfg(test)]
@@ -65,6 +66,7 @@ use std::os::fd::BorrowedFd;
 
 pub use blocks::{BlockPool, Blocks, CHECKED_BYTES, Filling, Output};
 pub use buffer::{Buffer, Buffers};
+pub use checksum::joined;
 #[cfg(target_os = "linux")]
 pub use choose::{Want, open, open_with};
 #[cfg(target_os = "linux")]

@@ -6,10 +6,10 @@
 use std::{
     fmt,
     ops::{Deref, Range},
-    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use crate::disk::{BLOCK, Buffer};
+use crate::disk::{BLOCK, Buffer, checksum::joined};
 
 /// Bytes that share one of [`Blocks::checks`].
 pub const CHECKED_BYTES: usize = 64 << 10;
@@ -285,10 +285,7 @@ impl Blocks {
     /// CRC-32C of all.
     pub fn checksum(&self) -> u32 {
         let parts = self.chunks(CHECKED_BYTES).zip(self.checks());
-        parts.fold(0, |all, (bytes, check)| match bytes.len() {
-            CHECKED_BYTES => followed_by_part(all) ^ check,
-            less => crc32c::crc32c_combine(all, *check, less),
-        })
+        parts.fold(0, |all, (bytes, check)| joined(all, *check, bytes.len()))
     }
 
     /// Whole blocks of these bytes for a disk, if they begin at a block.
@@ -297,17 +294,6 @@ impl Blocks {
         let whole = at.is_multiple_of(BLOCK) && range.len().is_multiple_of(BLOCK);
         (whole && range.end <= self.len()).then(|| Output(Memory::Part(self.clone(), range)))
     }
-}
-
-/// What a checksum becomes behind [`CHECKED_BYTES`] more bytes, but for those bytes' own: linear in its bits, and known
-/// for each of them, since to compute it anew takes longer than a checksum of the bytes.
-fn followed_by_part(checksum: u32) -> u32 {
-    static BITS: LazyLock<[u32; 32]> = LazyLock::new(|| {
-        std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, CHECKED_BYTES))
-    });
-    let bits = BITS.iter().enumerate();
-    let set = bits.filter(|(bit, _)| checksum >> bit & 1 == 1);
-    set.fold(0, |all, (_, becomes)| all ^ becomes)
 }
 
 impl Deref for Blocks {

@@ -1,6 +1,6 @@
 //! One chunk: which of its blocks were written, and their checksums.
 
-use quorate_log::disk::BLOCK;
+use quorate_log::disk::{BLOCK, joined};
 
 use super::layout::Address;
 
@@ -98,8 +98,7 @@ impl Chunk {
         let may = left.to == right.from && written && one_unit;
         if may {
             self.spans[at].to = right.to;
-            self.spans[at].checksum =
-                crc32c::crc32c_combine(left.checksum, right.checksum, right.bytes());
+            self.spans[at].checksum = joined(left.checksum, right.checksum, right.bytes());
             self.spans.remove(at + 1);
             if self.spans.len() * 2 < self.spans.capacity() {
                 self.spans.shrink_to_fit();

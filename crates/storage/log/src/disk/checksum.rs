@@ -1,0 +1,57 @@
+//! CRC-32C of pieces that follow each other, from those of the pieces.
+
+use std::sync::LazyLock;
+
+use super::BLOCK;
+
+/// What each bit of a checksum becomes behind some number of bytes: the step is linear in the bits.
+type Step = [u32; 32];
+
+/// Behind 1, 2, 4, 8 and 16 blocks.
+static STEPS: LazyLock<[Step; 5]> = LazyLock::new(|| {
+    let step =
+        |blocks| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, blocks * BLOCK));
+    std::array::from_fn(|power| step(1 << power))
+});
+
+/// The checksum of a piece and the next, which has so many bytes. Up to 31 whole blocks take a few dozen operations;
+/// other lengths take longer than a checksum of a block.
+pub fn joined(piece: u32, next: u32, next_bytes: usize) -> u32 {
+    let blocks = next_bytes / BLOCK;
+    if !next_bytes.is_multiple_of(BLOCK) || blocks >> STEPS.len() != 0 {
+        return crc32c::crc32c_combine(piece, next, next_bytes);
+    }
+    let steps = STEPS.iter().enumerate();
+    let due = steps.filter(|(power, _)| blocks >> power & 1 == 1);
+    due.fold(piece, |checksum, (_, step)| behind(checksum, step)) ^ next
+}
+
+fn behind(checksum: u32, step: &Step) -> u32 {
+    let bits = step.iter().enumerate();
+    let set = bits.filter(|(bit, _)| checksum >> bit & 1 == 1);
+    set.fold(0, |all, (_, becomes)| all ^ becomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joined_checksum_is_that_of_all_bytes() {
+        let bytes: Vec<u8> = (0..40 * BLOCK).map(|at| (at * at % 251) as u8).collect();
+        let lengths = (0..=33)
+            .map(|blocks| blocks * BLOCK)
+            .chain([1, BLOCK - 1, BLOCK + 1]);
+        for length in lengths {
+            for first in [0, 5, 3 * BLOCK] {
+                let (piece, next) = bytes[..first + length].split_at(first);
+                let found = joined(crc32c::crc32c(piece), crc32c::crc32c(next), length);
+                assert_eq!(
+                    found,
+                    crc32c::crc32c(&bytes[..first + length]),
+                    "{first} and {length}"
+                );
+            }
+        }
+    }
+}
