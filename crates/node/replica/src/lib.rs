@@ -86,6 +86,7 @@ mod protocol;
 mod reading;
 pub mod replica;
 mod rings;
+pub mod round_robin;
 pub mod routing;
 pub mod seldom;
 pub mod service;

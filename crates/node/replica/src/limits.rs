@@ -62,7 +62,7 @@ impl Default for Limits {
             waiting_requests: 64 * KIB,
             payload_bytes: 256 * MIB,
             recent_bytes: 64 * MIB,
-            stream_bytes: 128 * MIB,
+            stream_bytes: 256 * MIB,
             stream_window_bytes: 16 * MIB,
             forwarded_bytes: 32 * MIB,
             log_backlog_bytes: 64 << 20,

@@ -10,6 +10,7 @@ pub(crate) mod keeping;
 pub(crate) mod offering;
 pub(crate) mod open;
 pub(crate) mod owning;
+mod unsent;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -4,8 +4,7 @@
 //! is skipped by the rule that appends. Where a slot was lost meanwhile, the rest is a no-op, and is
 //! proposed again once that is known.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 
 use quorate_core::{
     node_id::NodeId,
@@ -16,7 +15,10 @@ use quorate_core::{
 use quorate_stream::Table;
 use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
-use crate::contents::runs::{Runs, Whereabouts};
+use crate::{
+    contents::runs::{Runs, Whereabouts},
+    round_robin::RoundRobin,
+};
 
 /// A run whose bytes go into records ends with as many at the latest.
 const SLICE_BYTES: u64 = 64 << 10;
@@ -44,9 +46,7 @@ pub(crate) struct NextRun {
 pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
     /// Streams of which there may be more to propose.
-    ready: BTreeSet<StreamName>,
-    /// Who had the last turn.
-    last: StreamName,
+    ready: RoundRobin<StreamName>,
     /// [p1-6] What was inherited lies below: only behind it is it known where each stream goes on.
     wait_for: Option<Slot>,
     /// Owners that cannot be talked to, and since when.
@@ -62,8 +62,7 @@ impl Offering {
     pub(crate) fn new(lost_ms: u64) -> Self {
         Self {
             offers: BTreeMap::new(),
-            ready: BTreeSet::new(),
-            last: StreamName::default(),
+            ready: RoundRobin::new(),
             wait_for: None,
             away: BTreeMap::new(),
             closing: BTreeMap::new(),
@@ -125,10 +124,7 @@ impl Offering {
             return None;
         }
         loop {
-            let behind = (Bound::Excluded(self.last), Bound::Unbounded);
-            let turn = self.ready.range(behind).next().or(self.ready.first());
-            let stream = *turn?;
-            self.last = stream;
+            let stream = self.ready.turn()?;
             let Some(next) = streams.next(stream) else {
                 // Not open, or not yet: what arrives later makes it ready again.
                 self.ready.remove(&stream);

@@ -13,7 +13,10 @@ use crate::{
     contents::runs::Runs,
     outbox::{Outbox, RETRY_MS},
     stream_front::StreamTag,
-    streaming::open::{Cut, Open},
+    streaming::{
+        open::{Cut, Open},
+        unsent::Unsent,
+    },
     wake::earliest,
 };
 
@@ -80,6 +83,19 @@ impl Owned {
         }
     }
 
+    /// A node was sent, or needs not be sent, what is below this position.
+    fn sent_to(&self, node: NodeId) -> u64 {
+        self.sent
+            .get(&node)
+            .map_or(self.next, |sent| self.next.max(*sent))
+    }
+
+    /// Those of the nodes that were not sent all.
+    fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
+        nodes.iter().filter(lacks).copied().collect()
+    }
+
     /// How many bytes are given and not decided.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
@@ -104,6 +120,8 @@ pub(crate) struct Owning {
     pieces: BTreeMap<StreamName, Owned>,
     /// Pieces that something happened to: there may be something to seal or to send.
     active: BTreeSet<StreamName>,
+    /// Pieces of which nodes were not sent all, for want of room on the connections.
+    unsent: Unsent,
     /// Pieces that are to be closed, and whose command was not asked for yet.
     ending: BTreeSet<StreamName>,
     /// When all pieces are looked at for some without progress.
@@ -138,6 +156,7 @@ impl Owning {
             numbers: 0,
             pieces: BTreeMap::new(),
             active: BTreeSet::new(),
+            unsent: Unsent::default(),
             ending: BTreeSet::new(),
             look_at: None,
             window: window as u64,
@@ -206,10 +225,16 @@ impl Owning {
         }
         let undecided = owned.undecided();
         let own = self.window.saturating_sub(undecided);
-        let shared = self.total_max.saturating_sub(self.total);
+        let shared = self.shared_room() as u64;
         // However many there are, each gets on.
         let least = LEAST_WINDOW.min(self.window).saturating_sub(undecided);
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
+    }
+
+    /// How many bytes all pieces together may be given, beside what each may have undecided in any case.
+    pub(crate) fn shared_room(&self) -> usize {
+        let room = self.total_max.saturating_sub(self.total);
+        usize::try_from(room).unwrap_or(usize::MAX)
     }
 
     /// The next bytes; gives how many were taken.
@@ -346,6 +371,7 @@ impl Owning {
     pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
+        self.unsent.forget(stream);
         self.ending.remove(&stream);
         self.total = self.total.saturating_sub(owned.undecided());
         if owned.orphan {
@@ -425,10 +451,44 @@ impl Owning {
                 let look_at = now.plus_ms(self.repeat_ms);
                 self.look_at.get_or_insert(look_at);
             }
-            if send_piece(stream, owned, to, runs, out) {
-                self.retry_at = Some(now.plus_ms(RETRY_MS));
-                self.active.insert(stream);
+            self.unsent.add(stream, to);
+        }
+        let mut full = Vec::new();
+        for node in to {
+            self.send_to(*node, to, runs, out, &mut full);
+        }
+        if !self.unsent.is_empty() {
+            self.retry_at = Some(now.plus_ms(RETRY_MS));
+        }
+    }
+
+    /// Sends what a node lacks, as far as its connection has room, and the same to the others that lack it.
+    fn send_to(
+        &mut self,
+        node: NodeId,
+        to: &[NodeId],
+        runs: &Runs,
+        out: &mut Outbox<'_>,
+        full: &mut Vec<NodeId>,
+    ) {
+        for _ in 0..self.unsent.of(node) {
+            if full.contains(&node) {
+                return;
             }
+            let Some(stream) = self.unsent.next(node) else {
+                return;
+            };
+            let Some(owned) = self.pieces.get_mut(&stream) else {
+                self.unsent.forget(stream);
+                continue;
+            };
+            let before = owned.sent_to(node);
+            let left = send_piece(stream, owned, to, runs, out, full);
+            // Who found no room at all is the next one that is tried, not the last.
+            if owned.sent_to(node) > before || !full.contains(&node) {
+                self.unsent.over(stream, node);
+            }
+            self.unsent.sent(stream, &left);
         }
     }
 
@@ -470,21 +530,21 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends each of these nodes what it was not sent of a piece; whether some had no room.
+/// Sends each of these nodes what it was not sent of a piece, but those that are `full`. Gives those of them that lack
+/// some of it still; of them, those whose connections have no room are full from now on.
 fn send_piece(
     stream: StreamName,
     owned: &mut Owned,
     to: &[NodeId],
     runs: &Runs,
     out: &mut Outbox<'_>,
-) -> bool {
-    let mut full: Vec<NodeId> = Vec::new();
+    full: &mut Vec<NodeId>,
+) -> Vec<NodeId> {
     loop {
-        let next = owned.next;
-        let sent = |node: &NodeId| owned.sent.get(node).map_or(next, |sent| next.max(*sent));
+        let sent = |node: &NodeId| owned.sent_to(*node);
         let waiting = |node: &&NodeId| !full.contains(node) && sent(node) < owned.sealed_to;
         let Some(from) = to.iter().filter(waiting).map(sent).min() else {
-            return !full.is_empty();
+            return owned.lacking(to);
         };
         let level: Vec<NodeId> = to
             .iter()
@@ -493,7 +553,7 @@ fn send_piece(
             .filter(|node| sent(node) == from)
             .collect();
         let Some(payload) = runs.piece(stream, from) else {
-            return true;
+            return owned.lacking(to);
         };
         let length = HEADER_BYTES + payload.len();
         let mut set = NodeSet::default();
@@ -521,5 +581,140 @@ fn send_piece(
                 full.push(node);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::BTreeSet};
+
+    use quorate_core::node_id::Member;
+    use quorate_stream::store::Layout;
+
+    use super::*;
+    use crate::{
+        counters::Counters,
+        plane::{Body, Plane, TooLarge},
+    };
+
+    const PIECES: usize = 100;
+    const BYTES: usize = 1000;
+    const A: NodeId = NodeId(2);
+    const B: NodeId = NodeId(3);
+
+    /// Connections with room for so many frames, and what was asked of them.
+    #[derive(Default)]
+    struct Connections {
+        room: BTreeMap<NodeId, usize>,
+        asked: RefCell<usize>,
+        sent: Vec<NodeId>,
+    }
+
+    impl Plane for Connections {
+        fn has_room(&self, to: NodeId, _: Lane, _: usize) -> bool {
+            *self.asked.borrow_mut() += 1;
+            self.room[&to] > 0
+        }
+
+        fn send(
+            &mut self,
+            to: NodeSet,
+            _: Lane,
+            _: &[u8],
+            _: Body<'_>,
+        ) -> Result<NodeSet, TooLarge> {
+            for node in to.iter() {
+                *self.room.get_mut(&node).unwrap() -= 1;
+                self.sent.push(node);
+            }
+            Ok(to)
+        }
+    }
+
+    struct Owner {
+        owning: Owning,
+        runs: Runs,
+        connections: Connections,
+    }
+
+    impl Owner {
+        /// Each of its pieces has bytes to send.
+        fn new() -> Self {
+            let cut = Cut::of(Layout {
+                unit_bytes: 8192,
+                chunk_bytes: 65536,
+                file_chunks: 4,
+            });
+            let mut owner = Self {
+                owning: Owning::new(NodeId(1), 1, 1 << 20, 1 << 20, 1000, cut),
+                runs: Runs::new(1 << 22, 1 << 20),
+                connections: Connections::default(),
+            };
+            for _ in 0..PIECES {
+                let stream = owner.owning.next_name().unwrap();
+                owner.owning.opened(Time(0), stream, 0, true);
+                owner.give(stream);
+            }
+            owner
+        }
+
+        fn give(&mut self, stream: StreamName) {
+            let taken = self
+                .owning
+                .put(Time(0), stream, &[7; BYTES], &mut self.runs);
+            assert_eq!(taken, BYTES);
+        }
+
+        /// One turn, with room for so many frames to each; how often it was asked whether there is room, and to whom
+        /// something went.
+        fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
+            self.connections = Connections::default();
+            self.connections.room.extend([(A, a), (B, b)]);
+            let mut counters = Counters::default();
+            let from = Member::first(1);
+            let mut out = Outbox::new(from, &mut self.connections, &mut counters);
+            let each = |_| ();
+            self.owning
+                .send(Time(0), &[A, B], None, &mut self.runs, &mut out, each);
+            let asked = *self.connections.asked.borrow();
+            (asked, std::mem::take(&mut self.connections.sent))
+        }
+
+        /// The positions below which a node was sent each piece.
+        fn sent_to(&self, node: NodeId) -> Vec<u64> {
+            let pieces = self.owning.pieces.values();
+            pieces.map(|owned| owned.sent_to(node)).collect()
+        }
+    }
+
+    #[test]
+    fn no_more_pieces_are_tried_than_there_is_room_for() {
+        let mut owner = Owner::new();
+        assert_eq!(owner.turn(0, 0), (2, vec![]), "once for each node");
+        assert_eq!(owner.turn(0, 0), (2, vec![]));
+        let (asked, sent) = owner.turn(0, 5);
+        assert_eq!(
+            (asked, sent),
+            (7, vec![B; 5]),
+            "a node that is slow holds no other up"
+        );
+        assert!(owner.owning.wake_at().is_some(), "the rest is tried again");
+    }
+
+    #[test]
+    fn pieces_are_sent_in_turn_while_there_is_little_room() {
+        let mut owner = Owner::new();
+        let first = *owner.owning.pieces.keys().next().unwrap();
+        for _ in 0..PIECES {
+            // One of them always has more: it must not keep the others from their turn.
+            owner.give(first);
+            owner.turn(1, 0);
+        }
+        assert!(owner.sent_to(A).iter().all(|to| *to >= BYTES as u64));
+        let (_, sent) = owner.turn(usize::MAX, usize::MAX);
+        assert!(sent.iter().filter(|node| **node == B).count() >= PIECES);
+        let all = |node| owner.sent_to(node).into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(all(A), all(B));
+        assert!(owner.owning.unsent.is_empty());
     }
 }

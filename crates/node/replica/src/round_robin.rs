@@ -1,0 +1,86 @@
+//! A set whose members take turns.
+
+use std::{collections::BTreeSet, ops::Bound};
+
+/// Members in their order, each once; the next one is the first behind the one that was last.
+#[derive(Clone, Debug, Default)]
+pub struct RoundRobin<T> {
+    members: BTreeSet<T>,
+    last: Option<T>,
+}
+
+impl<T: Copy + Ord> RoundRobin<T> {
+    /// Without members.
+    pub const fn new() -> Self {
+        Self {
+            members: BTreeSet::new(),
+            last: None,
+        }
+    }
+
+    /// Whether it was none before.
+    pub fn insert(&mut self, member: T) -> bool {
+        self.members.insert(member)
+    }
+
+    /// Whether it was one.
+    pub fn remove(&mut self, member: &T) -> bool {
+        self.members.remove(member)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Whose turn it is, until that is [over](Self::over).
+    pub fn next(&self) -> Option<T> {
+        let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = self.members.range((behind, Bound::Unbounded));
+        later.next().or_else(|| self.members.first()).copied()
+    }
+
+    /// The turn of this one is over. It stays a member.
+    pub fn over(&mut self, member: T) {
+        self.last = Some(member);
+    }
+
+    /// Whose turn it was: it is over.
+    pub fn turn(&mut self) -> Option<T> {
+        let member = self.next()?;
+        self.over(member);
+        Some(member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_turn_whoever_comes_and_goes() {
+        let mut robin = RoundRobin::new();
+        assert_eq!(robin.turn(), None);
+        assert!([5, 1, 9].into_iter().all(|member| robin.insert(member)));
+        assert!(!robin.insert(5), "once");
+        assert_eq!([robin.turn(), robin.turn()], [Some(1), Some(5)]);
+        assert!(robin.remove(&5) && robin.insert(7) && robin.insert(0));
+        let rest: Vec<_> = (0..4).filter_map(|_| robin.turn()).collect();
+        assert_eq!(
+            rest,
+            [7, 9, 0, 1],
+            "who came before the last waits for the next round"
+        );
+        assert_eq!(robin.len(), 4);
+        assert_eq!(
+            [robin.next(), robin.next()],
+            [Some(7); 2],
+            "its turn is not over"
+        );
+    }
+}

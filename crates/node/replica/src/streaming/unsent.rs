@@ -1,0 +1,59 @@
+//! Which pieces wait to be sent to which nodes: each in its turn, and no more of them looked at than a connection has room
+//! for, however many wait.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, value::StreamName};
+
+use crate::round_robin::RoundRobin;
+
+/// By node.
+#[derive(Debug, Default)]
+pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
+
+impl Unsent {
+    /// There may be more of it for these nodes.
+    pub(super) fn add(&mut self, stream: StreamName, nodes: &[NodeId]) {
+        for node in nodes {
+            self.0.entry(*node).or_default().insert(stream);
+        }
+    }
+
+    /// How many wait for a node.
+    pub(super) fn of(&self, node: NodeId) -> usize {
+        self.0.get(&node).map_or(0, RoundRobin::len)
+    }
+
+    /// Whether none waits for any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next one for a node. Say what became of it: [`Self::sent`], and whether its turn is [over](Self::over).
+    pub(super) fn next(&self, node: NodeId) -> Option<StreamName> {
+        self.0.get(&node)?.next()
+    }
+
+    /// Another piece has its turn with this node.
+    pub(super) fn over(&mut self, stream: StreamName, node: NodeId) {
+        if let Some(streams) = self.0.get_mut(&node) {
+            streams.over(stream);
+        }
+    }
+
+    /// All nodes were sent all of it but these.
+    pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
+        self.0.retain(|node, streams| {
+            if !but.contains(node) {
+                streams.remove(&stream);
+            }
+            !streams.is_empty()
+        });
+        self.add(stream, but);
+    }
+
+    /// It is over.
+    pub(super) fn forget(&mut self, stream: StreamName) {
+        self.sent(stream, &[]);
+    }
+}
