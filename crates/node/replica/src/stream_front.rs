@@ -49,6 +49,9 @@ pub trait StreamRequests {
     /// How many bytes of the piece may be given now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
+    /// How many bytes all pieces together may be given now, beside the few that each may always be given.
+    fn shared_room(&self) -> usize;
+
     /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 

@@ -90,7 +90,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) {
+    /// Whether there is room for what was not taken: gives how much.
+    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         match self {
             Self::Framed(client) => client.look_for_room(cx),
             Self::Raw(client) => client.look_for_room(cx),

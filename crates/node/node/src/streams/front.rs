@@ -72,6 +72,50 @@ impl StreamFront {
         }
     }
 
+    /// Lets a writer hear that its piece is durable or over: then it need not wait for room any more.
+    fn moved(
+        &mut self,
+        piece: StreamName,
+        requests: &mut dyn Requests,
+        act: impl FnOnce(&mut Client, &mut Cx<'_>),
+    ) {
+        let Some(connection) = self.shared.pieces.get(&piece).copied() else {
+            return;
+        };
+        let full = self.with(connection, requests, |client, cx| {
+            act(client, cx);
+            client.is_full()
+        });
+        if full == Some(false) {
+            self.shared.full.remove(&connection);
+        }
+    }
+
+    /// Room may be there for another reason than that bytes of the very piece became durable: so many writers hear of
+    /// it as can use it, in turn. A thousand that wait for a little room are not all asked each time.
+    fn look_for_room(&mut self, requests: &mut dyn Requests) {
+        let Some(streams) = requests.streams() else {
+            return;
+        };
+        let mut left = streams.shared_room();
+        for _ in 0..self.shared.full.len() {
+            if left == 0 {
+                return;
+            }
+            let Some(connection) = self.shared.full.turn() else {
+                return;
+            };
+            let found = self.with(connection, requests, |client, cx| {
+                (client.look_for_room(cx), client.is_full())
+            });
+            let (room, full) = found.unwrap_or_default();
+            if !full {
+                self.shared.full.remove(&connection);
+            }
+            left = left.saturating_sub(room);
+        }
+    }
+
     fn abandon(&mut self, piece: StreamName, requests: &mut dyn Requests) {
         let mut cx = Cx {
             shared: &mut self.shared,
@@ -141,18 +185,10 @@ impl Front for StreamFront {
             | StreamEvent::Bytes(tag, _)
             | StreamEvent::Nowhere(tag, _) => self.answered(tag, event, requests),
             StreamEvent::Durable(piece, position) => {
-                if let Some(connection) = self.shared.pieces.get(&piece).copied() {
-                    self.with(connection, requests, |client, cx| {
-                        client.durable(position, cx);
-                    });
-                }
+                self.moved(piece, requests, |client, cx| client.durable(position, cx));
             }
             StreamEvent::Ended(piece, position) => {
-                if let Some(connection) = self.shared.pieces.get(&piece).copied() {
-                    self.with(connection, requests, |client, cx| {
-                        client.ended(position, cx);
-                    });
-                }
+                self.moved(piece, requests, |client, cx| client.ended(position, cx));
             }
         }
     }
@@ -205,6 +241,7 @@ impl Front for StreamFront {
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.patient.leave(connection);
+        self.shared.full.remove(&connection);
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
@@ -244,16 +281,7 @@ impl Front for StreamFront {
         for connection in std::mem::take(&mut self.shared.hungry) {
             self.with(connection, requests, Client::feed);
         }
-        // Room may be there for another reason than that bytes of this very piece became durable.
-        for connection in std::mem::take(&mut self.shared.full) {
-            let full = self.with(connection, requests, |client, cx| {
-                client.look_for_room(cx);
-                client.is_full()
-            });
-            if full == Some(true) {
-                self.shared.full.insert(connection);
-            }
-        }
+        self.look_for_room(requests);
     }
 
     fn is_eager(&self) -> bool {

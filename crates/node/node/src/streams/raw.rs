@@ -215,14 +215,17 @@ impl Raw {
         self.step = Step::Over;
     }
 
-    /// Whether there is room for what was not taken.
-    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) {
-        if let Step::Writing { piece, full } = &mut self.step
-            && *full
-            && let Ok(streams) = cx.streams()
-        {
-            *full = streams.room(*piece) == 0;
+    /// Whether there is room for what was not taken: gives how much.
+    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
+        let Step::Writing { piece, full } = &mut self.step else {
+            return 0;
+        };
+        if !*full {
+            return 0;
         }
+        let room = cx.streams().map_or(0, |streams| streams.room(*piece));
+        *full = room == 0;
+        room
     }
 
     pub(crate) const fn is_full(&self) -> bool {

@@ -1,11 +1,12 @@
 //! What all connections have in common: whose a request is, and the memory that is counted.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use quorate_access::Desk;
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::{ConnectionId, Failure, Requests, Tag, Tags},
+    round_robin::RoundRobin,
     stream_front::{StreamRequests, StreamTag},
 };
 use rustc_hash::FxHashMap;
@@ -33,7 +34,7 @@ pub(crate) struct Shared {
     /// Their output was sent, and they have more to ask for.
     pub(crate) hungry: Vec<ConnectionId>,
     /// There was no room for what they have to put.
-    pub(crate) full: BTreeSet<ConnectionId>,
+    pub(crate) full: RoundRobin<ConnectionId>,
     /// The next number for the stream of a raw connection, as far as this front gave them.
     pub(crate) raw_behind: u64,
     /// Requests of followers.

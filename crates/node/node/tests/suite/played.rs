@@ -1,6 +1,9 @@
 //! A played replica: a real table of streams, and bytes that are decided when the test says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, VecDeque},
+};
 
 use quorate_access::Users;
 use quorate_core::{
@@ -87,6 +90,10 @@ pub(crate) struct Played {
     events: VecDeque<Event>,
     /// Bytes of a piece that may be undecided.
     pub(crate) room: usize,
+    /// Bytes that all pieces together may be given; `None`: as much as one of them.
+    pub(crate) shared_room: Option<usize>,
+    /// How often somebody asked for the room of a piece.
+    pub(crate) rooms_asked: Cell<usize>,
     /// Every call is refused.
     pub(crate) refuse: Option<Failure>,
     /// There are no streams at all.
@@ -113,6 +120,8 @@ impl Default for Played {
             waits: Vec::new(),
             events: VecDeque::new(),
             room: 64 << 10,
+            shared_room: None,
+            rooms_asked: Cell::new(0),
             refuse: None,
             none: false,
             leader: None,
@@ -330,11 +339,16 @@ impl StreamRequests for Played {
     }
 
     fn room(&self, piece: StreamName) -> usize {
+        self.rooms_asked.update(|asked| asked + 1);
         let Some(open) = self.pieces.get(&piece) else {
             return 0;
         };
         let undecided = self.store[&piece].len() - open.decided;
         self.room.saturating_sub(undecided)
+    }
+
+    fn shared_room(&self) -> usize {
+        self.shared_room.unwrap_or(self.room)
     }
 
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {

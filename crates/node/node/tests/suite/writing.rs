@@ -127,6 +127,32 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
+/// A thousand writers wait for the little room that the others leave: no turn asks all of them.
+#[test]
+fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
+    const WRITERS: usize = 100;
+    let mut node = Node::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| node.writer(&format!("s{number}"), 1))
+        .collect();
+    node.played.room = 0;
+    for id in &writers {
+        node.say(*id, Ask::Data(&[7; 100]));
+    }
+    node.played.shared_room = Some(0);
+    node.played.rooms_asked.set(0);
+    node.turn();
+    assert_eq!(node.played.rooms_asked.get(), 0, "there is no room for any");
+
+    // Each turn there is room for four more, and those take it that have waited for longest.
+    (node.played.room, node.played.shared_room) = (100, Some(4 * 100));
+    for turn in 1..=WRITERS / 4 {
+        node.turn();
+        let waiting = writers.iter().filter(|id| node.left_over(**id) > 0);
+        assert_eq!(waiting.count(), WRITERS - 4 * turn);
+    }
+}
+
 #[test]
 fn a_client_that_does_not_read_is_told_the_last_durable_position_only() {
     let mut node = Node::new();

@@ -514,6 +514,10 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         self.replica.streaming.owning.room(piece)
     }
 
+    fn shared_room(&self) -> usize {
+        self.replica.streaming.owning.shared_room()
+    }
+
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
         let replica = &mut *self.replica;
         let runs = replica.contents.runs_mut();

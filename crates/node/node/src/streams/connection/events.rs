@@ -113,14 +113,19 @@ impl Connection {
         self.look_for_room(cx);
     }
 
-    /// Whether there is room for what was not taken.
-    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) {
-        if let State::Writing(writing) = &mut self.state
-            && writing.full
-            && let Ok(streams) = cx.streams()
-        {
-            writing.full = streams.room(writing.piece) == 0;
+    /// Whether there is room for what was not taken: gives how much.
+    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
+        let State::Writing(writing) = &mut self.state else {
+            return 0;
+        };
+        if !writing.full {
+            return 0;
         }
+        let room = cx
+            .streams()
+            .map_or(0, |streams| streams.room(writing.piece));
+        writing.full = room == 0;
+        room
     }
 
     pub(crate) const fn is_full(&self) -> bool {
