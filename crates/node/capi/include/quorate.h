@@ -23,6 +23,8 @@
  *            good; QUORATE_UNKNOWN, that it may be in one, or may yet be: a program that cannot look for it among
  *            the values that it is delivered must not submit it again. All other codes: it is in none.
  *            Values that are submitted without waiting for one another may come in any order.
+ *            What is submitted within callbacks leaves when quorate_dispatch returns, or behind the callback in which
+ *            100 us are over, or when the program waits for an answer.
  *            Of a handle, each value is delivered once, as long as the program does not ask for it again. Over
  *            restarts of the program it is delivered as often as asked for: keep the slot with the state that
  *            follows from it, and go on behind that with quorate_deliver_from.

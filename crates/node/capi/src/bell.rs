@@ -2,24 +2,31 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    sync::{
-        Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
+};
 
 /// Rings for everybody who listens; counts how often it rang.
 #[derive(Debug)]
 pub struct Bell {
-    rung: Mutex<u64>,
+    state: Mutex<State>,
     changed: Condvar,
     descriptor: OwnedFd,
-    /// The descriptor is readable already, and need not be written to again.
-    readable: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rung: u64,
+    /// Threads that wait for it: without any, and with a descriptor that is readable, a ring is no system call.
+    waiting: usize,
+    /// The descriptor is readable, or is about to be.
+    readable: bool,
 }
 
 impl Bell {
@@ -27,80 +34,170 @@ impl Bell {
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
-            rung: Mutex::new(0),
+            state: Mutex::default(),
             changed: Condvar::new(),
             descriptor: eventfd(0, flags)?,
-            readable: AtomicBool::new(false),
         })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There is something.
     pub fn ring(&self) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.changed.notify_all();
-        if !self.readable.swap(true, Ordering::AcqRel) {
+        let (waited_for, written) = {
+            let mut state = self.state();
+            state.rung += 1;
+            let written = !std::mem::replace(&mut state.readable, true);
+            (state.waiting > 0, written)
+        };
+        // Without the lock, for which whoever is woken would wait at once.
+        if waited_for {
+            self.changed.notify_all();
+        }
+        if written {
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The descriptor is not readable from here to the next ring. What rang before is to be looked at behind this
-    /// call; gives how often it rang.
-    pub fn hush(&self) -> u64 {
-        let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
-        // A ring between the two lines writes nothing, and is seen by who looks now.
-        self.readable.store(false, Ordering::Release);
-        self.rung()
+    /// The descriptor is not readable from here to the next ring, or soon, for one that is under way. What rang before is
+    /// to be looked at behind this call, which one thread makes at a time.
+    pub fn hush(&self) {
+        if !self.state().readable {
+            return;
+        }
+        // What a ring has not written yet is read the next time. Who rings between the read and the line below writes
+        // nothing, and is seen by who looks now.
+        if rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok() {
+            self.state().readable = false;
+        }
     }
 
     /// How often it rang.
     pub fn rung(&self) -> u64 {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().rung
     }
 
     /// Waits until it has rung more than `seen` times; `false`: not until then.
     pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        while *rung == seen {
-            let Some(until) = until else {
-                rung = self
-                    .changed
-                    .wait(rung)
-                    .unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        let mut state = self.state();
+        while state.rung == seen {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return false;
             }
-            let waited = self.changed.wait_timeout(rung, left);
-            rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting += 1;
+            state = match left {
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.changed.wait(state);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+            state.waiting -= 1;
         }
         true
     }
 
     /// Readable from a ring on.
-    pub fn descriptor(&self) -> RawFd {
-        self.descriptor.as_fd().as_raw_fd()
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Waits until one of these can be read; `false`: none until then.
+pub fn wait_readable(of: &[BorrowedFd<'_>], until: Option<Instant>) -> bool {
+    let mut set: Vec<PollFd<'_>> = of
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    wait_ready(&mut set, until)
+}
+
+/// The same of whatever is looked for in the set.
+pub fn wait_ready(set: &mut [PollFd<'_>], until: Option<Instant>) -> bool {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(set, left.as_ref()) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            // A signal, which the program has handled.
+            Err(Errno::INTR) => {}
+            // What cannot be waited for is looked at.
+            Err(_) => return true,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, thread};
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
+        thread,
+        time::Duration,
+    };
 
     use super::*;
+
+    /// A ring that writes late, as when its thread stands still, leaves nothing that a hush does not find.
+    #[test]
+    fn what_is_written_late_is_read_by_the_next_hush() {
+        let bell = Bell::new().unwrap();
+        let readable = |bell: &Bell| wait_readable(&[bell.descriptor()], Some(Instant::now()));
+        bell.state().readable = true;
+        bell.hush();
+        bell.ring();
+        bell.hush();
+        let _ = rustix::io::write(&bell.descriptor, &1_u64.to_ne_bytes());
+        assert!(readable(&bell));
+        bell.hush();
+        assert!(!readable(&bell));
+        bell.ring();
+        assert!(readable(&bell));
+    }
+
+    /// Rings and hushes at once: the last ring is always seen, by who looks or by the descriptor.
+    #[test]
+    fn no_ring_is_lost_among_hushes() {
+        let bell = Arc::new(Bell::new().unwrap());
+        let other = Arc::clone(&bell);
+        let done = Arc::new(AtomicU64::new(0));
+        let own = Arc::clone(&done);
+        const RINGS: u64 = 20_000;
+        let ringer = thread::spawn(move || {
+            for number in 1..=RINGS {
+                own.store(number, Ordering::SeqCst);
+                other.ring();
+                if number % 7 == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        let until = Some(Instant::now() + Duration::from_secs(60));
+        while done.load(Ordering::SeqCst) < RINGS {
+            assert!(
+                wait_readable(&[bell.descriptor()], until),
+                "a ring was lost"
+            );
+            bell.hush();
+        }
+        ringer.join().unwrap();
+    }
 
     #[test]
     fn who_waits_is_woken_and_the_descriptor_follows() {
         let bell = Arc::new(Bell::new().unwrap());
-        let readable = |bell: &Bell| {
-            let mut set = [rustix::event::PollFd::new(
-                &bell.descriptor,
-                rustix::event::PollFlags::IN,
-            )];
-            rustix::event::poll(&mut set, Some(&rustix::event::Timespec::default())).unwrap() == 1
-        };
-        let seen = bell.hush();
+        let readable = |bell: &Bell| wait_readable(&[bell.descriptor()], Some(Instant::now()));
+        bell.hush();
+        let seen = bell.rung();
         assert!(!readable(&bell));
         assert!(!bell.wait(seen, Some(Instant::now())), "nothing rang");
         let other = Arc::clone(&bell);
@@ -109,7 +206,9 @@ mod tests {
         ringer.join().unwrap();
         assert!(readable(&bell));
         bell.ring();
-        assert_eq!(bell.hush(), seen + 2);
+        assert_eq!(bell.rung(), seen + 2);
+        bell.hush();
+        bell.hush();
         assert!(!readable(&bell));
         bell.ring();
         assert!(readable(&bell));

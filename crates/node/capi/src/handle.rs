@@ -1,62 +1,40 @@
 //! A handle: what a program submits, what it hears of that, and the values that it is delivered.
 
 use std::{
-    collections::VecDeque,
-    os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::sync_channel},
-    thread::{self, ThreadId},
+    cell::RefCell,
+    os::fd::{AsRawFd, RawFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc::sync_channel,
+    },
     time::{Duration, Instant},
 };
 
 use crate::{
     attach::client::Client,
-    bell::Bell,
+    bell::{Bell, wait_readable},
     error::{Code, Failed},
     node::Node,
     options::Options,
-    source::{Cursor, Done, Outcome, Read, Source, forgotten},
+    source::{Cursor, Done, Outcome, Read, Source, Values, forgotten},
+    submits::{Ended, Submits, Teller},
 };
 
-/// Requests that may be open, their completions included that nobody has taken.
-pub const OPEN_MAX: usize = 4096;
-/// Bytes of values that may be open; one larger value may be open alone.
-pub const OPEN_BYTES_MAX: usize = 64 << 20;
-
-/// A completion that waits for its thread.
-type Completed = (Done, Outcome);
-
-/// What is open.
-#[derive(Default)]
-struct Inbox {
-    open: usize,
-    open_bytes: usize,
-    completed: VecDeque<Completed>,
-}
-
-/// Completions, from the library's threads to the program's.
-struct Completions {
-    inbox: Mutex<Inbox>,
-    bell: Arc<Bell>,
-}
-
-impl Completions {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn free(&self, bytes: usize) {
-        let mut inbox = self.inbox();
-        inbox.open -= 1;
-        inbox.open_bytes -= bytes;
-    }
-}
+/// What a program submits within its callbacks waits so long for more of that, at most.
+const GATHER: Duration = Duration::from_micros(100);
 
 /// Where values are delivered from; `None`: nowhere.
+type Delivery = Option<Cursor>;
+
+/// What the thread that takes events has of them: it needs no lock for each.
 #[derive(Default)]
-struct Delivery {
-    cursor: Option<Cursor>,
-    /// Grows when a program says anew where delivery goes on.
+struct Hand {
+    ended: Option<Ended>,
+    values: Values,
+    /// Which of the handle's epochs the values are of, and the last of them that was delivered and is not told.
     epoch: u64,
+    delivered: Option<u64>,
 }
 
 /// What happens next.
@@ -82,18 +60,31 @@ pub enum Event {
 pub struct Handle {
     source: Arc<dyn Source>,
     bell: Arc<Bell>,
-    completions: Arc<Completions>,
+    submits: Arc<Submits>,
     delivery: Mutex<Delivery>,
-    dispatcher: Mutex<Option<ThreadId>>,
+    /// Grows, with `delivery` held, when a program says anew where delivery goes on.
+    epoch: AtomicU64,
+    /// The thread that takes events; 0: none does.
+    dispatcher: AtomicUsize,
+    hand: Mutex<Hand>,
+    /// Values that were submitted within callbacks wait for the end of the turn.
+    gathers: AtomicBool,
+}
+
+/// Another number for each thread that lives, and not 0.
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    // A thread that ends has no such place any more; it takes no events either.
+    HERE.try_with(|here| std::ptr::from_ref(here).addr())
+        .unwrap_or(1)
 }
 
 /// The right to take events: one thread at a time.
-pub struct Turn<'a>(&'a Handle);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        *self.0.dispatcher() = None;
-    }
+pub struct Turn<'a> {
+    handle: &'a Handle,
+    hand: RefCell<(MutexGuard<'a, Hand>, Option<Instant>)>,
 }
 
 impl Handle {
@@ -101,125 +92,142 @@ impl Handle {
     pub fn start(options: Options) -> Result<Self, Failed> {
         let bell = new_bell()?;
         let wait = options.start_wait;
-        let node = Node::start(options, &bell)?;
-        Self::new(Arc::new(node), bell, wait)
+        let submits = Arc::new(Submits::new(
+            options.largest_value(),
+            Some(crate::node::starting()),
+        ));
+        let node = Node::start(options, &bell, &submits)?;
+        Self::new(Arc::new(node), bell, submits, wait)
     }
 
     /// Becomes a client of a node elsewhere.
     pub fn attach(options: Options) -> Result<Self, Failed> {
         let bell = new_bell()?;
         let wait = options.start_wait;
-        let client = Client::start(options, &bell)?;
-        Self::new(Arc::new(client), bell, wait)
+        let submits = Arc::new(Submits::new(options.largest_value(), None));
+        let client = Client::start(options, &bell, &submits)?;
+        Self::new(Arc::new(client), bell, submits, wait)
     }
 
-    fn new(source: Arc<dyn Source>, bell: Arc<Bell>, wait: Duration) -> Result<Self, Failed> {
+    fn new(
+        source: Arc<dyn Source>,
+        bell: Arc<Bell>,
+        submits: Arc<Submits>,
+        wait: Duration,
+    ) -> Result<Self, Failed> {
         if !wait.is_zero()
             && let Err(failed) = source.ready(wait)
         {
             let _ = source.close();
             return Err(failed);
         }
-        let completions = Completions {
-            inbox: Mutex::default(),
-            bell: Arc::clone(&bell),
-        };
         Ok(Self {
             source,
             bell,
-            completions: Arc::new(completions),
+            submits,
             delivery: Mutex::default(),
-            dispatcher: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            dispatcher: AtomicUsize::new(0),
+            hand: Mutex::default(),
+            gathers: AtomicBool::new(false),
         })
     }
 
     /// Readable while something may wait for [`Turn::next_event`].
     pub fn descriptor(&self) -> RawFd {
-        self.bell.descriptor()
-    }
-
-    /// Takes a place for a request of this size.
-    fn open(&self, bytes: usize) -> Result<(), Failed> {
-        let mut inbox = self.completions.inbox();
-        let full = inbox.open_bytes.saturating_add(bytes) > OPEN_BYTES_MAX && inbox.open > 0;
-        if inbox.open >= OPEN_MAX || full {
-            let detail = format!(
-                "{} requests of {} bytes are open",
-                inbox.open, inbox.open_bytes
-            );
-            return Err(Failed::new(Code::Busy, detail)
-                .hint("take completions with quorate_dispatch, and submit again"));
-        }
-        inbox.open += 1;
-        inbox.open_bytes += bytes;
-        Ok(())
-    }
-
-    /// Asks, with a completion that the program's dispatching thread calls.
-    fn ask(
-        &self,
-        bytes: usize,
-        done: Done,
-        ask: impl FnOnce(&dyn Source, Done) -> Result<(), Failed>,
-    ) -> Result<(), Failed> {
-        self.open(bytes)?;
-        let completions = Arc::clone(&self.completions);
-        let queue = Box::new(move |outcome| {
-            {
-                let mut inbox = completions.inbox();
-                inbox.open_bytes -= bytes;
-                inbox.completed.push_back((done, outcome));
-            }
-            completions.bell.ring();
-        });
-        ask(&*self.source, queue).inspect_err(|_| self.completions.free(bytes))
+        let own = || self.bell.descriptor();
+        self.source.descriptor().unwrap_or_else(own).as_raw_fd()
     }
 
     /// Asks, and waits for the outcome.
     fn ask_and_wait(
         &self,
-        bytes: usize,
         wait: Duration,
-        ask: impl FnOnce(&dyn Source, Done) -> Result<(), Failed>,
+        ask: impl FnOnce(Done) -> Result<(), Failed>,
     ) -> Outcome {
-        self.open(bytes)?;
         let (tell, told) = sync_channel(1);
-        let completions = Arc::clone(&self.completions);
-        let direct = Box::new(move |outcome| {
-            completions.free(bytes);
-            // Whoever asked may have gone.
-            let _ = tell.try_send(outcome);
-        });
-        ask(&*self.source, direct).inspect_err(|_| self.completions.free(bytes))?;
+        // Whoever asked may have gone.
+        ask(Box::new(move |outcome| drop(tell.try_send(outcome))))?;
+        // What waits for the end of a callback waits for this otherwise.
+        self.send_gathered();
+        self.source.attend();
         told.recv_timeout(wait).unwrap_or_else(|_| {
             let detail = format!("no outcome within {} ms", wait.as_millis());
             Err(Failed::new(Code::Unknown, detail))
         })
     }
 
+    /// A request that is no value, whose end is an event.
+    fn ask(&self, done: Done, ask: impl FnOnce(Done) -> Result<(), Failed>) -> Result<(), Failed> {
+        self.submits.open()?;
+        let (submits, bell) = (Arc::clone(&self.submits), Arc::clone(&self.bell));
+        let queue = Box::new(move |outcome| {
+            submits.complete(done, outcome);
+            bell.ring();
+        });
+        ask(queue).inspect_err(|_| self.submits.free())
+    }
+
+    /// The same, whose end is waited for.
+    fn ask_now(
+        &self,
+        wait: Duration,
+        ask: impl FnOnce(&dyn Source, Done) -> Result<(), Failed>,
+    ) -> Outcome {
+        self.submits.open()?;
+        let submits = Arc::clone(&self.submits);
+        self.ask_and_wait(wait, move |done| {
+            let own = Arc::clone(&submits);
+            let direct = Box::new(move |outcome| {
+                own.free();
+                done(outcome);
+            });
+            ask(&*self.source, direct).inspect_err(|_| submits.free())
+        })
+    }
+
     /// Appends a value; `done` is an event.
     pub fn submit(&self, value: &[u8], done: Done) -> Result<(), Failed> {
-        self.ask(value.len(), done, |source, done| source.append(value, done))
+        if self.submits.push(value, Teller::Event(done))? {
+            if self.is_in_turn() {
+                self.gathers.store(true, Ordering::Relaxed);
+            } else {
+                self.source.gathered();
+            }
+        }
+        Ok(())
     }
 
     /// Appends a value, and waits.
     pub fn submit_and_wait(&self, value: &[u8], wait: Duration) -> Outcome {
-        self.ask_and_wait(value.len(), wait, |source, done| source.append(value, done))
+        self.ask_and_wait(wait, |done| {
+            if self.submits.push(value, Teller::Now(done))? {
+                self.source.gathered();
+            }
+            Ok(())
+        })
+    }
+
+    /// Values that wait for more of them wait no longer.
+    fn send_gathered(&self) {
+        if self.gathers.swap(false, Ordering::Relaxed) {
+            self.source.gathered();
+        }
     }
 
     /// Forgets slots; `done` is an event.
     pub fn trim(&self, below: u64, done: Done) -> Result<(), Failed> {
-        self.ask(0, done, |source, done| source.trim(below, done))
+        self.ask(done, |done| self.source.trim(below, done))
     }
 
     /// Forgets slots, and waits.
     pub fn trim_and_wait(&self, below: u64, wait: Duration) -> Outcome {
-        self.ask_and_wait(0, wait, |source, done| source.trim(below, done))
+        self.ask_now(wait, |source, done| source.trim(below, done))
     }
 
     /// The next slot to be given out in the cluster.
     pub fn sync(&self, wait: Duration) -> Outcome {
-        self.ask_and_wait(0, wait, |source, done| source.sync(done))
+        self.ask_now(wait, |source, done| source.sync(done))
     }
 
     fn delivery(&self) -> MutexGuard<'_, Delivery> {
@@ -230,8 +238,8 @@ impl Handle {
     pub fn deliver_from(&self, cursor: Cursor) -> Result<(), Failed> {
         {
             let mut delivery = self.delivery();
-            delivery.cursor = Some(self.source.seek(cursor)?);
-            delivery.epoch += 1;
+            *delivery = Some(self.source.seek(cursor)?);
+            self.epoch.fetch_add(1, Ordering::Release);
         }
         self.bell.ring();
         Ok(())
@@ -253,43 +261,41 @@ impl Handle {
     /// No values are delivered any more.
     pub fn deliver_nothing(&self) {
         let mut delivery = self.delivery();
-        delivery.cursor = None;
-        delivery.epoch += 1;
+        *delivery = None;
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// Whether values are delivered.
     pub fn delivers(&self) -> bool {
-        self.delivery().cursor.is_some()
+        self.delivery().is_some()
     }
 
-    fn dispatcher(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        self.dispatcher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn hand(&self) -> MutexGuard<'_, Hand> {
+        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to take events; not while another thread does, nor within an event.
     pub fn turn(&self) -> Result<Turn<'_>, Failed> {
-        let mut dispatcher = self.dispatcher();
-        if let Some(thread) = *dispatcher {
-            let own = thread == thread::current().id();
-            let who = if own {
-                "this thread, in a callback"
-            } else {
-                "another thread"
+        let (own, set, get) = (this_thread(), Ordering::Acquire, Ordering::Relaxed);
+        if let Err(thread) = self.dispatcher.compare_exchange(0, own, set, get) {
+            let who = match thread == own {
+                true => "this thread, in a callback",
+                false => "another thread",
             };
             return Err(Failed::new(
                 Code::InUse,
                 format!("{who} takes events of this handle"),
             ));
         }
-        *dispatcher = Some(thread::current().id());
-        Ok(Turn(self))
+        Ok(Turn {
+            handle: self,
+            hand: RefCell::new((self.hand(), None)),
+        })
     }
 
     /// Whether this thread is within a callback of this handle.
     pub fn is_in_turn(&self) -> bool {
-        *self.dispatcher() == Some(thread::current().id())
+        self.dispatcher.load(Ordering::Relaxed) == this_thread()
     }
 
     /// What its source is.
@@ -304,7 +310,7 @@ impl Handle {
 
     /// Largest value.
     pub fn value_bytes_max(&self) -> usize {
-        self.source.value_bytes_max()
+        self.submits.value_bytes_max()
     }
 
     /// Ends it: completions of what was open wait as events.
@@ -312,19 +318,84 @@ impl Handle {
         self.source.close()
     }
 
-    /// Takes a completion that waits, without a turn: for the end.
-    pub fn last_completion(&self) -> Option<Completed> {
-        let mut inbox = self.completions.inbox();
-        let completed = inbox.completed.pop_front()?;
-        inbox.open -= 1;
-        Some(completed)
+    /// Passes on the completions that wait, without a turn: for the end. Those that another thread is at are its own.
+    pub fn last_completions(&self, each: impl FnMut((Done, Outcome))) {
+        let hand = self.hand.try_lock().ok();
+        let left = hand.and_then(|mut hand| hand.ended.take());
+        let rest = std::iter::from_fn(|| self.submits.next_ended());
+        left.into_iter().chain(rest).flatten().for_each(each);
+    }
+}
+
+impl Hand {
+    fn next_completion(&mut self, submits: &Submits) -> Option<(Done, Outcome)> {
+        loop {
+            if let Some(completion) = self.ended.as_mut().and_then(Iterator::next) {
+                return Some(completion);
+            }
+            self.ended = Some(submits.next_ended()?);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.with(|hand, _| {
+            self.handle.settle(hand);
+            // What is not delivered now may be forgotten before it is: then that is what there is to tell.
+            hand.values.clear();
+        });
+        self.handle.dispatcher.store(0, Ordering::Release);
+        self.handle.send_gathered();
+    }
+}
+
+impl Handle {
+    /// Says how far values were delivered; those of an earlier wish are nobody's.
+    fn settle(&self, hand: &mut Hand) {
+        let Some(slot) = hand.delivered.take() else {
+            return;
+        };
+        let mut delivery = self.delivery();
+        if self.epoch.load(Ordering::Acquire) == hand.epoch {
+            *delivery = Some(Cursor::At(slot + 1));
+            self.source.taken(slot);
+        }
+    }
+
+    /// Takes values from the source; `None`: there are some now.
+    fn refill(&self, hand: &mut Hand) -> Option<Event> {
+        let mut delivery = self.delivery();
+        hand.epoch = self.epoch.load(Ordering::Acquire);
+        let mut cursor = (*delivery)?;
+        let read = self.source.read(&mut cursor, &mut hand.values);
+        *delivery = Some(cursor);
+        if let Some((slot, _)) = hand.values.front() {
+            // From here on it has a place: if older ones are forgotten now, that is no news.
+            *delivery = Some(Cursor::At(*slot));
+            return None;
+        }
+        let failed = match (read, cursor) {
+            (Some(Read::Forgotten(first)), Cursor::At(slot)) => forgotten(slot, first),
+            (Some(Read::Ended(failed)), _) => failed,
+            _ => return None,
+        };
+        *delivery = None;
+        Some(Event::Failed(failed))
     }
 }
 
 impl Turn<'_> {
+    fn with<T>(&self, with: impl FnOnce(&mut Hand, &mut Option<Instant>) -> T) -> T {
+        let (hand, gathers_since) = &mut *self.hand.borrow_mut();
+        with(hand, gathers_since)
+    }
+
     /// The next event; completions first, values only if they are wanted.
     pub fn next_event(&self, values: bool) -> Event {
-        if let Some((done, outcome)) = self.0.last_completion() {
+        self.gather();
+        let completion = self.with(|hand, _| hand.next_completion(&self.handle.submits));
+        if let Some((done, outcome)) = completion {
             return Event::Completed(done, outcome);
         }
         if values {
@@ -334,61 +405,76 @@ impl Turn<'_> {
         }
     }
 
+    /// What callbacks have submitted leaves when there is nothing more to gather, or has waited long enough.
+    fn gather(&self) {
+        if !self.handle.gathers.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = Instant::now();
+        let late = self.with(|_, since| now.duration_since(*since.get_or_insert(now)) >= GATHER);
+        if late {
+            self.with(|_, since| *since = None);
+            self.handle.send_gathered();
+        }
+    }
+
     /// The next value, whatever completions wait.
     pub fn next_value(&self) -> Event {
-        let mut delivery = self.0.delivery();
-        let Some(mut cursor) = delivery.cursor else {
-            return Event::Nothing;
-        };
-        let read = self.0.source.read(&mut cursor);
-        delivery.cursor = Some(cursor);
-        let failed = match read {
-            Read::Ahead => return Event::Nothing,
-            Read::Value(slot, value) => {
-                // From here on it has a place: if older ones are forgotten now, that is no news.
-                delivery.cursor = Some(Cursor::At(slot));
-                let epoch = delivery.epoch;
-                return Event::Value { slot, value, epoch };
+        self.with(|hand, _| {
+            if hand.epoch != self.handle.epoch.load(Ordering::Acquire) {
+                hand.values.clear();
+                hand.delivered = None;
             }
-            Read::Forgotten(first) => match cursor {
-                Cursor::At(slot) => forgotten(slot, first),
-                Cursor::Oldest | Cursor::End => return Event::Nothing,
-            },
-            Read::Ended(failed) => failed,
-        };
-        delivery.cursor = None;
-        Event::Failed(failed)
+            if hand.values.is_empty() {
+                self.handle.settle(hand);
+                if let Some(failed) = self.handle.refill(hand) {
+                    return failed;
+                }
+            }
+            let epoch = hand.epoch;
+            hand.values.front().map_or(Event::Nothing, |(slot, value)| {
+                let (slot, value) = (*slot, Arc::clone(value));
+                Event::Value { slot, value, epoch }
+            })
+        })
     }
 
     /// A value was delivered: the next one follows, unless the program said meanwhile where to go on.
     pub fn delivered(&self, slot: u64, epoch: u64) {
-        let mut delivery = self.0.delivery();
-        if delivery.epoch == epoch {
-            delivery.cursor = Some(Cursor::At(slot + 1));
-            self.0.source.taken(slot);
-        }
+        self.with(|hand, _| {
+            if hand.epoch == epoch && hand.values.front().is_some_and(|(at, _)| *at == slot) {
+                hand.values.pop_front();
+                hand.delivered = Some(slot);
+            }
+        });
     }
 
-    /// The descriptor is not readable from here to whatever comes next; gives a count for [`Turn::wait`].
-    pub fn hush(&self) -> u64 {
-        self.0.bell.hush()
+    /// Hears what there is. The descriptor is not readable from here to whatever comes next.
+    pub fn hush(&self) {
+        self.handle.source.hear();
+        self.handle.bell.hush();
     }
 
     /// Something is left: the descriptor is readable.
     pub fn leave_readable(&self) {
-        self.0.bell.ring();
+        self.handle.bell.ring();
     }
 
     /// The same, if completions are.
     pub fn leave_readable_for_completions(&self) {
-        if !self.0.completions.inbox().completed.is_empty() {
-            self.0.bell.ring();
+        if self.with(|hand, _| hand.ended.as_ref().is_some_and(|ended| ended.len() > 0))
+            || self.handle.submits.has_ended()
+        {
+            self.handle.bell.ring();
         }
     }
 
-    /// Waits for something that came since then; `false`: nothing came.
-    pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
-        self.0.bell.wait(seen, until)
+    /// Waits for something that came since it was hushed; `false`: nothing came.
+    pub fn wait(&self, until: Option<Instant>) -> bool {
+        self.with(|hand, _| self.handle.settle(hand));
+        self.handle.send_gathered();
+        let (source, own) = (&self.handle.source, || self.handle.bell.descriptor());
+        wait_readable(&[source.descriptor().unwrap_or_else(own)], until)
     }
 }
 

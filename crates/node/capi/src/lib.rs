@@ -4,7 +4,7 @@
 //! delivered all of them, in the order of their slots. `include/quorate.h` is the interface, `docs/libquorate.md`
 //! the way in.
 //!
-//! Reading order: [`values`] (what is replicated), [`node`] and [`attach`] (where it comes from), [`handle`] (what a
+//! Reading order: [`values`] (what is replicated), [`node`] and [`attach`] (where it comes from), [`submits`] and [`handle`] (what a
 //! program holds), [`evpaxos`] (LibPaxos3's messages),
 //! [`border`] (C). Only that holds `unsafe` code.
 #![deny(unsafe_code)]
@@ -18,4 +18,5 @@ pub mod handle;
 pub mod node;
 pub mod options;
 pub mod source;
+pub mod submits;
 pub mod values;

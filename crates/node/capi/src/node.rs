@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate::{Embedded, NotDone, Sequenced, SessionId};
+use quorate::{Embedded, Local, NotDone, Sequenced, SessionId};
 use quorate_admin::view::NodeView;
 
 use crate::{
@@ -18,9 +18,10 @@ use crate::{
     border::block_signals,
     error::{Code, Failed},
     options::Options,
-    source::{Cursor, Done, Outcome, Read, Source, forgotten},
+    source::{self, Cursor, Done, Outcome, Read, Source, forgotten},
+    submits::{Bundle, Ends, Submits},
     values::{
-        command::{Command, Held, Reply},
+        command::{Command, Held, Reply, Values as Bundled},
         machine::{STORE, Values},
         shared::Shared,
     },
@@ -36,28 +37,34 @@ enum State {
 
 /// A node, and the values that it holds.
 pub struct Node {
-    options: Options,
+    options: Arc<Options>,
     shared: Arc<Shared>,
     state: RwLock<State>,
-    /// Rings when the state changes.
+    /// Rings when the state changes, and for whoever reads values.
     changed: Arc<Bell>,
+    submits: Arc<Submits>,
     give_up: Arc<AtomicBool>,
     start: Mutex<Option<JoinHandle<()>>>,
     server: Mutex<Option<Server>>,
 }
 
 impl Node {
-    /// Begins to start a node; `bell` rings for whoever reads values.
-    pub fn start(options: Options, bell: &Arc<Bell>) -> Result<Arc<Self>, Failed> {
+    /// Begins to start a node; `bell` rings for whoever reads values. It takes what is gathered in `submits`.
+    pub fn start(
+        options: Options,
+        bell: &Arc<Bell>,
+        submits: &Arc<Submits>,
+    ) -> Result<Arc<Self>, Failed> {
         let give_up = Arc::new(AtomicBool::new(false));
         let builder = options.builder()?.give_up_when(Arc::clone(&give_up));
         let shared = Arc::new(Shared::default());
         shared.listen(bell);
         let node = Arc::new(Self {
-            options,
+            options: Arc::new(options),
             shared,
             state: RwLock::new(State::Starting),
             changed: Arc::clone(bell),
+            submits: Arc::clone(submits),
             give_up,
             start: Mutex::new(None),
             server: Mutex::new(None),
@@ -104,7 +111,14 @@ impl Node {
 
     fn set(&self, started: Result<Embedded, Failed>) {
         let state = started.map_or_else(State::Down, State::Up);
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        {
+            let mut now = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            match &state {
+                State::Down(why) => drop(self.submits.close(why)),
+                State::Starting | State::Up(_) => self.submits.admit(),
+            }
+            *now = state;
+        }
         self.changed.ring();
     }
 
@@ -127,19 +141,9 @@ impl Node {
         }
     }
 
-    fn command(&self, value: &[u8]) -> Result<Vec<u8>, Failed> {
-        let most = self.options.largest_value();
-        if value.len() > most {
-            let detail = format!("the value has {} bytes, and may have {most}", value.len());
-            return Err(Failed::new(Code::Size, detail)
-                .hint("raise value-max and held-max on all nodes, or send it in parts"));
-        }
-        let command = Command::Append {
-            held_max: self.options.held_bytes_max,
-            when_full: self.options.when_full,
-            value,
-        };
-        Ok(command.encode())
+    /// Largest bundle that it takes.
+    pub fn bundle_bytes_max(&self) -> usize {
+        self.options.largest_bundle()
     }
 
     /// A session for [`Node::append_once`]. Blocks.
@@ -147,19 +151,59 @@ impl Node {
         self.with(|replica| replica.register())
     }
 
-    /// Appends a value once, however often it is asked for under this number; `done` hears the failure as it is.
+    /// Appends values once, however often they are asked for under this number; `done` hears the failure as it is.
     pub fn append_once(
         &self,
         at: Sequenced,
-        value: &[u8],
-        done: impl FnOnce(Result<Outcome, NotDone>) + Send + 'static,
+        values: Bundled<'_>,
+        done: impl FnOnce(Result<Ends, NotDone>) + Send + 'static,
     ) -> Result<(), Failed> {
-        let command = self.command(value)?;
-        self.with(|up| {
-            up.submit_once(at, command, |reply| {
-                done(reply.map(|reply| outcome(&reply)))
-            })
-        })
+        let command = bundle(&self.options, values);
+        self.with(|up| up.submit_once(at, command, |reply| done(reply.map(|reply| ends(&reply)))))
+    }
+
+    /// Has the node take what is gathered, on its own thread: so what is gathered until it turns to that goes with it.
+    fn pull(local: &Local, options: &Arc<Options>, submits: &Arc<Submits>, bell: &Arc<Bell>) {
+        let taken = Arc::new(Mutex::new(None::<Bundle>));
+        let make = {
+            let (taken, local) = (Arc::clone(&taken), local.clone());
+            let (options, submits, bell) =
+                (Arc::clone(options), Arc::clone(submits), Arc::clone(bell));
+            move |_| {
+                // Only this takes any, once for each that was told: there is one, unless the end has come.
+                let Some((first, more)) = submits.take() else {
+                    return Vec::new();
+                };
+                if more {
+                    Self::pull(&local, &options, &submits, &bell);
+                }
+                let command = Bundled::parse(&first.values, usize::MAX)
+                    .map_or_else(Vec::new, |values| bundle(&options, values));
+                *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(first);
+                command
+            }
+        };
+        let (own, rings) = (Arc::clone(submits), Arc::clone(bell));
+        let done = move |reply: Result<Vec<u8>, NotDone>| {
+            let bundle = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let ends = match reply {
+                Ok(reply) => ends(&reply),
+                Err(why) => Failed::from(why).into(),
+            };
+            let anything = match bundle {
+                Some(bundle) => own.end(bundle, ends),
+                // The node went before it took them, so they are in no slot.
+                None => own.refuse(&Failed::new(Code::Stopped, "the node has stopped")),
+            };
+            if anything {
+                rings.ring();
+            }
+        };
+        if let Err(why) = local.submit_at(make, done)
+            && submits.refuse(&why.into())
+        {
+            bell.ring();
+        }
     }
 
     /// Where programs attach.
@@ -169,40 +213,66 @@ impl Node {
     }
 }
 
-fn starting() -> Failed {
+/// Nothing can be done yet.
+pub fn starting() -> Failed {
     Failed::new(Code::Unavailable, "the node is still starting")
         .hint("at the first start of a cluster it waits for the node with the lowest id")
 }
 
-/// What a reply says to who asked.
+/// The command that appends values.
+fn bundle(options: &Options, values: Bundled<'_>) -> Vec<u8> {
+    let command = Command::Bundle {
+        held_max: options.held_bytes_max,
+        when_full: options.when_full,
+        values,
+    };
+    command.encode()
+}
+
+fn full(first: u64, held: u64) -> Failed {
+    let detail = format!("{held} bytes are held, from slot {first} on");
+    Failed::new(Code::Full, detail).hint("trim what every replica has delivered, or raise held-max")
+}
+
+fn not_understood() -> Failed {
+    Failed::new(
+        Code::Refused,
+        "the cluster does not know this command: another version?",
+    )
+}
+
+/// What the reply to a bundle says of its values.
+fn ends(reply: &[u8]) -> Ends {
+    match Reply::decode(reply) {
+        Some(Reply::Bundled {
+            slot,
+            count,
+            first,
+            held,
+        }) => Ends {
+            slot,
+            count: usize::try_from(count).unwrap_or(usize::MAX),
+            otherwise: Some(full(first, held)),
+        },
+        _ => not_understood().into(),
+    }
+}
+
+/// What the reply to a trim says.
 fn outcome(reply: &[u8]) -> Outcome {
     match Reply::decode(reply) {
-        Some(Reply::Appended { slot }) => Ok(slot),
         Some(Reply::Trimmed { first }) => Ok(first),
-        Some(Reply::Full { first, held }) => {
-            let detail = format!("{held} bytes are held, from slot {first} on");
-            Err(Failed::new(Code::Full, detail)
-                .hint("trim what every replica has delivered, or raise held-max"))
-        }
-        Some(Reply::Malformed) | None => Err(Failed::new(
-            Code::Refused,
-            "the cluster does not know this command: another version?",
-        )),
+        _ => Err(not_understood()),
     }
 }
 
 impl Source for Arc<Node> {
-    fn append(&self, value: &[u8], done: Done) -> Result<(), Failed> {
-        let command = self.command(value)?;
-        self.with(|up| {
-            up.submit(command, |reply| {
-                done(
-                    reply
-                        .map_err(Failed::from)
-                        .and_then(|reply| outcome(&reply)),
-                );
-            })
-        })
+    fn gathered(&self) {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        // Otherwise nothing is gathered, or was told why not.
+        if let State::Up(up) = &*state {
+            Node::pull(up.local(), &self.options, &self.submits, &self.changed);
+        }
     }
 
     fn trim(&self, below: u64, done: Done) -> Result<(), Failed> {
@@ -240,22 +310,26 @@ impl Source for Arc<Node> {
         }
     }
 
-    fn read(&self, cursor: &mut Cursor) -> Read {
+    fn read(&self, cursor: &mut Cursor, to: &mut source::Values) -> Option<Read> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Up(_) => match self.shared.read(cursor) {
-                Read::Ahead if self.shared.has_ended() => Read::Ended(
+            State::Up(_) => match self.shared.read_some(cursor, to) {
+                Some(Read::Ahead) if self.shared.has_ended() => Some(Read::Ended(
                     Failed::new(Code::Stopped, "the node has stopped by itself")
                         .hint("quorate_close says why"),
-                ),
+                )),
                 read => read,
             },
-            State::Starting => Read::Ahead,
-            State::Down(why) => Read::Ended(why.clone()),
+            State::Starting => Some(Read::Ahead),
+            State::Down(why) => Some(Read::Ended(why.clone())),
         }
     }
 
     fn peek(&self, slot: u64) -> Result<Read, Failed> {
-        Ok(self.read(&mut Cursor::At(slot)))
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Up(_) => Ok(self.shared.read(&mut Cursor::At(slot))),
+            State::Starting => Ok(Read::Ahead),
+            State::Down(why) => Ok(Read::Ended(why.clone())),
+        }
     }
 
     fn taken(&self, _: u64) {}
@@ -305,10 +379,6 @@ impl Source for Arc<Node> {
         Ok(view.to_string())
     }
 
-    fn value_bytes_max(&self) -> usize {
-        self.options.largest_value()
-    }
-
     fn close(&self) -> Result<(), Failed> {
         self.give_up.store(true, Ordering::Release);
         let start = self
@@ -325,10 +395,11 @@ impl Source for Arc<Node> {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         drop(server);
-        let down = State::Down(Failed::new(Code::Stopped, "the handle is closed"));
+        let closed = Failed::new(Code::Stopped, "the handle is closed");
         let state = {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *state, down)
+            self.submits.close(&closed);
+            std::mem::replace(&mut *state, State::Down(closed))
         };
         let ended = match state {
             State::Up(up) => up.stop().map_err(Failed::from),

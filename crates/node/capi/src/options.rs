@@ -6,8 +6,9 @@ use quorate::{Builder, Class, Device, Place, Protection};
 
 use crate::{
     error::{Code, Failed},
+    submits::BUNDLE_BYTES,
     values::{
-        command::{APPEND_HEAD, VALUE_OVERHEAD, WhenFull},
+        command::{BUNDLE_HEAD, LENGTH_BYTES, VALUE_OVERHEAD, WhenFull},
         machine::STORE,
     },
 };
@@ -208,6 +209,11 @@ impl Options {
         usize::try_from(held).map_or(self.value_bytes_max, |held| held.min(self.value_bytes_max))
     }
 
+    /// The largest bundle of values: one of the largest, or several.
+    pub fn largest_bundle(&self) -> usize {
+        BUNDLE_BYTES.max(self.largest_value() + LENGTH_BYTES)
+    }
+
     /// What starts the node.
     pub fn builder(&self) -> Result<Builder, Failed> {
         let missing =
@@ -237,7 +243,8 @@ impl Options {
         Ok(builder.settings(|settings| {
             settings.store = Some(STORE.to_owned());
             settings.store_default = STORE.to_owned();
-            settings.command_bytes_max = self.value_bytes_max + APPEND_HEAD;
+            let largest = self.value_bytes_max.saturating_add(LENGTH_BYTES);
+            settings.command_bytes_max = BUNDLE_HEAD + largest.max(BUNDLE_BYTES);
             settings.client_timeout_ms =
                 u64::try_from(self.request.as_millis()).unwrap_or(u64::MAX);
             settings.heartbeat_ms = self.heartbeat_ms.unwrap_or(settings.heartbeat_ms);

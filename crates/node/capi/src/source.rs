@@ -1,6 +1,6 @@
 //! Where a handle's values come from and go to: a node in this process, or a node elsewhere.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use crate::error::Failed;
 
@@ -34,10 +34,16 @@ pub enum Read {
     Ended(Failed),
 }
 
+/// Values with their slots, one behind the other.
+pub type Values = VecDeque<(u64, Arc<[u8]>)>;
+
 /// A node, here or elsewhere. All calls return at once, but [`Source::status`] and [`Source::close`].
 pub trait Source: Send + Sync {
-    /// Appends a value; `done` hears its slot. If it fails here, `done` hears nothing.
-    fn append(&self, value: &[u8], done: Done) -> Result<(), Failed>;
+    /// Values were gathered ([`crate::submits`]) and nobody was told yet.
+    fn gathered(&self);
+
+    /// Somebody waits for an answer, and takes no events meanwhile.
+    fn attend(&self) {}
 
     /// Forgets all slots below; `done` hears the first slot that is held.
     fn trim(&self, below: u64, done: Done) -> Result<(), Failed>;
@@ -49,24 +55,29 @@ pub trait Source: Send + Sync {
     /// here afterwards are not before an end. `Err`: that slot is known to be forgotten.
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
-    /// What is at this cursor, which is where reading went on last, or behind what was taken since. An end becomes
-    /// a slot as soon as it is known which.
-    fn read(&self, cursor: &mut Cursor) -> Read;
+    /// Values from this cursor on, which is where reading went on last, or behind what was taken since: some of them go
+    /// `to` the end of that. `Some`: why there is none. An end becomes a slot as soon as it is known which.
+    fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
 
     /// The value in this slot, if it is held here; nothing is said of delivery.
     fn peek(&self, slot: u64) -> Result<Read, Failed>;
 
-    /// The value in this slot is not needed again.
+    /// The values up to this slot are not needed again.
     fn taken(&self, slot: u64);
+
+    /// Hears what there is, on the thread that takes events.
+    fn hear(&self) {}
+
+    /// Readable while there may be something to take; `None`: whenever the bell rang, and only then.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Waits until it serves, or will not.
     fn ready(&self, wait: Duration) -> Result<(), Failed>;
 
     /// What the node is, as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
-
-    /// Largest value that it takes, as far as is known.
-    fn value_bytes_max(&self) -> usize;
 
     /// Ends it; whatever was asked is answered first, with what is known.
     fn close(&self) -> Result<(), Failed>;

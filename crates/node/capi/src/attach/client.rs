@@ -1,40 +1,54 @@
-//! The program's side: one connection at a time to one of several nodes, kept up by a thread.
+//! The program's side: one connection at a time to one of several nodes.
+//!
+//! Whoever has something to say says it on its own thread, and the thread that takes events reads the connection: no
+//! value passes a thread of the library. That one, the *keeper*, makes connections, looks after time limits, sends what
+//! the connection did not take, and reads while the program does not.
 //!
 //! What has no answer when a connection ends is asked for again on the next, under its number in the program's
 //! session, so that it is done once. Delivery goes on behind what was received.
 
 use std::{
-    collections::VecDeque,
-    io::{self, BufReader, Write as _},
-    net::{Shutdown, TcpStream, ToSocketAddrs as _},
+    io::{self, Write as _},
+    net::{TcpStream, ToSocketAddrs as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{RecvTimeoutError, sync_channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use rustix::event::{PollFd, PollFlags, epoll};
+
 use super::{
+    delivery::Delivery,
     frames::{
-        Answer, Ask, FRAME_OVERHEAD, NO_SESSION, TEXT_BYTES_MAX, VERSION, WINDOW_BYTES, read_frame,
+        Answer, Ask, FRAME_OVERHEAD, NO_SESSION, TEXT_BYTES_MAX, VERSION, read_frame, split_frame,
     },
+    line::{Line, Moved},
     pending::{End, Pending, Wanted},
 };
 use crate::{
-    bell::Bell,
+    bell::{Bell, wait_ready},
     border::block_signals,
     error::{Code, Failed},
     options::{Options, VALUE_BYTES_MAX},
-    source::{Cursor, Done, Read, Source, forgotten},
+    source::{Cursor, Done, Read, Source, Values, forgotten},
+    submits::Submits,
 };
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, and then a greeting.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// A node that says nothing for so long is gone; it says that it lives each second.
+/// A node that says nothing, or takes nothing, for so long is gone; it says that it lives each second.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
+/// A program that has not taken events for so long does not read.
+const READS_WITHIN: Duration = Duration::from_millis(100);
+/// The keeper looks this often while nothing happens.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// About so many bytes are sent at a time.
 const BATCH_BYTES: usize = 256 << 10;
 /// Largest frame of a node.
@@ -57,136 +71,92 @@ pub struct Client {
 struct Inner {
     options: Options,
     state: Mutex<State>,
-    /// Wakes the thread of the connection.
+    submits: Arc<Submits>,
+    /// The program has taken events lately, and reads.
+    reads: AtomicBool,
+    /// The keeper waits for the connection, too.
+    keeper_reads: AtomicBool,
+    /// Wakes the keeper.
     work: Bell,
     /// Wakes the program.
     news: Arc<Bell>,
+    /// Readable while the news or the connection is.
+    readable: OwnedFd,
 }
 
 #[derive(Default)]
 struct State {
     pending: Pending,
     delivery: Delivery,
+    link: Option<Link>,
+    /// Counts connections; 0 while there was none.
+    links: u64,
     /// The cluster, once one was met.
     cluster: Option<u128>,
-    /// Largest value that it takes.
-    value_bytes_max: Option<usize>,
-    /// Counts connections; 0 while there was none.
-    link: u64,
-    linked: bool,
     node: u32,
     /// Why the last connection ended, or was not made.
     obstacle: String,
     /// It cannot go on.
     fatal: Option<Failed>,
     closed: bool,
+    /// When the keeper looks next.
+    looks_at: Option<Instant>,
 }
 
-/// Values that were received and not read yet.
+/// A connection on which a node has greeted.
+struct Link {
+    /// To where it was made.
+    at: String,
+    line: Line,
+    number: u64,
+    heard_at: Instant,
+    /// Since when the connection takes nothing.
+    stuck_since: Option<Instant>,
+}
+
+/// What is to be told once the state is let go.
 #[derive(Default)]
-struct Delivery {
-    epoch: u32,
-    /// From where values are wanted, behind those that are here.
-    wanted: Option<Cursor>,
-    /// On which connection that was said.
-    asked_on: u64,
-    received: VecDeque<(u64, Arc<[u8]>)>,
-    /// Values are wanted from the end on, which is being asked for.
-    ending: bool,
-    /// What was forgotten, and the first slot that is held instead.
-    forgotten: Option<(Option<u64>, u64)>,
-    taken: Option<u64>,
-    /// Bytes that were taken and not reported.
-    unreported: usize,
+struct Told {
+    ends: Vec<End>,
+    news: bool,
 }
 
-impl Delivery {
-    fn seek(&mut self, cursor: Cursor) {
-        let ending = cursor == Cursor::End;
-        *self = Self {
-            epoch: self.epoch.wrapping_add(1),
-            wanted: (!ending).then_some(cursor),
-            ending,
-            ..Self::default()
-        };
-    }
-
-    /// What is to be said on this connection.
-    fn frames(&mut self, link: u64, to: &mut Vec<u8>) {
-        if self.ending && self.asked_on != link {
-            self.asked_on = link;
-            Ask::Sync { id: self.end_id() }.encode(to);
-        }
-        let Some(wanted) = self.wanted else { return };
-        if self.asked_on != link {
-            self.asked_on = link;
-            (self.unreported, self.taken) = (0, None);
-            // What is here was received on another connection, whose room is no matter any more.
-            self.epoch = self.epoch.wrapping_add(1);
-            let (epoch, from) = (self.epoch, wanted);
-            Ask::Deliver { epoch, from }.encode(to);
-        }
-        if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && self.received.is_empty())
-        {
-            let epoch = self.epoch;
-            if let Some(slot) = self.taken {
-                Ask::Taken { epoch, slot }.encode(to);
-            }
-            self.unreported = 0;
-        }
-    }
-
-    /// Of the question where the end is: none that a request has.
-    fn end_id(&self) -> u64 {
-        1 << 63 | u64::from(self.epoch)
-    }
-
-    /// The answer to that.
-    fn at_end(&mut self, id: u64, code: Code, next: u64) {
-        if self.ending && id == self.end_id() {
-            self.asked_on = 0;
-            if code == Code::Ok {
-                self.ending = false;
-                self.wanted = Some(Cursor::At(next));
-            }
-        }
-    }
-
-    /// A value came. `Err`: it is not the one that was asked for.
-    fn receive(&mut self, epoch: u32, slot: u64, value: &[u8]) -> Result<(), &'static str> {
-        if epoch != self.epoch {
-            return Ok(());
-        }
-        match self.wanted {
-            Some(Cursor::Oldest) => {}
-            Some(Cursor::At(wanted)) if slot == wanted => {}
-            _ => return Err("a value of another slot than was asked for"),
-        }
-        let next = slot.checked_add(1).ok_or("a slot that cannot be")?;
-        self.wanted = Some(Cursor::At(next));
-        self.received.push_back((slot, value.into()));
-        Ok(())
+impl Told {
+    fn end(&mut self, end: Option<End>) {
+        self.ends.extend(end);
     }
 }
 
 impl Client {
-    /// Begins to attach; `news` rings for whoever reads values.
-    pub fn start(options: Options, news: &Arc<Bell>) -> Result<Self, Failed> {
+    /// Begins to attach; `news` rings for whoever reads values. It takes what is gathered in `submits`.
+    pub fn start(
+        options: Options,
+        news: &Arc<Bell>,
+        submits: &Arc<Submits>,
+    ) -> Result<Self, Failed> {
         if options.attach.is_empty() {
             return Err(Failed::new(Code::Invalid, "no node is named")
                 .hint("set the option attach to the listen addresses of nodes"));
         }
-        let work = Bell::new();
         let refused = |error: io::Error| Failed::new(Code::Refused, error.to_string());
+        let readable = epoll::create(epoll::CreateFlags::CLOEXEC);
+        let readable = readable.map_err(|errno| refused(errno.into()))?;
+        let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+        epoll::add(&readable, news.descriptor(), data, flags)
+            .map_err(|errno| refused(errno.into()))?;
         let inner = Arc::new(Inner {
             options,
             state: Mutex::default(),
-            work: work.map_err(refused)?,
+            submits: Arc::clone(submits),
+            reads: AtomicBool::new(false),
+            keeper_reads: AtomicBool::new(false),
+            work: Bell::new().map_err(refused)?,
             news: Arc::clone(news),
+            readable,
         });
         let own = Arc::clone(&inner);
         let thread = thread::Builder::new().name("quorate-client".to_owned());
-        let thread = thread.spawn(move || own.run()).map_err(refused)?;
+        let thread = thread.spawn(move || own.keep()).map_err(refused)?;
         Ok(Self {
             inner,
             thread: Mutex::new(Some(thread)),
@@ -202,9 +172,10 @@ impl Client {
             if state.closed {
                 return Err(Failed::new(Code::Stopped, "the handle is closed"));
             }
-            state.pending.push(wanted, done, Instant::now() + within);
+            let now = Instant::now();
+            state.pending.push(wanted, done, now, now + within);
         }
-        self.inner.work.ring();
+        self.inner.send();
         Ok(())
     }
 }
@@ -214,39 +185,158 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
+    /// Says what there is to say.
+    fn send(&self) {
+        let mut told = Told::default();
+        self.write(&mut self.state(), &mut told);
+        if self.tell(told) {
+            self.news.ring();
+        }
+    }
+
+    /// Hears what there is, and says what there is to say. `true`: there is something for the program.
+    fn hear(&self) -> bool {
+        let mut told = Told::default();
+        {
+            let mut state = self.state();
+            self.read(&mut state, &mut told);
+            self.write(&mut state, &mut told);
+        }
+        self.tell(told)
+    }
+
+    fn tell(&self, told: Told) -> bool {
+        let tell = |anything, end: End| end.tell(&self.submits) || anything;
+        told.ends.into_iter().fold(told.news, tell)
+    }
+
+    /// Sends what is to be said on the connection there is.
+    fn write(&self, state: &mut State, told: &mut Told) {
+        let State {
+            pending,
+            delivery,
+            link: Some(link),
+            looks_at,
+            ..
+        } = state
+        else {
+            return;
+        };
+        let now = Instant::now();
+        loop {
+            // What was gathered waits while enough is under way, and is more then.
+            while pending.has_room()
+                && let Some((bundle, _)) = self.submits.take()
+            {
+                let until = bundle.since + self.options.request;
+                // The keeper has to look earlier than it thinks.
+                let patience = until.min(now + self.patience());
+                if looks_at.is_some_and(|at| patience < at) {
+                    *looks_at = Some(patience);
+                    self.work.ring();
+                }
+                pending.push(Wanted::Append(bundle), None, now, until);
+            }
+            let output = link.line.output();
+            if output.is_empty() {
+                // What is appended behind the end that is asked for must not get a slot before the answer.
+                if !delivery.ending {
+                    pending.frames(link.number, now, BATCH_BYTES, output);
+                }
+                delivery.frames(link.number, output);
+            }
+            if output.is_empty() {
+                return;
+            }
+            match link.line.send() {
+                Ok(Moved::All) => link.stuck_since = None,
+                Ok(Moved::Some) => {
+                    if link.stuck_since.is_none() {
+                        link.stuck_since = Some(now);
+                        // It waits until there is room.
+                        self.work.ring();
+                    }
+                    return;
+                }
+                Err(error) => return self.unlink(state, &error, told),
+            }
+        }
+    }
+
+    /// Hears what has come on the connection there is.
+    fn read(&self, state: &mut State, told: &mut Told) {
+        if let Err(error) = receive(state, told) {
+            self.unlink(state, &error, told);
+        }
+    }
+
+    /// The connection is over.
+    fn unlink(&self, state: &mut State, error: &io::Error, told: &mut Told) {
+        let Some(link) = state.link.take() else {
+            return;
+        };
+        let _ = epoll::delete(&self.readable, link.line.socket());
+        link.line.shut();
+        if !state.closed {
+            state.obstacle = format!("{}: {error}", link.at);
+            state.pending.unlinked(&state.obstacle);
+        }
+        // A program that only waits is told by the keeper what cannot be.
+        told.news |= state.fatal.is_some();
+        self.work.ring();
+    }
+
+    /// After this time without an answer another node may be better.
+    fn patience(&self) -> Duration {
+        self.options.request / 3
+    }
+
+    // The keeper.
+
+    fn keep(&self) {
         block_signals();
-        let nodes = self.options.attach.iter().cycle();
-        for node in nodes {
-            if let Err(error) = self.serve(node) {
+        for node in self.options.attach.iter().cycle() {
+            if let Err(error) = self.connect(node) {
                 let mut state = self.state();
                 state.obstacle = format!("{node}: {error}");
                 let why = state.obstacle.clone();
                 state.pending.unlinked(&why);
             }
-            let seen = {
+            while self.look() {}
+            let (seen, over) = {
                 let mut state = self.state();
-                state.linked = false;
-                if state.closed || state.fatal.is_some() {
-                    break;
+                // Without a connection the time of what is gathered runs, too.
+                while let Some((bundle, _)) = self.submits.take() {
+                    let until = bundle.since + self.options.request;
+                    let now = bundle.since;
+                    state.pending.push(Wanted::Append(bundle), None, now, until);
                 }
-                self.work.rung()
+                (self.work.rung(), state.closed || state.fatal.is_some())
             };
-            self.tell(|pending| pending.expire(Instant::now()));
+            if over {
+                break;
+            }
+            self.expire();
             self.work.wait(seen, Some(Instant::now() + BACK_OFF));
         }
-        self.tell(Pending::abandon);
+        let why = self.state().fatal.clone();
+        let why = why.unwrap_or_else(|| Failed::new(Code::Stopped, "the handle is closed"));
+        self.submits.close(&why);
+        let ends = self.state().pending.abandon();
+        self.tell(Told { ends, news: true });
         self.news.ring();
     }
 
-    /// Tells those whose requests end so.
-    fn tell(&self, ends: impl FnOnce(&mut Pending) -> Vec<End>) {
-        let ends = ends(&mut self.state().pending);
-        ends.into_iter().for_each(|end| end());
+    /// Tells those whose time is over.
+    fn expire(&self) {
+        let ends = self.state().pending.expire(Instant::now());
+        if self.tell(Told { ends, news: false }) {
+            self.news.ring();
+        }
     }
 
-    /// One connection, from its beginning to its end.
-    fn serve(&self, node: &str) -> io::Result<()> {
+    /// Makes a connection to this node.
+    fn connect(&self, node: &str) -> io::Result<()> {
         let mut connected = Err(io::Error::other("the name has no address"));
         for address in node.to_socket_addrs()? {
             connected = TcpStream::connect_timeout(&address, CONNECT_WAIT);
@@ -254,35 +344,39 @@ impl Inner {
                 break;
             }
         }
-        let socket = connected?;
+        let mut socket = connected?;
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(SILENCE_MAX))?;
-        socket.set_write_timeout(Some(SILENCE_MAX))?;
+        socket.set_read_timeout(Some(CONNECT_WAIT))?;
+        socket.set_write_timeout(Some(CONNECT_WAIT))?;
         let mut bytes = Vec::new();
         Ask::Hello { version: VERSION }.encode(&mut bytes);
-        (&socket).write_all(&bytes)?;
-        let mut reader = BufReader::with_capacity(64 << 10, &socket);
+        socket.write_all(&bytes)?;
         let mut frame = Vec::new();
-        read_frame(&mut reader, FRAME_OVERHEAD, &mut frame)?;
-        let link = self.welcome(&frame)?;
+        read_frame(&mut socket, FRAME_OVERHEAD, &mut frame)?;
+        socket.set_nonblocking(true)?;
+        {
+            let mut state = self.state();
+            if state.closed {
+                return Ok(());
+            }
+            self.welcome(&mut state, &frame)?;
+            let (data, flags) = (epoll::EventData::new_u64(1), epoll::EventFlags::IN);
+            epoll::add(&self.readable, &socket, data, flags)?;
+            state.links += 1;
+            state.link = Some(Link {
+                at: node.to_owned(),
+                line: Line::new(socket),
+                number: state.links,
+                heard_at: Instant::now(),
+                stuck_since: None,
+            });
+        }
         self.news.ring();
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().name("quorate-client".to_owned());
-            let writer = thread.spawn_scoped(scope, || {
-                let written = self.write(&socket, link);
-                let _ = socket.shutdown(Shutdown::Both);
-                written
-            })?;
-            let read = self.read(&mut reader, frame);
-            self.state().linked = false;
-            self.work.ring();
-            let written = writer.join().unwrap_or(Ok(()));
-            written.and(read)
-        })
+        Ok(())
     }
 
-    /// The number of the connection, if it is to a node of our cluster.
-    fn welcome(&self, frame: &[u8]) -> io::Result<u64> {
+    /// Looks at what a node says of itself.
+    fn welcome(&self, state: &mut State, frame: &[u8]) -> io::Result<()> {
         let Some(Answer::Welcome {
             version,
             cluster,
@@ -294,7 +388,6 @@ impl Inner {
                 "what answers there is no node that programs attach to",
             ));
         };
-        let mut state = self.state();
         let refused = if version != VERSION {
             Some(format!(
                 "the node speaks version {version}, and this library {VERSION}"
@@ -310,121 +403,154 @@ impl Inner {
             return Err(nonsense(&what));
         }
         state.cluster = Some(cluster);
-        state.value_bytes_max = usize::try_from(value_bytes_max).ok();
+        let value_bytes_max = usize::try_from(value_bytes_max).unwrap_or(usize::MAX);
+        self.submits
+            .take_values_of(value_bytes_max.min(VALUE_BYTES_MAX));
         state.node = node;
-        state.link += 1;
-        state.linked = true;
-        Ok(state.link)
+        Ok(())
     }
 
-    fn write(&self, mut socket: &TcpStream, link: u64) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        loop {
-            let seen = self.work.hush();
-            let now = Instant::now();
-            self.tell(|pending| pending.expire(now));
-            let due = {
-                let mut state = self.state();
-                if state.closed || !state.linked {
-                    return Ok(());
-                }
-                state.delivery.frames(link, &mut bytes);
-                // What is appended behind the end that is asked for must not get a slot before the answer.
-                if !state.delivery.ending {
-                    state.pending.frames(link, now, BATCH_BYTES, &mut bytes);
-                }
-                let patience = self.options.request / 3;
-                let impatient = state.pending.impatient(link, patience);
-                if impatient.is_some_and(|at| at <= now) {
-                    let millis = patience.as_millis();
-                    return Err(io::Error::other(format!("no answer within {millis} ms")));
-                }
-                state.pending.due(now).into_iter().chain(impatient).min()
-            };
-            if bytes.is_empty() {
-                self.work.wait(seen, due);
-                continue;
-            }
-            socket.write_all(&bytes)?;
-            bytes.clear();
-            bytes.shrink_to(BATCH_BYTES);
+    /// Waits for what the keeper has to do, and does it. `false`: there is no connection.
+    fn look(&self) -> bool {
+        self.work.hush();
+        // First that, then whether the program reads: who says between the two that it does not wakes the keeper.
+        self.keeper_reads.store(false, Ordering::SeqCst);
+        let reads = self.reads.swap(false, Ordering::SeqCst);
+        self.keeper_reads.store(!reads, Ordering::SeqCst);
+        if self.hear() {
+            self.news.ring();
         }
-    }
-
-    fn read(&self, reader: &mut BufReader<&TcpStream>, mut frame: Vec<u8>) -> io::Result<()> {
-        loop {
-            read_frame(reader, FRAME_BYTES_MAX, &mut frame)?;
-            let answer =
-                Answer::decode(&frame).ok_or_else(|| nonsense("an answer makes no sense"))?;
-            if let Some(end) = self.hear(&answer)? {
-                end();
-            }
-        }
-    }
-
-    fn hear(&self, answer: &Answer<'_>) -> io::Result<Option<End>> {
-        let mut state = self.state();
-        if state.closed {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        match *answer {
-            Answer::Welcome { .. } => return Err(nonsense("a second greeting")),
-            Answer::Alive => return Ok(None),
-            Answer::Registered { session, .. } => {
-                state.pending.registered(session);
-                self.work.ring();
-            }
-            // The answer to a registration.
-            Answer::Done { id: 0, .. } => {
-                state.pending.not_registered();
-                self.work.ring();
-            }
-            Answer::Done {
-                id,
-                code: NO_SESSION,
+        self.expire();
+        let now = Instant::now();
+        let mut told = Told::default();
+        let waits_for = {
+            let mut state = self.state();
+            self.check(&mut state, now, &mut told);
+            let State {
+                pending,
+                link: Some(link),
                 ..
-            } => {
-                let end = state.pending.no_session(id);
-                self.work.ring();
-                return Ok(end);
-            }
-            Answer::Done {
-                id,
-                code,
-                slot,
-                text,
-            } => {
-                let code = Code::of(code.into()).ok_or_else(|| nonsense("an unknown code"))?;
-                state.delivery.at_end(id, code, slot);
-                let end = state.pending.answered(id, code, slot, text);
-                self.work.ring();
-                if matches!(code, Code::Unavailable | Code::Stopped) {
-                    // Another node may do better.
-                    return Err(io::Error::other(text.to_owned()));
-                }
-                return Ok(end);
-            }
-            Answer::Value { epoch, slot, value } => {
-                state
-                    .delivery
-                    .receive(epoch, slot, value)
-                    .map_err(nonsense)?;
-                self.news.ring();
-            }
-            Answer::Forgotten { epoch, first } => {
-                let delivery = &mut state.delivery;
-                if epoch == delivery.epoch {
-                    let slot = match delivery.wanted.take() {
-                        Some(Cursor::At(slot)) => Some(slot),
-                        Some(Cursor::Oldest | Cursor::End) | None => None,
-                    };
-                    delivery.forgotten = Some((slot, first));
-                    self.news.ring();
-                }
+            } = &*state
+            else {
+                drop(state);
+                self.tell(told);
+                return false;
+            };
+            let impatient = pending.impatient(link.number, self.patience());
+            let every = if reads { READS_WITHIN } else { LOOK_EVERY };
+            let times = [pending.due(now), impatient, Some(now + every)];
+            let until = times.into_iter().flatten().min();
+            let stuck = link.stuck_since.is_some();
+            let socket = link.line.socket().try_clone();
+            state.looks_at = until;
+            (socket, stuck, until)
+        };
+        let (Ok(socket), stuck, until) = waits_for else {
+            // No descriptor: it looks again before long.
+            thread::sleep(Duration::from_millis(1));
+            return true;
+        };
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, !reads);
+        flags.set(PollFlags::OUT, stuck);
+        let work = PollFd::from_borrowed_fd(self.work.descriptor(), PollFlags::IN);
+        let socket = PollFd::from_borrowed_fd(socket.as_fd(), flags);
+        // An end of the connection is said whatever is asked for, and then there is none any more.
+        let mut both = [work, socket];
+        let count = if flags.is_empty() { 1 } else { 2 };
+        wait_ready(&mut both[..count], until);
+        true
+    }
+
+    /// Ends a connection on which nothing comes, or on which it takes too long.
+    fn check(&self, state: &mut State, now: Instant, told: &mut Told) {
+        let Some(link) = &state.link else { return };
+        let silent = now.duration_since(link.heard_at) >= SILENCE_MAX;
+        let since = link.stuck_since.map(|since| now.duration_since(since));
+        let stuck = since.is_some_and(|since| since >= SILENCE_MAX);
+        let impatient = state.pending.impatient(link.number, self.patience());
+        let why = if state.closed {
+            io::ErrorKind::Interrupted.into()
+        } else if silent || stuck {
+            io::ErrorKind::TimedOut.into()
+        } else if impatient.is_some_and(|at| at <= now) {
+            let millis = self.patience().as_millis();
+            io::Error::other(format!("no answer within {millis} ms"))
+        } else {
+            return;
+        };
+        self.unlink(state, &why, told);
+    }
+}
+
+/// Puts what has come on the connection into the state.
+fn receive(state: &mut State, told: &mut Told) -> io::Result<()> {
+    let Some(link) = &mut state.link else {
+        return Ok(());
+    };
+    if link.line.receive()? > 0 {
+        link.heard_at = Instant::now();
+    }
+    let input = link.line.take_input();
+    let mut rest = input.bytes();
+    while let Some((frame, more)) = split_frame(rest, FRAME_BYTES_MAX)? {
+        let answer = Answer::decode(frame).ok_or_else(|| nonsense("an answer makes no sense"))?;
+        hear(state, &answer, told)?;
+        rest = more;
+    }
+    let used = input.bytes().len() - rest.len();
+    if let Some(link) = &mut state.link {
+        link.line.put_back(input, used);
+    }
+    Ok(())
+}
+
+/// Puts an answer into the state.
+fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<()> {
+    if state.closed {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let State {
+        pending, delivery, ..
+    } = state;
+    match *answer {
+        Answer::Welcome { .. } => return Err(nonsense("a second greeting")),
+        Answer::Alive => {}
+        Answer::Registered { session, .. } => pending.registered(session),
+        // The answer to a registration.
+        Answer::Done { id: 0, .. } => pending.not_registered(),
+        Answer::Done {
+            id,
+            code: NO_SESSION,
+            ..
+        } => told.end(pending.no_session(id)),
+        Answer::Done {
+            id,
+            code,
+            slot,
+            text,
+        } => {
+            let code = Code::of(code.into()).ok_or_else(|| nonsense("an unknown code"))?;
+            delivery.at_end(id, code, slot);
+            told.end(pending.answered(id, code, slot, text));
+            if matches!(code, Code::Unavailable | Code::Stopped) {
+                // Another node may do better.
+                return Err(io::Error::other(text.to_owned()));
             }
         }
-        Ok(None)
+        Answer::Appended {
+            id,
+            slot,
+            count,
+            text,
+        } => told.end(pending.appended(id, slot, count, text).map_err(nonsense)?),
+        Answer::Value { epoch, slot, value } => {
+            delivery.receive(epoch, slot, value).map_err(nonsense)?;
+            told.news = true;
+        }
+        Answer::Forgotten { epoch, first } => told.news |= delivery.forget(epoch, first),
     }
+    Ok(())
 }
 
 fn nonsense(what: &str) -> io::Error {
@@ -432,18 +558,15 @@ fn nonsense(what: &str) -> io::Error {
 }
 
 impl Source for Client {
-    fn append(&self, value: &[u8], done: Done) -> Result<(), Failed> {
-        let most = self.value_bytes_max();
-        if value.len() > most {
-            let detail = format!("the value has {} bytes, and may have {most}", value.len());
-            return Err(Failed::new(Code::Size, detail)
-                .hint("raise value-max and held-max on all nodes, or send it in parts"));
+    fn gathered(&self) {
+        self.inner.send();
+    }
+
+    fn attend(&self) {
+        self.inner.reads.store(false, Ordering::SeqCst);
+        if !self.inner.keeper_reads.load(Ordering::SeqCst) {
+            self.inner.work.ring();
         }
-        self.push(
-            Wanted::Append(value.into()),
-            Some(done),
-            self.inner.options.request,
-        )
     }
 
     fn trim(&self, below: u64, done: Done) -> Result<(), Failed> {
@@ -456,25 +579,24 @@ impl Source for Client {
 
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed> {
         self.inner.state().delivery.seek(cursor);
-        self.inner.work.ring();
+        self.inner.send();
         Ok(cursor)
     }
 
-    fn read(&self, cursor: &mut Cursor) -> Read {
+    fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read> {
         let state = self.inner.state();
-        if let Some((slot, value)) = state.delivery.received.front()
-            && (!matches!(cursor, Cursor::At(_)) || *cursor == Cursor::At(*slot))
-        {
-            return Read::Value(*slot, Arc::clone(value));
+        state.delivery.read(*cursor, to);
+        if !to.is_empty() {
+            return None;
         }
-        match (&state.fatal, state.delivery.forgotten) {
+        Some(match (&state.fatal, state.delivery.forgotten) {
             (Some(fatal), _) => Read::Ended(fatal.clone()),
             (None, Some((slot, first))) => Read::Ended(forgotten(slot.unwrap_or(first), first)),
             (None, None) if state.closed => {
                 Read::Ended(Failed::new(Code::Stopped, "the handle is closed"))
             }
             (None, None) => Read::Ahead,
-        }
+        })
     }
 
     fn peek(&self, _: u64) -> Result<Read, Failed> {
@@ -483,15 +605,18 @@ impl Source for Client {
     }
 
     fn taken(&self, slot: u64) {
-        let mut state = self.inner.state();
-        let delivery = &mut state.delivery;
-        while let Some((taken, value)) = delivery.received.pop_front_if(|(at, _)| *at <= slot) {
-            delivery.unreported += value.len() + FRAME_OVERHEAD;
-            delivery.taken = Some(taken);
+        if self.inner.state().delivery.take(slot) {
+            self.inner.send();
         }
-        if delivery.received.is_empty() || delivery.unreported >= WINDOW_BYTES / 4 {
-            self.inner.work.ring();
-        }
+    }
+
+    fn hear(&self) {
+        self.inner.reads.store(true, Ordering::Relaxed);
+        self.inner.hear();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inner.readable.as_fd())
     }
 
     fn ready(&self, wait: Duration) -> Result<(), Failed> {
@@ -503,7 +628,7 @@ impl Source for Client {
                 if let Some(fatal) = &state.fatal {
                     return Err(fatal.clone());
                 }
-                if state.linked {
+                if state.link.is_some() {
                     return Ok(());
                 }
             }
@@ -520,6 +645,7 @@ impl Source for Client {
     fn status(&self, wait: Duration) -> Result<String, Failed> {
         let (tell, told) = sync_channel(1);
         self.push(Wanted::Status(tell), None, wait)?;
+        self.attend();
         let text = match told.recv_timeout(wait + Duration::from_millis(100)) {
             Ok(said) => said?,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -530,15 +656,10 @@ impl Source for Client {
         let mut view: serde_json::Value = serde_json::from_str(&text).map_err(nonsense)?;
         let state = self.inner.state();
         if let Some(view) = view.as_object_mut() {
-            let attached = serde_json::json!({ "to": state.node, "connections": state.link });
+            let attached = serde_json::json!({ "to": state.node, "connections": state.links });
             view.insert("attached".to_owned(), attached);
         }
         Ok(view.to_string())
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        let own = self.inner.options.largest_value();
-        self.inner.state().value_bytes_max.unwrap_or(own)
     }
 
     fn close(&self) -> Result<(), Failed> {
@@ -554,52 +675,5 @@ impl Source for Client {
         }
         self.inner.news.ring();
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_come_in_the_order_that_was_asked_for_or_not_at_all() {
-        let mut delivery = Delivery::default();
-        assert_eq!(
-            delivery.receive(0, 1, b"x"),
-            Err("a value of another slot than was asked for")
-        );
-        delivery.seek(Cursor::At(5));
-        let mut bytes = Vec::new();
-        delivery.frames(1, &mut bytes);
-        let before = delivery.epoch;
-        assert!(delivery.receive(before, 6, b"x").is_err(), "a gap");
-        assert_eq!(delivery.receive(before, 5, b"x"), Ok(()));
-        assert!(delivery.receive(before, 5, b"x").is_err(), "again");
-        // On the next connection delivery goes on behind what is here.
-        bytes.clear();
-        delivery.frames(2, &mut bytes);
-        let from = Cursor::At(6);
-        let epoch = delivery.epoch;
-        assert_eq!(Ask::decode(&bytes[4..]), Some(Ask::Deliver { epoch, from }));
-        assert_eq!(
-            delivery.receive(before, 6, b"late"),
-            Ok(()),
-            "of an earlier wish"
-        );
-        assert_eq!(delivery.receive(epoch, 6, b"x"), Ok(()));
-        let slots: Vec<u64> = delivery.received.iter().map(|(slot, _)| *slot).collect();
-        assert_eq!(slots, [5, 6]);
-        delivery.seek(Cursor::Oldest);
-        delivery.frames(2, &mut bytes);
-        assert!(
-            delivery.receive(delivery.epoch, u64::MAX, b"x").is_err(),
-            "no slot follows"
-        );
-        assert_eq!(
-            delivery.receive(delivery.epoch, 9, b"x"),
-            Ok(()),
-            "any is the first"
-        );
-        assert!(delivery.receive(delivery.epoch, 11, b"x").is_err());
     }
 }

@@ -7,13 +7,13 @@ use std::io::{self, Read};
 
 use quorate::SessionId;
 
-use crate::source::Cursor;
+use crate::{source::Cursor, values::command::Values};
 
 /// First bytes of a greeting.
 const MAGIC: [u8; 8] = *b"qrtvalue";
 /// The version of what is spoken here.
-pub const VERSION: u8 = 1;
-/// Most bytes of a frame beside its value.
+pub const VERSION: u8 = 2;
+/// Most bytes of a frame beside its value, or its values.
 pub const FRAME_OVERHEAD: usize = 96;
 /// Most bytes of a text.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -36,7 +36,7 @@ pub enum Ask<'a> {
         /// Comes back.
         id: u64,
     },
-    /// A value is to be appended, once.
+    /// Values are to be appended, once.
     Append {
         /// Comes back.
         id: u64,
@@ -46,8 +46,8 @@ pub enum Ask<'a> {
         sequence: u64,
         /// All numbers below have their answers.
         acknowledged_below: u64,
-        /// The value.
-        value: &'a [u8],
+        /// The values.
+        values: Values<'a>,
     },
     /// Slots are to be forgotten.
     Trim {
@@ -132,6 +132,17 @@ pub enum Answer<'a> {
     },
     /// Nothing happened for a while.
     Alive,
+    /// The values of an append, up to some number of them, are in slots one behind the other.
+    Appended {
+        /// Of the question.
+        id: u64,
+        /// The slot of the first.
+        slot: u64,
+        /// How many are in one; for the others there was no room.
+        count: u32,
+        /// Detail for people, if there was not.
+        text: &'a str,
+    },
 }
 
 /// Writes a frame's body; the length is put in front at the end.
@@ -179,14 +190,14 @@ impl<'a> Ask<'a> {
                 session,
                 sequence,
                 acknowledged_below,
-                value,
+                values,
             } => Frame::new(to, 2)
                 .word(id)
                 .word(session.slot)
                 .half(session.index)
                 .word(sequence)
                 .word(acknowledged_below)
-                .bytes(value),
+                .bytes(values.bytes()),
             Self::Trim { id, below } => Frame::new(to, 3).word(id).word(below),
             Self::Sync { id } => Frame::new(to, 4).word(id),
             Self::Status { id } => Frame::new(to, 5).word(id),
@@ -224,7 +235,8 @@ impl<'a> Ask<'a> {
                     session,
                     sequence: word(&mut rest)?,
                     acknowledged_below: word(&mut rest)?,
-                    value: std::mem::take(&mut rest),
+                    // The node looks at how large each may be.
+                    values: Values::parse(std::mem::take(&mut rest), usize::MAX)?,
                 }
             }
             3 => Self::Trim {
@@ -278,23 +290,26 @@ impl<'a> Answer<'a> {
                 code,
                 slot,
                 text,
-            } => {
-                let text = if text.len() > TEXT_BYTES_MAX {
-                    ""
-                } else {
-                    text
-                };
-                Frame::new(to, 130)
-                    .word(id)
-                    .bytes(&[code])
-                    .word(slot)
-                    .bytes(text.as_bytes())
-            }
+            } => Frame::new(to, 130)
+                .word(id)
+                .bytes(&[code])
+                .word(slot)
+                .bytes(bounded(text).as_bytes()),
             Self::Value { epoch, slot, value } => {
                 Frame::new(to, 131).half(epoch).word(slot).bytes(value)
             }
             Self::Forgotten { epoch, first } => Frame::new(to, 132).half(epoch).word(first),
             Self::Alive => Frame::new(to, 133),
+            Self::Appended {
+                id,
+                slot,
+                count,
+                text,
+            } => Frame::new(to, 134)
+                .word(id)
+                .word(slot)
+                .half(count)
+                .bytes(bounded(text).as_bytes()),
         }
         .end();
     }
@@ -325,14 +340,12 @@ impl<'a> Answer<'a> {
             130 => {
                 let id = word(&mut rest)?;
                 let [code] = take(&mut rest)?;
-                let slot = word(&mut rest)?;
-                let text = std::str::from_utf8(std::mem::take(&mut rest)).ok()?;
-                (text.len() <= TEXT_BYTES_MAX).then_some(Self::Done {
+                Self::Done {
                     id,
                     code,
-                    slot,
-                    text,
-                })?
+                    slot: word(&mut rest)?,
+                    text: text(&mut rest)?,
+                }
             }
             131 => Self::Value {
                 epoch: half(&mut rest)?,
@@ -344,10 +357,28 @@ impl<'a> Answer<'a> {
                 first: word(&mut rest)?,
             },
             133 => Self::Alive,
+            134 => Self::Appended {
+                id: word(&mut rest)?,
+                slot: word(&mut rest)?,
+                count: half(&mut rest)?,
+                text: text(&mut rest)?,
+            },
             _ => return None,
         };
         rest.is_empty().then_some(answer)
     }
+}
+
+fn bounded(text: &str) -> &str {
+    match text.len() > TEXT_BYTES_MAX {
+        true => "",
+        false => text,
+    }
+}
+
+fn text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+    let text = std::str::from_utf8(std::mem::take(from)).ok()?;
+    (text.len() <= TEXT_BYTES_MAX).then_some(text)
 }
 
 fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
@@ -364,20 +395,37 @@ fn half(from: &mut &[u8]) -> Option<u32> {
     take(from).map(u32::from_le_bytes)
 }
 
+/// A frame's kind and body at the beginning of some bytes, and what follows it. `None`: more of it is to come. One that
+/// says more than `bytes_max` is an error before anything of it is kept.
+pub fn split_frame(bytes: &[u8], bytes_max: usize) -> io::Result<Option<(&[u8], &[u8])>> {
+    let Some((length, rest)) = bytes.split_first_chunk() else {
+        return Ok(None);
+    };
+    let length = checked(*length, bytes_max)?;
+    Ok(rest.split_at_checked(length))
+}
+
+fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
+    let length = u32::from_le_bytes(length);
+    match usize::try_from(length) {
+        Ok(bytes) if bytes > 0 && bytes <= bytes_max => Ok(bytes),
+        _ => {
+            let what = format!("a frame of {length} bytes, and at most {bytes_max} are taken");
+            Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        }
+    }
+}
+
 /// Reads a frame's kind and body into `frame`. One that says more than `bytes_max` is an error before anything of
 /// it is kept; memory grows with what arrives.
 pub fn read_frame(from: &mut impl Read, bytes_max: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length);
-    if length == 0 || length as usize > bytes_max {
-        let what = format!("a frame of {length} bytes, and at most {bytes_max} are taken");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    }
+    let length = checked(length, bytes_max)?;
     frame.clear();
     // What one large frame needed is not kept for the small ones that follow.
     frame.shrink_to(64 << 10);
-    if from.take(length.into()).read_to_end(frame)? < length as usize {
+    if from.take(length as u64).read_to_end(frame)? < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Programs that attach to a node over TCP: what they speak, the node's side, the program's side.
 
 pub mod client;
+mod delivery;
 pub mod frames;
+mod line;
 mod pending;
 pub mod server;

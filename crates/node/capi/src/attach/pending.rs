@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, mpsc::SyncSender},
+    sync::mpsc::SyncSender,
     time::{Duration, Instant},
 };
 
@@ -12,17 +12,20 @@ use super::frames::Ask;
 use crate::{
     error::{Code, Failed},
     source::{Done, Outcome},
+    submits::{Bundle, Ends, Submits},
+    values::command::Values,
 };
 
-/// Numbers of a session that may be open at a time ([session-2]).
-const NUMBERS_MAX: usize = 64;
+/// Bundles that are under way at a time, fewer than a session has numbers ([session-2]): while they are, the next one
+/// grows.
+const BUNDLES_MAX: usize = 4;
 /// What was refused for a moment is asked again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// What is wanted.
 pub(super) enum Wanted {
-    /// A value is appended, once.
-    Append(Arc<[u8]>),
+    /// Values are appended, once.
+    Append(Bundle),
     /// Slots are forgotten.
     Trim(u64),
     /// Where the log ends.
@@ -46,14 +49,36 @@ struct Open {
     obstacle: String,
 }
 
-/// Who is told of an end, and what. Called without a lock.
-pub(super) type End = Box<dyn FnOnce() + Send>;
+/// Who is told of an end, and what.
+pub(super) enum End {
+    /// Those whose values these are.
+    Bundle(Bundle, Ends),
+    /// Who asked.
+    Ask(Done, Outcome),
+    /// Who asked what the node is.
+    Status(SyncSender<Result<String, Failed>>, Result<String, Failed>),
+}
+
+impl End {
+    /// Tells it, without a lock; `true`: there is something for the program.
+    pub(super) fn tell(self, submits: &Submits) -> bool {
+        match self {
+            Self::Bundle(bundle, ends) => return submits.end(bundle, ends),
+            Self::Ask(done, outcome) => done(outcome),
+            // Who waited may have gone.
+            Self::Status(tell, status) => drop(tell.try_send(status)),
+        }
+        false
+    }
+}
 
 /// All of them.
 #[derive(Default)]
 pub(super) struct Pending {
     open: BTreeMap<u64, Open>,
     last: u64,
+    /// Of those that are open: bundles.
+    bundles: usize,
     session: Option<SessionId>,
     next_number: u64,
     /// On which connection a session was asked for.
@@ -63,21 +88,33 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Something is wanted until then.
-    pub(super) fn push(&mut self, wanted: Wanted, done: Option<Done>, until: Instant) {
+    /// Something is wanted until then. It can be sent at once, so `now` must not be later than it is when that is asked.
+    pub(super) fn push(
+        &mut self,
+        wanted: Wanted,
+        done: Option<Done>,
+        now: Instant,
+        until: Instant,
+    ) {
         self.last += 1;
+        self.bundles += usize::from(matches!(wanted, Wanted::Append(_)));
         let open = Open {
             wanted,
             done,
             until,
-            not_before: Instant::now(),
+            not_before: now,
             number: None,
             attempts: 0,
             sent_on: 0,
-            sent_at: Instant::now(),
+            sent_at: now,
             obstacle: String::new(),
         };
         self.open.insert(self.last, open);
+    }
+
+    /// Whether another bundle may be under way.
+    pub(super) const fn has_room(&self) -> bool {
+        self.bundles < BUNDLES_MAX
     }
 
     /// When something is to be done without being asked.
@@ -110,11 +147,6 @@ impl Pending {
             self.registering_on = link;
             Ask::Register { id: 0 }.encode(to);
         }
-        let mut numbers = self
-            .open
-            .values()
-            .filter(|open| open.number.is_some())
-            .count();
         let mut low = self.acknowledged_below();
         for (id, open) in &mut self.open {
             if to.len() >= bytes {
@@ -125,13 +157,15 @@ impl Pending {
             }
             let id = *id;
             match &open.wanted {
-                Wanted::Append(value) => {
+                Wanted::Append(bundle) => {
+                    let Some(values) = Values::parse(&bundle.values, usize::MAX) else {
+                        continue;
+                    };
                     if open.number.is_none() {
-                        let Some(session) = self.session.filter(|_| numbers < NUMBERS_MAX) else {
+                        let Some(session) = self.session else {
                             continue;
                         };
                         self.next_number += 1;
-                        numbers += 1;
                         open.number = Some((session, self.next_number));
                         low.get_or_insert(self.next_number);
                     }
@@ -145,7 +179,7 @@ impl Pending {
                         sequence,
                         // Of a session that is gone nothing is acknowledged any more.
                         acknowledged_below: low.unwrap_or(1).min(sequence),
-                        value,
+                        values,
                     }
                     .encode(to);
                 }
@@ -196,7 +230,7 @@ impl Pending {
         }
         if open.attempts > 1 {
             let why = Failed::new(Code::Unknown, "the session of this program was forgotten");
-            return self.end(id, Err(why));
+            return self.fail(id, why);
         }
         (open.attempts, open.sent_on) = (0, 0);
         None
@@ -207,15 +241,15 @@ impl Pending {
         let open = self.open.get_mut(&id)?;
         let (detail, hint) = text.split_once('\n').unwrap_or((text, ""));
         match code {
-            Code::Ok if matches!(open.wanted, Wanted::Status(_)) => {
-                let open = self.open.remove(&id)?;
-                let text = text.to_owned();
-                match open.wanted {
-                    Wanted::Status(tell) => Some(Box::new(move || drop(tell.try_send(Ok(text))))),
-                    _ => None,
+            Code::Ok => match self.remove(id)? {
+                (Wanted::Status(tell), _) => Some(End::Status(tell, Ok(text.to_owned()))),
+                // Whose answer is another one: what became of it is not known.
+                (Wanted::Append(bundle), _) => {
+                    let why = Failed::new(Code::Unknown, "an answer that makes no sense");
+                    Some(End::Bundle(bundle, why.into()))
                 }
-            }
-            Code::Ok => self.end(id, Ok(slot)),
+                (Wanted::Trim(_) | Wanted::Sync, done) => Some(End::Ask(done?, Ok(slot))),
+            },
             // Not now, or not known: under its number it is asked again.
             Code::Busy | Code::Unavailable | Code::Stopped | Code::Unknown => {
                 detail.clone_into(&mut open.obstacle);
@@ -223,20 +257,52 @@ impl Pending {
                 open.not_before = Instant::now() + AGAIN_AFTER;
                 None
             }
-            _ => self.end(id, Err(Failed::new(code, detail).hint(hint))),
+            _ => self.fail(id, Failed::new(code, detail).hint(hint)),
         }
     }
 
-    fn end(&mut self, id: u64, outcome: Outcome) -> Option<End> {
-        let open = self.open.remove(&id)?;
-        match (open.wanted, open.done) {
-            (Wanted::Status(tell), _) => {
-                let failed = outcome.map(|_| String::new());
-                Some(Box::new(move || drop(tell.try_send(failed))))
-            }
-            (_, Some(done)) => Some(Box::new(move || done(outcome))),
-            (_, None) => None,
+    /// The answer to a bundle: so many of its values are in slots from this one on. `Err`: it cannot be.
+    pub(super) fn appended(
+        &mut self,
+        id: u64,
+        slot: u64,
+        count: u32,
+        text: &str,
+    ) -> Result<Option<End>, &'static str> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        match self.open.get(&id).map(|open| &open.wanted) {
+            // Answered before, on another connection, or given up.
+            None => return Ok(None),
+            Some(Wanted::Append(bundle)) if count <= bundle.count() => {}
+            Some(_) => return Err("an answer to another question"),
         }
+        if slot.checked_add(count as u64).is_none() {
+            return Err("a slot that cannot be");
+        }
+        let Some((Wanted::Append(bundle), _)) = self.remove(id) else {
+            return Ok(None);
+        };
+        let (detail, hint) = text.split_once('\n').unwrap_or((text, ""));
+        let ends = Ends {
+            slot,
+            count,
+            otherwise: Some(Failed::new(Code::Full, detail).hint(hint)),
+        };
+        Ok(Some(End::Bundle(bundle, ends)))
+    }
+
+    fn remove(&mut self, id: u64) -> Option<(Wanted, Option<Done>)> {
+        let open = self.open.remove(&id)?;
+        self.bundles -= usize::from(matches!(open.wanted, Wanted::Append(_)));
+        Some((open.wanted, open.done))
+    }
+
+    fn fail(&mut self, id: u64, why: Failed) -> Option<End> {
+        Some(match self.remove(id)? {
+            (Wanted::Append(bundle), _) => End::Bundle(bundle, why.into()),
+            (Wanted::Status(tell), _) => End::Status(tell, Err(why)),
+            (Wanted::Trim(_) | Wanted::Sync, done) => End::Ask(done?, Err(why)),
+        })
     }
 
     /// Ends what is too late.
@@ -270,7 +336,7 @@ impl Pending {
             (_, why) => why,
         };
         let failed = Failed::new(code, format!("given up; last: {obstacle}"));
-        self.end(id, Err(failed))
+        self.fail(id, failed)
     }
 }
 
@@ -279,13 +345,18 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
+    use crate::submits::Teller;
 
     const SESSION: SessionId = SessionId { slot: 7, index: 0 };
 
     struct Program {
         pending: Pending,
+        submits: Submits,
         now: Instant,
     }
+
+    /// Who is told of one value.
+    type Told = Receiver<Outcome>;
 
     impl Program {
         fn new() -> Self {
@@ -293,29 +364,46 @@ mod tests {
             pending.registered(SESSION);
             Self {
                 pending,
+                submits: Submits::new(100, None),
                 now: Instant::now(),
             }
         }
 
-        fn append(&mut self, value: &[u8]) -> Receiver<Outcome> {
-            let (tell, told) = channel();
-            let done = Box::new(move |outcome| tell.send(outcome).unwrap());
+        fn bundle<const N: usize>(&mut self, values: [&[u8]; N]) -> [Told; N] {
+            let told = values.map(|value| {
+                let (tell, told) = channel();
+                let done = Box::new(move |outcome| drop(tell.send(outcome)));
+                self.submits.push(value, Teller::Now(done)).unwrap();
+                told
+            });
             let until = self.now + Duration::from_secs(1);
-            self.pending
-                .push(Wanted::Append(value.into()), Some(done), until);
+            let bundle = self.submits.take().unwrap().0;
+            let now = self.now;
+            self.pending.push(Wanted::Append(bundle), None, now, until);
             told
+        }
+
+        fn append(&mut self, value: &[u8]) -> Told {
+            let [told] = self.bundle([value]);
+            told
+        }
+
+        fn appended(&mut self, id: u64, slot: u64, count: u32, text: &str) -> bool {
+            let end = self.pending.appended(id, slot, count, text);
+            self.tell(end.expect("makes sense"))
+        }
+
+        fn tell(&self, end: Option<End>) -> bool {
+            end.map(|end| end.tell(&self.submits)).is_some()
         }
 
         fn sent(&mut self, link: u64) -> Vec<(u64, SessionId, u64, u64)> {
             let mut bytes = Vec::new();
-            let later = self.now + Duration::from_millis(500);
-            self.pending.frames(link, later, usize::MAX, &mut bytes);
+            self.pending.frames(link, self.now, usize::MAX, &mut bytes);
             let mut rest = &bytes[..];
             let mut sent = Vec::new();
-            while !rest.is_empty() {
-                let mut frame = Vec::new();
-                super::super::frames::read_frame(&mut rest, 1000, &mut frame).unwrap();
-                match Ask::decode(&frame) {
+            while let Some((frame, more)) = super::super::frames::split_frame(rest, 1000).unwrap() {
+                match Ask::decode(frame) {
                     Some(Ask::Append {
                         id,
                         session,
@@ -326,22 +414,20 @@ mod tests {
                     Some(Ask::Register { .. }) => {}
                     other => panic!("{other:?}"),
                 }
+                rest = more;
             }
+            assert!(rest.is_empty());
             sent
         }
     }
 
-    fn run(end: Option<End>) {
-        end.expect("somebody is told")();
-    }
-
     #[test]
-    fn a_value_keeps_its_number_on_every_connection() {
+    fn a_bundle_keeps_its_number_on_every_connection() {
         let mut program = Program::new();
         let (first, second) = (program.append(b"a"), program.append(b"b"));
         assert_eq!(program.sent(1), [(1, SESSION, 1, 1), (2, SESSION, 2, 1)]);
         assert_eq!(program.sent(1), []);
-        run(program.pending.answered(1, Code::Ok, 10, ""));
+        assert!(program.appended(1, 10, 1, ""));
         assert_eq!(first.recv(), Ok(Ok(10)));
         program.pending.unlinked("reset");
         assert_eq!(
@@ -350,13 +436,35 @@ mod tests {
             "the same number, and 1 is acknowledged"
         );
         assert!(program.pending.answered(2, Code::Busy, 0, "full").is_none());
+        assert_eq!(program.sent(2), [], "not at once");
+        program.now += Duration::from_millis(500);
         assert_eq!(program.sent(2), [(2, SESSION, 2, 2)], "asked again");
-        run(program.pending.answered(2, Code::Ok, 11, ""));
+        assert!(program.appended(2, 11, 1, ""));
         assert_eq!(second.recv(), Ok(Ok(11)));
+        assert!(!program.appended(2, 11, 1, ""), "told twice");
+    }
+
+    #[test]
+    fn each_value_of_a_bundle_is_told_its_own() {
+        let mut program = Program::new();
+        let told = program.bundle([b"a", b"b", b"c"]);
+        program.sent(1);
         assert!(
-            program.pending.answered(2, Code::Ok, 11, "").is_none(),
-            "told twice"
+            program.pending.appended(1, 5, 4, "").is_err(),
+            "more than there are"
         );
+        assert!(program.pending.appended(1, u64::MAX, 2, "").is_err());
+        assert!(program.appended(1, 5, 2, "much is held\ntrim"));
+        let [a, b, c] = told.map(|told| told.recv().unwrap());
+        assert_eq!((a, b), (Ok(5), Ok(6)));
+        let full = Failed::new(Code::Full, "much is held").hint("trim");
+        assert_eq!(c, Err(full));
+        let [a, b] = program.bundle([b"a", b"b"]).map(|told| {
+            let refused = program.pending.answered(2, Code::Refused, 0, "no");
+            program.tell(refused);
+            told.recv().unwrap().unwrap_err().code
+        });
+        assert_eq!((a, b), (Code::Refused, Code::Refused));
     }
 
     #[test]
@@ -368,14 +476,15 @@ mod tests {
         program.pending.open.get_mut(&1).unwrap().attempts = 0;
         program.sent(2);
         assert!(program.pending.no_session(1).is_none());
-        run(program.pending.no_session(2));
+        let end = program.pending.no_session(2);
+        program.tell(end);
         let why = twice.recv().unwrap().unwrap_err();
         assert_eq!(why.code, Code::Unknown);
         assert_eq!(program.sent(2), [], "there is no session");
         let other = SessionId { slot: 9, index: 1 };
         program.pending.registered(other);
         assert_eq!(program.sent(2), [(1, other, 1, 1)]);
-        run(program.pending.answered(1, Code::Full, 0, "much\ntrim"));
+        assert!(program.appended(1, 8, 0, "much\ntrim"));
         let why = once.recv().unwrap().unwrap_err();
         assert_eq!(
             (why.code, &*why.detail, &*why.hint),
@@ -391,24 +500,32 @@ mod tests {
         let waits = program.append(b"b");
         assert!(program.pending.expire(program.now).is_empty());
         let late = program.now + Duration::from_secs(1);
-        program
-            .pending
-            .expire(late)
-            .into_iter()
-            .for_each(|end| end());
+        for end in program.pending.expire(late) {
+            end.tell(&program.submits);
+        }
         assert_eq!(sent.recv().unwrap().unwrap_err().code, Code::Unknown);
         assert_eq!(waits.recv().unwrap().unwrap_err().code, Code::Unavailable);
         assert_eq!(program.pending.due(late), None);
     }
 
     #[test]
-    fn no_more_numbers_are_open_than_a_session_has() {
+    fn while_some_bundles_are_under_way_the_next_one_grows() {
         let mut program = Program::new();
-        let told: Vec<_> = (0..NUMBERS_MAX + 1).map(|_| program.append(b"")).collect();
-        assert_eq!(program.sent(1).len(), NUMBERS_MAX);
-        run(program.pending.answered(3, Code::Ok, 1, ""));
-        let next = NUMBERS_MAX as u64 + 1;
-        assert_eq!(program.sent(1), [(next, SESSION, next, 1)]);
-        assert_eq!(told[2].recv(), Ok(Ok(1)));
+        for _ in 0..BUNDLES_MAX {
+            assert!(program.pending.has_room());
+            program.append(b"");
+        }
+        assert!(!program.pending.has_room());
+        assert_eq!(program.sent(1).len(), BUNDLES_MAX);
+        assert!(!program.pending.has_room());
+        let end = program.pending.answered(3, Code::Refused, 1, "");
+        program.tell(end);
+        assert!(program.pending.has_room());
+        assert!(program.appended(1, 1, 1, ""));
+        for end in program.pending.abandon() {
+            end.tell(&program.submits);
+        }
+        program.append(b"");
+        assert_eq!(program.pending.bundles, 1);
     }
 }

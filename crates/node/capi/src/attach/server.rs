@@ -23,7 +23,9 @@ use crate::{
     bell::Bell,
     error::{Code, Failed},
     node::Node,
-    source::{Cursor, Outcome, Read, Source as _},
+    source::{Cursor, Outcome, Read, Source as _, Values as Found},
+    submits::Ends,
+    values::command::Values,
 };
 
 /// Requests of one program that may be open.
@@ -176,6 +178,7 @@ impl Around {
         socket.set_write_timeout(Some(WRITE_WAIT))?;
         socket.set_read_timeout(Some(HELLO_WAIT))?;
         let most = self.node.options().largest_value();
+        let bundle = self.node.options().largest_bundle();
         let mut reader = BufReader::with_capacity(64 << 10, socket);
         let mut frame = Vec::new();
         read_frame(&mut reader, FRAME_OVERHEAD, &mut frame)?;
@@ -207,7 +210,7 @@ impl Around {
                 let _ = socket.shutdown(Shutdown::Both);
                 written
             })?;
-            let read = self.read(&mut reader, frame, most, &line);
+            let read = self.read(&mut reader, frame, bundle, &line);
             line.state().closed = true;
             line.bell.ring();
             let written = writer.join().unwrap_or(Ok(()));
@@ -219,16 +222,20 @@ impl Around {
         &self,
         reader: &mut BufReader<&TcpStream>,
         mut frame: Vec<u8>,
-        most: usize,
+        bundle: usize,
         line: &Arc<Line>,
     ) -> io::Result<()> {
+        let most = self.node.options().largest_value();
         loop {
-            read_frame(reader, most + FRAME_OVERHEAD, &mut frame)?;
+            read_frame(reader, bundle + FRAME_OVERHEAD, &mut frame)?;
             let Some(ask) = Ask::decode(&frame) else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             let bytes = match ask {
-                Ask::Append { value, .. } => value.len(),
+                Ask::Append { values, .. } => {
+                    Values::parse(values.bytes(), most).ok_or(io::ErrorKind::InvalidData)?;
+                    values.bytes().len()
+                }
                 _ => 0,
             };
             let Some(room) = self.wait_for_room(bytes, line) else {
@@ -280,7 +287,7 @@ impl Around {
                 session,
                 sequence,
                 acknowledged_below,
-                value,
+                values,
             } => {
                 let at = Sequenced {
                     session,
@@ -288,15 +295,16 @@ impl Around {
                     acknowledged_below,
                 };
                 let tell = Arc::clone(line);
-                let done = move |outcome: Result<Outcome, quorate::NotDone>| {
+                let count = values.into_iter().count();
+                let done = move |ends: Result<Ends, quorate::NotDone>| {
                     drop(room);
-                    match outcome {
-                        Ok(outcome) => tell.done(id, &outcome),
+                    match ends {
+                        Ok(ends) => tell.appended(id, count, &ends),
                         Err(why) if why.0 == Failure::NoSession => tell.no_session(id),
                         Err(why) => tell.done(id, &Err(why.into())),
                     }
                 };
-                if let Err(failed) = self.node.append_once(at, value, done) {
+                if let Err(failed) = self.node.append_once(at, values, done) {
                     line.done(id, &Err(failed));
                 }
             }
@@ -342,7 +350,8 @@ impl Around {
         let mut batch = Vec::new();
         let mut alive_at = Instant::now() + ALIVE_EVERY;
         loop {
-            let seen = line.bell.hush();
+            line.bell.hush();
+            let seen = line.bell.rung();
             {
                 let mut state = line.state();
                 if state.closed {
@@ -368,6 +377,7 @@ impl Around {
 
     /// Values that the program wants and has room for.
     fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
+        let mut some = Found::new();
         while batch.len() < BATCH_BYTES {
             let mut state = line.state();
             let (Some(mut from), epoch) = (state.from, state.epoch) else {
@@ -376,21 +386,26 @@ impl Around {
             if state.unread_bytes >= WINDOW_BYTES {
                 return;
             }
-            match self.node.shared().read(&mut from) {
-                Read::Value(slot, value) => {
-                    Answer::Value {
-                        epoch,
-                        slot,
-                        value: &value,
-                    }
-                    .encode(batch);
-                    state.sent(slot, value.len());
-                }
-                Read::Forgotten(first) => {
+            match self.node.shared().read_some(&mut from, &mut some) {
+                None => {}
+                Some(Read::Forgotten(first)) => {
                     Answer::Forgotten { epoch, first }.encode(batch);
                     state.from = None;
+                    return;
                 }
-                Read::Ahead | Read::Ended(_) => return,
+                Some(_) => return,
+            }
+            for (slot, value) in some.drain(..) {
+                if state.unread_bytes >= WINDOW_BYTES || batch.len() >= BATCH_BYTES {
+                    break;
+                }
+                Answer::Value {
+                    epoch,
+                    slot,
+                    value: &value,
+                }
+                .encode(batch);
+                state.sent(slot, value.len());
             }
         }
     }
@@ -494,6 +509,33 @@ impl Line {
             },
             1,
         );
+    }
+
+    /// Of so many values, what became of them.
+    fn appended(&self, id: u64, values: usize, ends: &Ends) {
+        let Ends {
+            slot,
+            count,
+            otherwise,
+        } = ends;
+        let why = otherwise.as_ref().filter(|_| *count < values);
+        match why {
+            Some(why) if why.code != Code::Full => self.done(id, &Err(why.clone())),
+            _ => {
+                let text = why.map(|why| format!("{}\n{}", why.detail, why.hint));
+                let text = text.as_deref().unwrap_or_default();
+                let (slot, count) = (*slot, u32::try_from(*count).unwrap_or(u32::MAX));
+                self.send(
+                    &Answer::Appended {
+                        id,
+                        slot,
+                        count,
+                        text,
+                    },
+                    1,
+                );
+            }
+        }
     }
 
     fn no_session(&self, id: u64) {

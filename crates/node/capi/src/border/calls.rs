@@ -2,7 +2,6 @@
 
 use std::{
     ffi::{c_char, c_int, c_void},
-    sync::Mutex,
     time::Instant,
 };
 
@@ -144,8 +143,7 @@ unsafe fn begin(
     out.put(std::ptr::null_mut());
     let options = options(handle, |options| Ok(options.clone()))?;
     let handle = begin(options)?;
-    let deliver = Mutex::new(None);
-    out.put(put(Object::Handle(Open { handle, deliver })));
+    out.put(put(Object::Handle(Box::new(Open::new(handle)))));
     Ok(())
 }
 
@@ -184,9 +182,8 @@ pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
             return Ok(());
         };
         let ended = open.handle.close();
-        while let Some((done, outcome)) = open.handle.last_completion() {
-            done(outcome);
-        }
+        open.handle
+            .last_completions(|(done, outcome)| done(outcome));
         ended
     })
 }
@@ -267,7 +264,7 @@ pub unsafe extern "C" fn quorate_deliver_from(
         let deliver = function.map(|function| Deliver { function, argument });
         open(handle, |open| {
             open.handle.deliver_from(cursor(slot))?;
-            *open.deliver() = deliver;
+            open.deliver_to(deliver);
             Ok(())
         })
     })
@@ -349,10 +346,11 @@ fn dispatch(
     let turn = open.handle.turn()?;
     // Without end there would be none while values keep coming.
     let most = most.min(4096);
+    let (mut deliver, mut version) = (open.deliver(), 0);
     loop {
-        let seen = turn.hush();
+        turn.hush();
         while *passed < most {
-            let deliver = *open.deliver();
+            deliver = open.deliver_since(&mut version).unwrap_or(deliver);
             match turn.next_event(deliver.is_some()) {
                 Event::Nothing if *passed > 0 => return Ok(()),
                 Event::Nothing => break,
@@ -382,7 +380,7 @@ fn dispatch(
             turn.leave_readable();
             return Ok(());
         }
-        if !turn.wait(seen, until) {
+        if !turn.wait(until) {
             return Err(Failed::new(Code::Timeout, "nothing happened"));
         }
     }
@@ -422,7 +420,7 @@ pub unsafe extern "C" fn quorate_next(
             }
             let (turn, until) = (open.handle.turn()?, until(timeout_ms));
             loop {
-                let seen = turn.hush();
+                turn.hush();
                 match turn.next_value() {
                     Event::Value {
                         slot: at,
@@ -443,7 +441,7 @@ pub unsafe extern "C" fn quorate_next(
                     }
                     Event::Completed(..) | Event::Nothing => {}
                 }
-                if !turn.wait(seen, until) {
+                if !turn.wait(until) {
                     // The ring that was hushed may have been a completion's.
                     turn.leave_readable_for_completions();
                     return Err(Failed::new(Code::Timeout, "no value came"));

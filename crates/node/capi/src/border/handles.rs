@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -23,18 +23,39 @@ pub struct Opaque([u8; 0]);
 /// Something that C has a handle of.
 pub(super) enum Object {
     Options(Box<Mutex<Options>>),
-    Handle(Open),
+    Handle(Box<Open>),
 }
 
 /// An open node or client, and whether values go to a callback.
 pub(super) struct Open {
     pub(super) handle: Handle,
-    pub(super) deliver: Mutex<Option<Deliver>>,
+    deliver: Mutex<Option<Deliver>>,
+    /// Grows when that becomes another one.
+    version: AtomicU64,
 }
 
 impl Open {
-    pub(super) fn deliver(&self) -> MutexGuard<'_, Option<Deliver>> {
-        self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(handle: Handle) -> Self {
+        Self {
+            handle,
+            deliver: Mutex::default(),
+            version: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn deliver(&self) -> Option<Deliver> {
+        *self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, if it is another one than at this version.
+    pub(super) fn deliver_since(&self, version: &mut u64) -> Option<Option<Deliver>> {
+        let now = self.version.load(Ordering::Acquire);
+        (std::mem::replace(version, now) != now).then(|| self.deliver())
+    }
+
+    pub(super) fn deliver_to(&self, deliver: Option<Deliver>) {
+        *self.deliver.lock().unwrap_or_else(PoisonError::into_inner) = deliver;
+        self.version.fetch_add(1, Ordering::Release);
     }
 }
 

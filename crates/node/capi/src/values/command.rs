@@ -4,17 +4,24 @@
 //! |---|---|
 //! | append | 1, what to do when full (0 refuse, 1 forget the oldest), most bytes held (8), the value |
 //! | trim | 2, the first slot to be kept (8) |
+//! | bundle | 3, what to do when full, most bytes held (8), then one value or more, each behind its length (4) |
+//!
+//! Values that a program submits travel in bundles, each of which is appended as far as there is room. A single append
+//! was written by earlier versions, and is still read from their logs.
 //!
 //! Numbers are little-endian. The bound of what is held travels with each value, so that every node applies the
 //! same one, whatever its own settings are.
 
 /// What a value costs beside its bytes: so a flood of empty values is bounded, too.
 pub const VALUE_OVERHEAD: u64 = 64;
-/// Bytes of an append before its value.
-pub const APPEND_HEAD: usize = 10;
+/// Bytes of a bundle before its values.
+pub const BUNDLE_HEAD: usize = 10;
+/// Bytes of a value's length in a bundle.
+pub const LENGTH_BYTES: usize = 4;
 
 const APPEND: u8 = 1;
 const TRIM: u8 = 2;
+const BUNDLE: u8 = 3;
 
 /// What happens to a value that would make what is held exceed the bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +31,65 @@ pub enum WhenFull {
     Refuse,
     /// As many of the oldest values as need be are forgotten, whoever still wants them.
     ForgetOldest,
+}
+
+/// The values of a bundle: at least one, each behind its length. Checked when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values<'a>(&'a [u8]);
+
+impl<'a> Values<'a> {
+    /// Of any bytes; `None`: they are no values, or one of them is longer than may be.
+    pub fn parse(bytes: &'a [u8], value_bytes_max: usize) -> Option<Self> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let value = take_value(&mut rest)?;
+            if value.len() > value_bytes_max {
+                return None;
+            }
+        }
+        (!bytes.is_empty()).then_some(Self(bytes))
+    }
+
+    /// As they travel.
+    pub const fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Appends a value to a bundle.
+    pub fn push(value: &[u8], to: &mut Vec<u8>) {
+        let length = u32::try_from(value.len()).expect("values are bounded");
+        to.extend(length.to_le_bytes());
+        to.extend(value);
+    }
+}
+
+impl<'a> IntoIterator for Values<'a> {
+    type Item = &'a [u8];
+    type IntoIter = ValuesIter<'a>;
+
+    fn into_iter(self) -> ValuesIter<'a> {
+        ValuesIter(self.0)
+    }
+}
+
+/// One value after the other.
+#[derive(Clone, Debug)]
+pub struct ValuesIter<'a>(&'a [u8]);
+
+impl<'a> Iterator for ValuesIter<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        take_value(&mut self.0)
+    }
+}
+
+fn take_value<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = from.split_first_chunk()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    let (value, rest) = rest.split_at_checked(length)?;
+    *from = rest;
+    Some(value)
 }
 
 /// A command.
@@ -43,6 +109,34 @@ pub enum Command<'a> {
         /// The first slot to be kept.
         below: u64,
     },
+    /// Append these values, in this order, up to the first for which there is no room.
+    Bundle {
+        /// Most bytes that may be held with each.
+        held_max: u64,
+        /// What to do otherwise.
+        when_full: WhenFull,
+        /// Any bytes each.
+        values: Values<'a>,
+    },
+}
+
+fn encode_append(kind: u8, when_full: WhenFull, held_max: u64, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(BUNDLE_HEAD + rest.len());
+    bytes.extend([kind, u8::from(when_full == WhenFull::ForgetOldest)]);
+    bytes.extend(held_max.to_le_bytes());
+    bytes.extend(rest);
+    bytes
+}
+
+fn decode_append(bytes: &[u8]) -> Option<(WhenFull, u64, &[u8])> {
+    let (full, rest) = bytes.split_first()?;
+    let (held_max, rest) = rest.split_first_chunk()?;
+    let when_full = match full {
+        0 => WhenFull::Refuse,
+        1 => WhenFull::ForgetOldest,
+        _ => return None,
+    };
+    Some((when_full, u64::from_le_bytes(*held_max), rest))
 }
 
 impl<'a> Command<'a> {
@@ -53,13 +147,12 @@ impl<'a> Command<'a> {
                 held_max,
                 when_full,
                 value,
-            } => {
-                let mut bytes = Vec::with_capacity(APPEND_HEAD + value.len());
-                bytes.extend([APPEND, u8::from(when_full == WhenFull::ForgetOldest)]);
-                bytes.extend(held_max.to_le_bytes());
-                bytes.extend(value);
-                bytes
-            }
+            } => encode_append(APPEND, when_full, held_max, value),
+            Self::Bundle {
+                held_max,
+                when_full,
+                values,
+            } => encode_append(BUNDLE, when_full, held_max, values.bytes()),
             Self::Trim { below } => {
                 let mut bytes = vec![TRIM];
                 bytes.extend(below.to_le_bytes());
@@ -72,18 +165,20 @@ impl<'a> Command<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&APPEND, rest) => {
-                let (full, rest) = rest.split_first()?;
-                let (held_max, value) = rest.split_first_chunk()?;
-                let when_full = match full {
-                    0 => WhenFull::Refuse,
-                    1 => WhenFull::ForgetOldest,
-                    _ => return None,
-                };
-                let held_max = u64::from_le_bytes(*held_max);
+                let (when_full, held_max, value) = decode_append(rest)?;
                 Some(Self::Append {
                     held_max,
                     when_full,
                     value,
+                })
+            }
+            (&BUNDLE, rest) => {
+                let (when_full, held_max, values) = decode_append(rest)?;
+                Some(Self::Bundle {
+                    held_max,
+                    when_full,
+                    // How large a value may be was looked at where it was submitted.
+                    values: Values::parse(values, usize::MAX)?,
                 })
             }
             (&TRIM, rest) => Some(Self::Trim {
@@ -116,6 +211,17 @@ pub enum Reply {
     },
     /// That was no command.
     Malformed,
+    /// The first so many values of a bundle are in slots from this one on.
+    Bundled {
+        /// The slot of the first of them; the next one if there is none.
+        slot: u64,
+        /// How many; for those behind them there was no room.
+        count: u64,
+        /// The first slot that is held.
+        first: u64,
+        /// What is held, with its overhead.
+        held: u64,
+    },
 }
 
 impl Reply {
@@ -126,6 +232,18 @@ impl Reply {
             Self::Trimmed { first } => (1, [first, 0]),
             Self::Full { first, held } => (2, [first, held]),
             Self::Malformed => (3, [0, 0]),
+            Self::Bundled {
+                slot,
+                count,
+                first,
+                held,
+            } => {
+                to.push(4);
+                for word in [slot, count, first, held] {
+                    to.extend(word.to_le_bytes());
+                }
+                return;
+            }
         };
         to.push(kind);
         for word in words {
@@ -136,6 +254,16 @@ impl Reply {
     /// Of any bytes; `None`: they are no reply.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
+        if *kind == 4 {
+            let words: [u8; 32] = rest.try_into().ok()?;
+            let [slot, count, first, held] = [0, 8, 16, 24].map(|at| word(&words, at));
+            return Some(Self::Bundled {
+                slot: slot?,
+                count: count?,
+                first: first?,
+                held: held?,
+            });
+        }
         let (a, rest) = rest.split_first_chunk()?;
         let (a, b) = (
             u64::from_le_bytes(*a),
@@ -173,16 +301,17 @@ impl Held {
     /// Of any bytes; `None`: they are no answer.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let words: [u8; 24] = bytes.try_into().ok()?;
-        let word = |at: usize| {
-            let (word, _) = words[at..].split_first_chunk()?;
-            Some(u64::from_le_bytes(*word))
-        };
         Some(Self {
-            first: word(0)?,
-            next: word(8)?,
-            bytes: word(16)?,
+            first: word(&words, 0)?,
+            next: word(&words, 8)?,
+            bytes: word(&words, 16)?,
         })
     }
+}
+
+fn word(words: &[u8], at: usize) -> Option<u64> {
+    let (word, _) = words.get(at..)?.split_first_chunk()?;
+    Some(u64::from_le_bytes(*word))
 }
 
 #[cfg(test)]
@@ -203,6 +332,11 @@ mod tests {
                 value: b"\0value",
             },
             Command::Trim { below: 9 },
+            Command::Bundle {
+                held_max: 7,
+                when_full: WhenFull::Refuse,
+                values: Values::parse(b"\x03\0\0\0one\0\0\0\0", 3).unwrap(),
+            },
         ] {
             assert_eq!(Command::decode(&command.encode()), Some(command));
         }
@@ -211,6 +345,12 @@ mod tests {
             Reply::Trimmed { first: 2 },
             Reply::Full { first: 3, held: 4 },
             Reply::Malformed,
+            Reply::Bundled {
+                slot: 1,
+                count: 2,
+                first: 3,
+                held: 4,
+            },
         ] {
             let mut bytes = Vec::new();
             reply.encode(&mut bytes);
@@ -222,9 +362,29 @@ mod tests {
             &[1, 2, 0, 0, 0, 0, 0, 0, 0, 0],
             &[2, 0],
             &[3; 9],
+            &[3, 0, 7, 0, 0, 0, 0, 0, 0, 0],
+            &[3, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            &[3, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[4; 17],
         ] {
             assert_eq!(Command::decode(nonsense), None);
             assert_eq!(Reply::decode(nonsense), None);
+        }
+    }
+
+    #[test]
+    fn values_come_one_by_one_and_are_bounded() {
+        let mut bytes = Vec::new();
+        for value in [&b"one"[..], b"", b"three"] {
+            Values::push(value, &mut bytes);
+        }
+        let values = Values::parse(&bytes, 5).unwrap();
+        let values: Vec<&[u8]> = values.into_iter().collect();
+        assert_eq!(values, [&b"one"[..], b"", b"three"]);
+        assert_eq!(Values::parse(&bytes, 4), None, "one is too long");
+        assert_eq!(Values::parse(&[], 4), None, "there is none");
+        for cut in [1, 4, 8, bytes.len() - 1] {
+            assert_eq!(Values::parse(&bytes[..cut], 5), None, "cut at {cut}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::command::{Command, Held, Reply, VALUE_OVERHEAD, WhenFull};
+use super::command::{Command, Held, Reply, VALUE_OVERHEAD, Values, WhenFull};
 
 /// Version of the items of an image.
 const FORMAT: u8 = 1;
@@ -101,6 +101,23 @@ impl Retained {
         value.map_or(At::Ahead, |value| At::Value(Arc::clone(value)))
     }
 
+    /// Those from this slot on that are there, at most so many and about so many bytes, into `to`.
+    pub fn from(&self, slot: u64, count: usize, bytes: usize, to: &mut VecDeque<(u64, Arc<[u8]>)>) {
+        let index = slot.checked_sub(self.first).map(usize::try_from);
+        let Some(Ok(index)) = index else { return };
+        if self.loading.is_some() || index >= self.values.len() {
+            return;
+        }
+        let mut passed = 0;
+        for (slot, value) in (slot..).zip(self.values.range(index..)).take(count) {
+            if passed > bytes {
+                return;
+            }
+            passed += value.len();
+            to.push_back((slot, Arc::clone(value)));
+        }
+    }
+
     /// Executes a command.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
         match Command::decode(command) {
@@ -108,7 +125,18 @@ impl Retained {
                 held_max,
                 when_full,
                 value,
-            }) => self.append(held_max, when_full, value),
+            }) => match self.append(held_max, when_full, value) {
+                Some(slot) => Reply::Appended { slot },
+                None => Reply::Full {
+                    first: self.first,
+                    held: self.bytes,
+                },
+            },
+            Some(Command::Bundle {
+                held_max,
+                when_full,
+                values,
+            }) => self.append_all(held_max, when_full, values),
             Some(Command::Trim { below }) => {
                 while self.first < below && self.forget_first() {}
                 Reply::Trimmed { first: self.first }
@@ -117,22 +145,37 @@ impl Retained {
         }
     }
 
-    fn append(&mut self, held_max: u64, when_full: WhenFull, value: &[u8]) -> Reply {
+    /// The slot of the value; `None`: there is no room for it.
+    fn append(&mut self, held_max: u64, when_full: WhenFull, value: &[u8]) -> Option<u64> {
         let cost = cost(value);
         let fits = |held: u64| held.saturating_add(cost) <= held_max;
         while when_full == WhenFull::ForgetOldest && !fits(self.bytes) && fits(0) {
             self.forget_first();
         }
         if !fits(self.bytes) {
-            return Reply::Full {
-                first: self.first,
-                held: self.bytes,
-            };
+            return None;
         }
         let slot = self.next();
         self.values.push_back(value.into());
         self.bytes += cost;
-        Reply::Appended { slot }
+        Some(slot)
+    }
+
+    /// All up to the first for which there is no room: so what got no slot is the end of a bundle, and was overtaken by
+    /// nothing of it.
+    fn append_all(&mut self, held_max: u64, when_full: WhenFull, values: Values<'_>) -> Reply {
+        let slot = self.next();
+        for value in values {
+            if self.append(held_max, when_full, value).is_none() {
+                break;
+            }
+        }
+        Reply::Bundled {
+            slot,
+            count: self.next() - slot,
+            first: self.first,
+            held: self.bytes,
+        }
     }
 
     /// `false`: there was none.
@@ -342,6 +385,59 @@ mod tests {
             "fits nowhere, and forgets nothing"
         );
         assert_eq!(log.execute(b"?"), Reply::Malformed);
+    }
+
+    #[test]
+    fn a_bundle_is_appended_up_to_the_first_value_for_which_there_is_no_room() {
+        let mut log = Retained::default();
+        append(&mut log, b"before");
+        let mut bytes = Vec::new();
+        for value in [&[1; 10][..], &[2; 200], &[3; 10], &[]] {
+            Values::push(value, &mut bytes);
+        }
+        let mut put = |held_max, when_full| {
+            let values = Values::parse(&bytes, 200).unwrap();
+            let bundle = Command::Bundle {
+                held_max,
+                when_full,
+                values,
+            };
+            log.execute(&bundle.encode())
+        };
+        let held = 3 * VALUE_OVERHEAD + 26;
+        let some = Reply::Bundled {
+            slot: 2,
+            count: 1,
+            first: 1,
+            held: held - VALUE_OVERHEAD - 10,
+        };
+        assert_eq!(put(held, WhenFull::Refuse), some, "the second is too large");
+        let bundled = |slot, count, first, held| Reply::Bundled {
+            slot,
+            count,
+            first,
+            held,
+        };
+        let much = put(MUCH, WhenFull::Refuse);
+        let all = held - VALUE_OVERHEAD - 10 + 4 * VALUE_OVERHEAD + 220;
+        assert_eq!(much, bundled(3, 4, 1, all));
+        // The oldest go, those of the same bundle too.
+        let one = 200 + VALUE_OVERHEAD;
+        let two = 10 + 2 * VALUE_OVERHEAD;
+        assert_eq!(put(one, WhenFull::ForgetOldest), bundled(7, 4, 9, two));
+        assert_eq!(log.at(10), value(b""));
+        // One that fits nowhere forgets nothing more.
+        let least = 10 + VALUE_OVERHEAD;
+        let values = Values::parse(&bytes, 200).unwrap();
+        let reply = log.execute(
+            &Command::Bundle {
+                held_max: least,
+                when_full: WhenFull::ForgetOldest,
+                values,
+            }
+            .encode(),
+        );
+        assert_eq!(reply, bundled(11, 1, 11, least));
     }
 
     fn take_all(log: &mut Retained) -> Vec<Vec<u8>> {

@@ -11,7 +11,14 @@ use super::{
     command::Held,
     retained::{At, FIRST, Retained},
 };
-use crate::{bell::Bell, source::Cursor, source::Read};
+use crate::{
+    bell::Bell,
+    source::{self, Cursor, Read},
+};
+
+/// Values are read so many at a time, or about so many bytes: then who appends has its turn.
+const SOME_VALUES: usize = 256;
+const SOME_BYTES: usize = 256 << 10;
 
 /// Values that are held, and whoever is told of new ones.
 #[derive(Debug)]
@@ -87,6 +94,18 @@ impl Shared {
             At::Value(value) => Read::Value(slot, value),
             At::Ahead => Read::Ahead,
             At::Forgotten(first) => Read::Forgotten(first),
+        }
+    }
+
+    /// The same of values that stand one behind the other: some of them go `to` the end of that; else why there is none.
+    pub fn read_some(&self, cursor: &mut Cursor, to: &mut source::Values) -> Option<Read> {
+        match self.read(cursor) {
+            Read::Value(slot, value) => {
+                to.push_back((slot, value));
+                self.values().from(slot + 1, SOME_VALUES, SOME_BYTES, to);
+                None
+            }
+            none => Some(none),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use quorate_capi::{
-    attach::frames::{Answer, Ask, read_frame},
+    attach::frames::{Answer, Ask, read_frame, split_frame},
     values::{
         command::{Command, Held, Reply},
         retained::{At, Retained},
@@ -16,8 +16,13 @@ const FRAME_BYTES_MAX: usize = 4096;
 pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     let mut frame = Vec::new();
+    let mut buffered = bytes;
     while read_frame(&mut rest, FRAME_BYTES_MAX, &mut frame).is_ok() {
         assert!(frame.len() <= FRAME_BYTES_MAX);
+        let split = split_frame(buffered, FRAME_BYTES_MAX).expect("it was read");
+        let (same, more) = split.expect("all of it is there");
+        assert_eq!((same, more), (&frame[..], rest));
+        buffered = more;
         let mut again = Vec::new();
         if let Some(ask) = Ask::decode(&frame) {
             ask.encode(&mut again);
@@ -62,10 +67,17 @@ fn execute(bytes: &[u8]) {
         if number == items.len() / 2 {
             log.begin_image();
         }
-        if let Reply::Appended { slot } = log.execute(item) {
+        let slots = match log.execute(item) {
+            Reply::Appended { slot } => slot..slot + 1,
+            Reply::Bundled { slot, count, .. } => slot..slot + count,
+            _ => 0..0,
+        };
+        for slot in slots.clone() {
             assert!(given.insert(slot), "a slot was given out twice");
             assert_eq!(slot, given.len() as u64, "without gaps");
-            assert!(matches!(log.at(slot), At::Value(_)));
+        }
+        if let Some(last) = slots.last() {
+            assert!(matches!(log.at(last), At::Value(_)));
         }
         let held = log.held();
         assert!(held.first >= first && held.next == given.len() as u64 + 1);

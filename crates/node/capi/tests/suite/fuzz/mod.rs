@@ -8,8 +8,11 @@ use quorate::SessionId;
 use quorate_capi::{
     attach::frames::{Answer, Ask, NO_SESSION, VERSION},
     source::Cursor,
-    values::command::{Command, Reply, WhenFull},
+    values::command::{Command, Reply, Values, WhenFull},
 };
+
+/// Two of them.
+const VALUES: &[u8] = b"\x05\0\0\0value\0\0\0\0";
 
 fn seeds() -> Vec<Seed> {
     let session = SessionId { slot: 7, index: 1 };
@@ -22,7 +25,7 @@ fn seeds() -> Vec<Seed> {
             session,
             sequence: 3,
             acknowledged_below: 2,
-            value: b"value",
+            values: Values::parse(VALUES, 5).expect("values"),
         },
         Ask::Trim { id: 3, below: 9 },
         Ask::Sync { id: 4 },
@@ -58,6 +61,12 @@ fn seeds() -> Vec<Seed> {
         },
         Answer::Forgotten { epoch: 1, first: 9 },
         Answer::Alive,
+        Answer::Appended {
+            id: 2,
+            slot: 4,
+            count: 1,
+            text,
+        },
     ] {
         answer.encode(&mut answers);
     }
@@ -73,6 +82,11 @@ fn seeds() -> Vec<Seed> {
         append(b"one", WhenFull::Refuse),
         append(b"", WhenFull::ForgetOldest),
         Command::Trim { below: 2 },
+        Command::Bundle {
+            held_max: 1000,
+            when_full: WhenFull::ForgetOldest,
+            values: Values::parse(VALUES, 5).expect("values"),
+        },
     ];
     let mut log = Vec::new();
     for command in commands {
@@ -82,11 +96,20 @@ fn seeds() -> Vec<Seed> {
     }
     let mut reply = Vec::new();
     Reply::Full { first: 1, held: 2 }.encode(&mut reply);
+    let mut bundled = Vec::new();
+    Reply::Bundled {
+        slot: 1,
+        count: 2,
+        first: 3,
+        held: 4,
+    }
+    .encode(&mut bundled);
     [
         ("asks", asks),
         ("answers", answers),
         ("log", log),
         ("reply", reply),
+        ("bundled", bundled),
     ]
     .map(|(name, bytes)| Seed {
         name: name.to_owned(),

@@ -45,7 +45,7 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
     let turn = handle.turn().expect("nobody else");
     let until = Instant::now() + PATIENCE;
     loop {
-        let seen = turn.hush();
+        turn.hush();
         match turn.next_event(true) {
             Event::Completed(done, outcome) => done(outcome),
             Event::Value { slot, value, epoch } => {
@@ -53,7 +53,7 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
                 return Ok((slot, value));
             }
             Event::Failed(failed) => return Err(failed),
-            Event::Nothing => assert!(turn.wait(seen, Some(until)), "nothing comes"),
+            Event::Nothing => assert!(turn.wait(Some(until)), "nothing comes"),
         }
     }
 }
@@ -119,9 +119,18 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
         command.encode()
     };
     let (node, _) = begin();
-    for value in [&b"one"[..], b"", b"three"] {
-        node.execute(append(value)).expect("executed");
+    // As earlier versions wrote it, and as this one does.
+    node.execute(append(b"one")).expect("executed");
+    let mut values = Vec::new();
+    for value in [&b""[..], b"three"] {
+        quorate_capi::values::command::Values::push(value, &mut values);
     }
+    let bundle = quorate_capi::values::command::Command::Bundle {
+        held_max: 1 << 20,
+        when_full: Default::default(),
+        values: quorate_capi::values::command::Values::parse(&values, 5).expect("values"),
+    };
+    node.execute(bundle.encode()).expect("executed");
     node.execute(quorate_capi::values::command::Command::Trim { below: 2 }.encode())
         .expect("executed");
     let taken = node.handle().snapshot(None).expect("taken");
@@ -191,7 +200,7 @@ fn open_submits_are_bounded() {
     };
     assert_eq!(
         (failed.code, taken),
-        (Code::Busy, quorate_capi::handle::OPEN_MAX)
+        (Code::Busy, quorate_capi::submits::OPEN_MAX)
     );
     let large = node.submit_and_wait(b"x", PATIENCE).expect_err("as many");
     assert_eq!(large.code, Code::Busy);
@@ -200,13 +209,59 @@ fn open_submits_are_bounded() {
         assert_eq!(next(&node).expect("held").0, slot);
     }
     node.close().expect("ends well");
-    while let Some((done, outcome)) = node.last_completion() {
-        done(outcome);
-    }
+    node.last_completions(|(done, outcome)| done(outcome));
     drop(tell);
     let mut slots: Vec<u64> = told.iter().map(|slot| slot.expect("in a slot")).collect();
     slots.sort_unstable();
     assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
+}
+
+/// What is submitted before anybody could have sent it: the values of one bundle are in slots one behind the other.
+#[test]
+fn values_of_one_bundle_stand_one_behind_the_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = start(
+        folder.path(),
+        &[("held-max", "10000"), ("value-max", "3000")],
+    );
+    let (tell, told) = channel();
+    // Within a callback all are gathered until it is over.
+    let turn = node.turn().expect("nobody else");
+    for number in 0..4_u8 {
+        let tell = tell.clone();
+        let done = Box::new(move |outcome| tell.send((number, outcome)).expect("listens"));
+        node.submit(&[number; 2900], done).expect("taken");
+    }
+    drop(turn);
+    node.sync(PATIENCE).expect("answered");
+    node.deliver_from(Cursor::Oldest).expect("held");
+    let mut outcomes = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    while outcomes.len() < 4 {
+        assert!(Instant::now() < until, "some are told nothing");
+        let turn = node.turn().expect("nobody else");
+        turn.hush();
+        while let Event::Completed(done, outcome) = turn.next_event(false) {
+            done(outcome);
+        }
+        outcomes.extend(told.try_iter());
+    }
+    let slots: Vec<_> = outcomes[..3]
+        .iter()
+        .map(|(number, outcome)| (*number, outcome.clone()))
+        .collect();
+    assert_eq!(slots, [(0, Ok(1)), (1, Ok(2)), (2, Ok(3))]);
+    let full = outcomes[3].1.clone().expect_err("for three there is room");
+    assert_eq!((outcomes[3].0, full.code), (3, Code::Full));
+    for number in 0..3_u8 {
+        let (slot, value) = next(&node).expect("held");
+        assert_eq!(
+            (slot, &value[..2]),
+            (u64::from(number) + 1, &[number; 2][..])
+        );
+    }
+    node.trim_and_wait(4, PATIENCE).expect("trimmed");
+    assert_eq!(submit(&node, b"again"), Ok(4));
 }
 
 /// A look at what is held, beside delivery.

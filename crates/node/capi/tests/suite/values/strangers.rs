@@ -11,6 +11,8 @@ use quorate_capi::{
     attach::frames::{Answer, Ask, VERSION, read_frame},
     error::Code,
     source::Cursor,
+    submits::BUNDLE_BYTES,
+    values::command::Values,
 };
 
 use super::{
@@ -38,13 +40,21 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
     let program = attach(&at, &[]);
     let after_hello = |bytes: &[u8]| [&hello()[..], bytes].concat();
     let too_long = after_hello(&u32::MAX.to_le_bytes());
-    let value = Ask::Append {
+    let append = |values| Ask::Append {
         id: 1,
         session: SessionId::default(),
         sequence: 1,
         acknowledged_below: 1,
-        value: &[0; 1200],
+        values,
     };
+    let (mut much, mut large) = (Vec::new(), Vec::new());
+    Values::push(&[0; 1001], &mut large);
+    Values::push(&[0; BUNDLE_BYTES], &mut much);
+    let values = |bytes| Values::parse(bytes, usize::MAX).expect("values");
+    let (much, large) = (append(values(&much)), append(values(&large)));
+    let mut none = frame(&large);
+    none.truncate(4 + 37);
+    none[..4].copy_from_slice(&37_u32.to_le_bytes());
     for bytes in [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         vec![0; 100],
@@ -52,7 +62,9 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
         too_long,
         after_hello(&hello()),
         after_hello(&[1, 0, 0, 0, 99]),
-        after_hello(&frame(&value)),
+        after_hello(&frame(&much)),
+        after_hello(&frame(&large)),
+        after_hello(&none),
         frame(&Ask::Sync { id: 1 }),
     ] {
         let mut stranger = TcpStream::connect(&at).expect("listens");
@@ -80,7 +92,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
         session: SessionId { slot: 99, index: 9 },
         sequence: 1,
         acknowledged_below: 1,
-        value: b"x",
+        values: Values::parse(b"\x01\0\0\0x", 1).expect("a value"),
     }
     .encode(&mut bytes);
     stranger.write_all(&bytes).expect("sent");
@@ -157,9 +169,7 @@ fn nodes_of_another_cluster_or_version_are_refused() {
         Code::Refused
     );
     program.close().expect("ends");
-    while let Some((done, outcome)) = program.last_completion() {
-        done(outcome);
-    }
+    program.last_completions(|(done, outcome)| done(outcome));
     assert!(told.recv().expect("told").is_err());
 
     let newer = impostor(7, VERSION + 1, &[]);

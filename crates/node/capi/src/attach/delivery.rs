@@ -1,0 +1,250 @@
+//! The values that an attached program is delivered: what it wants, what was received and is not taken yet.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::frames::{Ask, FRAME_OVERHEAD, WINDOW_BYTES};
+use crate::{
+    error::Code,
+    source::{Cursor, Values},
+};
+
+/// Values are read so many at a time.
+const SOME_VALUES: usize = 256;
+
+fn cost(value: &[u8]) -> usize {
+    value.len() + FRAME_OVERHEAD
+}
+
+/// Values that were received and not read yet.
+#[derive(Default)]
+pub(super) struct Delivery {
+    epoch: u32,
+    /// From where values are wanted, behind those that are here.
+    wanted: Option<Cursor>,
+    /// On which connection that was said.
+    asked_on: u64,
+    received: VecDeque<(u64, Arc<[u8]>)>,
+    /// Values are wanted from the end on, which is being asked for.
+    pub(super) ending: bool,
+    /// What was forgotten, and the first slot that is held instead.
+    pub(super) forgotten: Option<(Option<u64>, u64)>,
+    taken: Option<u64>,
+    /// Bytes that were taken and not reported.
+    unreported: usize,
+    /// Bytes that are here.
+    bytes: usize,
+}
+
+impl Delivery {
+    pub(super) fn seek(&mut self, cursor: Cursor) {
+        let ending = cursor == Cursor::End;
+        *self = Self {
+            epoch: self.epoch.wrapping_add(1),
+            wanted: (!ending).then_some(cursor),
+            ending,
+            ..Self::default()
+        };
+    }
+
+    /// What is to be said on this connection.
+    pub(super) fn frames(&mut self, link: u64, to: &mut Vec<u8>) {
+        if self.ending && self.asked_on != link {
+            self.asked_on = link;
+            Ask::Sync { id: self.end_id() }.encode(to);
+        }
+        let Some(wanted) = self.wanted else { return };
+        if self.asked_on != link {
+            // What is here was received on another connection, and fills the room of this one.
+            if self.bytes >= WINDOW_BYTES {
+                return;
+            }
+            self.asked_on = link;
+            (self.unreported, self.taken) = (0, None);
+            self.epoch = self.epoch.wrapping_add(1);
+            let (epoch, from) = (self.epoch, wanted);
+            Ask::Deliver { epoch, from }.encode(to);
+        }
+        // With what is sent anyway, or when much was taken: the node goes on meanwhile, for it has room for more.
+        if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && !to.is_empty()) {
+            let epoch = self.epoch;
+            if let Some(slot) = self.taken {
+                Ask::Taken { epoch, slot }.encode(to);
+            }
+            self.unreported = 0;
+        }
+    }
+
+    /// Of the question where the end is: none that a request has.
+    fn end_id(&self) -> u64 {
+        1 << 63 | u64::from(self.epoch)
+    }
+
+    /// The answer to that.
+    pub(super) fn at_end(&mut self, id: u64, code: Code, next: u64) {
+        if self.ending && id == self.end_id() {
+            self.asked_on = 0;
+            if code == Code::Ok {
+                self.ending = false;
+                self.wanted = Some(Cursor::At(next));
+            }
+        }
+    }
+
+    /// A value came. `Err`: it is not the one that was asked for.
+    pub(super) fn receive(
+        &mut self,
+        epoch: u32,
+        slot: u64,
+        value: &[u8],
+    ) -> Result<(), &'static str> {
+        if epoch != self.epoch {
+            return Ok(());
+        }
+        match self.wanted {
+            Some(Cursor::Oldest) => {}
+            Some(Cursor::At(wanted)) if slot == wanted => {}
+            _ => return Err("a value of another slot than was asked for"),
+        }
+        let next = slot.checked_add(1).ok_or("a slot that cannot be")?;
+        // Those of an earlier connection, and a window.
+        if self.bytes >= 2 * WINDOW_BYTES {
+            return Err("more values than there was room for");
+        }
+        self.wanted = Some(Cursor::At(next));
+        self.bytes += cost(value);
+        self.received.push_back((slot, value.into()));
+        Ok(())
+    }
+
+    /// The values up to this slot were taken. Whether there is something to be said of that.
+    pub(super) fn take(&mut self, slot: u64) -> bool {
+        while let Some((taken, value)) = self.received.pop_front_if(|(at, _)| *at <= slot) {
+            self.unreported += cost(&value);
+            self.bytes -= cost(&value);
+            self.taken = Some(taken);
+        }
+        self.unreported >= WINDOW_BYTES / 4
+    }
+
+    /// What is wanted next was forgotten. `false`: it is not wanted any more.
+    pub(super) fn forget(&mut self, epoch: u32, first: u64) -> bool {
+        if epoch != self.epoch {
+            return false;
+        }
+        let slot = match self.wanted.take() {
+            Some(Cursor::At(slot)) => Some(slot),
+            Some(Cursor::Oldest | Cursor::End) | None => None,
+        };
+        self.forgotten = Some((slot, first));
+        true
+    }
+
+    /// Some of the values from this cursor on.
+    pub(super) fn read(&self, cursor: Cursor, to: &mut Values) {
+        let from = match cursor {
+            Cursor::At(slot) => slot,
+            Cursor::Oldest | Cursor::End => 0,
+        };
+        let first = self.received.front().map_or(0, |(slot, _)| *slot);
+        if from == 0 || from == first {
+            to.extend(self.received.iter().take(SOME_VALUES).cloned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_in_the_order_that_was_asked_for_or_not_at_all() {
+        let mut delivery = Delivery::default();
+        assert_eq!(
+            delivery.receive(0, 1, b"x"),
+            Err("a value of another slot than was asked for")
+        );
+        delivery.seek(Cursor::At(5));
+        let mut bytes = Vec::new();
+        delivery.frames(1, &mut bytes);
+        let before = delivery.epoch;
+        assert!(delivery.receive(before, 6, b"x").is_err(), "a gap");
+        assert_eq!(delivery.receive(before, 5, b"x"), Ok(()));
+        assert!(delivery.receive(before, 5, b"x").is_err(), "again");
+        // On the next connection delivery goes on behind what is here.
+        bytes.clear();
+        delivery.frames(2, &mut bytes);
+        let from = Cursor::At(6);
+        let epoch = delivery.epoch;
+        assert_eq!(Ask::decode(&bytes[4..]), Some(Ask::Deliver { epoch, from }));
+        assert_eq!(
+            delivery.receive(before, 6, b"late"),
+            Ok(()),
+            "of an earlier wish"
+        );
+        assert_eq!(delivery.receive(epoch, 6, b"x"), Ok(()));
+        let slots: Vec<u64> = delivery.received.iter().map(|(slot, _)| *slot).collect();
+        assert_eq!(slots, [5, 6]);
+        delivery.seek(Cursor::Oldest);
+        delivery.frames(2, &mut bytes);
+        assert!(
+            delivery.receive(delivery.epoch, u64::MAX, b"x").is_err(),
+            "no slot follows"
+        );
+        assert_eq!(
+            delivery.receive(delivery.epoch, 9, b"x"),
+            Ok(()),
+            "any is the first"
+        );
+        assert!(delivery.receive(delivery.epoch, 11, b"x").is_err());
+    }
+
+    #[test]
+    fn what_is_taken_is_said_with_other_things_or_when_it_is_much() {
+        let mut delivery = Delivery::default();
+        let mut bytes = Vec::new();
+        delivery.seek(Cursor::At(1));
+        delivery.frames(1, &mut bytes);
+        let epoch = delivery.epoch;
+        let large = vec![0; WINDOW_BYTES / 8];
+        for slot in 1..=5 {
+            assert_eq!(delivery.receive(epoch, slot, &large), Ok(()));
+        }
+        let mut some = Values::new();
+        delivery.read(Cursor::At(1), &mut some);
+        assert_eq!(some.len(), 5);
+        assert!(!delivery.take(1));
+        bytes.clear();
+        delivery.frames(1, &mut bytes);
+        assert!(bytes.is_empty(), "nobody waits for that");
+        assert!(delivery.take(2), "it is much");
+        delivery.frames(1, &mut bytes);
+        let taken = |slot| Some(Ask::Taken { epoch, slot });
+        assert_eq!(Ask::decode(&bytes[4..]), taken(2));
+        assert!(!delivery.take(3));
+        bytes.clear();
+        Ask::Sync { id: 1 }.encode(&mut bytes);
+        let other = bytes.len();
+        delivery.frames(1, &mut bytes);
+        assert_eq!(Ask::decode(&bytes[other + 4..]), taken(3));
+    }
+
+    #[test]
+    fn what_a_node_sends_beyond_the_room_is_refused() {
+        let mut delivery = Delivery::default();
+        let mut bytes = Vec::new();
+        delivery.seek(Cursor::At(1));
+        delivery.frames(1, &mut bytes);
+        let large = vec![0; WINDOW_BYTES];
+        assert_eq!(delivery.receive(delivery.epoch, 1, &large), Ok(()));
+        bytes.clear();
+        delivery.frames(2, &mut bytes);
+        assert!(bytes.is_empty(), "what is here is as much as may be");
+        assert_eq!(delivery.receive(delivery.epoch, 2, &large), Ok(()));
+        assert!(delivery.receive(delivery.epoch, 3, b"").is_err());
+        delivery.take(2);
+        bytes.clear();
+        delivery.frames(2, &mut bytes);
+        let (epoch, from) = (delivery.epoch, Cursor::At(3));
+        assert_eq!(Ask::decode(&bytes[4..]), Some(Ask::Deliver { epoch, from }));
+    }
+}

@@ -1,0 +1,135 @@
+//! The bytes of a connection that never waits: what came and is not a whole frame yet, and what was not taken yet.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    mem,
+    net::{Shutdown, TcpStream},
+};
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// More is not read at once: others have their turn.
+const READ_BYTES_MAX: usize = 1 << 20;
+/// What a large frame needed is not kept for the small ones that follow.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// How much was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Everything.
+    All,
+    /// The connection takes no more at the moment.
+    Some,
+}
+
+/// What came, in a buffer with room behind it.
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Input {
+    const fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            filled: 0,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+/// A connection.
+pub(super) struct Line {
+    socket: TcpStream,
+    input: Input,
+    output: Vec<u8>,
+    sent: usize,
+}
+
+impl Line {
+    /// Of a socket that does not wait.
+    pub(super) const fn new(socket: TcpStream) -> Self {
+        Self {
+            socket,
+            input: Input::new(),
+            output: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    pub(super) const fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// What is to be sent next: more can be put to its end.
+    pub(super) const fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// Sends as much of that as the connection takes.
+    pub(super) fn send(&mut self) -> io::Result<Moved> {
+        while self.sent < self.output.len() {
+            match (&self.socket).write(&self.output[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Moved::Some),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = 0;
+        self.output.clear();
+        self.output.shrink_to(KEPT_BYTES);
+        Ok(Moved::All)
+    }
+
+    /// Receives what has come; how many bytes that is. An end is an error, once all before it was received.
+    pub(super) fn receive(&mut self) -> io::Result<usize> {
+        let Input { bytes, filled } = &mut self.input;
+        let before = *filled;
+        loop {
+            // Memory grows with what arrives, and not with what a length says.
+            if bytes.len() < *filled + READ_BYTES {
+                bytes.resize(*filled + READ_BYTES, 0);
+            }
+            let read = (&self.socket).read(&mut bytes[*filled..]);
+            let room = bytes.len() - *filled;
+            *filled += *read.as_ref().unwrap_or(&0);
+            let received = *filled - before;
+            match read {
+                Ok(0) if received == 0 => return Err(ErrorKind::UnexpectedEof.into()),
+                // There was no more, or there has been much: the rest keeps the connection readable.
+                Ok(count) if count < room || received >= READ_BYTES_MAX => return Ok(received),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What came before is looked at first; the error comes again.
+                Err(_) if received > 0 => return Ok(received),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What was received.
+    pub(super) const fn take_input(&mut self) -> Input {
+        mem::replace(&mut self.input, Input::new())
+    }
+
+    /// The first `used` bytes of that are done with.
+    pub(super) fn put_back(&mut self, mut input: Input, used: usize) {
+        input.bytes.copy_within(used..input.filled, 0);
+        input.filled -= used;
+        if input.filled == 0 && input.bytes.len() > KEPT_BYTES {
+            input = Input::new();
+        }
+        self.input = input;
+    }
+
+    /// Nobody sends or receives any more.
+    pub(super) fn shut(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}

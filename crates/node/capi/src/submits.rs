@@ -1,0 +1,453 @@
+//! What a program submits: gathered where it does that, taken from there in bundles, and told of in bundles.
+//!
+//! A value costs one lock that is hardly ever contended, and no wake: whoever carries values is woken by the first of a
+//! bundle, and the program once for all that a bundle became.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use crate::{
+    error::{Code, Failed},
+    source::{Done, Outcome},
+    values::command::{LENGTH_BYTES, Values},
+};
+
+/// Requests that may be open, their completions included that nobody has taken.
+pub const OPEN_MAX: usize = 4096;
+/// Bytes of values that may be open; one larger value may be open alone.
+pub const OPEN_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a bundle, or it is one value.
+pub const BUNDLE_BYTES: usize = 128 << 10;
+
+/// Who hears how a request ended.
+pub enum Teller {
+    /// The program, when it takes events.
+    Event(Done),
+    /// Somebody who waits: at once, by the thread that knows.
+    Now(Done),
+}
+
+/// Values that travel together, and who hears of each.
+pub struct Bundle {
+    /// As [`Values`] has them.
+    pub values: Vec<u8>,
+    /// One for each value.
+    tellers: Vec<Teller>,
+    /// When the first came.
+    pub since: Instant,
+}
+
+impl Bundle {
+    /// How many values it has.
+    pub fn count(&self) -> usize {
+        self.tellers.len()
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.values.len() - self.tellers.len() * LENGTH_BYTES
+    }
+}
+
+/// What became of a bundle: the first so many values are in slots from this one on, the others ended otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The slot of the first value.
+    pub slot: u64,
+    /// How many have one.
+    pub count: usize,
+    /// Of the others.
+    pub otherwise: Option<Failed>,
+}
+
+impl From<Failed> for Ends {
+    /// None has a slot.
+    fn from(failed: Failed) -> Self {
+        Self {
+            slot: 0,
+            count: 0,
+            otherwise: Some(failed),
+        }
+    }
+}
+
+impl Ends {
+    fn of(&self, number: usize) -> Outcome {
+        if number < self.count {
+            return Ok(self.slot + number as u64);
+        }
+        let unknown = || Failed::new(Code::Unknown, "an answer that makes no sense");
+        Err(self.otherwise.clone().unwrap_or_else(unknown))
+    }
+}
+
+/// Completions that the program takes one after the other.
+pub struct Ended {
+    tellers: std::iter::Enumerate<std::vec::IntoIter<Teller>>,
+    ends: Ends,
+}
+
+impl ExactSizeIterator for Ended {}
+
+impl Iterator for Ended {
+    type Item = (Done, Outcome);
+
+    fn next(&mut self) -> Option<(Done, Outcome)> {
+        let (number, teller) = self.tellers.next()?;
+        match teller {
+            Teller::Event(done) | Teller::Now(done) => Some((done, self.ends.of(number))),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.tellers.size_hint()
+    }
+}
+
+/// What is open of a handle.
+pub struct Submits {
+    state: Mutex<State>,
+    value_bytes_max: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    open: usize,
+    open_bytes: usize,
+    /// Bundles that nobody has taken; the last one grows.
+    gathered: VecDeque<Bundle>,
+    completed: VecDeque<Ended>,
+    /// Why nothing is taken at the moment.
+    closed: Option<Failed>,
+}
+
+impl State {
+    /// Takes a place for a request of this size.
+    fn open(&mut self, bytes: usize) -> Result<(), Failed> {
+        let full = self.open_bytes.saturating_add(bytes) > OPEN_BYTES_MAX && self.open > 0;
+        if self.open >= OPEN_MAX || full {
+            let detail = format!(
+                "{} requests of {} bytes are open",
+                self.open, self.open_bytes
+            );
+            return Err(Failed::new(Code::Busy, detail)
+                .hint("take completions with quorate_dispatch, and submit again"));
+        }
+        self.open += 1;
+        self.open_bytes += bytes;
+        Ok(())
+    }
+
+    fn push(&mut self, value: &[u8], teller: Teller) {
+        let fits =
+            |bundle: &Bundle| bundle.values.len() + LENGTH_BYTES + value.len() <= BUNDLE_BYTES;
+        if !self.gathered.back().is_some_and(fits) {
+            self.gathered.push_back(Bundle {
+                values: Vec::with_capacity(LENGTH_BYTES + value.len()),
+                tellers: Vec::new(),
+                since: Instant::now(),
+            });
+        }
+        let last = self.gathered.len() - 1;
+        let bundle = &mut self.gathered[last];
+        Values::push(value, &mut bundle.values);
+        bundle.tellers.push(teller);
+    }
+}
+
+impl Submits {
+    /// Nothing is open. Values of at most this size are taken, unless `closed` says why none is yet.
+    pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
+        let state = State {
+            closed,
+            ..State::default()
+        };
+        Self {
+            state: Mutex::new(state),
+            value_bytes_max: AtomicUsize::new(value_bytes_max),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Largest value that is taken.
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// It is this one from now on.
+    pub fn take_values_of(&self, bytes_max: usize) {
+        self.value_bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Gathers a value. `true`: whoever takes bundles does not know that there is one.
+    pub fn push(&self, value: &[u8], teller: Teller) -> Result<bool, Failed> {
+        let most = self.value_bytes_max();
+        if value.len() > most {
+            let detail = format!("the value has {} bytes, and may have {most}", value.len());
+            return Err(Failed::new(Code::Size, detail)
+                .hint("raise value-max and held-max on all nodes, or send it in parts"));
+        }
+        let mut state = self.state();
+        if let Some(why) = &state.closed {
+            return Err(why.clone());
+        }
+        state.open(value.len())?;
+        state.push(value, teller);
+        Ok(state.gathered.len() == 1 && state.gathered[0].count() == 1)
+    }
+
+    /// The bundle that was gathered first, and whether there is another.
+    pub fn take(&self) -> Option<(Bundle, bool)> {
+        let mut state = self.state();
+        let bundle = state.gathered.pop_front()?;
+        Some((bundle, !state.gathered.is_empty()))
+    }
+
+    /// This became of a bundle. Those who wait hear it at once; `true`: there is something for the program.
+    pub fn end(&self, bundle: Bundle, ends: Ends) -> bool {
+        let bytes = bundle.value_bytes();
+        let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
+        let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
+        if bundle.tellers.iter().any(waits) {
+            // Somebody waits among others: each gets what is its own.
+            for (number, teller) in bundle.tellers.into_iter().enumerate() {
+                let outcome = ends.of(number);
+                match teller {
+                    Teller::Now(done) => at_once.push((done, outcome)),
+                    Teller::Event(done) => for_program.push((done, outcome)),
+                }
+            }
+            let mut state = self.state();
+            state.open_bytes -= bytes;
+            state.open -= at_once.len();
+            let anything = !for_program.is_empty();
+            for (done, outcome) in for_program {
+                state.completed.push_back(one(done, outcome));
+            }
+            drop(state);
+            at_once
+                .into_iter()
+                .for_each(|(done, outcome)| done(outcome));
+            return anything;
+        }
+        let tellers = bundle.tellers.into_iter().enumerate();
+        let mut state = self.state();
+        state.open_bytes -= bytes;
+        state.completed.push_back(Ended { tellers, ends });
+        true
+    }
+
+    /// Takes a place for a request that is no value.
+    pub fn open(&self) -> Result<(), Failed> {
+        self.state().open(0)
+    }
+
+    /// Gives it back: the request was not taken, or whoever waited was told.
+    pub fn free(&self) {
+        self.state().open -= 1;
+    }
+
+    /// A request that is no value ended, of which the program hears.
+    pub fn complete(&self, done: Done, outcome: Outcome) {
+        self.state().completed.push_back(one(done, outcome));
+    }
+
+    /// What the program has not taken yet.
+    pub fn next_ended(&self) -> Option<Ended> {
+        let mut state = self.state();
+        let ended = state.completed.pop_front()?;
+        state.open -= ended.tellers.len();
+        Some(ended)
+    }
+
+    /// Whether there is any of that.
+    pub fn has_ended(&self) -> bool {
+        !self.state().completed.is_empty()
+    }
+
+    /// Values are taken from now on.
+    pub fn admit(&self) {
+        self.state().closed = None;
+    }
+
+    /// No value is taken any more, and those that were gathered ended so. `true`: there is something for the program.
+    pub fn close(&self, why: &Failed) -> bool {
+        let gathered = {
+            let mut state = self.state();
+            state.closed = Some(why.clone());
+            mem::take(&mut state.gathered)
+        };
+        self.end_all(gathered, why)
+    }
+
+    /// The same of those that are gathered, and others may follow.
+    pub fn refuse(&self, why: &Failed) -> bool {
+        let gathered = mem::take(&mut self.state().gathered);
+        self.end_all(gathered, why)
+    }
+
+    fn end_all(&self, bundles: VecDeque<Bundle>, why: &Failed) -> bool {
+        let end = |anything, bundle| self.end(bundle, why.clone().into()) || anything;
+        bundles.into_iter().fold(false, end)
+    }
+}
+
+fn one(done: Done, outcome: Outcome) -> Ended {
+    let ends = match outcome {
+        Ok(slot) => Ends {
+            slot,
+            count: 1,
+            otherwise: None,
+        },
+        Err(failed) => failed.into(),
+    };
+    Ended {
+        tellers: vec![Teller::Event(done)].into_iter().enumerate(),
+        ends,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    fn submits() -> Submits {
+        Submits::new(1 << 20, None)
+    }
+
+    fn push(
+        submits: &Submits,
+        value: &[u8],
+        teller: fn(Done) -> Teller,
+    ) -> (bool, Receiver<Outcome>) {
+        let (tell, told) = channel();
+        let done = Box::new(move |outcome| drop(tell.send(outcome)));
+        (submits.push(value, teller(done)).unwrap(), told)
+    }
+
+    fn dispatch(submits: &Submits) {
+        while let Some(ended) = submits.next_ended() {
+            ended.for_each(|(done, outcome)| done(outcome));
+        }
+    }
+
+    #[test]
+    fn values_are_gathered_until_somebody_takes_them_and_only_the_first_wakes() {
+        let submits = submits();
+        let (first, a) = push(&submits, b"a", Teller::Event);
+        let (second, b) = push(&submits, b"", Teller::Event);
+        let (third, c) = push(&submits, b"c", Teller::Event);
+        assert_eq!((first, second, third), (true, false, false));
+        let (bundle, more) = submits.take().unwrap();
+        let values = Values::parse(&bundle.values, 10).unwrap();
+        let values: Vec<&[u8]> = values.into_iter().collect();
+        assert_eq!((values, more), (vec![&b"a"[..], b"", b"c"], false));
+        let (first, _) = push(&submits, b"d", Teller::Event);
+        assert!(first, "the next bundle");
+        let full = Failed::new(Code::Full, "much");
+        let ends = Ends {
+            slot: 7,
+            count: 2,
+            otherwise: Some(full.clone()),
+        };
+        assert!(submits.end(bundle, ends));
+        assert!(a.try_recv().is_err(), "only the program's thread tells it");
+        dispatch(&submits);
+        let told = [a, b, c].map(|told| told.try_recv().unwrap());
+        assert_eq!(told, [Ok(7), Ok(8), Err(full)]);
+    }
+
+    #[test]
+    fn who_waits_hears_it_at_once_and_the_others_when_they_look() {
+        let submits = submits();
+        let (_, looks) = push(&submits, b"a", Teller::Event);
+        let (_, waits) = push(&submits, b"b", Teller::Now);
+        let bundle = submits.take().unwrap().0;
+        let ends = Ends {
+            slot: 3,
+            count: 2,
+            otherwise: None,
+        };
+        assert!(submits.end(bundle, ends.clone()));
+        assert_eq!(waits.try_recv(), Ok(Ok(4)));
+        assert!(looks.try_recv().is_err());
+        dispatch(&submits);
+        assert_eq!(looks.try_recv(), Ok(Ok(3)));
+        let (_, waits) = push(&submits, b"c", Teller::Now);
+        let bundle = submits.take().unwrap().0;
+        assert!(!submits.end(bundle, ends), "nothing for the program");
+        assert_eq!(waits.try_recv(), Ok(Ok(3)));
+    }
+
+    #[test]
+    fn a_bundle_is_bounded_and_a_large_value_travels_alone() {
+        let submits = submits();
+        push(&submits, b"small", Teller::Event);
+        push(&submits, &vec![0; BUNDLE_BYTES * 2], Teller::Event);
+        for _ in 0..3 {
+            push(&submits, &vec![0; BUNDLE_BYTES / 2], Teller::Event);
+        }
+        let mut counts = Vec::new();
+        while let Some((bundle, more)) = submits.take() {
+            counts.push((bundle.count(), more));
+        }
+        assert_eq!(
+            counts,
+            [(1, true), (1, true), (1, true), (1, true), (1, false)],
+            "two halves and their lengths are too much"
+        );
+    }
+
+    #[test]
+    fn what_is_open_is_bounded_until_its_completion_is_taken() {
+        let submits = submits();
+        let refused = |submits: &Submits, value: &[u8]| {
+            let never = Teller::Event(Box::new(|_| panic!("it was refused")));
+            submits.push(value, never).unwrap_err().code
+        };
+        for _ in 0..OPEN_MAX {
+            push(&submits, b"", Teller::Now);
+        }
+        assert_eq!(refused(&submits, b""), Code::Busy);
+        let bundle = submits.take().unwrap().0;
+        submits.end(bundle, Failed::new(Code::Unavailable, "").into());
+        for _ in 0..64 {
+            push(&submits, &vec![0; 1 << 20], Teller::Event);
+        }
+        assert_eq!(refused(&submits, b"x"), Code::Busy, "as many bytes");
+        assert_eq!(refused(&submits, &vec![0; (1 << 20) + 1]), Code::Size);
+        // Their bytes are free when they end, their places when the program takes that.
+        submits.refuse(&Failed::new(Code::Unavailable, ""));
+        for _ in 64..OPEN_MAX {
+            push(&submits, b"x", Teller::Event);
+        }
+        assert_eq!(refused(&submits, b""), Code::Busy);
+        dispatch(&submits);
+        push(&submits, b"", Teller::Event);
+    }
+
+    #[test]
+    fn what_is_gathered_when_it_ends_is_told_and_nothing_more_is_taken() {
+        let submits = submits();
+        let (_, told) = push(&submits, b"a", Teller::Event);
+        let stopped = Failed::new(Code::Stopped, "closed");
+        assert!(submits.close(&stopped));
+        dispatch(&submits);
+        assert_eq!(told.try_recv(), Ok(Err(stopped.clone())));
+        let never = Teller::Event(Box::new(|_| panic!("it was refused")));
+        assert_eq!(submits.push(b"b", never), Err(stopped));
+        submits.admit();
+        assert!(push(&submits, b"c", Teller::Event).0);
+    }
+}
