@@ -3,7 +3,7 @@
 #[cfg(feature = "etcd")]
 pub(crate) use with::{Items, recover, run};
 #[cfg(not(feature = "etcd"))]
-pub(crate) use without::{Items, recover, run};
+pub(crate) use without::{Items, recover, refused, run};
 
 #[cfg(feature = "etcd")]
 mod with {
@@ -77,7 +77,7 @@ mod without {
         start::Starting,
     };
 
-    fn refused() -> Problem {
+    pub(crate) fn refused() -> Problem {
         let what = "this binary was built without --service etcd";
         Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
     }

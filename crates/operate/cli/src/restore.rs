@@ -1,4 +1,7 @@
-//! `quorate restore`: makes a new cluster of one of a backup.
+//! `quorate restore`: makes a new cluster of one of a backup, or of a snapshot of etcd (`from_etcd`).
+
+#[cfg(feature = "etcd")]
+mod from_etcd;
 
 use std::{
     fs::File,
@@ -34,11 +37,27 @@ const PIECE: usize = 256 << 10;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RestoreArgs {
     /// The backup file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "from_etcd",
+        conflicts_with = "from_etcd"
+    )]
+    file: Option<PathBuf>,
+    /// Restore a snapshot of etcd v3 instead: what 'etcdctl snapshot save' wrote, or etcd's file member/snap/db; without
+    /// --data, only show what is in it
+    #[arg(long, value_name = "SNAPSHOT")]
+    from_etcd: Option<PathBuf>,
+    /// With --from-etcd: the new password of etcd's user root is the content of this file (`-`: standard input)
+    #[arg(long, value_name = "FILE", requires = "from_etcd")]
+    root_password_file: Option<PathBuf>,
     /// Data folder of the new node; empty or missing
-    #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
-    data: PathBuf,
+    #[arg(
+        long,
+        env = "QUORATE_DATA",
+        value_name = "DIR",
+        required_unless_present = "from_etcd"
+    )]
+    data: Option<PathBuf>,
     /// Peer address of the new node
     #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", default_value = DEFAULT_PEER, value_parser = address_argument)]
     peer: String,
@@ -70,26 +89,43 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
         let what = format_args!("--peer {}: the port must be fixed, not 0", args.peer);
         return Err(Problem::usage(what).hint("give the same address as to 'quorate start' later"));
     }
-    LockedFolder::refuse_used(&args.data).map_err(folder)?;
-    let mut file = File::open(&args.file)
-        .map_err(|error| Problem::io(format_args!("open {}", args.file.display()), &error))?;
+    if let Some(data) = &args.data {
+        LockedFolder::refuse_used(data).map_err(folder)?;
+    }
+    match (&args.from_etcd, &args.file, &args.data) {
+        (Some(snapshot), _, _) => run_from_etcd(args, snapshot, output),
+        (None, Some(file), Some(data)) => run_from_backup(args, file, data, output),
+        _ => Err(Problem::usage("FILE and --data are missing")),
+    }
+}
+
+#[cfg(feature = "etcd")]
+use from_etcd::run as run_from_etcd;
+
+#[cfg(not(feature = "etcd"))]
+fn run_from_etcd(_: &RestoreArgs, _: &Path, _: Output) -> Result<Exit, Problem> {
+    Err(etcd::refused())
+}
+
+fn run_from_backup(
+    args: &RestoreArgs,
+    path: &Path,
+    data: &Path,
+    output: Output,
+) -> Result<Exit, Problem> {
+    let mut file = File::open(path)
+        .map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
     let length = in_envelope(&file).unwrap_or(u64::MAX);
-    let checked = checked((&file).take(length), &args.file)?;
-    let cluster = u128::from_le_bytes(quorate::random()?).max(1);
-    let nonce = u64::from_le_bytes(quorate::random()?);
-    let group = NewGroup::of(&checked, cluster, &args.peer)
-        .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
+    let checked = checked((&file).take(length), path)?;
+    let group = new_group(&checked, &args.peer)?;
     file.rewind()
-        .map_err(|error| Problem::io(format_args!("read {}", args.file.display()), &error))?;
+        .map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
     progress(&format!(
         "the backup is complete; restoring into {}",
-        args.data.display()
+        data.display()
     ));
     let from = BufReader::with_capacity(PIECE, file.take(length));
-    restoring::restore(&args.data, from, &checked, &group, nonce).map_err(|error| match error {
-        RestoreError::Folder(error) => folder(error),
-        RestoreError::Backup(bad) => unusable(&args.file, &bad),
-    })?;
+    fill(data, from, &checked, &group, path)?;
     let report = Report::of(&checked);
     let streams_said = report.of_streams("the backup was taken without --streams");
     let Report {
@@ -113,11 +149,36 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
         stream_bytes,
         streams_left_out,
     };
-    output.result(&restored, || human(&restored, &streams_said, args));
+    output.result(&restored, || {
+        human(&restored, &streams_said, data, &args.peer)
+    });
     Ok(Exit::Done)
 }
 
-fn human(restored: &Restored, streams: &str, args: &RestoreArgs) -> String {
+/// The cluster that is to be.
+fn new_group(checked: &Checked, peer: &str) -> Result<NewGroup, Problem> {
+    let cluster = u128::from_le_bytes(quorate::random()?).max(1);
+    NewGroup::of(checked, cluster, peer)
+        .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))
+}
+
+/// Makes the folder that of its node. `from` is the backup once more; `path` is where it comes from.
+fn fill(
+    data: &Path,
+    from: impl Read,
+    checked: &Checked,
+    group: &NewGroup,
+    path: &Path,
+) -> Result<(), Problem> {
+    let nonce = u64::from_le_bytes(quorate::random()?);
+    let done = restoring::restore(data, from, checked, group, nonce);
+    done.map_err(|error| match error {
+        RestoreError::Folder(error) => folder(error),
+        RestoreError::Backup(bad) => unusable(path, &bad),
+    })
+}
+
+fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String {
     let Restored {
         cluster,
         node,
@@ -127,10 +188,9 @@ fn human(restored: &Restored, streams: &str, args: &RestoreArgs) -> String {
     } = restored;
     format!(
         "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
-         start it: quorate start --data {} --peer {}\n\
+         start it: quorate start --data {} --peer {peer}\n\
          others join it: quorate start --data DIR --join ADMIN",
-        args.data.display(),
-        args.peer
+        data.display()
     )
 }
 

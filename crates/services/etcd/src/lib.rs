@@ -5,7 +5,7 @@
 //! revisions ([`mvcc`]), over an ordered store ([`store`]). The [`front`] speaks gRPC, and asks the replica that is embedded in the same process. The messages
 //! ([`proto`]) are those of `proto/*.proto`, made by `generate/`. Read in that order.
 //!
-//! A small [`client`] is for programs of our own.
+//! A small [`client`] is for programs of our own, and [`import`] brings data of etcd.
 //!
 //! What works and what is missing: `docs/etcd.md`.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ pub mod client;
 pub mod command;
 pub mod front;
 pub mod image;
+pub mod import;
 pub mod mvcc;
 pub mod proto;
 pub mod refusal;

@@ -102,7 +102,7 @@ pub struct NewPassword {
 }
 
 /// Whether a permission is of keys.
-fn is_range(permission: &Permission) -> bool {
+pub(super) fn is_range(permission: &Permission) -> bool {
     let (key, end) = (&permission.key, &permission.range_end);
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
 }

@@ -5,6 +5,7 @@
 //! [`asking`] answers what nodes need to know who somebody is. Nothing here knows a clock, a password or a token.
 
 mod asking;
+mod bring;
 mod by;
 mod change;
 mod rights;
@@ -19,6 +20,7 @@ use quorate::LoadError;
 pub(crate) use self::rows::is_place;
 pub use self::{
     asking::{AuthAsk, Credentials, Ranges, auth_ask},
+    bring::{Brought, BroughtRole, BroughtUser},
     by::By,
     change::{AuthChange, NewPassword, NewUser, auth_change},
     rows::SECRET_BYTES,

@@ -62,7 +62,7 @@ impl Revision {
     }
 
     /// Whether a transaction may have it.
-    fn makes_sense(self) -> bool {
+    pub(crate) fn makes_sense(self) -> bool {
         (1..=REVISION_MAX).contains(&self.main)
     }
 
@@ -205,6 +205,12 @@ pub struct Record {
 
 impl Record {
     const HEAD_BYTES: usize = 40;
+
+    /// Whether it is one of a store: whatever is computed of it later does not overflow.
+    pub(crate) fn makes_sense(&self) -> bool {
+        let sane = |count| (1..=REVISION_MAX).contains(&count);
+        self.revision.makes_sense() && sane(self.created) && sane(self.version)
+    }
 
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(Self::HEAD_BYTES + self.value.len());
@@ -394,11 +400,7 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();
         let record = record.and_then(|(head, _)| Record::decode(&Bytes::copy_from_slice(head)));
-        record.is_some_and(|record| {
-            let counts = [record.created, record.version];
-            let sane = |count| (1..=REVISION_MAX).contains(&count);
-            record.revision.makes_sense() && counts.into_iter().all(sane)
-        })
+        record.is_some_and(|record| record.makes_sense())
     };
     match place.first() {
         Some(&CURRENT) => is_record(),

@@ -7,6 +7,7 @@
 //! knows a clock, a socket or a node: time is what the log says.
 
 mod alarm;
+pub(crate) mod bring;
 mod budget;
 mod compact;
 mod compare;

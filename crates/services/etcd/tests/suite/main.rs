@@ -11,6 +11,7 @@ mod dice;
 mod hashes;
 mod hostile;
 mod images;
+mod import;
 mod leases;
 mod model;
 mod random;

@@ -1,0 +1,214 @@
+//! Data that no node of a cluster made, as a backup: a new cluster then begins with them as it begins with any backup.
+//!
+//! What makes them gives the service's items as often as it is asked to, and the same ones each time: the header of a
+//! backup says how long all is, so they are gone through once before.
+
+use std::io::{self, Read};
+
+use quorate_core::{
+    class::Class,
+    configuration::Configuration,
+    node_id::{Member, NodeId},
+    reconfigure::Eras,
+    slot::Slot,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::file::{Encoder, Header};
+use crate::{
+    applying::membership::Membership,
+    group::Group,
+    snapshots::{header::Header as StreamHeader, stream::Item},
+};
+
+/// The one node of the cluster that never was.
+const NODE: NodeId = NodeId(1);
+/// Bytes that are encoded at a time, about.
+const PIECE: usize = 256 << 10;
+
+/// Who gives the items of a service's image, one after the other.
+pub trait Source {
+    /// From the first one again.
+    fn rewind(&mut self);
+
+    /// The next one takes the place of what is in `item`; whether there was one.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool>;
+}
+
+/// A backup that nobody took.
+pub struct Brought<S> {
+    header: Header,
+    /// What stands before the service's items.
+    head: Vec<u8>,
+    source: S,
+}
+
+impl<S: Source> Brought<S> {
+    /// Of what this source gives, for this store of a service. The id is at random.
+    ///
+    /// # Errors
+    /// The source has failed.
+    pub fn new(mut source: S, store: &str, class: Class, cluster: u128) -> io::Result<Self> {
+        let alone = Configuration::simple([Member::first(NODE.0)], class);
+        let eras = Eras::founded(alone.expect("one node is a configuration"));
+        let slot = Slot(Slot::FIRST.0 + 1);
+        let of = StreamHeader {
+            cluster,
+            at: slot,
+            eras: eras.clone(),
+        };
+        let mut head = Vec::new();
+        Item::Header(&of.encode()).encode(&mut head);
+        let table = Group::founded([(NODE, String::new())]);
+        let next_id = table.next_id();
+        let era = eras.era();
+        let (key, value) = Membership::new(table, eras).entry();
+        Item::Meta(&key, &value).encode(&mut head);
+        let (mut hash, mut bytes) = (Xxh3::new(), head.len() as u64);
+        hash.update(&head);
+        let (mut item, mut encoded) = (Vec::new(), Vec::new());
+        source.rewind();
+        while source.next(&mut item)? {
+            encoded.clear();
+            Item::Service(&item).encode(&mut encoded);
+            hash.update(&encoded);
+            bytes += encoded.len() as u64;
+        }
+        Ok(Self {
+            header: Header {
+                cluster,
+                slot,
+                era,
+                next_id,
+                class,
+                store: store.to_owned(),
+                bytes,
+                digest: hash.digest128(),
+                streams: None,
+            },
+            head,
+            source,
+        })
+    }
+
+    /// The bytes of the backup, from the first one on.
+    pub fn read(&mut self) -> impl Read {
+        self.source.rewind();
+        let (encoder, piece) = Encoder::begin(&self.header);
+        Reading {
+            source: &mut self.source,
+            content: self.head.clone(),
+            encoder: Some(encoder),
+            item: Vec::new(),
+            piece,
+            used: 0,
+        }
+    }
+}
+
+/// It is being read.
+struct Reading<'s, S> {
+    source: &'s mut S,
+    /// Of the stream, before it is cut into chunks.
+    content: Vec<u8>,
+    encoder: Option<Encoder>,
+    item: Vec<u8>,
+    piece: Vec<u8>,
+    used: usize,
+}
+
+impl<S: Source> Reading<'_, S> {
+    /// The next piece; empty at the end.
+    fn next_piece(&mut self) -> io::Result<Vec<u8>> {
+        while self.encoder.is_some() && self.content.len() < PIECE {
+            if !self.source.next(&mut self.item)? {
+                break;
+            }
+            Item::Service(&self.item).encode(&mut self.content);
+        }
+        let Some(encoder) = &mut self.encoder else {
+            return Ok(Vec::new());
+        };
+        if self.content.is_empty() {
+            let encoder = self.encoder.take();
+            return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.end().1));
+        }
+        let piece = encoder.chunks(&self.content);
+        self.content.clear();
+        Ok(piece)
+    }
+}
+
+impl<S: Source> Read for Reading<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.piece.len() {
+            (self.piece, self.used) = (self.next_piece()?, 0);
+        }
+        let count = buffer.len().min(self.piece.len() - self.used);
+        buffer[..count].copy_from_slice(&self.piece[self.used..self.used + count]);
+        self.used += count;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::check;
+
+    /// Items of these lengths.
+    struct Lengths(Vec<usize>, usize);
+
+    impl Source for Lengths {
+        fn rewind(&mut self) {
+            self.1 = 0;
+        }
+
+        fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool> {
+            let Some(length) = self.0.get(self.1) else {
+                return Ok(false);
+            };
+            *item = vec![self.1 as u8; *length];
+            self.1 += 1;
+            Ok(true)
+        }
+    }
+
+    #[test]
+    fn what_is_brought_is_a_backup_each_time_that_it_is_read() {
+        let lengths = vec![0, 5, 3 << 20, PIECE, PIECE - 5, 1];
+        let source = Lengths(lengths.clone(), 0);
+        let mut brought = Brought::new(source, "lsm", Class::Durable, 7).unwrap();
+        let mut read = || {
+            let mut found = Vec::new();
+            let checked = check(
+                brought.read(),
+                &mut |_, item| {
+                    found.push(item.to_vec());
+                    Ok(())
+                },
+                &mut |_, _| {},
+            );
+            let expected = lengths.iter().enumerate();
+            let expected: Vec<_> = expected
+                .map(|(at, length)| vec![at as u8; *length])
+                .collect();
+            assert!(found == expected);
+            checked.unwrap()
+        };
+        let first = read();
+        assert_eq!(first.summary, read().summary);
+        assert_eq!((first.header.next_id, first.streams), (2, 0));
+    }
+
+    #[test]
+    fn nothing_but_a_head_is_a_backup() {
+        let source = Lengths(Vec::new(), 0);
+        let mut brought = Brought::new(source, "memory", Class::Volatile, 9).unwrap();
+        let checked = check(brought.read(), &mut |_, _| Ok(()), &mut |_, _| {});
+        assert_eq!(checked.unwrap().header.class, Class::Volatile);
+    }
+}

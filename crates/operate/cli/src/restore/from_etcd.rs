@@ -1,0 +1,235 @@
+//! `quorate restore --from-etcd`: makes a new cluster of one of a snapshot of etcd, or shows what is in it.
+
+use std::{
+    fs::File,
+    io,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use quorate_core::class::Class;
+use quorate_etcd::import::{self, Bad, Contents, Items, OnDisk, Settings};
+use quorate_replica::backup::{Brought, Source};
+use serde::Serialize;
+
+use super::{RestoreArgs, checked, fill, new_group};
+use crate::{
+    config::Store,
+    output::{Exit, Output, Problem, progress},
+    password,
+};
+
+/// What is in a snapshot: what `etcdutl snapshot status` says, and more.
+#[derive(Clone, Debug, Serialize)]
+struct Status {
+    /// CRC-32C of all buckets, in hexadecimal digits.
+    hash: String,
+    revision: i64,
+    /// Entries of all buckets.
+    total_key: u64,
+    /// Bytes of all pages.
+    total_size: u64,
+    /// Of etcd; empty below 3.6.
+    version: String,
+    /// History before this revision was given up; -1 if none was.
+    compacted: i64,
+    leases: usize,
+    users: usize,
+    roles: usize,
+    /// Clients have to say who they are.
+    auth_enabled: bool,
+    /// A SHA-256 behind the data matches them; `false`: there is none.
+    checksum: bool,
+}
+
+/// The new cluster.
+#[derive(Clone, Debug, Serialize)]
+struct Restored {
+    cluster: String,
+    /// Its one node.
+    node: u32,
+    #[serde(flatten)]
+    status: Status,
+}
+
+/// The items of a service, as a backup takes them.
+struct Adapter<'c>(Items<'c>);
+
+impl Source for Adapter<'_> {
+    fn rewind(&mut self) {
+        self.0.rewind();
+    }
+
+    fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool> {
+        self.0.next(item).map_err(io::Error::other)
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exit, Problem> {
+    let unusable = |bad: &Bad| unusable(path, bad);
+    let open = File::open(path).and_then(OnDisk::new);
+    let source =
+        open.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
+    progress(&format!("reading {}", path.display()));
+    let (bytes, checksum) = import::verify(&source).map_err(|bad| unusable(&bad))?;
+    let contents = Contents::read(&source, bytes).map_err(|bad| unusable(&bad))?;
+    let status = Status::of(&contents, checksum);
+    let Some(data) = &args.data else {
+        output.result(&status, || status.human());
+        return Ok(Exit::Done);
+    };
+    let settings = Settings {
+        now_ms: now_ms(),
+        secret: quorate::random()?,
+        root_hash: root_hash(args, &contents)?,
+    };
+    let items = Items::new(&contents, &settings).map_err(|bad| unusable(&bad))?;
+    progress(&format!(
+        "the snapshot is complete; restoring into {}",
+        data.display()
+    ));
+    let cluster = u128::from_le_bytes(quorate::random()?).max(1);
+    let store = Store::EtcdMemory.name();
+    let brought = Brought::new(Adapter(items), store, Class::Durable, cluster);
+    let mut brought = brought.map_err(|error| read(path, &error))?;
+    let checked = checked(brought.read(), path)?;
+    let group = new_group(&checked, &args.peer)?;
+    fill(data, brought.read(), &checked, &group, path)?;
+    let restored = Restored {
+        cluster: format!("{:032x}", group.cluster),
+        node: group.node.0,
+        status,
+    };
+    output.result(&restored, || restored.human(path, data, &args.peer));
+    Ok(Exit::Done)
+}
+
+/// The hash of root's new password. Where clients have to log in, somebody must be able to.
+fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<String>, Problem> {
+    match &args.root_password_file {
+        Some(file) => {
+            let password = password::read(Some(file), "password of root")?;
+            let hash = quorate::password::hash(password.as_bytes());
+            let failed = |unusable| Problem::new(Exit::Failed, "password", unusable);
+            hash.map(Some).map_err(failed)
+        }
+        None if contents.auth().enabled => {
+            let what = "auth is on in this snapshot, and its passwords cannot be restored";
+            let hint = "give root a new password with --root-password-file, and then the others with 'etcdctl user passwd'";
+            Err(Problem::usage(what).hint(hint))
+        }
+        None => Ok(None),
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "leases begin anew at this moment"
+)]
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Status {
+    fn of(contents: &Contents<'_>, checksum: bool) -> Self {
+        let import::Status {
+            hash,
+            total_keys,
+            total_size,
+            version,
+            ..
+        } = contents.status().clone();
+        let auth = contents.auth();
+        Self {
+            hash: format!("{hash:x}"),
+            revision: contents.revision(),
+            total_key: total_keys,
+            total_size,
+            version,
+            compacted: contents.compacted(),
+            leases: contents.leases().len(),
+            users: auth.users.len(),
+            roles: auth.roles.len(),
+            auth_enabled: auth.enabled,
+            checksum,
+        }
+    }
+
+    fn human(&self) -> String {
+        let auth = if self.auth_enabled { "on" } else { "off" };
+        let version = match &*self.version {
+            "" => "below 3.6",
+            version => version,
+        };
+        let checksum = match self.checksum {
+            true => "matches",
+            false => "none: this is a database file, not a snapshot",
+        };
+        let rows = [
+            ("hash", self.hash.clone()),
+            ("revision", self.revision.to_string()),
+            (
+                "compacted",
+                match self.compacted {
+                    -1 => "never".to_owned(),
+                    revision => revision.to_string(),
+                },
+            ),
+            ("total keys", self.total_key.to_string()),
+            ("total size", format!("{} bytes", self.total_size)),
+            ("version", version.to_owned()),
+            ("leases", self.leases.to_string()),
+            (
+                "users",
+                format!("{}, {} roles, auth {auth}", self.users, self.roles),
+            ),
+            ("SHA-256", checksum.to_owned()),
+        ];
+        let lines = rows.map(|(name, value)| format!("{name:<11} {value}"));
+        lines.join("\n")
+    }
+}
+
+impl Restored {
+    fn human(&self, from: &Path, data: &Path, peer: &str) -> String {
+        let Self {
+            cluster,
+            node,
+            status,
+        } = self;
+        format!(
+            "{}\n\nnode {node} of the new cluster {cluster} has everything in {}\n\
+             start it: quorate start --service etcd --data {} --peer {peer}\n\
+             others join it: quorate start --data DIR --join ADMIN",
+            status.human(),
+            from.display(),
+            data.display(),
+        )
+    }
+}
+
+fn read(path: &Path, error: &io::Error) -> Problem {
+    Problem::io(format_args!("read {}", path.display()), error)
+}
+
+fn unusable(path: &Path, bad: &Bad) -> Problem {
+    let hint = match bad {
+        Bad::Io(error) => return read(path, error),
+        Bad::NotASnapshot | Bad::NotEtcd(_) => {
+            "create one with 'etcdctl snapshot save'; a backup of Quorate is restored without --from-etcd"
+        }
+        Bad::Truncated { .. } | Bad::Checksum | Bad::Damaged { .. } => {
+            "nothing was restored; use another snapshot, or another copy of this one"
+        }
+        Bad::Unfit(_) => "change that in etcd, and take another snapshot",
+        Bad::TooLarge => "use a machine with 64 bits",
+    };
+    let (exit, code) = match bad {
+        Bad::NotASnapshot | Bad::NotEtcd(_) => (Exit::Failed, "not_a_snapshot"),
+        Bad::Unfit(_) | Bad::TooLarge => (Exit::Failed, "unfit_snapshot"),
+        _ => (Exit::Violation, "damaged_snapshot"),
+    };
+    Problem::new(exit, code, format_args!("{}: {bad}", path.display())).hint(hint)
+}

@@ -1,0 +1,143 @@
+//! Users and roles that were made elsewhere, as rows of the store.
+
+use prost::Message as _;
+
+use super::{
+    AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
+    USER_ROLES_MAX,
+    change::is_range,
+    rows::{self, RoleRow, STATE, StateRow, UserRow},
+};
+use crate::proto::authpb::{Permission, permission::Type};
+
+/// All that is brought.
+#[derive(Clone, Debug, Default)]
+pub struct Brought {
+    /// Whether they matter.
+    pub enabled: bool,
+    /// Moved with every change of users and roles.
+    pub revision: u64,
+    /// In the order of their names.
+    pub users: Vec<BroughtUser>,
+    /// In the order of their names.
+    pub roles: Vec<BroughtRole>,
+}
+
+/// A user.
+#[derive(Clone, Debug)]
+pub struct BroughtUser {
+    /// Who.
+    pub name: String,
+    /// The hash of the password; empty if there is none.
+    pub hash: String,
+    /// In any order.
+    pub roles: Vec<String>,
+}
+
+/// A role.
+#[derive(Clone, Debug)]
+pub struct BroughtRole {
+    /// Which.
+    pub name: String,
+    /// In any order.
+    pub permissions: Vec<Permission>,
+}
+
+fn bounded(what: &str, count: usize, most: usize) -> Result<(), String> {
+    match count > most {
+        true => Err(format!("it has {count} {what}, more than {most}")),
+        false => Ok(()),
+    }
+}
+
+fn named(name: &str) -> Result<(), String> {
+    match (1..=NAME_BYTES_MAX).contains(&name.len()) {
+        true => Ok(()),
+        false => Err(format!(
+            "the name of a user or role has {} bytes, and 1 to {NAME_BYTES_MAX} are allowed",
+            name.len()
+        )),
+    }
+}
+
+impl Brought {
+    /// Their rows, in order, or why this service cannot take them. The secret signs tokens; root may have another password.
+    pub(crate) fn rows(
+        &self,
+        secret: &[u8; SECRET_BYTES],
+        root_hash: Option<&str>,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+        bounded("users", self.users.len(), NAMES_MAX)?;
+        bounded("roles", self.roles.len(), NAMES_MAX)?;
+        if self.revision >= u64::MAX / 2 {
+            return Err("the revision of its users is beyond all bounds".to_owned());
+        }
+        let is_used = self.enabled || !self.users.is_empty() || !self.roles.is_empty();
+        if !is_used {
+            return Ok(Vec::new());
+        }
+        let revision = self.revision.max(1);
+        let state = StateRow {
+            enabled: self.enabled,
+            revision,
+            secret: match self.enabled {
+                true => secret.to_vec().into(),
+                false => Vec::new().into(),
+            },
+            epoch: revision,
+        };
+        let mut found = vec![(STATE.to_vec(), state.encode_to_vec())];
+        for role in &self.roles {
+            found.push(role.row()?);
+        }
+        for user in &self.users {
+            let hash = root_hash
+                .filter(|_| user.name == ROOT)
+                .unwrap_or(&user.hash);
+            found.push(user.row(hash, revision)?);
+        }
+        let bytes = found.iter().map(|(key, row)| key.len() + row.len()).sum();
+        bounded("bytes of users and roles", bytes, AUTH_BYTES_MAX)?;
+        Ok(found)
+    }
+}
+
+impl BroughtUser {
+    fn row(&self, hash: &str, revision: u64) -> Result<(Vec<u8>, Vec<u8>), String> {
+        named(&self.name)?;
+        let mut roles = self.roles.clone();
+        roles.sort_unstable();
+        roles.dedup();
+        bounded("roles of a user", roles.len(), USER_ROLES_MAX)?;
+        roles.iter().try_for_each(|role| named(role))?;
+        let row = UserRow {
+            hash: hash.to_owned(),
+            roles,
+            since: revision,
+        };
+        Ok((rows::user(&self.name), row.encode_to_vec()))
+    }
+}
+
+impl BroughtRole {
+    fn row(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
+        named(&self.name)?;
+        let mut permissions = self.permissions.clone();
+        bounded(
+            "permissions of a role",
+            permissions.len(),
+            ROLE_PERMISSIONS_MAX,
+        )?;
+        let sane = |one: &Permission| is_range(one) && Type::try_from(one.perm_type).is_ok();
+        if !permissions.iter().all(sane) {
+            return Err(format!(
+                "a permission of the role '{}' is of no range of keys",
+                self.name
+            ));
+        }
+        permissions.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
+        permissions.dedup_by(|a, b| (&a.key, &a.range_end) == (&b.key, &b.range_end));
+        let row = RoleRow { permissions };
+        Ok((rows::role(&self.name), row.encode_to_vec()))
+    }
+}

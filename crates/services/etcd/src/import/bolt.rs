@@ -1,0 +1,371 @@
+//! A file of bbolt, which is what a snapshot of etcd is: two pages that say where everything begins, and trees of pages below
+//! them. Read by its published format; every number in it is a stranger's.
+//!
+//! | bytes | page |
+//! |---|---|
+//! | 8 | its number |
+//! | 2 | kind: 1 branch, 2 leaf, 4 one of the two first |
+//! | 2 | elements |
+//! | 4 | pages that it goes on for |
+//! | 16 each | elements: where key and value are, and how long; of a branch, also the page below |
+//!
+//! Numbers are little-endian, as on every machine that etcd is built for. No page is read twice, and what the elements of a page hold is not
+//! more than the page, so nothing costs more than the file is long.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _};
+
+use super::Bad;
+
+/// Where the bytes are.
+pub trait Source {
+    /// How many there are.
+    fn bytes(&self) -> u64;
+
+    /// Fills the buffer with those from a place on.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
+}
+
+/// A file that does not change meanwhile.
+#[derive(Debug)]
+pub struct OnDisk {
+    file: File,
+    bytes: u64,
+}
+
+impl OnDisk {
+    /// All of this file.
+    ///
+    /// # Errors
+    /// Nobody knows how long it is.
+    pub fn new(file: File) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        Ok(Self { file, bytes })
+    }
+}
+
+impl Source for OnDisk {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, at)
+    }
+}
+
+impl Source for Vec<u8> {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(at).ok().and_then(|at| self.get(at..));
+        let from = from.and_then(|from| from.get(..buffer.len()));
+        let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+const MAGIC: u32 = 0xed0c_daed;
+const VERSION: u32 = 2;
+/// Before the elements of a page.
+const HEAD: usize = 16;
+/// Of a page that says where everything begins, behind its head, with the checksum.
+const META: usize = 64;
+const SUM: usize = 8;
+/// Of an element.
+const ELEMENT: usize = 16;
+/// What stands before the page of a bucket that is so small that it lies in its element.
+const BUCKET: usize = 16;
+const PAGE_MIN: u64 = 512;
+const PAGE_MAX: u64 = 64 << 10;
+/// Longest run of pages: no request to etcd is as long by far.
+const RUN_MAX: u64 = 64 << 20;
+
+/// What a page is.
+mod kind {
+    pub(super) const BRANCH: u16 = 1;
+    pub(super) const LEAF: u16 = 2;
+}
+
+/// What is set of an element that is a bucket.
+const IS_BUCKET: u32 = 1;
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// FNV-1a of 64 bits.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// What one of the two first pages says.
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    page: u64,
+    root: u64,
+    /// No page from here on is used.
+    pages: u64,
+    transaction: u64,
+}
+
+impl Meta {
+    /// What stands behind the head of such a page; `None`: it is not whole.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (covered, said) = bytes.get(..META)?.split_last_chunk::<SUM>()?;
+        let is_one = u32_at(covered, 0)? == MAGIC && u32_at(covered, 4)? == VERSION;
+        if !is_one || sum(covered) != u64::from_le_bytes(*said) {
+            return None;
+        }
+        let page = u64::from(u32_at(covered, 8)?);
+        let sized = page.is_power_of_two() && (PAGE_MIN..=PAGE_MAX).contains(&page);
+        sized.then_some(Self {
+            page,
+            root: u64_at(covered, 16)?,
+            pages: u64_at(covered, 40)?,
+            transaction: u64_at(covered, 48)?,
+        })
+    }
+
+    /// Whichever of the two is whole and newer.
+    fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
+        let at = |place: u64| {
+            let mut bytes = [0; META];
+            if place.saturating_add((HEAD + META) as u64) > source.bytes() {
+                return Ok(None);
+            }
+            source.read(place + HEAD as u64, &mut bytes)?;
+            Ok::<_, Bad>(Self::decode(&bytes))
+        };
+        let mut found = at(0)?;
+        let mut page = PAGE_MIN;
+        while page <= PAGE_MAX {
+            // Where the second one is depends on the length of a page, which the first may not say any more.
+            if let Some(second) = at(page)?.filter(|second| second.page == page) {
+                let newer = found.is_none_or(|first| first.transaction < second.transaction);
+                found = if newer { Some(second) } else { found };
+            }
+            page *= 2;
+        }
+        Ok(found)
+    }
+}
+
+/// The trees of a file.
+pub(super) struct Trees<'s> {
+    source: &'s dyn Source,
+    meta: Meta,
+    /// Pages that were read, a bit each.
+    seen: Vec<u64>,
+}
+
+/// Where a bucket's elements are.
+#[derive(Clone, Debug)]
+pub(super) enum Bucket {
+    /// In a tree of its own, with this root.
+    Tree(u64),
+    /// In this page, which lies there in the file.
+    Here(Vec<u8>, u64),
+}
+
+/// An element of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element<'e> {
+    pub(super) key: &'e [u8],
+    pub(super) value: &'e [u8],
+    /// Where the value is in the file.
+    pub(super) at: u64,
+    pub(super) is_bucket: bool,
+}
+
+impl Element<'_> {
+    /// The bucket that it is.
+    pub(super) fn bucket(&self) -> Result<Bucket, Bad> {
+        let root = u64_at(self.value, 0).filter(|_| self.value.len() >= BUCKET);
+        match root.ok_or_else(|| Bad::damaged(self.at, "a bucket is cut off"))? {
+            0 => {
+                let page = self.value.get(BUCKET..).unwrap_or_default();
+                Ok(Bucket::Here(page.to_vec(), self.at + BUCKET as u64))
+            }
+            root => Ok(Bucket::Tree(root)),
+        }
+    }
+}
+
+/// What is done with an element.
+pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
+
+impl<'s> Trees<'s> {
+    /// Those of this file, of which so many bytes count.
+    pub(super) fn open(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
+        let meta = Meta::find(source)?.ok_or(Bad::NotASnapshot)?;
+        let there = bytes / meta.page;
+        if meta.pages > there {
+            return Err(Bad::Truncated {
+                bytes,
+                wanted: meta.pages.saturating_mul(meta.page),
+            });
+        }
+        let words = usize::try_from(meta.pages.div_ceil(64)).map_err(|_| Bad::TooLarge)?;
+        Ok(Self {
+            source,
+            meta,
+            seen: vec![0; words],
+        })
+    }
+
+    /// The bucket of buckets.
+    pub(super) const fn root(&self) -> Bucket {
+        Bucket::Tree(self.meta.root)
+    }
+
+    /// Bytes of all pages in use, as etcd tells its size.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.meta.pages * self.meta.page
+    }
+
+    /// A page is read, and those that it goes on for.
+    fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
+        for page in first..first + pages {
+            let word = usize::try_from(page / 64).ok();
+            let word = word.and_then(|word| self.seen.get_mut(word));
+            let bit = 1 << (page % 64);
+            match word {
+                Some(word) if *word & bit == 0 => *word |= bit,
+                _ => return Err(self.damaged(first, "a page is in use twice")),
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, page: u64, what: &'static str) -> Bad {
+        Bad::damaged(page.saturating_mul(self.meta.page), what)
+    }
+
+    /// A page with all that it goes on for.
+    fn page(&mut self, id: u64) -> Result<Vec<u8>, Bad> {
+        let Meta { page, pages, .. } = self.meta;
+        // The two first ones are no part of a tree.
+        if !(2..pages).contains(&id) {
+            return Err(self.damaged(id, "a page lies outside of the file"));
+        }
+        let mut bytes = vec![0; usize::try_from(page).map_err(|_| Bad::TooLarge)?];
+        self.source.read(id * page, &mut bytes)?;
+        let more = u64::from(u32_at(&bytes, 12).unwrap_or(0));
+        if u64_at(&bytes, 0) != Some(id) {
+            return Err(self.damaged(id, "a page has another page's number"));
+        }
+        if more >= pages - id || (more + 1).saturating_mul(page) > RUN_MAX {
+            return Err(self.damaged(id, "a page is longer than any can be"));
+        }
+        self.mark(id, more + 1)?;
+        if more > 0 {
+            let head = bytes.len();
+            let all = (more + 1) * page;
+            bytes.resize(usize::try_from(all).map_err(|_| Bad::TooLarge)?, 0);
+            let rest = bytes.get_mut(head..).unwrap_or_default();
+            self.source.read((id + 1) * page, rest)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Visits the elements of a bucket in order.
+    pub(super) fn each(&mut self, bucket: &Bucket, each: &mut Each<'_>) -> Result<(), Bad> {
+        let mut last = None;
+        let mut ahead = match bucket {
+            Bucket::Here(page, at) => {
+                return match u16_at(page, 8) {
+                    Some(kind::LEAF) => leaf(page, *at, &mut last, each),
+                    _ => Err(Bad::damaged(*at, "a small bucket is no leaf")),
+                };
+            }
+            Bucket::Tree(root) => vec![*root],
+        };
+        while let Some(id) = ahead.pop() {
+            let page = self.page(id)?;
+            let at = id * self.meta.page;
+            match u16_at(&page, 8) {
+                Some(kind::LEAF) => leaf(&page, at, &mut last, each)?,
+                Some(kind::BRANCH) => {
+                    let below = branch(&page, at)?;
+                    // The first one next.
+                    ahead.extend(below.into_iter().rev());
+                }
+                _ => return Err(Bad::damaged(at, "a page of a tree is of another kind")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(page: &[u8]) -> usize {
+    u16_at(page, 10).map_or(0, usize::from)
+}
+
+/// Pages below a branch.
+fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
+    let below = (0..count(page)).map(|index| u64_at(page, HEAD + index * ELEMENT + 8));
+    let below: Option<Vec<u64>> = below.collect();
+    match below {
+        Some(below) if !below.is_empty() => Ok(below),
+        _ => Err(Bad::damaged(at, "a branch is cut off")),
+    }
+}
+
+/// Visits the elements of a leaf, which are behind the last one of the leaf before.
+fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
+    let count = count(page);
+    let cut = || Bad::damaged(at, "a leaf is cut off");
+    let mut room = page.len().checked_sub(HEAD + count * ELEMENT);
+    let mut before = last.take();
+    for index in 0..count {
+        let from = HEAD + index * ELEMENT;
+        let numbers = [0, 4, 8, 12].map(|field| u32_at(page, from + field));
+        let [Some(flags), Some(place), Some(key), Some(value)] = numbers else {
+            return Err(cut());
+        };
+        let [place, key, value] = [place, key, value].map(|number| number as usize);
+        // Elements that lie over each other would be more than there is.
+        room = room.and_then(|room| room.checked_sub(key)?.checked_sub(value));
+        let bytes = page.get(from.saturating_add(place)..);
+        let bytes = bytes.and_then(|bytes| {
+            let (key, rest) = bytes.split_at_checked(key)?;
+            Some((key, rest.get(..value)?))
+        });
+        let (Some((name, value)), Some(_)) = (bytes, room) else {
+            return Err(cut());
+        };
+        if before.as_deref().is_some_and(|before| name <= before) {
+            return Err(Bad::damaged(at, "keys are out of order"));
+        }
+        each(Element {
+            key: name,
+            value,
+            at: at + (from + place + key) as u64,
+            is_bucket: flags & IS_BUCKET != 0,
+        })?;
+        let slot = before.get_or_insert_default();
+        slot.clear();
+        slot.extend_from_slice(name);
+    }
+    *last = before;
+    Ok(())
+}

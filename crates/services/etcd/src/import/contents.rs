@@ -1,0 +1,362 @@
+//! What etcd keeps in its buckets: revisions, leases, and who may do what.
+//!
+//! Of each revision the key is held in memory, and where the rest is in the file: about 80 bytes beside the key. Values are
+//! read when they are wanted.
+
+use prost::Message;
+
+use super::{
+    Bad,
+    bolt::{Bucket, Each, Element, Source, Trees},
+};
+use crate::{
+    auth::{Brought, BroughtRole, BroughtUser},
+    mvcc::{Record, Revision},
+    proto::{authpb::Permission, mvccpb::KeyValue},
+};
+
+/// Bytes of a revision in its bucket; one more marks a deletion.
+const REVISION_BYTES: usize = 17;
+const DELETED: u8 = b't';
+/// Buckets of a file. etcd has ten.
+const BUCKETS_MAX: usize = 1000;
+/// Rows of users and roles that are looked at.
+const NAMES_MAX: usize = 100_000;
+
+/// A lease as etcd stores it.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct LeaseRow {
+    #[prost(int64, tag = "1")]
+    id: i64,
+    #[prost(int64, tag = "2")]
+    ttl: i64,
+}
+
+/// A user as etcd stores them.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct UserRow {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    password: Vec<u8>,
+    #[prost(string, repeated, tag = "3")]
+    roles: Vec<String>,
+}
+
+/// A role as etcd stores it.
+#[derive(Clone, PartialEq, Message)]
+struct RoleRow {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(message, repeated, tag = "2")]
+    permissions: Vec<Permission>,
+}
+
+/// What `etcdutl snapshot status` says of a snapshot, in the same numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// CRC-32C of all buckets.
+    pub hash: u32,
+    /// The revision of the last change.
+    pub revision: i64,
+    /// Entries of all buckets.
+    pub total_keys: u64,
+    /// Bytes of all pages.
+    pub total_size: u64,
+    /// The version of etcd whose format it has; empty below 3.6.
+    pub version: String,
+}
+
+/// A change of a key.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    at: Revision,
+    deletes: bool,
+    lease: i64,
+    /// Where the key is among all keys.
+    key: (usize, u32),
+    /// Where the record is in the file.
+    record: (u64, u32),
+}
+
+/// All that is in a snapshot, but values.
+pub struct Contents<'s> {
+    source: &'s dyn Source,
+    status: Status,
+    /// Keys, one behind the other.
+    keys: Vec<u8>,
+    /// In the order of their revisions.
+    changes: Vec<Change>,
+    /// In the order of their ids: those, and for how many seconds each is granted.
+    leases: Vec<(i64, i64)>,
+    auth: Brought,
+    scheduled: i64,
+    finished: i64,
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// A revision of etcd: main and sub, and a mark if it deleted.
+fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
+    let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
+    let deletes = match mark {
+        [] => false,
+        [DELETED] => true,
+        _ => return None,
+    };
+    let (main, rest) = revision.split_first_chunk::<8>()?;
+    let (_, sub) = rest.split_first()?;
+    let revision = Revision {
+        main: i64::from_be_bytes(*main),
+        sub: number(sub)?,
+    };
+    // Both are signed numbers to etcd.
+    let counted = revision.makes_sense() && i64::try_from(revision.sub).is_ok();
+    counted.then_some((revision, deletes))
+}
+
+impl<'s> Contents<'s> {
+    /// Reads the first so many bytes of this source.
+    ///
+    /// # Errors
+    /// They are no whole snapshot of etcd, or hold what this service cannot take.
+    pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
+        let mut trees = Trees::open(source, bytes)?;
+        let mut buckets = Vec::new();
+        let root = trees.root();
+        trees.each(&root, &mut |element: Element<'_>| {
+            if element.is_bucket && buckets.len() < BUCKETS_MAX {
+                buckets.push((element.key.to_vec(), element.bucket()?));
+                return Ok(());
+            }
+            Err(Bad::damaged(
+                element.at,
+                "its list of buckets makes no sense",
+            ))
+        })?;
+        let mut contents = Self {
+            source,
+            status: Status {
+                total_size: trees.bytes(),
+                ..Status::default()
+            },
+            keys: Vec::new(),
+            changes: Vec::new(),
+            leases: Vec::new(),
+            auth: Brought::default(),
+            scheduled: -1,
+            finished: -1,
+        };
+        for wanted in ["key", "meta"] {
+            if !buckets.iter().any(|(name, _)| name == wanted.as_bytes()) {
+                return Err(Bad::NotEtcd(wanted));
+            }
+        }
+        for (name, bucket) in &buckets {
+            contents.bucket(&mut trees, name, bucket)?;
+        }
+        Ok(contents)
+    }
+
+    fn bucket(&mut self, trees: &mut Trees<'_>, name: &[u8], bucket: &Bucket) -> Result<(), Bad> {
+        let (mut hash, mut count) = (crc32c::crc32c_append(self.status.hash, name), 0);
+        let mut take: Box<Each<'_>> = match name {
+            b"key" => Box::new(|element| self.change(element)),
+            b"meta" => Box::new(|element| self.meta(element)),
+            b"lease" => Box::new(|element| self.lease(element)),
+            b"auth" => Box::new(|element| self.auth_state(element)),
+            b"authUsers" => Box::new(|element| self.user(element)),
+            b"authRoles" => Box::new(|element| self.role(element)),
+            // Members, alarms and versions are of the old cluster alone.
+            _ => Box::new(|_| Ok(())),
+        };
+        trees.each(bucket, &mut |element| {
+            hash = crc32c::crc32c_append(crc32c::crc32c_append(hash, element.key), element.value);
+            count += 1;
+            match element.is_bucket {
+                true => Err(Bad::damaged(element.at, "a bucket lies in a bucket")),
+                false => take(element),
+            }
+        })?;
+        drop(take);
+        self.status.hash = hash;
+        self.status.total_keys += count;
+        Ok(())
+    }
+
+    fn change(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+        let wrong = |what| Bad::damaged(at, what);
+        let (revision, deletes) =
+            revision(key).ok_or_else(|| wrong("a revision makes no sense"))?;
+        let kv = KeyValue::decode(value).map_err(|_| wrong("a record makes no sense"))?;
+        let record = record(revision, &kv);
+        let sane = deletes || (kv.mod_revision == revision.main && record.makes_sense());
+        if kv.key.is_empty() || !sane {
+            return Err(wrong("a record contradicts its revision"));
+        }
+        let lengths = (u32::try_from(kv.key.len()), u32::try_from(value.len()));
+        let (Ok(key_bytes), Ok(record_bytes)) = lengths else {
+            return Err(wrong("a record is too long"));
+        };
+        self.changes.push(Change {
+            at: revision,
+            deletes,
+            lease: kv.lease,
+            key: (self.keys.len(), key_bytes),
+            record: (at, record_bytes),
+        });
+        self.keys.extend_from_slice(&kv.key);
+        self.status.revision = revision.main;
+        Ok(())
+    }
+
+    fn meta(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+        let compacted = || match revision(value) {
+            Some((revision, false)) => Ok(revision.main),
+            _ => Err(Bad::damaged(at, "the compacted revision makes no sense")),
+        };
+        match key {
+            b"scheduledCompactRev" => self.scheduled = compacted()?,
+            b"finishedCompactRev" => self.finished = compacted()?,
+            b"storageVersion" => {
+                let version = std::str::from_utf8(value).ok();
+                let plain = |letter: u8| letter.is_ascii_alphanumeric() || b".-+".contains(&letter);
+                let version = version.filter(|text| text.len() <= 64 && text.bytes().all(plain));
+                let version = version.ok_or(Bad::damaged(at, "its version makes no sense"))?;
+                version.clone_into(&mut self.status.version);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn lease(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+        let lease = LeaseRow::decode(value).ok();
+        let id = number(key).map(u64::cast_signed);
+        match lease {
+            Some(lease) if Some(lease.id) == id && lease.id != 0 => {
+                self.leases.push((lease.id, lease.ttl));
+                Ok(())
+            }
+            _ => Err(Bad::damaged(at, "a lease makes no sense")),
+        }
+    }
+
+    fn auth_state(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+        match key {
+            b"authEnabled" => self.auth.enabled = value == [1],
+            b"authRevision" => {
+                let revision = number(value);
+                self.auth.revision =
+                    revision.ok_or(Bad::damaged(at, "the revision of auth makes no sense"))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn user(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+        let user = UserRow::decode(value).ok().filter(|user| user.name == key);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+        let user = user.and_then(|user| {
+            Some(BroughtUser {
+                name: text(user.name)?,
+                hash: text(user.password)?,
+                roles: user.roles,
+            })
+        });
+        let user = user.filter(|_| self.auth.users.len() < NAMES_MAX);
+        let user = user.ok_or(Bad::damaged(at, "a user makes no sense"))?;
+        self.auth.users.push(user);
+        Ok(())
+    }
+
+    fn role(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
+        let role = RoleRow::decode(value).ok().filter(|role| role.name == key);
+        let role = role.and_then(|role| {
+            Some(BroughtRole {
+                name: String::from_utf8(role.name).ok()?,
+                permissions: role.permissions,
+            })
+        });
+        let role = role.filter(|_| self.auth.roles.len() < NAMES_MAX);
+        let role = role.ok_or(Bad::damaged(at, "a role makes no sense"))?;
+        self.auth.roles.push(role);
+        Ok(())
+    }
+
+    /// What `etcdutl snapshot status` says of it.
+    pub const fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// History before this revision was given up; -1 if none was ever.
+    pub fn compacted(&self) -> i64 {
+        self.scheduled.max(self.finished)
+    }
+
+    /// All that was given up before this revision is gone.
+    pub(super) fn scrubbed(&self) -> i64 {
+        self.finished.min(self.compacted()).max(0)
+    }
+
+    /// The revision of the whole: that of the last change, unless that was deleted and is compacted.
+    pub fn revision(&self) -> i64 {
+        self.status.revision.max(self.compacted()).max(1)
+    }
+
+    /// Users, roles and whether they matter.
+    pub const fn auth(&self) -> &Brought {
+        &self.auth
+    }
+
+    /// Leases, in the order of their ids as unsigned numbers, with the seconds that each is granted for.
+    pub fn leases(&self) -> &[(i64, i64)] {
+        &self.leases
+    }
+
+    /// How many changes there are.
+    pub(super) const fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The revision of a change, whether it deleted the key, and the key.
+    pub(super) fn change_at(&self, index: usize) -> Option<(Revision, bool, &[u8])> {
+        let change = self.changes.get(index)?;
+        let (from, length) = change.key;
+        let key = self.keys.get(from..from.checked_add(length as usize)?)?;
+        Some((change.at, change.deletes, key))
+    }
+
+    /// The lease that the key went with behind a change; 0: none.
+    pub(super) fn lease_of(&self, index: usize) -> i64 {
+        self.changes.get(index).map_or(0, |change| change.lease)
+    }
+
+    /// The record that a change made, read from the file.
+    pub(super) fn record_at(&self, index: usize) -> Result<Record, Bad> {
+        let Some((change, (_, _, key))) = self.changes.get(index).zip(self.change_at(index)) else {
+            return Err(Bad::damaged(0, "it changed while it was read"));
+        };
+        let (at, length) = change.record;
+        let mut bytes = vec![0; length as usize];
+        self.source.read(at, &mut bytes)?;
+        let kv = KeyValue::decode(&bytes[..]).ok();
+        let kv = kv.filter(|kv| kv.key == key && kv.mod_revision == change.at.main);
+        let record = kv.map(|kv| record(change.at, &kv));
+        let record = record.filter(Record::makes_sense);
+        record.ok_or(Bad::damaged(at, "it changed while it was read"))
+    }
+}
+
+fn record(revision: Revision, kv: &KeyValue) -> Record {
+    Record {
+        revision,
+        created: kv.create_revision,
+        version: kv.version,
+        lease: kv.lease,
+        value: kv.value.clone(),
+    }
+}

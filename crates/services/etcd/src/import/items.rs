@@ -1,0 +1,280 @@
+//! The items of an image, made of what a snapshot of etcd holds: in the order of the rows of the store.
+
+use std::cmp::Ordering;
+
+use super::{Bad, Contents};
+use crate::{
+    image,
+    mvcc::{
+        LEASES_MAX, TTL_MAX, TTL_MIN,
+        bring::{self, Place},
+    },
+};
+
+/// How much longer leases last than they were granted for: clients have to find the new cluster, and it has to be started.
+pub const LEASE_GRACE_MS: u64 = 300_000;
+
+/// What the snapshot does not say.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Unix time in milliseconds: leases begin anew.
+    pub now_ms: u64,
+    /// Signs tokens, if auth is on.
+    pub secret: [u8; crate::auth::SECRET_BYTES],
+    /// The hash of a new password of root. Those of etcd are of another kind, which fits no password here.
+    pub root_hash: Option<String>,
+}
+
+/// Where an image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Head,
+    /// Users, roles, and their state.
+    Auth,
+    Current,
+    Deadlines,
+    History,
+    Attached,
+    Leases,
+    Revisions,
+    State,
+    End,
+}
+
+/// Items one after the other. Keys are sorted in memory, and values read from the file.
+pub struct Items<'c> {
+    contents: &'c Contents<'c>,
+    auth: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Changes by key, the newest of each first.
+    by_key: Vec<usize>,
+    /// When leases begin anew, Unix time in milliseconds.
+    begins_ms: u64,
+    /// Deadlines, with the leases that have them.
+    deadlines: Vec<(u64, u64)>,
+    /// Leases, and the newest changes of their keys.
+    attached: Vec<(u64, usize)>,
+    stage: Stage,
+    /// How far it is there.
+    at: usize,
+}
+
+impl<'c> Items<'c> {
+    /// From the first one on.
+    ///
+    /// # Errors
+    /// This service has bounds that the snapshot is beyond of.
+    pub fn new(contents: &'c Contents<'c>, settings: &Settings) -> Result<Self, Bad> {
+        let leases = contents.leases();
+        if leases.len() as u64 > LEASES_MAX {
+            let what = format!("it has {} leases, more than {LEASES_MAX}", leases.len());
+            return Err(Bad::Unfit(what));
+        }
+        let auth = contents
+            .auth()
+            .rows(&settings.secret, settings.root_hash.as_deref());
+        let auth = auth.map_err(Bad::Unfit)?;
+        let mut by_key: Vec<usize> = (0..contents.changes()).collect();
+        by_key.sort_unstable_by(|a, b| newest_first(contents, *a, *b));
+        let begins_ms = settings.now_ms.saturating_add(LEASE_GRACE_MS);
+        let deadline = |(id, ttl): &(i64, i64)| (deadline(begins_ms, *ttl), id.cast_unsigned());
+        let deadlines = leases.iter().map(deadline);
+        let mut items = Self {
+            contents,
+            auth,
+            by_key,
+            begins_ms,
+            deadlines: deadlines.collect(),
+            attached: Vec::new(),
+            stage: Stage::Head,
+            at: 0,
+        };
+        items.attach();
+        items.deadlines.sort_unstable();
+        Ok(items)
+    }
+
+    /// Finds the keys of leases.
+    fn attach(&mut self) {
+        for place in 0..self.by_key.len() {
+            let Some((index, true)) = self.is_current(place) else {
+                continue;
+            };
+            let lease = self.contents.lease_of(index).cast_unsigned();
+            // Of a lease that is gone only the number is left, in the record.
+            if lease != 0 && self.is_lease(lease) {
+                self.attached.push((lease, index));
+            }
+        }
+        // In the order of keys they are already.
+        self.attached.sort_by_key(|(lease, _)| *lease);
+    }
+
+    fn is_lease(&self, id: u64) -> bool {
+        let leases = self.contents.leases();
+        let found = leases.binary_search_by_key(&id, |(id, _)| id.cast_unsigned());
+        found.is_ok()
+    }
+
+    /// The change at this place in the order of keys, and whether it is what its key has now.
+    fn is_current(&self, place: usize) -> Option<(usize, bool)> {
+        let index = *self.by_key.get(place)?;
+        let (_, deletes, key) = self.contents.change_at(index)?;
+        let newer = place
+            .checked_sub(1)
+            .and_then(|before| self.by_key.get(before));
+        let newer = newer.and_then(|newer| self.contents.change_at(*newer));
+        let is_newest = newer.is_none_or(|(_, _, of)| of != key);
+        Some((index, is_newest && !deletes))
+    }
+
+    /// Begins again.
+    pub const fn rewind(&mut self) {
+        (self.stage, self.at) = (Stage::Head, 0);
+    }
+
+    /// The next item goes to `item`; whether there was one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or changed.
+    pub fn next(&mut self, item: &mut Vec<u8>) -> Result<bool, Bad> {
+        loop {
+            if self.stage == Stage::Head {
+                image::encode_head(item);
+                self.stage = Stage::Auth;
+                return Ok(true);
+            }
+            let at = self.at;
+            self.at += 1;
+            let (row, next) = match self.stage {
+                Stage::Head | Stage::End => return Ok(false),
+                Stage::Auth => (self.auth_row(at), Stage::Current),
+                Stage::Current => (self.current(at)?, Stage::Deadlines),
+                Stage::Deadlines => (self.deadline(at), Stage::History),
+                Stage::History => (self.history(at)?, Stage::Attached),
+                Stage::Attached => (self.attached(at), Stage::Leases),
+                Stage::Leases => (self.lease_row(at), Stage::Revisions),
+                Stage::Revisions => (self.revision(at), Stage::State),
+                Stage::State => (self.state(at), Stage::End),
+            };
+            match row {
+                Row::One((key, value)) => {
+                    image::encode_entry(&key, &value, item);
+                    return Ok(true);
+                }
+                Row::None => {}
+                Row::Over => (self.stage, self.at) = (next, 0),
+            }
+        }
+    }
+
+    fn auth_row(&self, at: usize) -> Row {
+        let row = self.auth.get(at);
+        row.map_or(Row::Over, |(key, value)| {
+            Row::One((key.clone(), value.clone().into()))
+        })
+    }
+
+    fn current(&self, at: usize) -> Result<Row, Bad> {
+        match self.is_current(at) {
+            None => Ok(Row::Over),
+            Some((_, false)) => Ok(Row::None),
+            Some((index, true)) => {
+                let record = self.contents.record_at(index)?;
+                let change = self.contents.change_at(index);
+                Ok(change.map_or(Row::Over, |(_, _, key)| {
+                    Row::One(bring::current(key, &record))
+                }))
+            }
+        }
+    }
+
+    fn history(&self, at: usize) -> Result<Row, Bad> {
+        let Some((index, false)) = self.is_current(at) else {
+            let more = at < self.by_key.len();
+            return Ok(if more { Row::None } else { Row::Over });
+        };
+        let Some((revision, deletes, key)) = self.contents.change_at(index) else {
+            return Ok(Row::Over);
+        };
+        let record = match deletes {
+            true => None,
+            false => Some(self.contents.record_at(index)?),
+        };
+        Ok(Row::One(bring::history(key, revision, record.as_ref())))
+    }
+
+    fn deadline(&self, at: usize) -> Row {
+        let deadline = self.deadlines.get(at);
+        deadline.map_or(Row::Over, |(at, id)| {
+            Row::One(bring::deadline(*at, id.cast_signed()))
+        })
+    }
+
+    fn attached(&self, at: usize) -> Row {
+        let attached = self.attached.get(at);
+        let row = attached.and_then(|(lease, index)| {
+            let (_, _, key) = self.contents.change_at(*index)?;
+            Some(bring::attached(lease.cast_signed(), key))
+        });
+        row.map_or(Row::Over, Row::One)
+    }
+
+    fn lease_row(&self, at: usize) -> Row {
+        let Some((id, ttl)) = self.contents.leases().get(at) else {
+            return Row::Over;
+        };
+        let number = id.cast_unsigned();
+        let first = self.attached.partition_point(|(lease, _)| *lease < number);
+        let behind = self.attached.partition_point(|(lease, _)| *lease <= number);
+        let deadline = deadline(self.begins_ms, *ttl);
+        let keys = (behind - first) as u64;
+        Row::One(bring::lease(*id, granted(*ttl), deadline, keys))
+    }
+
+    fn revision(&self, at: usize) -> Row {
+        let change = self.contents.change_at(at);
+        change.map_or(Row::Over, |(at, deletes, key)| {
+            Row::One(bring::revision(at, deletes, key))
+        })
+    }
+
+    /// The state; where nothing ever happened there is none.
+    fn state(&self, at: usize) -> Row {
+        let contents = self.contents;
+        let leases = contents.leases().len() as u64;
+        let is_new = contents.changes() == 0 && contents.compacted() < 0 && leases == 0;
+        match at {
+            0 if !is_new => Row::One(bring::state(
+                contents.revision(),
+                contents.compacted(),
+                contents.scrubbed(),
+                leases,
+            )),
+            _ => Row::Over,
+        }
+    }
+}
+
+/// What is at a place.
+enum Row {
+    /// An entry of the store.
+    One(Place),
+    /// None, and more behind it.
+    None,
+    /// None, and none behind it.
+    Over,
+}
+
+fn granted(ttl: i64) -> i64 {
+    ttl.clamp(TTL_MIN, TTL_MAX)
+}
+
+fn deadline(begins_ms: u64, ttl: i64) -> u64 {
+    begins_ms.saturating_add(granted(ttl).unsigned_abs().saturating_mul(1000))
+}
+
+fn newest_first(contents: &Contents<'_>, a: usize, b: usize) -> Ordering {
+    let [one, other] = [a, b].map(|index| contents.change_at(index).map(|change| change.2));
+    // Later changes have higher numbers.
+    one.cmp(&other).then(b.cmp(&a))
+}

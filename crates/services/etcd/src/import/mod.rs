@@ -1,0 +1,99 @@
+//! Data of etcd: a snapshot that `etcdctl snapshot save` took of it, or its database file, becomes an image of this service.
+//!
+//! [`bolt`] reads the file, [`contents`] what etcd keeps in it, and [`items`] puts that in the order of an image. Keys come with all revisions
+//! that are in the file, leases with their keys, users with their roles and passwords. Whatever the file says is checked:
+//! it may come from anywhere.
+
+mod bolt;
+mod contents;
+mod items;
+
+use std::io;
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+pub use self::{
+    bolt::{OnDisk, Source},
+    contents::{Contents, Status},
+    items::{Items, LEASE_GRACE_MS, Settings},
+};
+
+/// Behind a snapshot; without it the length is a multiple of [`SECTOR`].
+const SUM_BYTES: u64 = 32;
+const SECTOR: u64 = 512;
+/// Bytes that are read at a time.
+const PIECE: usize = 256 << 10;
+
+/// Why a file is no snapshot that can be used.
+#[derive(Debug, Error)]
+pub enum Bad {
+    /// It cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It does not begin like one.
+    #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
+    NotASnapshot,
+    /// It is a bbolt file of something else.
+    #[error("it is no snapshot of etcd v3: it has no bucket '{0}'")]
+    NotEtcd(&'static str),
+    /// It ends too early.
+    #[error("it is cut short: it has {bytes} bytes and begins like one of {wanted}")]
+    Truncated {
+        /// Of the file.
+        bytes: u64,
+        /// That it should have.
+        wanted: u64,
+    },
+    /// The checksum at its end is another one.
+    #[error("it is damaged: the SHA-256 at its end does not match")]
+    Checksum,
+    /// Somewhere it is not what etcd writes.
+    #[error("it is damaged near byte {at}: {what}")]
+    Damaged {
+        /// About where.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// It holds what this service cannot take.
+    #[error("{0}")]
+    Unfit(String),
+    /// It does not fit into memory.
+    #[error("it is too large for this machine")]
+    TooLarge,
+}
+
+impl Bad {
+    const fn damaged(at: u64, what: &'static str) -> Self {
+        Self::Damaged { at, what }
+    }
+}
+
+/// How many bytes of a file are the database, and whether a checksum behind them says that they are whole; one that does not
+/// match is an error.
+///
+/// # Errors
+/// The file cannot be read, or is damaged.
+pub fn verify(source: &dyn Source) -> Result<(u64, bool), Bad> {
+    let bytes = source.bytes();
+    if bytes % SECTOR != SUM_BYTES {
+        return Ok((bytes, false));
+    }
+    let end = bytes - SUM_BYTES;
+    let (mut hash, mut at) = (Sha256::new(), 0);
+    let mut piece = vec![0; PIECE];
+    while at < end {
+        let length = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
+        let now = piece.get_mut(..length).unwrap_or_default();
+        source.read(at, now)?;
+        hash.update(&*now);
+        at += length as u64;
+    }
+    let mut said = [0; SUM_BYTES as usize];
+    source.read(end, &mut said)?;
+    match hash.finalize()[..] == said {
+        true => Ok((end, true)),
+        false => Err(Bad::Checksum),
+    }
+}

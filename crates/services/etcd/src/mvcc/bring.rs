@@ -1,0 +1,55 @@
+//! Rows of the store for data that were made elsewhere, for an image.
+
+use bytes::Bytes;
+
+use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
+
+/// An entry of the store: where it is, and what it holds.
+pub(crate) type Place = (Vec<u8>, Bytes);
+
+/// What a key has now.
+pub(crate) fn current(key: &[u8], record: &Record) -> Place {
+    (layout::current(key), record.encode())
+}
+
+/// What a change of a key that is history made of it; nothing, if it deleted it.
+pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Place {
+    let record = record.map_or_else(Bytes::new, Record::encode);
+    (layout::history_at(key, at), record)
+}
+
+/// What a change did.
+pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
+    (layout::revision(at), Change::encode(deletes, key))
+}
+
+/// A lease.
+pub(crate) fn lease(id: i64, granted: i64, deadline: u64, keys: u64) -> Place {
+    let lease = Lease {
+        granted,
+        deadline,
+        keys,
+    };
+    (layout::lease(id), lease.encode())
+}
+
+/// A key goes with a lease.
+pub(crate) fn attached(id: i64, key: &[u8]) -> Place {
+    (layout::attached(id, key), Bytes::new())
+}
+
+/// When a lease ends.
+pub(crate) fn deadline(at: u64, id: i64) -> Place {
+    (layout::deadline(at, id), Bytes::new())
+}
+
+/// The state: all that was given up before `scrubbed` is gone.
+pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
+    let state = State {
+        revision,
+        compacted,
+        scrubbed: Revision::first_of(scrubbed),
+        leases,
+    };
+    (STATE.to_vec(), state.encode())
+}

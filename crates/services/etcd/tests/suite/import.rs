@@ -1,0 +1,39 @@
+//! Snapshots of etcd: what comes out of them is what went in, and no file is believed.
+
+mod file;
+mod hostile;
+mod same;
+
+use quorate_etcd::import::{Bad, Contents, Items, Settings, verify};
+
+/// Leases begin anew then.
+pub const NOW_MS: u64 = 1_700_000_000_000;
+
+/// The items of an image that a file becomes.
+pub fn import(file: &Vec<u8>) -> Result<Vec<Vec<u8>>, Bad> {
+    import_with(file, None)
+}
+
+/// The same with a new password of root.
+pub fn import_with(file: &Vec<u8>, root_hash: Option<&str>) -> Result<Vec<Vec<u8>>, Bad> {
+    let (bytes, _) = verify(file)?;
+    let contents = Contents::read(file, bytes)?;
+    let settings = Settings {
+        now_ms: NOW_MS,
+        secret: [7; 32],
+        root_hash: root_hash.map(str::to_owned),
+    };
+    let mut items = Items::new(&contents, &settings)?;
+    let (mut all, mut item) = (Vec::new(), Vec::new());
+    while items.next(&mut item)? {
+        all.push(item.clone());
+    }
+    let mut again = 0;
+    items.rewind();
+    while items.next(&mut item)? {
+        assert_eq!(item, all[again], "the same each time");
+        again += 1;
+    }
+    assert_eq!(again, all.len());
+    Ok(all)
+}
