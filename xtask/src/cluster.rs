@@ -4,6 +4,7 @@ mod check;
 mod failover;
 mod kills;
 mod pressure;
+mod queues;
 mod replace;
 mod round;
 mod snapshots;
@@ -22,7 +23,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster queues [KILLS] [--seed N] | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -48,6 +49,8 @@ enum Part {
     Pressure,
     Snapshots,
     Replace,
+    /// Lists as queues, with so many kills.
+    Queues,
     Streams,
     /// Every role of a group with streams is killed so many times.
     StreamKills,
@@ -96,12 +99,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Short) => {
             rounds(network, wish, &Setting::SHORT)?;
             pressure::run(pressure::SHORT, Checker::find().as_ref())?;
+            queues::one("lsm", queues::SHORT, wish.seed.unwrap_or(1))?;
             failover::run()
         }
         Some(Part::Failover) => failover::run(),
         Some(Part::Pressure) => pressure::run(pressure::WHOLE, Checker::find().as_ref()),
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
+        Some(Part::Queues) => queues::run(wish.rounds, wish.seed),
         Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),
         Some(Part::StreamKills) => kills::run(wish.rounds, wish.seed),
         Some(Part::Planes) => rounds(network, wish, &Setting::OF_PACKETS),
@@ -114,6 +119,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             if wish.only.is_none() {
                 snapshots::run()?;
                 replace::run()?;
+                queues::run(queues::SHORT, wish.seed)?;
                 streams::run(network, 1, wish.seed)?;
             }
             failover::run()
@@ -128,6 +134,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         ["pressure"] => (Some(Part::Pressure), &[][..]),
         ["snapshots"] => (Some(Part::Snapshots), &[][..]),
         ["replace"] => (Some(Part::Replace), &[][..]),
+        ["queues", rest @ ..] => (Some(Part::Queues), rest),
         ["streams", "kills", rest @ ..] => (Some(Part::StreamKills), rest),
         ["streams", rest @ ..] => (Some(Part::Streams), rest),
         ["planes", rest @ ..] => (Some(Part::Planes), rest),
@@ -137,6 +144,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     let mut wish = Wish {
         rounds: match part {
             Some(Part::Streams | Part::StreamKills) => STREAM_ROUNDS,
+            Some(Part::Queues) => queues::KILLS,
             _ => 3,
         },
         seed: None,

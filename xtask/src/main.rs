@@ -24,6 +24,7 @@ mod page;
 mod shell;
 mod spec;
 mod steps;
+mod suite;
 mod tidy;
 mod tla;
 mod tuner;
@@ -48,6 +49,8 @@ const HELP: &str = "cargo xtask NAME
   cluster short    one round of two settings, busy processors, and a killed leader: what CI runs
   cluster snapshots
                    kills and pauses around snapshots, trims and loads
+  cluster queues [KILLS] [--seed N]
+                   lists as queues while nodes are killed: each element once, in order
   cluster replace  machines change places with newcomers, with somebody killed at each step
   cluster streams [ROUNDS] [--seed N]
                    byte streams under kills, pauses, cuts and a replacement; 100 rounds,
@@ -85,6 +88,8 @@ const HELP: &str = "cargo xtask NAME
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
+  redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
+                   Redis' own tests against a fresh cluster, by unit
   etcd             etcdctl and the Go client of etcd against a fresh cluster
   package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
@@ -138,6 +143,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
         ["etcd"] => etcd::run(),
+        ["redis-suite", rest @ ..] => suite::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["compare", rest @ ..] => compare::run(rest),
         ["gate", rest @ ..] => gate::run(rest),

@@ -5,7 +5,7 @@
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
 //! nothing), [`namespace`], [`network`] and [`segment`] (machines of their own, cut and slow links), [`resp`] (a client
 //! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
-//! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
+//! writes are compared afterwards), [`queues`] (lists whose elements are taken once, in order), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
 //! streams that are played in memory), [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte
 //! streams that note what they saw, and what is wrong with it), [`asked`] (a replica for fronts that are tested alone), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
 #![deny(unsafe_code)] // One exception: `relay::device` says why.
@@ -19,6 +19,7 @@ pub mod network;
 pub mod nodes;
 pub mod played;
 pub mod process;
+pub mod queues;
 pub mod relay;
 pub mod replace;
 pub mod resp;

@@ -182,6 +182,8 @@ pub struct Doc {
     pub complexity: &'static str,
     /// What it does, in a sentence or two.
     pub summary: &'static str,
+    /// In what it is not as in Redis, for docs/commands.md.
+    pub differs: Option<&'static str>,
 }
 
 impl Doc {
@@ -197,6 +199,15 @@ impl Doc {
             since,
             complexity,
             summary,
+            differs: None,
+        }
+    }
+
+    /// It is not as in Redis in this.
+    pub const fn differs(self, how: &'static str) -> Self {
+        Self {
+            differs: Some(how),
+            ..self
         }
     }
 }

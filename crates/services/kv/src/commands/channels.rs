@@ -31,7 +31,7 @@ const COMMANDS: &[Spec] = &[
             "2.0.0",
             "O(N), where N is the number of clients of the node that subscribed to the channel",
             "Posts a message to a channel.",
-        ),
+        ).differs("the reply counts the listeners of this node only; 0 within EXEC and in numbered commands"),
     ),
     Spec::data(
         "spublish",
@@ -44,7 +44,7 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             "O(N), where N is the number of clients of the node that subscribed to the channel",
             "Posts a message to a shard channel.",
-        ),
+        ).differs("the reply counts the listeners of this node only; 0 within EXEC and in numbered commands; there are no shards"),
     ),
     Spec::local(
         "subscribe",
@@ -99,7 +99,7 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             "O(N), where N is the number of channels",
             "Listens for messages published to shard channels.",
-        ),
+        ).differs("there are no shards: another space of names"),
     ),
     Spec::local(
         "sunsubscribe",
@@ -121,7 +121,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(N), where N is the number of channels asked for, or of all",
             "Tells which channels clients of this node listen to.",
-        ),
+        ).differs("tells of the clients of this node"),
     ),
 ];
 

@@ -83,7 +83,7 @@ const COMMANDS: &[Spec] = &[
             "2.6.0",
             "O(1)",
             "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
-        ),
+        ).differs("exact decimals instead of binary ones; no infinities"),
     ),
 ];
 
@@ -155,6 +155,12 @@ pub(super) fn incr_by(
 }
 
 fn encode_incrbyfloat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    if r.at(1).eq_ignore_ascii_case(b"nan") {
+        return Err(NOT_A_FLOAT.into());
+    }
+    if is_not_finite(r.at(1)) {
+        return Err(TOO_LARGE_SUM.into());
+    }
     Decimal::parse(r.at(1)).ok_or(NOT_A_FLOAT)?;
     out.byte(Op::IncrByFloat as u8)
         .bytes(r.at(0))

@@ -34,7 +34,8 @@ const COMMANDS: &[Spec] = &[
                 "2.2.3",
                 "O(1)",
                 "A container for object introspection commands.",
-            ),
+            )
+            .differs("encodings are guessed; neither frequency nor idle time; not within MULTI"),
         )
     },
     Spec {
@@ -48,7 +49,8 @@ const COMMANDS: &[Spec] = &[
                 "4.0.0",
                 "O(1)",
                 "A container for memory diagnostics commands.",
-            ),
+            )
+            .differs("only `USAGE`, an estimate; not within MULTI"),
         )
     },
 ];

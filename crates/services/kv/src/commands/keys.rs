@@ -143,7 +143,7 @@ const COMMANDS: &[Spec] = &[
             "6.2.0",
             "O(N), where N is the length of the value",
             "Copies the value of a key to a new key.",
-        ),
+        ).differs("within the one database"),
     ),
     Spec::data(
         "randomkey",
@@ -156,7 +156,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Returns a random key name from the database.",
-        ),
+        ).differs("not uniform"),
     ),
     Spec::data(
         "keys",
@@ -169,7 +169,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(N), where N is the number of keys in the database",
             "Returns all key names that match a pattern.",
-        ),
+        ).differs("at most 32 MiB of keys"),
     ),
     Spec::data(
         "scan",
@@ -182,7 +182,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(1) for every call, O(N) for a complete iteration",
             "Iterates over the key names in the database.",
-        ),
+        ).differs("every key that is there throughout comes exactly once; cursors are valid on every node"),
     ),
     Spec::data(
         "dbsize",
@@ -195,7 +195,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Returns the number of keys in the database.",
-        ),
+        ).differs("includes keys that are overdue"),
     ),
     Spec::data(
         "flushall",

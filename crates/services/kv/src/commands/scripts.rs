@@ -24,7 +24,8 @@ const COMMANDS: &[Spec] = &[
                 "2.6.0",
                 "O(1)",
                 "Executes one of the scripts of lock libraries.",
-            ),
+            )
+            .differs("only the scripts of lock libraries"),
         )
     },
     Spec {
@@ -39,7 +40,8 @@ const COMMANDS: &[Spec] = &[
                 "2.6.0",
                 "O(1)",
                 "Executes one of the scripts of lock libraries by SHA1 digest.",
-            ),
+            )
+            .differs("only the scripts of lock libraries"),
         )
     },
     Spec::local(
@@ -51,7 +53,8 @@ const COMMANDS: &[Spec] = &[
             "2.6.0",
             "Depends on subcommand.",
             "A container for Lua scripts management commands.",
-        ),
+        )
+        .differs("only the scripts of lock libraries"),
     ),
     Spec::local(
         "function",
@@ -62,6 +65,7 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             "Depends on subcommand.",
             "A container for function commands.",
-        ),
+        )
+        .differs("there are none"),
     ),
 ];

@@ -55,7 +55,8 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Changes the selected database.",
-        ),
+        )
+        .differs("there is one database"),
     ),
     Spec::local(
         "quit",
@@ -89,7 +90,8 @@ const COMMANDS: &[Spec] = &[
             "6.0.0",
             "Depends on subcommand.",
             "A container for Access List Control commands.",
-        ),
+        )
+        .differs("only shows; `quorate user` changes"),
     ),
     Spec::local(
         "client",
@@ -100,7 +102,8 @@ const COMMANDS: &[Spec] = &[
             "2.4.0",
             "Depends on subcommand.",
             "A container for client connection commands.",
-        ),
+        )
+        .differs("without `KILL`, `PAUSE`, `TRACKING` and what belongs to them"),
     ),
     Spec::local(
         "command",
@@ -111,7 +114,8 @@ const COMMANDS: &[Spec] = &[
             "2.8.13",
             "O(N), where N is the number of commands",
             "Returns detailed information about all commands.",
-        ),
+        )
+        .differs("without key specifications and subcommands"),
     ),
     Spec::local(
         "info",
@@ -122,7 +126,8 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Returns information and statistics about the server.",
-        ),
+        )
+        .differs("other fields"),
     ),
     Spec::local(
         "config",
@@ -133,7 +138,8 @@ const COMMANDS: &[Spec] = &[
             "2.0.0",
             "Depends on subcommand.",
             "A container for server configuration commands.",
-        ),
+        )
+        .differs("shows the few settings that clients ask for, and sets only keyspace events"),
     ),
     Spec::local(
         "readonly",
@@ -144,7 +150,8 @@ const COMMANDS: &[Spec] = &[
             "3.0.0",
             "O(1)",
             "Lets reads on this connection return older data of this node.",
-        ),
+        )
+        .differs("answers from what this node has, older data included"),
     ),
     Spec::local(
         "readwrite",
@@ -155,7 +162,8 @@ const COMMANDS: &[Spec] = &[
             "3.0.0",
             "O(1)",
             "Makes reads on this connection linearizable again.",
-        ),
+        )
+        .differs("the opposite of `READONLY`"),
     ),
     Spec::local(
         "wait",
@@ -166,7 +174,8 @@ const COMMANDS: &[Spec] = &[
             "3.0.0",
             "O(1)",
             "Returns the number of other nodes in a majority: every write is acknowledged by one.",
-        ),
+        )
+        .differs("answers at once: what was acknowledged is at a quorum"),
     ),
     Spec::local(
         "slowlog",
@@ -177,7 +186,8 @@ const COMMANDS: &[Spec] = &[
             "2.2.12",
             "Depends on subcommand.",
             "A container for slow log commands.",
-        ),
+        )
+        .differs("arguments are kept while the node is slow"),
     ),
     Spec::local(
         "latency",
@@ -188,7 +198,8 @@ const COMMANDS: &[Spec] = &[
             "2.8.13",
             "Depends on subcommand.",
             "A container for latency diagnostics commands.",
-        ),
+        )
+        .differs("without `GRAPH` and `HISTOGRAM`"),
     ),
     Spec::local(
         "monitor",
@@ -199,7 +210,8 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Listens for all requests received by the server in real-time.",
-        ),
+        )
+        .differs("for admins; never shows passwords and settings"),
     ),
     Spec::local(
         "time",
@@ -216,7 +228,8 @@ const COMMANDS: &[Spec] = &[
             "7.2.0",
             "Depends on subcommand.",
             "A container for commands of Quorate: sessions, freshness of reads, status.",
-        ),
+        )
+        .differs("not in Redis"),
     ),
 ];
 

@@ -59,7 +59,7 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
-        ),
+        ).differs("also `IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`"),
     ),
     Spec::data(
         "setnx",

@@ -79,6 +79,7 @@ fn document(spec: &Spec, r: &mut Reply<'_>) {
         since,
         complexity,
         summary,
+        ..
     } = spec.doc;
     r.bulk(spec.name.as_bytes());
     r.map(4);

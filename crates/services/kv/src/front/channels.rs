@@ -4,14 +4,16 @@
 //! published before is applied here, so nothing old is heard; and what is published later, on
 //! whichever node, is applied here later, and heard.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_replica::front::ConnectionId;
 
 use crate::{
     command::{Listening, Refusal},
     commands::state::Items,
+    encode::Decoder,
     glob,
+    op::Op,
     resp::{reply::Reply, request::Arguments},
 };
 
@@ -244,6 +246,71 @@ impl Subscriptions {
 
     fn both(&self) -> usize {
         self.channels.len() + self.patterns.len()
+    }
+}
+
+/// Messages that a connection sent to channels, by the places of its requests: how many of this node heard one is known when
+/// it has been executed, and no node knows of the others.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    open: VecDeque<(u64, Listening, Box<[u8]>)>,
+    /// Of their channels' names.
+    bytes: usize,
+}
+
+/// What the service says of a message: the same on every node.
+const SENT: &[u8] = b":0\r\n";
+
+impl Published {
+    /// A command is about to have this place.
+    pub(super) fn note(&mut self, place: u64, command: &[u8]) {
+        const CHANNEL: u8 = Op::Publish as u8;
+        const SHARD: u8 = Op::PublishShard as u8;
+        let of = match command.first() {
+            Some(&CHANNEL) => Listening::Channel,
+            Some(&SHARD) => Listening::Shard,
+            _ => return,
+        };
+        match Decoder(command.get(1..).unwrap_or_default()).bytes() {
+            // Nobody can listen to a longer name.
+            Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
+                self.bytes += channel.len();
+                self.open.push_back((place, of, channel.into()));
+            }
+            _ => {}
+        }
+    }
+
+    /// The request at this place has a reply: how many have heard the message, if it was one.
+    pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
+        // Those that failed were not asked for again.
+        while self.open.front().is_some_and(|(at, ..)| *at < place) {
+            self.pop();
+        }
+        let (at, of, channel) = self.open.front()?;
+        if *at != place {
+            return None;
+        }
+        let heard = match of {
+            Listening::Shard => channels.of_shard(channel).len(),
+            Listening::Channel | Listening::Pattern => channels.of(channel).len(),
+        };
+        self.pop();
+        (reply == SENT).then_some(heard)
+    }
+
+    fn pop(&mut self) {
+        if let Some((_, _, channel)) = self.open.pop_front() {
+            self.bytes -= channel.len();
+        }
+        if self.open.is_empty() {
+            self.open.shrink_to(0);
+        }
+    }
+
+    /// Memory of them.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes + self.open.capacity() * size_of::<(u64, Listening, Box<[u8]>)>()
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod local;
 mod login;
+mod quiet;
 mod session;
 
 use std::collections::VecDeque;
@@ -12,11 +13,11 @@ use quorate_access::Role;
 use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
-use self::{login::Checking, session::Attached};
+use self::{login::Checking, quiet::Quiet, session::Attached};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
-    channels::{self, Heard, Subscriptions},
+    channels::{self, Heard, Published, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
     refusals::{FULL, too_big},
@@ -78,6 +79,10 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
+    /// Messages that it sent to channels, and has not heard of.
+    published: Published,
+    /// Which replies it wants.
+    quiet: Quiet,
     /// It watches what others ask for.
     monitors: bool,
     /// How fresh the answers to its reads are.
@@ -113,6 +118,8 @@ impl Connection {
             multi: None,
             watching: Watching::default(),
             subscriptions: Subscriptions::default(),
+            published: Published::default(),
+            quiet: Quiet::default(),
             monitors: false,
             fresh: Freshness::default(),
             attached: Attached::default(),
@@ -269,6 +276,7 @@ impl Connection {
         shared.forbidden += 1;
         let text = self.login.refusal(standing, name);
         self.order.stamp = Stamp::NOBODY;
+        self.order.silent = false;
         self.refuse(&text, shared);
         self.stop_monitoring(shared);
         self.end();
@@ -319,6 +327,7 @@ impl Connection {
         let multi = multi.map_or(0, Multi::held_bytes);
         let mut held = multi + self.watching.held_bytes() + self.parser.held_bytes();
         held += self.parked.map_or(0, |parked| parked.bytes);
+        held += self.published.held_bytes();
         if !self.subscriptions.is_empty() {
             held += self.subscriptions.held_bytes();
         }
@@ -413,6 +422,10 @@ impl Connection {
                 return shared.waiting.stands(parked.number);
             }
             self.unpark(shared);
+        }
+        if let Some(heard) = self.published.take(number, reply, &shared.channels) {
+            shared.fresh_reply().count(heard);
+            return self.order.written(number, &shared.reply, &mut shared.tally);
         }
         self.order.written(number, reply, &mut shared.tally);
     }
@@ -566,6 +579,7 @@ impl Connection {
         requests: &mut dyn Requests,
     ) {
         self.order.stamp = Stamp::NOBODY;
+        self.order.silent = self.quiet.next();
         let Some((number, spec)) = shared.find(arguments.at(0)) else {
             if is_of_http(arguments.at(0)) {
                 return self.end_foreign(HTTP, shared, requests);
@@ -673,6 +687,7 @@ impl Connection {
             }
             kind => {
                 let command = std::mem::take(&mut shared.command);
+                self.published.note(self.order.end(), &command);
                 let returning = kind == Kind::WriteReturning;
                 self.write(&command, returning, shared, requests);
                 shared.command = command;
@@ -774,6 +789,7 @@ impl Connection {
     /// A request that is too large to be looked at.
     pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NOBODY;
+        self.order.silent = self.quiet.next();
         self.refuse(text, shared);
     }
 
@@ -805,6 +821,7 @@ impl Connection {
     /// An error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NOBODY;
+        self.order.silent = false;
         shared.fresh_reply().error(text);
         self.answer(shared);
         self.ending = true;

@@ -59,6 +59,8 @@ struct Place {
     state: State,
     stamp: Stamp,
     version: Version,
+    /// Nothing is said of it: its client has asked for that.
+    silent: bool,
     bytes: usize,
     returning: bool,
 }
@@ -78,6 +80,8 @@ pub(super) struct Order {
     pub(super) output: Vec<u8>,
     /// Of the request that is being taken.
     pub(super) stamp: Stamp,
+    /// Whether nothing is said of it.
+    pub(super) silent: bool,
     seat: Seat,
     places: VecDeque<Place>,
     /// Number of the first place.
@@ -174,6 +178,9 @@ impl Order {
 
     /// A reply that needs nobody else.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
+        if self.silent {
+            return;
+        }
         if self.places.is_empty() {
             self.make_room(neutral.len());
             render(neutral, version, &mut self.output);
@@ -216,6 +223,7 @@ impl Order {
             state,
             stamp: self.stamp,
             version,
+            silent: self.silent,
             bytes,
             returning,
         });
@@ -268,9 +276,13 @@ impl Order {
         let stamp = place.stamp;
         let slow_ms = tally.finishes(stamp, neutral);
         let (bytes, returning, version) = (place.bytes, place.returning, place.version);
+        let silent = place.silent;
         if !at_front {
-            let mut rendered = Vec::with_capacity(neutral.len());
-            render(neutral, version, &mut rendered);
+            let mut rendered = Vec::new();
+            if !silent {
+                rendered.reserve_exact(neutral.len());
+                render(neutral, version, &mut rendered);
+            }
             let length = rendered.len();
             place.state = State::Done(rendered);
             (place.bytes, place.returning) = (0, false);
@@ -279,8 +291,10 @@ impl Order {
         self.open_bytes -= bytes;
         self.returning -= usize::from(returning);
         if at_front {
-            self.make_room(neutral.len());
-            render(neutral, version, &mut self.output);
+            if !silent {
+                self.make_room(neutral.len());
+                render(neutral, version, &mut self.output);
+            }
             self.pop();
             self.flush();
         }

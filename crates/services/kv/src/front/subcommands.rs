@@ -33,6 +33,7 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("list", -2),
                 ("no-evict", 3),
                 ("no-touch", 3),
+                ("reply", 3),
                 ("setinfo", 4),
                 ("setname", 3),
                 ("unblock", -3),

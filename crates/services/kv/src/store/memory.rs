@@ -2,6 +2,7 @@
 
 mod image;
 mod rows;
+mod tree;
 
 use std::{collections::BTreeSet, mem};
 
@@ -164,6 +165,14 @@ impl Store for MemoryStore {
 
     fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
         self.collections.visit(id, span, visit);
+    }
+
+    fn rank(&self, id: Id, name: &[u8]) -> Option<u64> {
+        Some(self.collections.rank(id, name))
+    }
+
+    fn nth(&self, id: Id, number: u64) -> Option<Vec<u8>> {
+        self.collections.nth(id, number).map(<[u8]>::to_vec)
     }
 
     fn end_rows(&mut self, id: Id) {

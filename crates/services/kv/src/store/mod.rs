@@ -269,6 +269,11 @@ impl<'a> Span<'a> {
     fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| self.from >= to)
     }
+
+    /// Whether a name is in it.
+    fn contains(&self, name: &[u8]) -> bool {
+        name >= self.from && self.to.is_none_or(|to| name < to)
+    }
 }
 
 /// What the replica keeps next to the data: keys and values of its own choice.
@@ -329,6 +334,16 @@ pub trait Store: Send {
 
     /// Visits rows of a collection.
     fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
+
+    /// How many rows of a collection come before a name; `None`: this store would have to walk to it.
+    fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
+        None
+    }
+
+    /// The name that so many rows come before. Only of a store that has ranks.
+    fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
+        None
+    }
 
     /// No key names these rows any more: they are freed little by little. Nobody sees when.
     fn end_rows(&mut self, id: Id);

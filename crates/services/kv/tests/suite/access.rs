@@ -511,7 +511,7 @@ fn a_subscription_ends_with_the_role() {
     guarded.set("eve", Role::Reader, false);
     guarded.turn();
     let publisher = guarded.client("ann");
-    assert_eq!(guarded.say(publisher, "PUBLISH c 1"), ":0|");
+    assert_eq!(guarded.say(publisher, "PUBLISH c 1"), ":2|");
     for client in [reader, other] {
         assert!(guarded.node.take(client).contains("message"));
     }
@@ -524,7 +524,7 @@ fn a_subscription_ends_with_the_role() {
     assert!(!guarded.node.front.closing(other));
     assert_eq!(guarded.node.front.refused().forbidden, 1);
     guarded.node.front.closed(reader, &mut guarded.node.world);
-    assert_eq!(guarded.say(publisher, "PUBLISH c 2"), ":0|");
+    assert_eq!(guarded.say(publisher, "PUBLISH c 2"), ":1|");
     assert!(guarded.node.take(other).contains("message"));
 }
 

@@ -89,6 +89,9 @@ fn counters() {
         INCR s => -ERR value is not an integer or out of range|
         INCRBYFLOAT s 1 => -ERR value is not a valid float|
         INCRBYFLOAT n x => -ERR value is not a valid float|
+        INCRBYFLOAT n nan => -ERR value is not a valid float|
+        INCRBYFLOAT n -inf => -ERR increment would produce NaN or Infinity|
+        INCRBYFLOAT n +Infinity => -ERR increment would produce NaN or Infinity|
         INCRBYFLOAT n 0.1 => $4|40.1|
         INCRBYFLOAT n -0.1 => $2|40|
         INCR n => :41|
@@ -254,7 +257,7 @@ fn server() {
         CLIENT LIST TYPE foo => -ERR Unknown client type 'foo'|
         CLIENT LIST ID x => -ERR Invalid client ID|
         CLIENT LIST FOO => -ERR syntax error|
-        CLIENT REPLY OFF => -ERR unknown subcommand 'REPLY'. Try CLIENT HELP.|
+        CLIENT TRACKING OFF => -ERR unknown subcommand 'TRACKING'. Try CLIENT HELP.|
         CLIENT SETNAME => -ERR wrong number of arguments for 'client|setname' command|
         CONFIG GET => -ERR wrong number of arguments for 'config|get' command|
         COMMAND FOO => -ERR unknown subcommand 'FOO'. Try COMMAND HELP.|

@@ -350,7 +350,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.say(other, "PUBLISH ch early"), ":0|");
         let both = "*3|$9|subscribe|$2|ch|:1|*3|$9|subscribe|$1|d|:2|";
         assert_eq!(node.say(listener, "SUBSCRIBE ch d"), both);
-        assert_eq!(node.say(other, "PUBLISH ch hello"), ":0|");
+        assert_eq!(node.say(other, "PUBLISH ch hello"), ":1|");
         assert_eq!(node.take(listener), "*3|$7|message|$2|ch|$5|hello|");
         node.say(other, "MULTI");
         node.say(other, "PUBLISH d one");

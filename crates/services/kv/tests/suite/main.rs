@@ -21,6 +21,7 @@ mod lsm;
 mod messages;
 mod monitor;
 mod order;
+mod page;
 mod parser;
 mod power;
 mod sessions;

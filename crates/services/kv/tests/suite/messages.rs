@@ -4,7 +4,7 @@ use quorate_replica::front::Front as _;
 
 use crate::common::{Node, on_both_stores};
 
-/// The replies are those of a Redis 7.0, but for the number of those who heard, which is 0 here.
+/// The replies are those of a Redis 7.0.
 #[test]
 fn each_way_of_listening_has_its_own_form() {
     on_both_stores(|node| {
@@ -14,7 +14,7 @@ fn each_way_of_listening_has_its_own_form() {
         let both = "*3|$10|psubscribe|$6|news.*|:2|*3|$10|psubscribe|$6|*.[ab]|:3|";
         assert_eq!(said("PSUBSCRIBE news.* *.[ab]"), both);
         assert_eq!(said("SSUBSCRIBE news.a"), "*3|$10|ssubscribe|$6|news.a|:1|");
-        node.say(other, "PUBLISH news.a hi");
+        assert_eq!(node.say(other, "PUBLISH news.a hi"), ":3|");
         let pmessage = |pattern: &str| {
             format!(
                 "*4|$8|pmessage|${}|{pattern}|$6|news.a|$2|hi|",
@@ -27,14 +27,14 @@ fn each_way_of_listening_has_its_own_form() {
             &pmessage("news.*"),
         ];
         assert_eq!(node.take(listener), all.concat());
-        node.say(other, "PUBLISH news.c hi");
+        assert_eq!(node.say(other, "PUBLISH news.c hi"), ":1|");
         assert_eq!(
             node.take(listener),
             "*4|$8|pmessage|$6|news.*|$6|news.c|$2|hi|"
         );
-        node.say(other, "PUBLISH other hi");
+        assert_eq!(node.say(other, "PUBLISH other hi"), ":0|");
         assert_eq!(node.take(listener), "");
-        assert_eq!(node.say(other, "SPUBLISH news.a shard"), ":0|");
+        assert_eq!(node.say(other, "SPUBLISH news.a shard"), ":1|");
         assert_eq!(node.take(listener), "*3|$8|smessage|$6|news.a|$5|shard|");
         let mut said = |text: &str| node.say(listener, text);
         assert!(said("GET a").starts_with("-ERR Can't execute 'get': only (P|S)SUBSCRIBE"));
@@ -159,4 +159,82 @@ fn patterns_are_few_and_short() {
     assert_eq!(node.take(client), "");
     node.say(other, &format!("PUBLISH {} x", "c".repeat(1024)));
     assert!(node.take(client).starts_with("*4|$8|pmessage|"));
+}
+
+/// How many heard a message only its own node knows: where a reply is the same on every node, it says nothing of them.
+#[test]
+fn replies_that_are_stored_do_not_count_listeners() {
+    let mut node = Node::memory();
+    let (listener, other) = (node.connect(), node.connect());
+    node.say(listener, "SUBSCRIBE c");
+    assert_eq!(node.say(other, "PUBLISH c one"), ":1|");
+    let many = b"PUBLISH c two\r\nPUBLISH d three\r\nSET k v\r\nPUBLISH c four\r\n";
+    node.feed(other, many);
+    node.settle();
+    assert_eq!(node.take(other), ":1|:0|+OK|:1|");
+    node.say(other, "MULTI");
+    node.say(other, "PUBLISH c five");
+    assert_eq!(node.say(other, "EXEC"), "*1|:0|");
+    node.say(other, "QUORATE SESSION");
+    assert_eq!(node.say(other, "QUORATE SEQ 1 PUBLISH c six"), ":0|");
+    assert_eq!(node.say(other, "PUBLISH c seven"), ":1|");
+    let heard = node.take(listener);
+    for word in ["one", "two", "four", "five", "six", "seven"] {
+        assert!(heard.contains(word), "{heard}");
+    }
+}
+
+#[test]
+fn who_wants_no_replies_hears_what_it_listens_to() {
+    on_both_stores(|node| {
+        let (one, other) = (node.connect(), node.connect());
+        let mut said = |text: &str| node.say(one, text);
+        assert_eq!(said("CLIENT REPLY ON"), "+OK|");
+        assert_eq!(said("CLIENT REPLY SKIP"), "");
+        assert_eq!(said("SET k v"), "");
+        assert_eq!(said("GET k"), "$1|v|");
+        assert_eq!(said("CLIENT REPLY perhaps"), "-ERR syntax error|");
+        assert_eq!(
+            said("CLIENT REPLY"),
+            "-ERR wrong number of arguments for 'client|reply' command|"
+        );
+        assert_eq!(said("CLIENT REPLY OFF"), "");
+        for silent in [
+            "SET k w",
+            "GET k",
+            "NONSENSE",
+            "PING",
+            "MULTI",
+            "INCR n",
+            "EXEC",
+            "CLIENT REPLY SKIP",
+            "LPOP none",
+        ] {
+            assert_eq!(said(silent), "", "{silent}");
+        }
+        assert_eq!(said("SUBSCRIBE c"), "*3|$9|subscribe|$1|c|:1|");
+        assert_eq!(said("PING"), "");
+        assert_eq!(node.say(other, "PUBLISH c hi"), ":1|");
+        assert_eq!(node.take(one), "*3|$7|message|$1|c|$2|hi|");
+        let mut said = |text: &str| node.say(one, text);
+        assert_eq!(said("UNSUBSCRIBE"), "*3|$11|unsubscribe|$1|c|:0|");
+        assert_eq!(said("UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:0|");
+        node.feed(
+            one,
+            b"GET n\r\nCLIENT REPLY ON\r\nGET n\r\nCLIENT REPLY SKIP\r\nGET n\r\nGET n\r\n",
+        );
+        node.settle();
+        assert_eq!(node.take(one), "+OK|$1|1|$1|1|");
+        let mut said = |text: &str| node.say(one, text);
+        assert_eq!(said("CLIENT REPLY OFF"), "");
+        assert_eq!(said("RESET"), "+RESET|");
+        assert_eq!(said("GET k"), "$1|w|");
+        assert_eq!(said("MULTI"), "+OK|");
+        assert!(said("CLIENT REPLY OFF").starts_with("-ERR CLIENT REPLY is not allowed"));
+        assert!(said("EXEC").starts_with("-EXECABORT"));
+        // The end of a connection says why.
+        assert_eq!(said("CLIENT REPLY OFF"), "");
+        node.feed(one, b"*x\r\n");
+        assert!(node.take(one).starts_with("-ERR Protocol error"));
+    });
 }

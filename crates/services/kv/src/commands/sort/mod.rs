@@ -33,7 +33,8 @@ const COMMANDS: &[Spec] = &[
             "1.0.0",
             COMPLEXITY,
             "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
-        ),
+        )
+        .differs("text is compared by its bytes; bounded"),
     ),
     Spec::data(
         "sort_ro",
@@ -46,7 +47,8 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             COMPLEXITY,
             "Returns the sorted elements of a list, a set, or a sorted set.",
-        ),
+        )
+        .differs("text is compared by its bytes; bounded"),
     ),
 ];
 

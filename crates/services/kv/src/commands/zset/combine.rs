@@ -68,13 +68,8 @@ struct Plan<'a> {
     keys: List<'a>,
 }
 
-fn write(
-    how: How,
-    stored: Option<&[u8]>,
-    r: &Request<'_>,
-    out: &mut Encoder<'_>,
-) -> Result<(), Refusal> {
-    let from = usize::from(stored.is_some());
+/// `numkeys key …`, in Redis' words if there are none, and what is behind.
+fn keys<'a>(r: &Request<'a>, from: usize) -> Result<(Vec<&'a [u8]>, usize), Refusal> {
     if r.integer(from)? < 1 {
         let text = format!(
             "ERR at least 1 input key is needed for '{}' command",
@@ -82,7 +77,16 @@ fn write(
         );
         return Err(Refusal::Text(text.into()));
     }
-    let (keys, mut at) = elements::keys(r, from, SYNTAX)?;
+    elements::keys(r, from, SYNTAX)
+}
+
+fn write(
+    how: How,
+    stored: Option<&[u8]>,
+    r: &Request<'_>,
+    out: &mut Encoder<'_>,
+) -> Result<(), Refusal> {
+    let (keys, mut at) = keys(r, usize::from(stored.is_some()))?;
     let (mut weights, mut aggregate, mut scores) = (None, Aggregate::Sum, false);
     while at < r.arguments.len() {
         let rest = r.arguments.len() - at - 1;
@@ -149,6 +153,7 @@ pub(super) fn encode_zdiffstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Resul
 }
 
 pub(super) fn encode_zintercard(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    keys(r, 0)?;
     let (keys, limit) = elements::card(r)?;
     out.byte(Op::ZInterCard as u8).count(limit);
     elements::write_keys(&keys, out);

@@ -51,7 +51,7 @@ const COMMANDS: &[Spec] = &[
             "1.2.0",
             "O(log(N)) for each member added",
             "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist.",
-        ),
+        ).differs("no hexadecimal scores"),
     ),
     Spec::data(
         "zincrby",
@@ -64,7 +64,7 @@ const COMMANDS: &[Spec] = &[
             "1.2.0",
             "O(log(N))",
             "Increments the score of a member in a sorted set.",
-        ),
+        ).differs("no hexadecimal scores"),
     ),
     Spec::data(
         "zrem",
@@ -350,7 +350,7 @@ const COMMANDS: &[Spec] = &[
             "6.2.0",
             "O(N), where N is the number of members returned",
             "Returns one or more random members from a sorted set.",
-        ),
+        ).differs("nearly uniform"),
     ),
     Spec::data(
         "zscan",
@@ -363,7 +363,7 @@ const COMMANDS: &[Spec] = &[
             "2.8.0",
             "O(1) for every call, O(N) for a complete iteration",
             "Iterates over members and scores of a sorted set.",
-        ),
+        ).differs("every member that is there throughout comes exactly once"),
     ),
     Spec::data(
         "zunion",

@@ -187,28 +187,106 @@ impl<'a> Range<'a> {
 
     /// Visits its members in the order of scores, or backwards, without the first `skip`.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
-        let mut left = skip;
-        let mut visit = |member: &[u8], score| {
-            if left > 0 {
-                left -= 1;
-                return ControlFlow::Continue(());
+        if let Self::Ranks(start, stop) = self {
+            if let Some((first, behind)) = places(start, stop, view.count()) {
+                let skip = skip.min(behind - first);
+                by_rank(view, first + skip, behind, back, visit);
             }
-            visit(member, score)
-        };
-        match self {
-            Self::Ranks(start, stop) => {
-                if let Some((first, behind)) = places(start, stop, view.count()) {
-                    by_rank(view, first, behind, back, &mut visit);
+            return;
+        }
+        if let Some((mut from, mut to)) = self.ends(view) {
+            let left = match passed(view, &mut from, &mut to, back, skip) {
+                true => 0,
+                false => skip,
+            };
+            return in_order(view, &from, &to, back, &mut skipping(left, visit));
+        }
+        if let Self::Names(least, most) = self {
+            let mut visit = skipping(skip, visit);
+            all(view, back, &mut |member, score| {
+                if least.is_reached_by(member) && most.reaches(member) {
+                    return visit(member, score);
                 }
-            }
-            Self::Scores(least, most) => {
-                let from = least.row(least.excluded);
-                let to = most.row(!most.excluded);
-                in_order(view, &from, &to, back, &mut visit);
-            }
-            Self::Names(least, most) => by_name(view, least, most, back, &mut visit),
+                ControlFlow::Continue(())
+            });
         }
     }
+
+    /// How many members it has.
+    pub(super) fn count(self, view: &View<'_>) -> u64 {
+        let ends = self.ends(view);
+        let ranks = ends.and_then(|(from, to)| Some((view.rank(&from)?, view.rank(&to)?)));
+        if let Some((first, behind)) = ranks {
+            return behind.saturating_sub(first);
+        }
+        let mut count = 0;
+        self.visit(view, false, 0, &mut |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        count
+    }
+
+    /// Its first row, and the first behind it, if there are no others in between.
+    fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
+        match *self {
+            Self::Ranks(..) => None,
+            Self::Scores(least, most) => {
+                Some((least.row(least.excluded), most.row(!most.excluded)))
+            }
+            Self::Names(least, most) => by_name(view, least, most),
+        }
+    }
+}
+
+impl View<'_> {
+    /// How many members are before this row of the order; `None`: the store would have to walk to it.
+    pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
+        let rank = |row: &[u8]| self.store.rank(self.header.id, row);
+        Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
+    }
+
+    /// The row of the order that so many members are before.
+    fn nth(&self, rank: u64) -> Option<Vec<u8>> {
+        let first = self.store.rank(self.header.id, &[ORDER])?;
+        self.store.nth(self.header.id, first.saturating_add(rank))
+    }
+}
+
+/// Visits none of the first members.
+fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> ControlFlow<()> {
+    let mut left = count;
+    move |member, score| {
+        if left > 0 {
+            left -= 1;
+            return ControlFlow::Continue(());
+        }
+        visit(member, score)
+    }
+}
+
+/// Moves an end of a range behind the first members, where the store need not walk there.
+fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, count: u64) -> bool {
+    if count == 0 {
+        return true;
+    }
+    let (Some(first), Some(behind)) = (view.rank(from), view.rank(to)) else {
+        return false;
+    };
+    if count >= behind.saturating_sub(first) {
+        to.clone_from(from);
+        return true;
+    }
+    let edge = match back {
+        false => view.nth(first + count),
+        true => view.nth(behind - count - 1),
+    };
+    match edge {
+        Some(edge) if back => *to = after(edge),
+        Some(edge) => *from = edge,
+        None => return false,
+    }
+    true
 }
 
 /// Members in the order of scores, from one row up to another.
@@ -235,12 +313,14 @@ pub(in crate::commands) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Members from one rank up to another, the highest first if `back`, when ranks count from there, too. The first
-/// one is looked for from the nearer end.
+/// Members from one rank up to another, the highest first if `back`, when ranks count from there, too. Where the store has
+/// to walk to the first one, it does so from the nearer end.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
     let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
     let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
-    if from_end < first {
+    if passed(view, &mut from, &mut to, back, first) {
+        skipped = 0;
+    } else if from_end < first {
         let (mut at, mut edge) = (0, None);
         all(view, !back, &mut |member, score| {
             at += 1;
@@ -270,9 +350,9 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
     });
 }
 
-/// Members from one name to another. Redis promises something only where all scores are the same; then the names are
-/// looked up, and otherwise all of them are compared.
-fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>, back: bool, visit: &mut Visit<'_>) {
+/// The rows of members from one name to another. Redis promises something only where all scores are the same; `None`: they
+/// are not, and all names have to be compared.
+fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {
         all(view, back, &mut |_, score| {
@@ -280,31 +360,27 @@ fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>, back: bool, visit: 
             ControlFlow::Break(())
         });
     }
+    let nothing = || (vec![ORDER], vec![ORDER]);
     let [Some(lowest), Some(highest)] = ends else {
-        return;
-    };
-    let mut check = |member: &[u8], score| {
-        if least.is_reached_by(member) && most.reaches(member) {
-            return visit(member, score);
-        }
-        ControlFlow::Continue(())
+        return Some(nothing());
     };
     if lowest.order() != highest.order() {
-        return all(view, back, &mut check);
+        return None;
     }
     let prefix = [&[ORDER][..], &lowest.order()].concat();
     let from = match least {
         Name::Least => prefix.clone(),
-        Name::Including(name) | Name::Excluding(name) => [&prefix, name].concat(),
-        Name::Most => return,
+        Name::Including(name) => [&prefix, name].concat(),
+        Name::Excluding(name) => [&prefix, name, &[0]].concat(),
+        Name::Most => return Some(nothing()),
     };
     let to = match most {
         Name::Most => vec![ORDER + 1],
         Name::Including(name) => [&prefix, name, &[0]].concat(),
         Name::Excluding(name) => [&prefix, name].concat(),
-        Name::Least => return,
+        Name::Least => return Some(nothing()),
     };
-    in_order(view, &from, &to, back, &mut check);
+    Some((from, to))
 }
 
 /// What ZRANGE and its relatives ask for.

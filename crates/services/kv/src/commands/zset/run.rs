@@ -116,10 +116,13 @@ pub(super) fn rank(
     Ok(())
 }
 
-/// How many members are before this one, which is there: counted from both ends by turns, so that the nearer one
-/// decides how long it takes.
+/// How many members are before this one, which is there. Where the store has to walk, it walks from both ends by turns, and
+/// the nearer one decides how long it takes.
 fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
     const STRIDE: u64 = 256;
+    if let Some(rank) = set.rank(&order_row(member, score)) {
+        return rank;
+    }
     let place = (score.order(), member);
     let mut reach = STRIDE;
     loop {
@@ -161,14 +164,8 @@ pub(super) fn count(
     let Ok(set) = view(state.store, key, Kind::Zset, reply) else {
         return Ok(());
     };
-    let mut count = 0;
-    if let Some(set) = set {
-        range.visit(&set, false, 0, &mut |_, _| {
-            count += 1;
-            ControlFlow::Continue(())
-        });
-    }
-    reply.integer(count);
+    let count = set.map_or(0, |set| range.count(&set));
+    reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use quorate_replica::front::{Requests, Sequenced};
 
-use super::{Connection, session::Attached};
+use super::{Connection, quiet::Quiet, session::Attached};
 use crate::{
     command::{Encode, Listening, Local, NOT_AN_INTEGER, Refusal, Request},
     commands::{inspect, transactions::encode_versions},
@@ -63,6 +63,9 @@ impl Connection {
             Local::Unsubscribe(of) => self.unsubscribe(of, arguments, shared),
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => {
                 self.unblock(arguments, shared);
+            }
+            Local::Client if arguments.at(1).eq_ignore_ascii_case(b"reply") => {
+                self.hush(arguments, shared);
             }
             Local::Object | Local::Memory if !is_help(arguments) => {
                 self.inspect(local, arguments, shared, requests);
@@ -274,6 +277,8 @@ impl Connection {
         self.version = Version::Resp2;
         self.fresh = Freshness::default();
         self.attached = Attached::default();
+        self.quiet = Quiet::default();
+        self.order.silent = false;
         self.login.becomes(None);
         if let Some(guest) = shared.roster.guest(self.seat) {
             self.login.name().clone_into(&mut guest.user);
@@ -351,6 +356,7 @@ impl Connection {
         }
         let names = self.subscriptions.names(of);
         if names.is_empty() {
+            self.order.silent = false;
             self.subscriptions
                 .nothing_left(of, &mut shared.fresh_reply());
             self.answer(shared);
@@ -362,6 +368,7 @@ impl Connection {
 
     /// From its place among the requests on, the connection listens to this, or no more.
     fn listen(&mut self, name: &[u8], (of, listen): (Listening, bool)) {
+        self.order.silent = false;
         let read = Read {
             alone: true,
             what: Query::Listen(of, listen),

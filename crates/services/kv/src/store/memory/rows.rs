@@ -1,11 +1,8 @@
 //! The rows of collections in memory, and the end of those that no key names any more.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    ops::{Bound, ControlFlow},
-};
+use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
+use super::tree::{Shown, Tree};
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
 /// What a row takes besides its bytes, about: two pointers with lengths, and two blocks of the allocator.
@@ -16,14 +13,14 @@ const FREED_MAX: usize = 1024;
 /// The rows of one collection.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    rows: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    rows: Tree,
     /// The last image that has no business with them.
     pub(super) seen: u64,
 }
 
 impl Rows {
     pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.rows.get(name).map(|value| &**value)
+        self.rows.get(name)
     }
 }
 
@@ -32,10 +29,8 @@ pub(super) fn in_order<'a>(
     rows: &'a Rows,
     from: &[u8],
 ) -> impl Iterator<Item = (Cow<'a, [u8]>, Bytes<'a>)> + use<'a> {
-    let rows = rows
-        .rows
-        .range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
-    rows.map(|(name, value)| (Cow::Borrowed(&**name), Bytes::Borrowed(value)))
+    let rows = rows.rows.from(from);
+    rows.map(|(name, value)| (Cow::Borrowed(name), Bytes::Borrowed(value)))
 }
 
 /// All of them.
@@ -73,7 +68,7 @@ impl Collections {
     /// Sets a row; a collection that this begins is none of this image's business.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
         let rows = self.live.entry(id).or_insert_with(|| Rows {
-            rows: BTreeMap::new(),
+            rows: Tree::default(),
             seen: image,
         });
         let size = |value: usize| (ROW_BYTES + name.len() + value) as u64;
@@ -87,7 +82,7 @@ impl Collections {
             }
             return;
         }
-        rows.rows.insert(name.into(), value.into());
+        rows.rows.add(name, value);
     }
 
     pub(super) fn remove(&mut self, id: Id, name: &[u8]) {
@@ -145,20 +140,32 @@ impl Collections {
         let Some(rows) = self.live.get(&id) else {
             return;
         };
-        let to = span.to.map_or(Bound::Unbounded, Bound::Excluded);
         if span.is_empty() {
             return;
         }
-        let mut rows = rows.rows.range::<[u8], _>((Bound::Included(span.from), to));
-        let mut next = || match span.back {
-            false => rows.next(),
-            true => rows.next_back(),
+        let mut visit = |(name, value): Shown<'_>| match span.contains(name) {
+            true => visit(name, value),
+            false => ControlFlow::Break(()),
         };
-        while let Some((name, value)) = next() {
-            if let ControlFlow::Break(()) = visit(name, value) {
-                return;
-            }
-        }
+        // Whether one stopped it.
+        let _ = match span.back {
+            false => rows.rows.from(span.from).try_for_each(&mut visit),
+            true => rows.rows.before(span.to).try_for_each(&mut visit),
+        };
+    }
+
+    /// How many rows of a collection come before this name.
+    pub(super) fn rank(&self, id: Id, name: &[u8]) -> u64 {
+        self.live
+            .get(&id)
+            .map_or(0, |rows| rows.rows.rank(name) as u64)
+    }
+
+    /// The name that so many rows come before.
+    pub(super) fn nth(&self, id: Id, number: u64) -> Option<&[u8]> {
+        let number = usize::try_from(number).ok()?;
+        let row = self.live.get(&id)?.rows.nth(number)?;
+        Some(row.0)
     }
 }
 

@@ -197,6 +197,9 @@ fn sorted_sets_are_combined() {
         ZINTERSTORE d 2 a nope => :0|
         EXISTS d => :0|
         ZINTERCARD 2 a s => :2|
+        ZINTERCARD 0 a => -ERR at least 1 input key is needed for 'zintercard' command|
+        ZINTERCARD x a => -ERR value is not an integer or out of range|
+        ZINTERCARD 3 a s => -ERR syntax error|
         ZINTERCARD 2 a s LIMIT 1 => :1|
         ZADD p inf m => :1|
         ZADD q -inf m => :1|
@@ -285,4 +288,83 @@ fn resp3_has_doubles_and_pairs() {
     assert_eq!(node.say(client, "ZPOPMIN z 1"), "*1|*2|$1|a|,2.5|");
     assert_eq!(node.say(client, "ZRANK z a WITHSCORE"), "_|");
     assert_eq!(node.say(client, "ZSCAN z 0"), "*2|$1|0|*0|");
+}
+
+fn member(number: u32) -> String {
+    format!("m{number:04}")
+}
+
+/// Members in a reply.
+fn members(numbers: &[u32]) -> String {
+    let items: String = numbers
+        .iter()
+        .map(|number| format!("$5|{}|", member(*number)))
+        .collect();
+    format!("*{}|{items}", numbers.len())
+}
+
+/// In a set of several thousand: one store counts, the other one walks.
+#[test]
+fn ranks_and_offsets_are_right_in_large_sets() {
+    on_both_stores(|node| {
+        let client = node.connect();
+        for from in (0..3000).step_by(500) {
+            let pairs = |divisor: u32| {
+                let pair = |number| format!("{} {}", number / divisor, member(number));
+                (from..from + 500).map(pair).collect::<Vec<_>>().join(" ")
+            };
+            assert_eq!(node.say(client, &format!("ZADD z {}", pairs(7))), ":500|");
+            assert_eq!(
+                node.say(client, &format!("ZADD same {}", pairs(9999))),
+                ":500|"
+            );
+        }
+        let mut said = |text: &str| node.say(client, text);
+        for number in [0, 1, 6, 7, 1499, 1500, 2998, 2999] {
+            let name = member(number);
+            assert_eq!(said(&format!("ZRANK z {name}")), format!(":{number}|"));
+            assert_eq!(
+                said(&format!("ZREVRANK z {name}")),
+                format!(":{}|", 2999 - number)
+            );
+        }
+        for (asked, expected) in [
+            ("ZRANGE z 1500 1502", &[1500, 1501, 1502][..]),
+            ("ZRANGE z 1500 1502 REV", &[1499, 1498, 1497]),
+            ("ZRANGE z -2 -1", &[2998, 2999]),
+            ("ZRANGE z 2999 5000 REV", &[0]),
+            ("ZRANGE z 3000 5000", &[]),
+            ("ZRANGEBYSCORE z 10 20 LIMIT 30 2", &[100, 101]),
+            ("ZRANGEBYSCORE z 10 20 LIMIT 76 2", &[146]),
+            ("ZRANGEBYSCORE z 10 20 LIMIT 77 2", &[]),
+            ("ZRANGEBYSCORE z 20 10 LIMIT 1 2", &[]),
+            ("ZREVRANGEBYSCORE z 20 (10 LIMIT 30 2", &[116, 115]),
+            ("ZREVRANGEBYSCORE z 20 (10 LIMIT 69 2", &[77]),
+            ("ZREVRANGEBYSCORE z 20 (10 LIMIT 70 2", &[]),
+            ("ZRANGEBYLEX same (m0100 + LIMIT 50 1", &[151]),
+            ("ZRANGEBYLEX same [m0100 (m0102", &[100, 101]),
+            ("ZREVRANGEBYLEX same + - LIMIT 10 1", &[2989]),
+            ("ZRANGEBYLEX same - - LIMIT 1 1", &[]),
+            ("ZRANGEBYLEX z [m2000 + LIMIT 5 1", &[2005]),
+        ] {
+            assert_eq!(said(asked), members(expected), "{asked}");
+        }
+        for (asked, expected) in [
+            ("ZCOUNT z (10 20", 70),
+            ("ZCOUNT z 20 10", 0),
+            ("ZCOUNT z -inf +inf", 3000),
+            ("ZLEXCOUNT same [m0100 (m0200", 100),
+            ("ZLEXCOUNT same + -", 0),
+            ("ZLEXCOUNT same - +", 3000),
+            ("ZLEXCOUNT z [m0100 (m0200", 100),
+            ("ZREMRANGEBYRANK z 100 199", 100),
+            ("ZRANK z m0200", 100),
+            ("ZREVRANK z m0099", 2800),
+            ("ZREMRANGEBYSCORE z 100 +inf", 2300),
+            ("ZRANK z m0699", 599),
+            ("ZCOUNT z 0 1000", 600),
+        ] {
+            assert_eq!(said(asked), format!(":{expected}|"), "{asked}");
+        }
+    });
 }

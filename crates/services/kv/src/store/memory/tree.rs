@@ -1,0 +1,493 @@
+//! Rows in the order of their names, and how many come before each: a B-tree whose nodes count what is below them.
+//!
+//! The standard library's tree has no counts, so the row with a number would be found by walking to it. This one finds it,
+//! and the number of a row, on one way from the root.
+
+/// Most rows of a node.
+const MOST: usize = 63;
+/// Fewest, but for the root. Two of them and the row between fit into one node.
+const FEWEST: usize = MOST / 2;
+
+/// A row.
+#[derive(Debug)]
+struct Row {
+    name: Box<[u8]>,
+    value: Box<[u8]>,
+}
+
+/// A row as it is shown.
+pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
+
+/// Name and value of a row that was taken away.
+pub(super) type Taken = (Box<[u8]>, Box<[u8]>);
+
+/// The tree.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    root: Node,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    rows: Vec<Row>,
+    /// None in a leaf; else one before each row, and one behind the last.
+    children: Vec<Self>,
+    /// Rows here and below.
+    count: usize,
+}
+
+/// What a node that was too full gives away: a row, and all behind it.
+type Split = (Row, Node);
+
+impl Tree {
+    #[cfg(test)]
+    pub(super) const fn len(&self) -> usize {
+        self.root.count
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.root.count == 0
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut node = &self.root;
+        loop {
+            match node.find(name) {
+                Ok(at) => return Some(&node.rows[at].value),
+                Err(at) => node = node.children.get(at)?,
+            }
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Box<[u8]>> {
+        let mut node = &mut self.root;
+        loop {
+            match node.find(name) {
+                Ok(at) => return Some(&mut node.rows[at].value),
+                Err(at) => node = node.children.get_mut(at)?,
+            }
+        }
+    }
+
+    /// Adds a row, whose name no other has.
+    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
+        let row = Row {
+            name: name.into(),
+            value: value.into(),
+        };
+        if let Some((middle, right)) = self.root.add(row) {
+            let left = std::mem::take(&mut self.root);
+            self.root = Node {
+                count: left.count + 1 + right.count,
+                rows: vec![middle],
+                children: vec![left, right],
+            };
+        }
+    }
+
+    /// Takes a row away; gives its value.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<Box<[u8]>> {
+        let removed = self.root.remove(name);
+        self.lower();
+        Some(removed?.value)
+    }
+
+    /// Takes the first row away.
+    pub(super) fn pop_first(&mut self) -> Option<Taken> {
+        let first = self.root.pop(false);
+        self.lower();
+        first.map(|row| (row.name, row.value))
+    }
+
+    /// A root without rows is none.
+    fn lower(&mut self) {
+        if self.root.rows.is_empty()
+            && let Some(child) = self.root.children.pop()
+        {
+            self.root = child;
+        }
+    }
+
+    /// How many rows come before this name, whether a row has it or not.
+    pub(super) fn rank(&self, name: &[u8]) -> usize {
+        let (mut node, mut before) = (&self.root, 0);
+        loop {
+            let (at, found) = match node.find(name) {
+                Ok(at) => (at, true),
+                Err(at) => (at, false),
+            };
+            before += at;
+            let children = node.children.iter();
+            before += children
+                .take(at + usize::from(found))
+                .map(|child| child.count)
+                .sum::<usize>();
+            match node.children.get(at) {
+                Some(child) if !found => node = child,
+                _ => return before,
+            }
+        }
+    }
+
+    /// The row that so many come before.
+    pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
+        let (mut node, mut left, mut at) = (&self.root, number, 0);
+        while let Some(child) = node.children.get(at) {
+            if left < child.count {
+                (node, at) = (child, 0);
+            } else if left == child.count {
+                return node.rows.get(at).map(Row::show);
+            } else {
+                (left, at) = (left - child.count - 1, at + 1);
+            }
+        }
+        node.rows.get(left).map(Row::show)
+    }
+
+    /// Rows from this name on, in order.
+    pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
+        let (mut node, mut way) = (&self.root, Vec::new());
+        loop {
+            let found = node.find(name);
+            let (Ok(at) | Err(at)) = found;
+            way.push((node, at));
+            match node.children.get(at) {
+                Some(child) if found.is_err() => node = child,
+                _ => return Forth(way),
+            }
+        }
+    }
+
+    /// Rows before this name, or all of them, the last first.
+    pub(super) fn before(&self, name: Option<&[u8]>) -> Back<'_> {
+        let (mut node, mut way) = (&self.root, Vec::new());
+        loop {
+            let at = match name.map(|name| node.find(name)) {
+                Some(Ok(at) | Err(at)) => at,
+                None => node.rows.len(),
+            };
+            way.push((node, at));
+            match node.children.get(at) {
+                Some(child) => node = child,
+                None => return Back(way),
+            }
+        }
+    }
+}
+
+impl Row {
+    fn show(&self) -> Shown<'_> {
+        (&self.name, &self.value)
+    }
+}
+
+impl Node {
+    fn find(&self, name: &[u8]) -> Result<usize, usize> {
+        self.rows.binary_search_by(|row| (*row.name).cmp(name))
+    }
+
+    fn counted(rows: Vec<Row>, children: Vec<Self>) -> Self {
+        let below: usize = children.iter().map(|child| child.count).sum();
+        Self {
+            count: rows.len() + below,
+            rows,
+            children,
+        }
+    }
+
+    fn add(&mut self, row: Row) -> Option<Split> {
+        self.count += 1;
+        let (Ok(at) | Err(at)) = self.find(&row.name);
+        match self.children.get_mut(at) {
+            None => self.rows.insert(at, row),
+            Some(child) => {
+                if let Some((middle, right)) = child.add(row) {
+                    self.rows.insert(at, middle);
+                    self.children.insert(at + 1, right);
+                }
+            }
+        }
+        (self.rows.len() > MOST).then(|| self.split())
+    }
+
+    /// Gives its second half away. What stays keeps no room: names that only grow never come back to it.
+    fn split(&mut self) -> Split {
+        let right = self.rows.split_off(FEWEST + 1);
+        let middle = self.rows.pop().expect("more rows than a node has at most");
+        self.rows.shrink_to_fit();
+        let children = match self.children.is_empty() {
+            true => Vec::new(),
+            false => self.children.split_off(FEWEST + 1),
+        };
+        let right = Self::counted(right, children);
+        self.count -= right.count + 1;
+        (middle, right)
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Row> {
+        let removed = match (self.find(name), self.children.is_empty()) {
+            (Ok(at), true) => self.rows.remove(at),
+            (Err(_), true) => return None,
+            (Ok(at), false) => {
+                // The last row before it takes its place.
+                let before = self.children[at].pop(true)?;
+                let removed = std::mem::replace(&mut self.rows[at], before);
+                self.fill(at);
+                removed
+            }
+            (Err(at), false) => {
+                let removed = self.children[at].remove(name)?;
+                self.fill(at);
+                removed
+            }
+        };
+        self.count -= 1;
+        Some(removed)
+    }
+
+    /// Takes the first row, or the last.
+    fn pop(&mut self, last: bool) -> Option<Row> {
+        let at = if last { self.rows.len() } else { 0 };
+        let popped = match self.children.get_mut(at) {
+            Some(child) => {
+                let popped = child.pop(last)?;
+                self.fill(at);
+                popped
+            }
+            None if self.rows.is_empty() => return None,
+            None if last => self.rows.pop()?,
+            None => self.rows.remove(0),
+        };
+        self.count -= 1;
+        Some(popped)
+    }
+
+    /// Gives a child that has lost a row another one, of a neighbour's, or makes one of both.
+    fn fill(&mut self, at: usize) {
+        if self.children[at].rows.len() >= FEWEST {
+            return;
+        }
+        let has_more = |child: Option<&Self>| child.is_some_and(|child| child.rows.len() > FEWEST);
+        let left = at.checked_sub(1);
+        if let Some(left) = left.filter(|left| has_more(self.children.get(*left))) {
+            let (row, child) = self.children[left].give(true);
+            let row = std::mem::replace(&mut self.rows[left], row);
+            self.children[at].get(row, child, false);
+        } else if has_more(self.children.get(at + 1)) {
+            let (row, child) = self.children[at + 1].give(false);
+            let row = std::mem::replace(&mut self.rows[at], row);
+            self.children[at].get(row, child, true);
+        } else {
+            let left = left.unwrap_or(at);
+            let (row, right) = (self.rows.remove(left), self.children.remove(left + 1));
+            let child = &mut self.children[left];
+            child.count += 1 + right.count;
+            child.rows.push(row);
+            child.rows.extend(right.rows);
+            child.children.extend(right.children);
+        }
+    }
+
+    /// Its last row and what is behind, or its first and what is before.
+    fn give(&mut self, last: bool) -> (Row, Option<Self>) {
+        let (row, child) = if last {
+            (self.rows.pop(), self.children.pop())
+        } else {
+            let child = (!self.children.is_empty()).then(|| self.children.remove(0));
+            (Some(self.rows.remove(0)), child)
+        };
+        self.count -= 1 + child.as_ref().map_or(0, |child| child.count);
+        (row.expect("it has more than it needs"), child)
+    }
+
+    /// A row behind its last and what is behind that, or before its first and what is before that.
+    fn get(&mut self, row: Row, child: Option<Self>, last: bool) {
+        self.count += 1 + child.as_ref().map_or(0, |child| child.count);
+        if last {
+            self.rows.push(row);
+            self.children.extend(child);
+        } else {
+            self.rows.insert(0, row);
+            if let Some(child) = child {
+                self.children.insert(0, child);
+            }
+        }
+    }
+}
+
+/// The way from the root to a place: nodes, and how many rows of each are before it.
+type Way<'t> = Vec<(&'t Node, usize)>;
+
+/// Rows in order.
+#[derive(Debug)]
+pub(super) struct Forth<'t>(Way<'t>);
+
+impl<'t> Iterator for Forth<'t> {
+    type Item = Shown<'t>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (node, at) = self.0.last_mut()?;
+            let (node, passed) = (*node, *at);
+            let Some(row) = node.rows.get(passed) else {
+                self.0.pop();
+                continue;
+            };
+            *at += 1;
+            // What comes next is the first row of the child behind it.
+            let mut below = node.children.get(passed + 1);
+            while let Some(child) = below {
+                self.0.push((child, 0));
+                below = child.children.first();
+            }
+            return Some(row.show());
+        }
+    }
+}
+
+/// Rows backwards.
+#[derive(Debug)]
+pub(super) struct Back<'t>(Way<'t>);
+
+impl<'t> Iterator for Back<'t> {
+    type Item = Shown<'t>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (node, at) = self.0.last_mut()?;
+            let node = *node;
+            let Some(before) = at.checked_sub(1) else {
+                self.0.pop();
+                continue;
+            };
+            *at = before;
+            // What comes next is the last row of the child before it.
+            let mut below = node.children.get(before);
+            while let Some(child) = below {
+                self.0.push((child, child.rows.len()));
+                below = child.children.last();
+            }
+            return node.rows.get(before).map(Row::show);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use quorate_core::dice::Dice;
+
+    use super::*;
+
+    /// Counts, order, and how full nodes are; gives the depth.
+    fn check(node: &Node, is_root: bool) -> usize {
+        let below: usize = node.children.iter().map(|child| child.count).sum();
+        assert_eq!(node.count, node.rows.len() + below);
+        assert!(node.rows.len() <= MOST);
+        assert!(is_root || node.rows.len() >= FEWEST, "{}", node.rows.len());
+        assert!(node.rows.is_sorted_by(|one, two| one.name < two.name));
+        let depths: Vec<usize> = node
+            .children
+            .iter()
+            .map(|child| check(child, false))
+            .collect();
+        assert!(node.children.is_empty() || node.children.len() == node.rows.len() + 1);
+        assert!(depths.windows(2).all(|pair| pair[0] == pair[1]));
+        1 + depths.first().copied().unwrap_or_default()
+    }
+
+    type Plain = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn compare(tree: &Tree, plain: &Plain, dice: &mut Dice) {
+        check(&tree.root, true);
+        assert_eq!(tree.len(), plain.len());
+        assert_eq!(tree.is_empty(), plain.is_empty());
+        let name = name(dice);
+        let show = |(name, value): (&'_ Vec<u8>, &'_ Vec<u8>)| (name.clone(), value.clone());
+        let shown = |(name, value): Shown<'_>| (name.to_vec(), value.to_vec());
+        let (from, before) = (plain.range(name.clone()..), plain.range(..name.clone()));
+        assert!(tree.from(&name).map(shown).eq(from.map(show)));
+        assert!(
+            tree.before(Some(&name))
+                .map(shown)
+                .eq(before.rev().map(show))
+        );
+        assert!(tree.from(b"").map(shown).eq(plain.iter().map(show)));
+        assert!(
+            tree.before(None)
+                .map(shown)
+                .eq(plain.iter().rev().map(show))
+        );
+        let rank = plain.range(..name.clone()).count();
+        assert_eq!(tree.rank(&name), rank);
+        let number = dice.index(plain.len() + 2);
+        assert_eq!(
+            tree.nth(number).map(shown),
+            plain.iter().nth(number).map(show)
+        );
+        assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
+    }
+
+    fn name(dice: &mut Dice) -> Vec<u8> {
+        let number = dice.index(4000);
+        number.to_string().into_bytes()
+    }
+
+    /// Grows and shrinks, by chance and in order, beside the tree of the standard library.
+    #[test]
+    fn it_says_what_a_plain_tree_says() {
+        let mut dice = Dice::new(36);
+        let (mut tree, mut plain) = (Tree::default(), Plain::new());
+        for round in 0..60 {
+            let grows = round % 4 < 2;
+            for step in 0..700_usize {
+                let name = match round % 3 {
+                    0 => format!("{:08}", round * 700 + step).into_bytes(),
+                    _ => name(&mut dice),
+                };
+                match dice.index(8) {
+                    0 if !grows => {
+                        let first = plain.pop_first();
+                        let popped = tree.pop_first();
+                        let popped =
+                            popped.map(|(name, value)| (name.into_vec(), value.into_vec()));
+                        assert_eq!(popped, first);
+                    }
+                    1..=5 if grows => {
+                        let value = step.to_be_bytes();
+                        match tree.get_mut(&name) {
+                            Some(old) => *old = value.into(),
+                            None => tree.add(&name, &value),
+                        }
+                        plain.insert(name, value.to_vec());
+                    }
+                    _ => {
+                        let removed = tree.remove(&name).map(<[u8]>::into_vec);
+                        assert_eq!(removed, plain.remove(&name));
+                    }
+                }
+                if step % 50 == 0 {
+                    compare(&tree, &plain, &mut dice);
+                }
+            }
+        }
+        while tree.pop_first().is_some() {
+            check(&tree.root, true);
+        }
+        assert!(tree.is_empty());
+    }
+
+    /// A million rows are four nodes deep, however they came.
+    #[test]
+    fn ways_are_short() {
+        let mut tree = Tree::default();
+        for number in 0..200_000_u32 {
+            tree.add(&number.to_be_bytes(), b"");
+        }
+        assert_eq!(check(&tree.root, true), 4);
+        assert_eq!(tree.rank(&150_000_u32.to_be_bytes()), 150_000);
+        let (name, _) = tree.nth(199_999).unwrap();
+        assert_eq!(name, 199_999_u32.to_be_bytes());
+    }
+}

@@ -1,0 +1,86 @@
+//! The table of all commands in docs/commands.md, made from the table that COMMAND DOCS is made from.
+//!
+//! `REWRITE=1 cargo test -p quorate-kv page` writes it again.
+
+use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
+
+use quorate_kv::{command::Spec, commands::FAMILIES};
+
+const PAGE: &str = "../../../docs/commands.md";
+const BEGIN: &str =
+    "<!-- made from the table of commands: REWRITE=1 cargo test -p quorate-kv page -->\n";
+const END: &str = "<!-- end of what is made -->\n";
+
+/// Commands of Redis 7.2 that are not here, and why.
+const MISSING: [(&str, &str); 12] = [
+    (
+        "bgrewriteaof bgsave failover lastsave psync replconf replicaof role save shutdown slaveof sync waitaof",
+        "persistence and replication need no managing",
+    ),
+    (
+        "asking cluster",
+        "there are no slots: every node has all keys",
+    ),
+    ("debug", "tests of Redis' inside"),
+    (
+        "dump migrate restore restore-asking",
+        "Redis' format of files is not spoken",
+    ),
+    ("eval_ro evalsha_ro fcall fcall_ro", "there is no Lua"),
+    (
+        "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
+        "no geo types yet",
+    ),
+    ("lcs", "not yet"),
+    ("lolwut", "no version to draw"),
+    ("module", "there are no modules"),
+    ("move swapdb", "there is one database"),
+    (
+        "pfadd pfcount pfdebug pfmerge pfselftest",
+        "no HyperLogLog yet",
+    ),
+    (
+        "xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange xsetid xtrim",
+        "no streams of Redis yet; byte streams are another thing",
+    ),
+];
+
+fn table() -> String {
+    let specs = FAMILIES.iter().flat_map(|family| family.commands);
+    let mut rows: BTreeMap<&str, String> = BTreeMap::new();
+    for Spec { name, doc, .. } in specs {
+        let here = doc.differs.unwrap_or("as in Redis");
+        let row = format!("{} | {} | {here}", doc.group, doc.since);
+        assert!(rows.insert(name, row).is_none(), "{name} is there twice");
+    }
+    for (names, why) in MISSING {
+        for name in names.split(' ') {
+            let row = format!("– | – | **missing**: {why}");
+            assert!(rows.insert(name, row).is_none(), "{name} is not missing");
+        }
+    }
+    let mut table = "| Command | Group | Since | Here |\n|---|---|---|---|\n".to_owned();
+    for (name, row) in rows {
+        assert!(!row.contains('\n'), "{name}: not one line");
+        let name = name.to_ascii_uppercase();
+        writeln!(table, "| `{name}` | {row} |").unwrap();
+    }
+    table
+}
+
+#[test]
+fn page_has_all_commands() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page says where it is");
+    let (now, after) = rest.split_once(END).expect("the page says where it ends");
+    let table = table();
+    if env::var_os("REWRITE").is_some_and(|value| value == "1") {
+        fs::write(&path, [before, BEGIN, &table, END, after].concat()).unwrap();
+        return;
+    }
+    assert!(
+        now == table,
+        "docs/commands.md is out of date; REWRITE=1 writes it again"
+    );
+}

@@ -1,0 +1,83 @@
+//! Lists as queues while nodes are killed: each element is taken once, in the order of pushing, and clients that wait are
+//! served in the end, whoever died.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::queues::{Load, judge::Lie};
+
+use super::NODES;
+use crate::{
+    nodes::{self, wait_for},
+    shell::Failed,
+};
+
+/// Kills in each cluster, and in the short form, if nobody says how many.
+pub(super) const KILLS: u64 = 20;
+pub(super) const SHORT: u64 = 3;
+/// Elements after a kill that show that clients go on.
+const GOING_ON: u64 = 50;
+/// How long a node is dead.
+const DEAD: Duration = Duration::from_millis(300);
+/// A command that waits longer for a leader gets an error, so that clients go on during a fault.
+const CLIENT_TIMEOUT_MS: &str = "1000";
+
+/// Both stores, with so many kills each.
+pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
+    for store in ["lsm", "memory"] {
+        one(store, kills, seed.unwrap_or(1))?;
+    }
+    Ok(())
+}
+
+/// One cluster.
+pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
+    let began = Instant::now();
+    let flags = ["--store", store, "--client-timeout-ms", CLIENT_TIMEOUT_MS];
+    let mut nodes = nodes::serving(NODES, &flags)?;
+    let load = Load::start(nodes.client_addresses(), seed)?;
+    for kill in 0..kills {
+        going_on(&load)?;
+        let leader = nodes.agreed_leader()?;
+        let mut others = nodes.ids().into_iter().filter(|id| *id != leader);
+        let dead = match kill % 3 {
+            0 => vec![leader],
+            1 => others.next().into_iter().collect(),
+            _ => vec![leader, others.next().unwrap_or(leader)],
+        };
+        nodes.kill(&dead)?;
+        thread::sleep(DEAD);
+        nodes.restart(&dead)?;
+        nodes.wait_until_all_serve()?;
+    }
+    going_on(&load)?;
+    let history = load.finish()?;
+    let sum = history.judge().map_err(Failed)?;
+    for lie in Lie::ALL {
+        let told = lie.told_in(&history);
+        let told = told.ok_or_else(|| Failed(format!("too little was seen for {lie:?}")))?;
+        if told.judge().is_ok() {
+            return Err(Failed(format!("a history of queues with {lie:?} is taken")));
+        }
+    }
+    nodes.wait_until_equal()?;
+    let unanswered: u64 = history.unanswered.iter().sum();
+    println!(
+        "queues, {store}, seed {seed}: {kills} kills, {} elements pushed and {} taken, in their order; \
+         {} went with {unanswered} commands without an answer; {:.0} s",
+        sum.pushed,
+        sum.taken,
+        sum.gone,
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn going_on(load: &Load) -> Result<(), Failed> {
+    let before = load.taken();
+    wait_for("elements to be taken", || {
+        (load.taken() > before + GOING_ON).then_some(())
+    })
+}

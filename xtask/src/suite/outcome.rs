@@ -1,0 +1,191 @@
+//! What became of the tests of a unit, read from what the suite prints.
+
+use super::known::{Known, Reason};
+
+/// One unit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) name: String,
+    pub(super) passed: usize,
+    /// Name of the test, and why it may fail.
+    pub(super) differs: Vec<(String, String)>,
+    /// Name of the test, and what the suite says of it.
+    pub(super) failed: Vec<(String, String)>,
+    /// Why each was not tried.
+    pub(super) outside: Vec<String>,
+    /// Tests on the list that pass all the same.
+    pub(super) stale: Vec<String>,
+    /// Whether the suite came to the unit's end.
+    pub(super) complete: bool,
+}
+
+impl Unit {
+    /// What the suite said.
+    pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
+        let mut unit = Self {
+            name: name.to_owned(),
+            ..Self::default()
+        };
+        // Failures are told once more at the end.
+        let text = text
+            .split("\n                   The End\n")
+            .next()
+            .unwrap_or(text);
+        for (status, line, details) in entries(text) {
+            match status {
+                "ok" => unit.ok(without_time(line), known),
+                "err" => unit.err(line, details, known),
+                "ignore" | "skip" => unit.outside.push(line.to_owned()),
+                "exception" => {
+                    let text = format!("{line}\n{details}");
+                    unit.failed.push(("the unit breaks off".to_owned(), text));
+                }
+                status if status.ends_with(" done") => unit.complete = true,
+                _ => {}
+            }
+        }
+        unit
+    }
+
+    fn ok(&mut self, test: &str, known: &Known) {
+        match known.reason(&self.name, test) {
+            None => self.passed += 1,
+            Some(Reason::Outside(_)) => self.outside.push(test.to_owned()),
+            // Some are races, and some hang on random numbers.
+            Some(Reason::Differs(_)) => {
+                self.passed += 1;
+                self.stale.push(test.to_owned());
+            }
+        }
+    }
+
+    fn err(&mut self, line: &str, details: &str, known: &Known) {
+        let (test, details) = match line.rsplit_once(" in tests/unit/") {
+            Some((test, _)) => (test, details.to_owned()),
+            None => ("between tests", format!("{line}\n{details}")),
+        };
+        let test = test.to_owned();
+        match known.reason(&self.name, &test) {
+            None => self.failed.push((test, details)),
+            Some(Reason::Outside(_)) => self.outside.push(test),
+            Some(Reason::Differs(why)) => self.differs.push((test, why.to_owned())),
+        }
+    }
+
+    /// Says what failed.
+    pub(super) fn print(&self) {
+        for (test, details) in &self.failed {
+            println!("FAILED {}: {test}", self.name);
+            let lines = details.lines().filter(|line| !line.trim().is_empty());
+            lines.take(6).for_each(|line| println!("    {line}"));
+        }
+        for test in &self.stale {
+            println!("{}: {test} is on the list, and passes this time", self.name);
+        }
+        if !self.complete {
+            println!("FAILED {}: the suite did not come to its end", self.name);
+        }
+    }
+}
+
+/// The suite's lines `[status]: text`, each with the lines that follow it.
+fn entries(text: &str) -> Vec<(&str, &str, &str)> {
+    let starts = |line: &str| {
+        let (status, rest) = line.strip_prefix('[')?.split_once("]: ")?;
+        let known = ["ok", "err", "ignore", "skip", "exception"].contains(&status);
+        (known || status.ends_with(" done")).then_some(rest.len())
+    };
+    let mut places = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if starts(line).is_some() {
+            places.push(at);
+        }
+        at += line.len();
+    }
+    places.push(text.len());
+    let one = |pair: &[usize]| {
+        let text = text.get(*pair.first()?..*pair.last()?)?;
+        let (line, details) = text.split_once('\n').unwrap_or((text, ""));
+        let (status, line) = line.strip_prefix('[')?.split_once("]: ")?;
+        Some((status, line, details))
+    };
+    places.windows(2).filter_map(one).collect()
+}
+
+/// The name of a test that passed; how long it took stands behind it.
+fn without_time(line: &str) -> &str {
+    match line
+        .strip_suffix(" ms)")
+        .and_then(|line| line.rsplit_once(" ("))
+    {
+        Some((name, time)) if time.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = r#"
+        units = ["multi"]
+        denied = []
+        [[outside]]
+        unit = "multi"
+        why = "scripts"
+        tests = ["MULTI and script*"]
+        [[differs]]
+        unit = "multi"
+        why = "words"
+        tests = ["EXEC fails", "EXEC passes"]
+    "#;
+
+    const TEXT: &str = "Starting test server at port 21079
+[ready]: 4711
+Testing unit/multi
+[ok]: MULTI / EXEC (basics) (2 ms)
+[err]: EXEC fails in tests/unit/multi.tcl
+Expected 'a' to be equal to 'b'
+[ok]: EXEC passes (0 ms)
+[err]: WATCH in tests/unit/multi.tcl
+Expected '1' to be equal to '[ok]' (context: …)
+    while executing
+[ignore]: SWAPDB: Not supported on singledb
+[err]: MULTI and script timeout in tests/unit/multi.tcl
+NOSCRIPT
+[1/1 done]: unit/multi (3 seconds)
+
+                   The End
+
+[err]: WATCH in tests/unit/multi.tcl
+";
+
+    #[test]
+    fn each_test_counts_once() {
+        let known = Known::parse(LIST).unwrap();
+        let unit = Unit::read("multi", TEXT, &known);
+        assert_eq!(unit.passed, 2);
+        assert_eq!(
+            unit.differs,
+            [("EXEC fails".to_owned(), "words".to_owned())]
+        );
+        assert_eq!(unit.stale, ["EXEC passes"]);
+        assert_eq!(unit.outside.len(), 2);
+        let [(test, details)] = &*unit.failed else {
+            panic!("{:?}", unit.failed);
+        };
+        assert_eq!(test, "WATCH");
+        assert!(details.ends_with("while executing\n"));
+        assert!(unit.complete);
+    }
+
+    #[test]
+    fn a_unit_that_breaks_off_is_told_of() {
+        let known = Known::parse(LIST).unwrap();
+        let text = "[ok]: a (1 ms)\n[exception]: Executing test client: ERR\nERR\n";
+        let unit = Unit::read("multi", text, &known);
+        assert!(!unit.complete);
+        assert_eq!((unit.passed, unit.failed.len()), (1, 1));
+    }
+}

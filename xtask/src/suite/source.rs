@@ -1,0 +1,134 @@
+//! Redis' source: a folder that was given, or the source package that the system's package manager has.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::shell::{self, Failed, has, read};
+
+const HELPER: &str = "tests/test_helper.tcl";
+/// The last of its own files that the suite reads before it starts.
+const LAST_READ: &str = "tests/support/util.tcl";
+const HOOK: &str = "\nsource $::env(QUORATE_SUITE)\n";
+
+/// A copy of the suite that reads our file, too.
+pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
+    let copy = shell::target().join("redis-suite/source");
+    if copy.exists() {
+        fs::remove_dir_all(&copy)?;
+    }
+    fs::create_dir_all(&copy)?;
+    match given {
+        Some(folder) if folder.join(HELPER).is_file() => {
+            // What it is called in the copy: `cp -R tests src copy/`.
+            let mut command = Command::new("cp");
+            command.arg("-R").arg(folder.join("tests"));
+            read(command.arg(&copy))?;
+            fs::create_dir_all(copy.join("src"))?;
+            fs::copy(folder.join("src/version.h"), copy.join("src/version.h"))?;
+        }
+        Some(folder) => {
+            let folder = folder.display();
+            return Err(Failed(format!(
+                "{folder} has no {HELPER}: it is not Redis' source"
+            )));
+        }
+        None => {
+            let mut command = Command::new("tar");
+            command.arg("--extract").arg("--file").arg(package()?);
+            read(
+                command
+                    .args(["--strip-components", "1", "--directory"])
+                    .arg(&copy),
+            )?;
+        }
+    }
+    let last = copy.join(LAST_READ);
+    let text = fs::read_to_string(&last)?;
+    fs::write(last, text + HOOK)?;
+    Ok(copy)
+}
+
+/// The version that the source says it is.
+pub(super) fn version(source: &Path) -> Result<String, Failed> {
+    let text = fs::read_to_string(source.join("src/version.h"))?;
+    let version = text
+        .lines()
+        .find_map(|line| line.strip_prefix("#define REDIS_VERSION "));
+    let version = version.ok_or_else(|| Failed("src/version.h has no version".to_owned()))?;
+    Ok(version.trim_matches('"').to_owned())
+}
+
+/// The source package's archive, fetched once.
+fn package() -> Result<PathBuf, Failed> {
+    let folder = shell::target().join("redis-suite/package");
+    if let Some(archive) = archive(&folder)? {
+        return Ok(archive);
+    }
+    let otherwise = "give the folder of a Redis source tree with --source";
+    if !has("apt-get") {
+        return Err(Failed(format!(
+            "no apt-get to fetch the source with; {otherwise}"
+        )));
+    }
+    fetch(&folder).map_err(|Failed(why)| Failed(format!("{why}\n{otherwise}")))?;
+    let nothing = || Failed(format!("apt-get fetched no archive; {otherwise}"));
+    archive(&folder)?.ok_or_else(nothing)
+}
+
+fn archive(folder: &Path) -> Result<Option<PathBuf>, Failed> {
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.to_string_lossy().contains(".orig.tar.") {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Asks the places that the system's packages come from for the source; lists of its own, so that nothing of the system
+/// changes.
+fn fetch(folder: &Path) -> Result<(), Failed> {
+    let lists = folder.join("lists");
+    fs::create_dir_all(lists.join("partial"))?;
+    let format = "deb-src $(SITE) $(RELEASE) $(COMPONENT)";
+    let places = read(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        format,
+        "Created-By: Packages",
+    ]))?;
+    // Other vendors' places rarely have sources, and never this one.
+    let mut places: Vec<&str> = places
+        .lines()
+        .filter(|place| place.contains("/debian") || place.contains("/ubuntu"))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    let file = folder.join("sources.list");
+    fs::write(&file, places.join("\n") + "\n")?;
+    let option = |name: &str, value: &Path| format!("{name}={}", value.display());
+    let apt = |words: &[&str]| {
+        let mut command = Command::new("apt-get");
+        for option in [
+            option("Dir::Etc::sourcelist", &file),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            option("Dir::State::lists", &lists),
+            // Keys that the system's own lists name one by one.
+            "Dir::Etc::trustedparts=/usr/share/keyrings".to_owned(),
+            "Dir::Cache::pkgcache=".to_owned(),
+            "Dir::Cache::srcpkgcache=".to_owned(),
+        ] {
+            command.args(["-o", &option]);
+        }
+        read(command.args(words).current_dir(folder))
+    };
+    apt(&["--quiet", "update"])?;
+    apt(&["--quiet", "source", "--download-only", "redis"])?;
+    Ok(())
+}

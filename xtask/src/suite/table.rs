@@ -1,0 +1,130 @@
+//! The table by unit, and the verdict.
+
+use super::outcome::Unit;
+use crate::shell::Failed;
+
+/// So many of a hundred tests in scope pass.
+const PERCENT_MIN: usize = 95;
+
+/// Prints the table; an error says what must change.
+pub(super) fn judge(units: &[Unit]) -> Result<(), Failed> {
+    for line in lines(units) {
+        println!("{line}");
+    }
+    verdict(units)
+}
+
+fn lines(units: &[Unit]) -> Vec<String> {
+    let row = |name: &str, [passed, differs, failed, outside]: [usize; 4]| {
+        let all = passed + differs + failed;
+        let percent = if all == 0 {
+            100.0
+        } else {
+            100.0 * share(passed, all)
+        };
+        format!("{name:<16} {passed:>6} {differs:>8} {failed:>7} {percent:>6.1} % {outside:>9}")
+    };
+    let heads = [
+        "unit",
+        "passed",
+        "differs",
+        "failed",
+        "of those",
+        "not tried",
+    ];
+    let [unit, passed, differs, failed, percent, outside] = heads;
+    let mut lines = vec![format!(
+        "{unit:<16} {passed:>6} {differs:>8} {failed:>7} {percent:>8} {outside:>9}"
+    )];
+    lines.extend(units.iter().map(|unit| row(&unit.name, counts(unit))));
+    lines.push(row("in all", sum(units)));
+    lines
+}
+
+fn counts(unit: &Unit) -> [usize; 4] {
+    [
+        unit.passed,
+        unit.differs.len(),
+        unit.failed.len(),
+        unit.outside.len(),
+    ]
+}
+
+fn sum(units: &[Unit]) -> [usize; 4] {
+    units.iter().map(counts).fold([0; 4], |sum, unit| {
+        std::array::from_fn(|at| sum[at] + unit[at])
+    })
+}
+
+fn share(part: usize, all: usize) -> f64 {
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    number(part) / number(all)
+}
+
+fn verdict(units: &[Unit]) -> Result<(), Failed> {
+    let [passed, differs, failed, _] = sum(units);
+    let mut faults = Vec::new();
+    let torn: Vec<&str> = units
+        .iter()
+        .filter(|unit| !unit.complete)
+        .map(|unit| unit.name.as_str())
+        .collect();
+    if !torn.is_empty() {
+        faults.push(format!("not run to their end: {}", torn.join(", ")));
+    }
+    if failed > 0 {
+        faults.push(format!(
+            "{failed} tests fail that are not in xtask/redis/suite.toml"
+        ));
+    }
+    if passed * 100 < PERCENT_MIN * (passed + differs + failed) {
+        faults.push(format!(
+            "fewer than {PERCENT_MIN} % of the tests in scope pass"
+        ));
+    }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Failed(faults.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(passed: usize, differs: usize) -> Unit {
+        Unit {
+            name: "scan".to_owned(),
+            passed,
+            differs: vec![("a".to_owned(), "words".to_owned()); differs],
+            complete: true,
+            ..Unit::default()
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_unit_and_their_sum() {
+        assert_eq!(
+            lines(&[unit(97, 1), unit(2, 0)]),
+            [
+                "unit             passed  differs  failed of those not tried",
+                "scan                 97        1       0   99.0 %         0",
+                "scan                  2        0       0  100.0 %         0",
+                "in all               99        1       0   99.0 %         0",
+            ]
+        );
+    }
+
+    #[test]
+    fn too_few_that_pass_are_a_fault_and_so_is_each_surprise() {
+        assert!(verdict(&[unit(95, 5)]).is_ok());
+        assert!(verdict(&[unit(94, 6)]).is_err());
+        let mut torn = unit(1, 0);
+        torn.complete = false;
+        assert!(verdict(&[torn]).is_err());
+        let mut failed = unit(1000, 0);
+        failed.failed = vec![("c".to_owned(), String::new())];
+        assert!(verdict(&[failed]).is_err());
+    }
+}
