@@ -10,6 +10,9 @@ use super::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
+/// A row of the store: where it is, and what it holds.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// All that is brought.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
@@ -66,7 +69,7 @@ impl Brought {
         &self,
         secret: &[u8; SECRET_BYTES],
         root_hash: Option<&str>,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    ) -> Result<Vec<Row>, String> {
         bounded("users", self.users.len(), NAMES_MAX)?;
         bounded("roles", self.roles.len(), NAMES_MAX)?;
         if self.revision >= u64::MAX / 2 {
@@ -103,7 +106,7 @@ impl Brought {
 }
 
 impl BroughtUser {
-    fn row(&self, hash: &str, revision: u64) -> Result<(Vec<u8>, Vec<u8>), String> {
+    fn row(&self, hash: &str, revision: u64) -> Result<Row, String> {
         named(&self.name)?;
         let mut roles = self.roles.clone();
         roles.sort_unstable();
@@ -120,7 +123,7 @@ impl BroughtUser {
 }
 
 impl BroughtRole {
-    fn row(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
+    fn row(&self) -> Result<Row, String> {
         named(&self.name)?;
         let mut permissions = self.permissions.clone();
         bounded(

@@ -121,7 +121,7 @@ fn no_mutation_of_a_file_makes_it_panic() {
                     file[page + dice.below(64)] = u8::try_from(dice.below(256)).unwrap();
                 }
                 _ => {
-                    let from = 1024 + dice.below(file.len() - 1024) & !511;
+                    let from = (1024 + dice.below(file.len() - 1024)) & !511;
                     let page = at & !511;
                     file.copy_within(from..from + 512, page);
                 }
