@@ -131,6 +131,9 @@ impl Tree {
 
     /// The row that so many come before.
     pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
+        if number >= self.root.count {
+            return None;
+        }
         let (mut node, mut left, mut at) = (&self.root, number, 0);
         while let Some(child) = node.children.get(at) {
             if left < child.count {
@@ -421,11 +424,13 @@ mod tests {
         );
         let rank = plain.range(..name.clone()).count();
         assert_eq!(tree.rank(&name), rank);
-        let number = dice.index(plain.len() + 2);
-        assert_eq!(
-            tree.nth(number).map(shown),
-            plain.iter().nth(number).map(show)
-        );
+        let beyond = [0, 1, 20].map(|more| plain.len() + more);
+        for number in beyond.into_iter().chain([dice.index(plain.len() + 1)]) {
+            assert_eq!(
+                tree.nth(number).map(shown),
+                plain.iter().nth(number).map(show)
+            );
+        }
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }
 
