@@ -451,7 +451,7 @@ impl Owning {
                 let look_at = now.plus_ms(self.repeat_ms);
                 self.look_at.get_or_insert(look_at);
             }
-            self.unsent.add(stream, to);
+            self.unsent.add(stream, &owned.lacking(to));
         }
         let mut full = Vec::new();
         for node in to {
