@@ -21,7 +21,7 @@ const MISSING: [(&str, &str); 12] = [
         "asking cluster",
         "there are no slots: every node has all keys",
     ),
-    ("debug", "tests of Redis' inside"),
+    ("debug", "for tests of Redis itself"),
     (
         "dump migrate restore restore-asking",
         "Redis' format of files is not spoken",
@@ -32,7 +32,7 @@ const MISSING: [(&str, &str); 12] = [
         "no geo types yet",
     ),
     ("lcs", "not yet"),
-    ("lolwut", "no version to draw"),
+    ("lolwut", "draws Redis' version"),
     ("module", "there are no modules"),
     ("move swapdb", "there is one database"),
     (
