@@ -287,6 +287,7 @@ impl Node {
         if let Some(leading) = &self.leading {
             self.reads.restart(leading.tally.next());
         }
+        self.timers.looked(now, self.options.heartbeat_ms);
         self.heartbeat(now, effects);
     }
 

@@ -7,6 +7,9 @@ use crate::time::Time;
 pub(super) struct Timers {
     started: bool,
     heartbeat: Time,
+    /// When a leader looks after its office at the latest. Apart from `heartbeat`, which reads keep pushing on
+    /// ([read-2]): under them it would never look.
+    look: Time,
     /// When those who have not answered a 1A are asked again. Apart from `heartbeat`, which a leader
     /// that moves to another ballot of its own keeps pushing on ([cast-2]).
     phase1a: Time,
@@ -26,6 +29,17 @@ impl Timers {
     /// A leader spoke.
     pub(super) fn heartbeat_sent(&mut self, now: Time, every_ms: u64) {
         self.heartbeat = now.plus_ms(every_ms);
+    }
+
+    /// When a leader looks after its office: with a heartbeat that is due by time, and where none ever is,
+    /// with every second one.
+    pub(super) fn look(&self) -> Time {
+        self.heartbeat.min(self.look)
+    }
+
+    /// It looked, or began to lead.
+    pub(super) fn looked(&mut self, now: Time, every_ms: u64) {
+        self.look = now.plus_ms(2 * every_ms);
     }
 
     /// When promises that are missing are asked for again.

@@ -113,9 +113,12 @@ impl Node {
             self.phase1 = None;
             self.campaign(Asked::Everybody, Campaign::Untaught, effects);
         }
-        if now >= self.timers.heartbeat() {
+        if now >= self.timers.look() {
+            self.timers.looked(now, self.options.heartbeat_ms);
             self.reabsorb(now, effects);
-            self.heartbeat(now, effects);
+            if now >= self.timers.heartbeat() {
+                self.heartbeat(now, effects);
+            }
             self.give_way(now, effects);
             self.repeat_token(effects);
         }
@@ -227,7 +230,7 @@ impl Node {
     pub(super) fn wake_at(&self) -> Time {
         let patience = self.election.patience_us();
         let turn = match &self.leading {
-            Some(_) => self.timers.heartbeat(),
+            Some(_) => self.timers.look(),
             None => self.election.deadline(),
         };
         let phase1a = self.is_asking().then_some(self.timers.phase1a());

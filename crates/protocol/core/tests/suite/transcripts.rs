@@ -115,6 +115,7 @@ stories! {
     storage_fails
     conflicting_votes_raise_alarm
     stray_node_is_taken_in_again
+    stray_node_is_taken_in_again_under_reads
     one_refusal_does_not_end_phase_1
     refusal_tells_of_an_era
     refusal_of_a_later_era_is_not_answered_by_another_ballot

@@ -311,6 +311,48 @@ fn g15_returning_node_does_not_depose() -> Outcome {
     Ok(())
 }
 
+/// [live-2] A node returns with a higher ballot than the leader's, under reads whose rounds ([read-2]) leave no heartbeat
+/// to be sent by time. The leader takes it in again all the same.
+#[test]
+fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET x 1")?;
+        let leader = world.wait_for_leader()?;
+        let stray = others(&world, leader)[0];
+        // Told to lead, it records a ballot of its own, and nobody hears of it.
+        for other in others(&world, stray) {
+            world.block_now(stray, other, true);
+        }
+        world.transfer_now(leader, stray);
+        world.run_until("a campaign", |world| {
+            role(world, stray) == Some(Role::Candidate)
+        })?;
+        world.run_for(100_000)?;
+        world.kill_now(stray);
+        for other in others(&world, stray) {
+            world.block_now(stray, other, false);
+        }
+        world.start_now(stray);
+        let (client, begun) = (world.client(leader), world.now);
+        let id = world.nodes[leader].id();
+        let follows = |world: &World| {
+            let running = world.nodes[stray].running.as_ref();
+            running.is_some_and(|running| running.replica().node().leader() == Some(id))
+        };
+        while !follows(&world) {
+            assert!(
+                world.now.since_us(begun) < 4_000_000,
+                "seed {seed}: it is left alone"
+            );
+            world.say(client, &[b"GET", b"x"]);
+            assert_eq!(world.reply(client)?, Some(bulk("1")));
+        }
+        assert_eq!(world.leader(), Some(leader));
+    }
+    Ok(())
+}
+
 /// G16 A command repeated after a fail-over is executed once, and its stored reply given again
 /// ([session-2]). Snapshots come later.
 #[test]

@@ -164,6 +164,20 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
+            // reads 1 40 10 — for so many times: so many milliseconds pass, the node reads, is woken if it is due, and
+            // hears the answers to its heartbeats
+            ["reads", node, count, ms] => {
+                let (node, quiet) = (node_id(node), &mut String::new());
+                for read in 0..count.parse().expect("a number") {
+                    self.now = self.now.plus_ms(ms.parse().expect("milliseconds"));
+                    if self.wakes.get(&node).is_some_and(|at| *at <= self.now) {
+                        self.step(node, Input::Tick, quiet);
+                    }
+                    self.step(node, Input::Read(ReadToken(read)), quiet);
+                    self.deliver(&format!("{node}->*"), &["heartbeat"], quiet);
+                    self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
+                }
+            }
             // route 1 2 3 — votes come to the node, when it leads, by nodes 2 and 3; to nobody: straight
             ["route", node, through @ ..] => {
                 let through = through.iter().map(|word| Member::first(node_id(word).0));
