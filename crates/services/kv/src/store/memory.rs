@@ -2,6 +2,7 @@
 
 mod image;
 mod rows;
+mod text;
 mod tree;
 
 use std::{collections::BTreeSet, mem};

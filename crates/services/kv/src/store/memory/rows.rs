@@ -2,11 +2,14 @@
 
 use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
-use super::tree::{Shown, Tree};
+use super::{
+    text::Text,
+    tree::{Row, Shown, Tree},
+};
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
-/// What a row takes besides its bytes, about: two pointers with lengths, and two blocks of the allocator.
-const ROW_BYTES: usize = 80;
+/// What a row takes in its node, about: nodes are three quarters full.
+const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
 /// Rows of ended collections that are freed at a time.
 const FREED_MAX: usize = 1024;
 
@@ -22,6 +25,16 @@ impl Rows {
     pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.rows.get(name)
     }
+}
+
+/// What a row takes, about.
+const fn size(name: usize, value: usize) -> u64 {
+    (ROW_BYTES + Text::apart(name) + Text::apart(value)) as u64
+}
+
+fn size_of_row(row: &Row) -> u64 {
+    let (name, value) = row.show();
+    size(name.len(), value.len())
 }
 
 /// Rows from a name on.
@@ -71,27 +84,18 @@ impl Collections {
             rows: Tree::default(),
             seen: image,
         });
-        let size = |value: usize| (ROW_BYTES + name.len() + value) as u64;
-        self.bytes += size(value.len());
-        if let Some(old) = rows.rows.get_mut(name) {
-            self.bytes = self.bytes.saturating_sub(size(old.len()));
-            if old.len() == value.len() {
-                old.copy_from_slice(value);
-            } else {
-                *old = value.into();
-            }
-            return;
+        if let Some(before) = rows.rows.put(name, value) {
+            self.bytes = self.bytes.saturating_sub(size(name.len(), before));
         }
-        rows.rows.add(name, value);
+        self.bytes += size(name.len(), value.len());
     }
 
     pub(super) fn remove(&mut self, id: Id, name: &[u8]) {
         let Some(rows) = self.live.get_mut(&id) else {
             return;
         };
-        if let Some(old) = rows.rows.remove(name) {
-            let bytes = (ROW_BYTES + name.len() + old.len()) as u64;
-            self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(row) = rows.rows.remove(name) {
+            self.bytes = self.bytes.saturating_sub(size_of_row(&row));
         }
     }
 
@@ -117,11 +121,10 @@ impl Collections {
         {
             let rows = first.get_mut();
             while left > 0
-                && let Some((name, value)) = rows.rows.pop_first()
+                && let Some(row) = rows.rows.pop_first()
             {
                 left -= 1;
-                let bytes = (ROW_BYTES + name.len() + value.len()) as u64;
-                self.bytes = self.bytes.saturating_sub(bytes);
+                self.bytes = self.bytes.saturating_sub(size_of_row(&row));
             }
             if rows.rows.is_empty() {
                 first.remove();

@@ -3,6 +3,8 @@
 //! The standard library's tree has no counts, so the row with a number would be found by walking to it. This one finds it,
 //! and the number of a row, on one way from the root.
 
+use super::text::{Sought, Text};
+
 /// Most rows of a node.
 const MOST: usize = 63;
 /// Fewest, but for the root. Two of them and the row between fit into one node.
@@ -10,16 +12,13 @@ const FEWEST: usize = MOST / 2;
 
 /// A row.
 #[derive(Debug)]
-struct Row {
-    name: Box<[u8]>,
-    value: Box<[u8]>,
+pub(super) struct Row {
+    name: Text,
+    value: Text,
 }
 
 /// A row as it is shown.
 pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
-
-/// Name and value of a row that was taken away.
-pub(super) type Taken = (Box<[u8]>, Box<[u8]>);
 
 /// The tree.
 #[derive(Debug, Default)]
@@ -39,6 +38,13 @@ struct Node {
 /// What a node that was too full gives away: a row, and all behind it.
 type Split = (Row, Node);
 
+/// What came of a row that was put.
+enum Put {
+    /// There was one of its name, with so many bytes of value.
+    Replaced(usize),
+    Added(Option<Split>),
+}
+
 impl Tree {
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
@@ -50,53 +56,44 @@ impl Tree {
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        let mut node = &self.root;
+        let (name, mut node) = (Sought::new(name), &self.root);
         loop {
-            match node.find(name) {
-                Ok(at) => return Some(&node.rows[at].value),
+            match node.find(&name) {
+                Ok(at) => return Some(node.rows[at].value.bytes()),
                 Err(at) => node = node.children.get(at)?,
             }
         }
     }
 
-    pub(super) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Box<[u8]>> {
-        let mut node = &mut self.root;
-        loop {
-            match node.find(name) {
-                Ok(at) => return Some(&mut node.rows[at].value),
-                Err(at) => node = node.children.get_mut(at)?,
+    /// Sets a row. Gives the length of the value that was there before.
+    pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> Option<usize> {
+        match self.root.put(&Sought::new(name), value) {
+            Put::Replaced(len) => return Some(len),
+            Put::Added(None) => {}
+            Put::Added(Some((middle, right))) => {
+                let left = std::mem::take(&mut self.root);
+                self.root = Node {
+                    count: left.count + 1 + right.count,
+                    rows: vec![middle],
+                    children: vec![left, right],
+                };
             }
         }
+        None
     }
 
-    /// Adds a row, whose name no other has.
-    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
-        let row = Row {
-            name: name.into(),
-            value: value.into(),
-        };
-        if let Some((middle, right)) = self.root.add(row) {
-            let left = std::mem::take(&mut self.root);
-            self.root = Node {
-                count: left.count + 1 + right.count,
-                rows: vec![middle],
-                children: vec![left, right],
-            };
-        }
-    }
-
-    /// Takes a row away; gives its value.
-    pub(super) fn remove(&mut self, name: &[u8]) -> Option<Box<[u8]>> {
-        let removed = self.root.remove(name);
+    /// Takes a row away.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<Row> {
+        let removed = self.root.remove(&Sought::new(name));
         self.lower();
-        Some(removed?.value)
+        removed
     }
 
     /// Takes the first row away.
-    pub(super) fn pop_first(&mut self) -> Option<Taken> {
+    pub(super) fn pop_first(&mut self) -> Option<Row> {
         let first = self.root.pop(false);
         self.lower();
-        first.map(|row| (row.name, row.value))
+        first
     }
 
     /// A root without rows is none.
@@ -110,9 +107,10 @@ impl Tree {
 
     /// How many rows come before this name, whether a row has it or not.
     pub(super) fn rank(&self, name: &[u8]) -> usize {
+        let name = Sought::new(name);
         let (mut node, mut before) = (&self.root, 0);
         loop {
-            let (at, found) = match node.find(name) {
+            let (at, found) = match node.find(&name) {
                 Ok(at) => (at, true),
                 Err(at) => (at, false),
             };
@@ -149,9 +147,10 @@ impl Tree {
 
     /// Rows from this name on, in order.
     pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
+        let name = Sought::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
         loop {
-            let found = node.find(name);
+            let found = node.find(&name);
             let (Ok(at) | Err(at)) = found;
             way.push((node, at));
             match node.children.get(at) {
@@ -163,9 +162,10 @@ impl Tree {
 
     /// Rows before this name, or all of them, the last first.
     pub(super) fn before(&self, name: Option<&[u8]>) -> Back<'_> {
+        let name = name.map(Sought::new);
         let (mut node, mut way) = (&self.root, Vec::new());
         loop {
-            let at = match name.map(|name| node.find(name)) {
+            let at = match name.as_ref().map(|name| node.find(name)) {
                 Some(Ok(at) | Err(at)) => at,
                 None => node.rows.len(),
             };
@@ -179,14 +179,14 @@ impl Tree {
 }
 
 impl Row {
-    fn show(&self) -> Shown<'_> {
-        (&self.name, &self.value)
+    pub(super) fn show(&self) -> Shown<'_> {
+        (self.name.bytes(), self.value.bytes())
     }
 }
 
 impl Node {
-    fn find(&self, name: &[u8]) -> Result<usize, usize> {
-        self.rows.binary_search_by(|row| (*row.name).cmp(name))
+    fn find(&self, name: &Sought<'_>) -> Result<usize, usize> {
+        self.rows.binary_search_by(|row| row.name.compare(name))
     }
 
     fn counted(rows: Vec<Row>, children: Vec<Self>) -> Self {
@@ -198,19 +198,29 @@ impl Node {
         }
     }
 
-    fn add(&mut self, row: Row) -> Option<Split> {
-        self.count += 1;
-        let (Ok(at) | Err(at)) = self.find(&row.name);
-        match self.children.get_mut(at) {
-            None => self.rows.insert(at, row),
-            Some(child) => {
-                if let Some((middle, right)) = child.add(row) {
-                    self.rows.insert(at, middle);
-                    self.children.insert(at + 1, right);
-                }
+    fn put(&mut self, name: &Sought<'_>, value: &[u8]) -> Put {
+        let at = match self.find(name) {
+            Ok(at) => return Put::Replaced(self.rows[at].value.set(value)),
+            Err(at) => at,
+        };
+        match self
+            .children
+            .get_mut(at)
+            .map(|child| child.put(name, value))
+        {
+            Some(Put::Replaced(len)) => return Put::Replaced(len),
+            Some(Put::Added(None)) => {}
+            Some(Put::Added(Some((middle, right)))) => {
+                self.rows.insert(at, middle);
+                self.children.insert(at + 1, right);
+            }
+            None => {
+                let (name, value) = (Text::new(name.bytes()), Text::new(value));
+                self.rows.insert(at, Row { name, value });
             }
         }
-        (self.rows.len() > MOST).then(|| self.split())
+        self.count += 1;
+        Put::Added((self.rows.len() > MOST).then(|| self.split()))
     }
 
     /// Gives its second half away. What stays keeps no room: names that only grow never come back to it.
@@ -227,7 +237,7 @@ impl Node {
         (middle, right)
     }
 
-    fn remove(&mut self, name: &[u8]) -> Option<Row> {
+    fn remove(&mut self, name: &Sought<'_>) -> Option<Row> {
         let removed = match (self.find(name), self.children.is_empty()) {
             (Ok(at), true) => self.rows.remove(at),
             (Err(_), true) => return None,
@@ -389,7 +399,10 @@ mod tests {
         assert_eq!(node.count, node.rows.len() + below);
         assert!(node.rows.len() <= MOST);
         assert!(is_root || node.rows.len() >= FEWEST, "{}", node.rows.len());
-        assert!(node.rows.is_sorted_by(|one, two| one.name < two.name));
+        assert!(
+            node.rows
+                .is_sorted_by(|one, two| one.show().0 < two.show().0)
+        );
         let depths: Vec<usize> = node
             .children
             .iter()
@@ -434,9 +447,21 @@ mod tests {
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }
 
+    /// Names of one to four bytes, and some that are long, with zeros at their ends or between.
     fn name(dice: &mut Dice) -> Vec<u8> {
         let number = dice.index(4000);
-        number.to_string().into_bytes()
+        let mut name = number.to_string().into_bytes();
+        match number % 4 {
+            0 => name.resize(name.len() + number % 40, 0),
+            1 => name.splice(1..1, [0; 21]).for_each(drop),
+            _ => {}
+        }
+        name
+    }
+
+    fn taken(row: Row) -> (Vec<u8>, Vec<u8>) {
+        let (name, value) = row.show();
+        (name.to_vec(), value.to_vec())
     }
 
     /// Grows and shrinks, by chance and in order, beside the tree of the standard library.
@@ -454,22 +479,17 @@ mod tests {
                 match dice.index(8) {
                     0 if !grows => {
                         let first = plain.pop_first();
-                        let popped = tree.pop_first();
-                        let popped =
-                            popped.map(|(name, value)| (name.into_vec(), value.into_vec()));
-                        assert_eq!(popped, first);
+                        assert_eq!(tree.pop_first().map(taken), first);
                     }
                     1..=5 if grows => {
-                        let value = step.to_be_bytes();
-                        match tree.get_mut(&name) {
-                            Some(old) => *old = value.into(),
-                            None => tree.add(&name, &value),
-                        }
-                        plain.insert(name, value.to_vec());
+                        let value = vec![7; dice.index(40)];
+                        let before = tree.put(&name, &value);
+                        let old = plain.insert(name, value);
+                        assert_eq!(before, old.map(|old| old.len()));
                     }
                     _ => {
-                        let removed = tree.remove(&name).map(<[u8]>::into_vec);
-                        assert_eq!(removed, plain.remove(&name));
+                        let removed = tree.remove(&name).map(taken);
+                        assert_eq!(removed, plain.remove_entry(&name));
                     }
                 }
                 if step % 50 == 0 {
@@ -488,7 +508,7 @@ mod tests {
     fn ways_are_short() {
         let mut tree = Tree::default();
         for number in 0..200_000_u32 {
-            tree.add(&number.to_be_bytes(), b"");
+            tree.put(&number.to_be_bytes(), b"");
         }
         assert_eq!(check(&tree.root, true), 4);
         assert_eq!(tree.rank(&150_000_u32.to_be_bytes()), 150_000);

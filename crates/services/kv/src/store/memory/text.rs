@@ -1,0 +1,149 @@
+//! Names and values of rows: short ones lie in place, so that the search for a row follows no pointer.
+
+use std::cmp::Ordering;
+
+/// Most bytes in place: with length and tag four words, so that a row is as long as a line of the cache.
+const SHORT: usize = 30;
+
+/// A name or a value.
+#[derive(Debug)]
+pub(super) enum Text {
+    /// Behind `len` bytes there are zeros.
+    Short {
+        len: u8,
+        bytes: [u8; SHORT],
+    },
+    Long(Box<[u8]>),
+}
+
+/// A name that is looked for, ready to be compared with many.
+#[derive(Debug)]
+pub(super) struct Sought<'n> {
+    name: &'n [u8],
+    /// If it is short.
+    words: Option<[u64; 4]>,
+}
+
+impl Text {
+    pub(super) fn new(text: &[u8]) -> Self {
+        match short(text) {
+            Some((len, bytes)) => Self::Short { len, bytes },
+            None => Self::Long(text.into()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(text) => text,
+        }
+    }
+
+    /// Makes it another. Gives how long it was.
+    pub(super) fn set(&mut self, text: &[u8]) -> usize {
+        let before = self.bytes().len();
+        match self {
+            Self::Long(old) if before == text.len() => old.copy_from_slice(text),
+            _ => *self = Self::new(text),
+        }
+        before
+    }
+
+    /// Bytes apart from it that a text of this length takes, about.
+    pub(super) const fn apart(len: usize) -> usize {
+        const BLOCK: usize = 16;
+        if len > SHORT { len + BLOCK } else { 0 }
+    }
+
+    pub(super) fn compare(&self, sought: &Sought<'_>) -> Ordering {
+        match (self, &sought.words) {
+            (Self::Short { len, bytes }, Some(words)) => {
+                let first = word(bytes, 0).cmp(&words[0]);
+                // Most often that decides.
+                first.then_with(|| rest(*len, bytes).as_slice().cmp(&words[1..]))
+            }
+            _ => self.bytes().cmp(sought.name),
+        }
+    }
+}
+
+impl<'n> Sought<'n> {
+    pub(super) fn new(name: &'n [u8]) -> Self {
+        let words = short(name).map(|(len, bytes)| {
+            let [second, third, fourth] = rest(len, &bytes);
+            [word(&bytes, 0), second, third, fourth]
+        });
+        Self { name, words }
+    }
+
+    pub(super) const fn bytes(&self) -> &'n [u8] {
+        self.name
+    }
+}
+
+fn short(text: &[u8]) -> Option<(u8, [u8; SHORT])> {
+    let mut bytes = [0; SHORT];
+    bytes.get_mut(..text.len())?.copy_from_slice(text);
+    Some((u8::try_from(text.len()).ok()?, bytes))
+}
+
+/// Eight bytes as a number that is greater where they come later.
+fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[from..from + 8]);
+    u64::from_be_bytes(word)
+}
+
+/// What decides where the first eight bytes are alike: the others, and then the length, as one text may be the other
+/// with zeros behind it.
+fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
+    let mut last = [0; 8];
+    last[..SHORT - 24].copy_from_slice(&bytes[24..]);
+    last[7] = len;
+    [word(bytes, 8), word(bytes, 16), u64::from_be_bytes(last)]
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::dice::Dice;
+
+    use super::*;
+
+    /// Lengths around what lies in place and the borders of words; few letters, zeros among them.
+    fn any(dice: &mut Dice) -> Vec<u8> {
+        let len = dice.index(SHORT + 4);
+        (0..len).map(|_| [0, 0, 0, 1, 255][dice.index(5)]).collect()
+    }
+
+    #[test]
+    fn order_is_that_of_bytes() {
+        let mut dice = Dice::new(22);
+        for _ in 0..100_000 {
+            let (one, mut two) = (any(&mut dice), any(&mut dice));
+            if dice.index(2) == 0 {
+                // Alike up to where the shorter ends.
+                two = one.clone();
+                two.resize(dice.index(SHORT + 4), 0);
+            }
+            let text = Text::new(&one);
+            assert_eq!(text.bytes(), one);
+            assert_eq!(
+                text.compare(&Sought::new(&two)),
+                one.cmp(&two),
+                "{one:?} {two:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn it_takes_four_words_and_becomes_any_other() {
+        assert_eq!(size_of::<Text>(), 32);
+        let mut dice = Dice::new(23);
+        let mut text = Text::new(b"");
+        for _ in 0..1000 {
+            let (before, next) = (text.bytes().len(), any(&mut dice));
+            assert_eq!(text.set(&next), before);
+            assert_eq!(text.bytes(), next);
+        }
+    }
+}
