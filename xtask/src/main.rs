@@ -21,6 +21,7 @@ mod nodes;
 mod offload;
 mod package;
 mod page;
+mod release;
 mod shell;
 mod spec;
 mod steps;
@@ -95,6 +96,8 @@ const HELP: &str = "cargo xtask NAME
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
   package check    the same of the debug build, thrown away
+  release VERSION [--dry-run]
+                   cuts a release: version, changelog, commit, packages read back, tag; pushes nothing
   page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
                    Chromium: layout, live figures, every button; pictures in target/page
   tuner [--point-ms N] [NAME…]
@@ -152,6 +155,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["deny"] => deny::run(),
         ["package", "check"] => package::check(),
         ["package", rest @ ..] => package::run(rest),
+        ["release", rest @ ..] => release::run(rest),
         ["page"] => page::run(None),
         ["page", program] => page::run(Some(program)),
         ["tuner", rest @ ..] => tuner::run(rest),

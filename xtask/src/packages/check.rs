@@ -22,13 +22,15 @@ use crate::{
 };
 
 /// What every package installs, whatever else it has.
-const INSTALLED: [&str; 8] = [
+const INSTALLED: [&str; 10] = [
     "/etc/quorate/quorate.toml",
     "/usr/bin/quorate",
     "/usr/bin/quorate-tools",
     "/usr/lib/systemd/system/quorate.service",
     "/usr/lib/sysusers.d/quorate.conf",
     "/usr/share/bash-completion/completions/quorate",
+    "/usr/share/doc/quorate/NOTICES.gz",
+    "/usr/share/doc/quorate/quorate.cdx.json",
     "/usr/share/man/man1/quorate-start.1.gz",
     "/usr/share/man/man1/quorate.1.gz",
 ];

@@ -35,7 +35,7 @@ pub(crate) fn make(
     level: Compression,
 ) -> Result<(String, Vec<u8>), Failed> {
     let zsh = "usr/share/zsh/vendor-completions/_quorate";
-    let tree = installed(program, &root(), &Places { zsh })?;
+    let tree = installed(program, release, &root(), &Places { zsh })?;
     let mut control = Tree::default();
     control.file(
         "control",

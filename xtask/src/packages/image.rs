@@ -44,7 +44,7 @@ pub(crate) fn make(
     let mut layout = Tree::default();
     let mut layers = Vec::new();
     let mut unpacked = Vec::new();
-    for tree in [base(program)?, own(program)?] {
+    for tree in [base(program)?, own(program, release)?] {
         let bytes = tar(&tree, "", release.time)?;
         unpacked.push(format!("sha256:{}", digest(&bytes)));
         layers.push(blob(&mut layout, gzip(&bytes, level)?, LAYER));
@@ -134,7 +134,7 @@ fn base(program: &Program) -> Result<Tree, Failed> {
 }
 
 /// The binary, and on which terms it may be used.
-fn own(program: &Program) -> Result<Tree, Failed> {
+fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     tree.program("usr/bin/quorate", program.bytes.clone());
     tree.program("usr/bin/quorate-tools", program.tools.clone());
@@ -143,6 +143,11 @@ fn own(program: &Program) -> Result<Tree, Failed> {
         let bytes = fs::read(&path).map_err(Failed::at(&path))?;
         tree.file(&format!("usr/share/doc/quorate/{name}"), bytes);
     }
+    tree.file("usr/share/doc/quorate/NOTICES", release.parts.notices());
+    tree.file(
+        "usr/share/doc/quorate/quorate.cdx.json",
+        release.parts.list(release),
+    );
     Ok(tree)
 }
 

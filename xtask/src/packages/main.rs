@@ -8,6 +8,7 @@ mod check;
 mod deb;
 mod failed;
 mod image;
+mod parts;
 mod program;
 mod redhat;
 mod release;
@@ -22,6 +23,7 @@ use std::{
 
 use failed::Failed;
 use flate2::Compression;
+use image::digest;
 use program::Program;
 use release::Release;
 
@@ -88,13 +90,19 @@ fn wanted(words: &[String]) -> Result<Wanted, Failed> {
 
 fn run(wanted: &Wanted) -> Result<(), Failed> {
     let program = Program::read(&wanted.binary)?.with_tools()?.split()?;
-    let release = Release::of(&root())?;
+    let release = Release::of(&root(), &program.machine)?;
     fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
+    let mut sums = String::new();
+    let mut put = |name: &str, bytes: &[u8]| {
+        let file = wanted.to.join(name);
+        fs::write(&file, bytes).map_err(Failed::at(&file))?;
+        println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
+        sums += &format!("{}  {name}\n", digest(bytes));
+        Ok::<_, Failed>(file)
+    };
     for kind in &wanted.kinds {
         let (name, bytes) = make(*kind, &program, &release, wanted.level)?;
-        let file = wanted.to.join(name);
-        fs::write(&file, &bytes).map_err(Failed::at(&file))?;
-        println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
+        let file = put(&name, &bytes)?;
         if wanted.check {
             check::check(*kind, &file, &program, &release)?;
             let (_, again) = make(*kind, &program, &release, wanted.level)?;
@@ -106,14 +114,13 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
         }
     }
     match symbols::make(&program, &release, wanted.level)? {
-        Some((name, bytes)) => {
-            let file = wanted.to.join(name);
-            fs::write(&file, &bytes).map_err(Failed::at(&file))?;
-            println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
-        }
+        Some((name, bytes)) => drop(put(&name, &bytes)?),
         None => println!("no debug information: the programs were built without"),
     }
-    Ok(())
+    let list = format!("quorate-{}.cdx.json", release.version);
+    put(&list, &release.parts.list(&release))?;
+    let file = wanted.to.join("SHA256SUMS");
+    fs::write(&file, sums).map_err(Failed::at(&file))
 }
 
 /// The name of the file, and what is in it.

@@ -19,7 +19,7 @@ pub(crate) fn make(
     level: Compression,
 ) -> Result<(String, Vec<u8>), Failed> {
     let zsh = "usr/share/zsh/site-functions/_quorate";
-    let tree = installed(program, &root(), &Places { zsh })?;
+    let tree = installed(program, release, &root(), &Places { zsh })?;
     let machine = program.machine.rpm;
     let summary = "Replicated store that keeps what it acknowledged";
     let mut builder = PackageBuilder::new(

@@ -1,8 +1,9 @@
-//! Which release is packaged: version, commit, and the time that all files get, so that the same commit gives the same bytes.
+//! Which release is packaged: version, commit, what it is built of, and the time that all files get, so that the same commit
+//! gives the same bytes.
 
 use std::{env, path::Path, process::Command};
 
-use crate::failed::Failed;
+use crate::{failed::Failed, parts::Parts, program::Machine};
 
 /// The variable by which builders say it: <https://reproducible-builds.org/specs/source-date-epoch/>.
 const TIME: &str = "SOURCE_DATE_EPOCH";
@@ -15,11 +16,12 @@ pub(crate) struct Release {
     pub(crate) revision: String,
     /// Seconds since 1970.
     pub(crate) time: u32,
+    pub(crate) parts: Parts,
 }
 
 impl Release {
     /// The commit of this source tree, and its time. Without one the builder must say the time.
-    pub(crate) fn of(root: &Path) -> Result<Self, Failed> {
+    pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let revision = git(root, &["rev-parse", "HEAD"]);
         let time = env::var(TIME).ok();
         let time = time.or_else(|| git(root, &["log", "-1", "--format=%ct"]));
@@ -34,6 +36,7 @@ impl Release {
             time: time
                 .parse()
                 .map_err(|_| Failed(format!("{TIME}={time} is not a number of seconds")))?,
+            parts: Parts::of(root, machine)?,
         })
     }
 
@@ -74,6 +77,7 @@ mod tests {
                 version,
                 revision,
                 time,
+                parts: Parts::default(),
             }
             .date()
         };

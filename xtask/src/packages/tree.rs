@@ -8,7 +8,7 @@ use std::{
 
 use flate2::Compression;
 
-use crate::{archive::gzip, failed::Failed, program::Program};
+use crate::{archive::gzip, failed::Failed, program::Program, release::Release};
 
 /// Files and folders by their paths, which begin without a slash. A folder comes before what is in it.
 #[derive(Debug, Default)]
@@ -79,7 +79,12 @@ pub(crate) struct Places {
 }
 
 /// What a package of a distribution installs.
-pub(crate) fn installed(program: &Program, root: &Path, places: &Places) -> Result<Tree, Failed> {
+pub(crate) fn installed(
+    program: &Program,
+    release: &Release,
+    root: &Path,
+    places: &Places,
+) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     tree.program("usr/bin/quorate", program.bytes.clone());
     tree.program("usr/bin/quorate-tools", program.tools.clone());
@@ -115,6 +120,12 @@ pub(crate) fn installed(program: &Program, root: &Path, places: &Places) -> Resu
     }
     let changes = gzip(&source("CHANGELOG.md")?, Compression::best())?;
     tree.file("usr/share/doc/quorate/changelog.gz", changes);
+    let notices = gzip(&release.parts.notices(), Compression::best())?;
+    tree.file("usr/share/doc/quorate/NOTICES.gz", notices);
+    tree.file(
+        "usr/share/doc/quorate/quorate.cdx.json",
+        release.parts.list(release),
+    );
     let config = What::Config(source("packaging/quorate.toml")?);
     tree.put("etc/quorate/quorate.toml", config, 0o644, 0);
     for (shell, to) in [

@@ -1,0 +1,335 @@
+//! What the programs are built of: every crate that is linked into them, with its licence and the checksum of its package.
+//!
+//! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for readers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    failed::Failed,
+    program::{Machine, said},
+    release::Release,
+};
+
+/// The crate of both programs.
+const ROOT: &str = "quorate-cli";
+/// How files with the text of a licence, or with what it asks to pass on, begin.
+const TEXTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
+
+/// All crates of others, by name and version.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts(Vec<Part>);
+
+#[derive(Clone, Debug)]
+struct Part {
+    name: String,
+    version: String,
+    license: String,
+    repository: String,
+    /// SHA-256 of its package, from `Cargo.lock`.
+    checksum: String,
+    /// File names and texts.
+    texts: Vec<(String, String)>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    resolve: Resolve,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+    version: String,
+    license: Option<String>,
+    repository: Option<String>,
+    source: Option<String>,
+    manifest_path: PathBuf,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    pkg: String,
+    dep_kinds: Vec<Kind>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    /// None for what is linked; `dev` or `build`.
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Lock {
+    package: Vec<Locked>,
+}
+
+#[derive(Deserialize)]
+struct Locked {
+    name: String,
+    version: String,
+    checksum: Option<String>,
+}
+
+impl Parts {
+    /// As this tree builds the programs for that machine.
+    pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let platform = format!("{}-unknown-linux-gnu", machine.rpm);
+        let mut command = Command::new(cargo);
+        command.current_dir(root).args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--filter-platform",
+            &platform,
+        ]);
+        let metadata: Metadata = serde_json::from_str(&said(&mut command)?)
+            .map_err(|error| Failed(format!("cargo metadata: {error}")))?;
+        let lock = root.join("Cargo.lock");
+        let lock: Lock = toml::from_str(&fs::read_to_string(&lock).map_err(Failed::at(&lock))?)
+            .map_err(Failed::at(&lock))?;
+        let checksums: BTreeMap<(String, String), String> = lock
+            .package
+            .into_iter()
+            .map(|one| ((one.name, one.version), one.checksum.unwrap_or_default()))
+            .collect();
+        let mut parts = Vec::new();
+        for package in linked(&metadata)? {
+            let folder = package.manifest_path.parent().unwrap_or(root);
+            let named = (package.name.clone(), package.version.clone());
+            parts.push(Part {
+                texts: texts(folder)?,
+                license: package.license.clone().unwrap_or_default(),
+                repository: package.repository.clone().unwrap_or_default(),
+                checksum: checksums.get(&named).cloned().unwrap_or_default(),
+                name: named.0,
+                version: named.1,
+            });
+        }
+        parts.sort_by(|one, two| (&one.name, &one.version).cmp(&(&two.name, &two.version)));
+        Ok(Self(parts))
+    }
+
+    /// The list, as programs that look for vulnerable parts read it: CycloneDX 1.5.
+    pub(crate) fn list(&self, release: &Release) -> Vec<u8> {
+        let components: Vec<Value> = self.0.iter().map(Part::component).collect();
+        let list = json!({
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.5",
+            "version": 1,
+            "metadata": {
+                "timestamp": release.date(),
+                "component": {
+                    "type": "application",
+                    "bom-ref": "quorate",
+                    "name": "quorate",
+                    "version": release.version,
+                    "licenses": [{"expression": "MIT OR Apache-2.0"}],
+                },
+            },
+            "components": components,
+        });
+        let mut text = format!("{list:#}").into_bytes();
+        text.push(b'\n');
+        text
+    }
+
+    /// The texts of all licences, each once, with who is under it.
+    pub(crate) fn notices(&self) -> Vec<u8> {
+        let mut under: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        let mut without = String::new();
+        for part in &self.0 {
+            for (_, text) in &part.texts {
+                under.entry(text).or_default().insert(part.to_string());
+            }
+            if part.texts.is_empty() {
+                let Part {
+                    license,
+                    repository,
+                    ..
+                } = part;
+                let _ = writeln!(without, "  {part}: {license}, {repository}");
+            }
+        }
+        let mut all = "Quorate is built of the crates below, whose authors ask that these texts go with it.\n".to_owned();
+        if !without.is_empty() {
+            let _ = write!(
+                all,
+                "\nTheir packages name a licence and have no text of it:\n{without}"
+            );
+        }
+        for (text, parts) in under {
+            let parts: Vec<String> = parts.into_iter().collect();
+            let line = "-".repeat(80);
+            let _ = write!(all, "\n{line}\n{}\n{line}\n{text}\n", parts.join(", "));
+        }
+        all.into_bytes()
+    }
+}
+
+impl Part {
+    fn component(&self) -> Value {
+        let url = format!("pkg:cargo/{}@{}", self.name, self.version);
+        let mut component = json!({
+            "type": "library",
+            "bom-ref": url,
+            "name": self.name,
+            "version": self.version,
+            "purl": url,
+        });
+        if !self.license.is_empty() {
+            // Older packages write a slash for "or".
+            let expression = self.license.replace('/', " OR ");
+            component["licenses"] = json!([{"expression": expression}]);
+        }
+        if !self.checksum.is_empty() {
+            component["hashes"] = json!([{"alg": "SHA-256", "content": self.checksum}]);
+        }
+        component
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.name, self.version)
+    }
+}
+
+/// The packages of others that are linked into the programs: neither what only builds them, nor macros.
+fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
+    let packages: BTreeMap<&str, &Package> = metadata
+        .packages
+        .iter()
+        .map(|package| (&*package.id, package))
+        .collect();
+    let nodes = metadata.resolve.nodes.iter();
+    let nodes: BTreeMap<&str, &Node> = nodes.map(|node| (&*node.id, node)).collect();
+    let root = metadata.packages.iter().find(|one| one.name == ROOT);
+    let root = root.ok_or_else(|| Failed(format!("cargo metadata names no {ROOT}")))?;
+    let (mut waiting, mut seen) = (vec![&*root.id], BTreeSet::new());
+    while let Some(id) = waiting.pop() {
+        let (Some(package), Some(node)) = (packages.get(id), nodes.get(id)) else {
+            continue;
+        };
+        let is_macro = |target: &Target| target.kind.iter().any(|kind| kind == "proc-macro");
+        if package.targets.iter().any(is_macro) || !seen.insert(id) {
+            continue;
+        }
+        let linked = node
+            .deps
+            .iter()
+            .filter(|one| one.dep_kinds.iter().any(|kind| kind.kind.is_none()));
+        waiting.extend(linked.map(|one| &*one.pkg));
+    }
+    let seen = seen.into_iter().filter_map(|id| packages.get(id).copied());
+    Ok(seen.filter(|package| package.source.is_some()).collect())
+}
+
+/// Texts of licences beside a manifest, by name of file.
+fn texts(folder: &Path) -> Result<Vec<(String, String)>, Failed> {
+    let mut texts = Vec::new();
+    for file in fs::read_dir(folder).map_err(Failed::at(folder))? {
+        let path = file?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let upper = name.to_uppercase();
+        if TEXTS.iter().any(|text| upper.starts_with(text)) && path.is_file() {
+            let text = fs::read(&path).map_err(Failed::at(&path))?;
+            let text = String::from_utf8_lossy(&text).trim().replace("\r\n", "\n");
+            texts.push((name.into_owned(), text));
+        }
+    }
+    texts.sort();
+    Ok(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str, texts: &[&str]) -> Part {
+        Part {
+            name: name.to_owned(),
+            version: "1.2.3".to_owned(),
+            license: "MIT/Apache-2.0".to_owned(),
+            repository: "https://example.com".to_owned(),
+            checksum: "00ff".to_owned(),
+            texts: texts
+                .iter()
+                .map(|text| ("LICENSE".to_owned(), (*text).to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_text_stands_once_with_all_that_are_under_it() {
+        let parts = Parts(vec![
+            part("a", &["one"]),
+            part("b", &["one", "two"]),
+            part("c", &[]),
+        ]);
+        let notices = String::from_utf8(parts.notices()).unwrap();
+        assert!(notices.contains("\na 1.2.3, b 1.2.3\n"), "{notices}");
+        assert!(notices.contains("\nb 1.2.3\n"), "{notices}");
+        assert!(notices.contains("  c 1.2.3: MIT/Apache-2.0, https://example.com\n"));
+    }
+
+    #[test]
+    fn macros_and_what_only_builds_or_tests_is_no_part() {
+        let package = |name: &str, kind: &str, source: Option<&str>| {
+            json!({
+                "id": name, "name": name, "version": "1.0.0", "license": null, "repository": null,
+                "source": source, "manifest_path": "/Cargo.toml", "targets": [{"kind": [kind]}],
+            })
+        };
+        let dep =
+            |name: &str, kind: Option<&str>| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
+        let metadata = json!({
+            "packages": [
+                package(ROOT, "bin", None), package("own", "lib", None), package("far", "lib", Some("r")),
+                package("macro", "proc-macro", Some("r")), package("of-macro", "lib", Some("r")),
+                package("build", "lib", Some("r")), package("test", "lib", Some("r")),
+            ],
+            "resolve": {"nodes": [
+                {"id": ROOT, "deps": [dep("own", None), dep("macro", None), dep("build", Some("build")), dep("test", Some("dev"))]},
+                {"id": "own", "deps": [dep("far", None), dep("own", None)]},
+                {"id": "far", "deps": []}, {"id": "macro", "deps": [dep("of-macro", None)]},
+                {"id": "of-macro", "deps": []}, {"id": "build", "deps": []}, {"id": "test", "deps": []},
+            ]},
+        });
+        let metadata: Metadata = serde_json::from_value(metadata).unwrap();
+        let names: Vec<&str> = linked(&metadata)
+            .unwrap()
+            .iter()
+            .map(|one| &*one.name)
+            .collect();
+        assert_eq!(names, ["far"]);
+    }
+}
