@@ -586,6 +586,55 @@ fn what_nodes_say_is_weighed() {
     assert_eq!(client.counts().conflicts, 1);
 }
 
+/// [offload-24] What lies behind the lost one is heard, so nobody waits for a time to be over.
+#[test]
+fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
+    let mut group = Group::new(8);
+    let mut client = client(&group);
+    for tag in 0..5 {
+        submit(&mut client, tag);
+    }
+    group.turn(&mut client);
+    group.to_group.remove(1);
+    let mut told = 0;
+    while told < 5 {
+        group.turn(&mut client);
+        group.check(&mut client, &mut told);
+        assert!(group.now < RETRY_US, "stuck at {told}");
+    }
+    let counts = client.counts();
+    assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
+}
+
+/// A batch of its name that it did not make: what was executed is not known any more.
+#[test]
+fn another_s_batch_of_its_name_ends_a_client() {
+    for number in [1, 3] {
+        let mut group = Group::new(9);
+        let mut client = client(&group);
+        for tag in 0..2 {
+            submit(&mut client, tag);
+        }
+        let bytes = batch(SESSION, number, [&b"forged"[..]].into_iter());
+        let mut room = bytes.clone();
+        room.resize(ROOM, 0);
+        let value = Descriptor {
+            kind: 2,
+            origin: NAME.origin,
+            origin_boot: NAME.boot,
+            counter: number,
+            length: u16::try_from(bytes.len()).unwrap(),
+            crc: checksum(&bytes),
+        };
+        group.give(Entry { value, room }, true);
+        let (_, decision) = group.to_client.pop().unwrap();
+        client.on_frame(0, &decision);
+        let ends: Vec<_> = std::iter::from_fn(|| client.take_done()).collect();
+        let unknown = ends.iter().all(|done| done.outcome == Outcome::Unknown);
+        assert!(unknown && ends.len() == 2 && client.is_over(), "{number}");
+    }
+}
+
 #[test]
 fn what_is_too_long_or_too_much_is_refused() {
     let group = Group::new(7);
