@@ -68,14 +68,6 @@ pub(crate) fn start(
             }
             shared.tell(load.completed());
         }
-        tracing_counts(&client);
         Ok(load.finish())
     })
-}
-
-/// For who wonders how commands travelled.
-fn tracing_counts(client: &FrameClient) {
-    if std::env::var_os("QUORATE_FRAMES_COUNTS").is_some() {
-        eprintln!("{:?}", client.counts());
-    }
 }

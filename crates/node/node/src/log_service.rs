@@ -62,14 +62,14 @@ impl StateMachine for NoState {
 }
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
     Failed(Failure),
     /// It was the question what this node is.
     Asked,
     /// A client of devices was told where it stands.
-    Stands([u8; lent::STAND_BYTES]),
+    Stands(Box<[u8; lent::STAND_BYTES]>),
     /// Its request was taken.
     Taken,
 }
@@ -120,7 +120,7 @@ impl Connection {
                 Ended::Failed(failure) => {
                     frames::reply(Status::of(*failure), &[], &mut self.output);
                 }
-                Ended::Stands(stand) => frames::reply(Status::Done, stand, &mut self.output),
+                Ended::Stands(stand) => frames::reply(Status::Done, &**stand, &mut self.output),
                 Ended::Taken => frames::reply(Status::Done, &[], &mut self.output),
                 Ended::Asked => {
                     frames::reply(Status::Done, introduction.as_bytes(), &mut self.output);

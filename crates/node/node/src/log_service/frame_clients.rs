@@ -34,7 +34,7 @@ pub(super) fn take(
                 let name: [u8; REPLY_BYTES] = clients.lend()?.bytes();
                 Ended::Done(name)
             }
-            Request::Stand(name) => Ended::Stands(clients.stand(name).bytes()),
+            Request::Stand(name) => Ended::Stands(Box::new(clients.stand(name).bytes())),
             Request::Register(name) => {
                 clients.register(name)?;
                 Ended::Taken
