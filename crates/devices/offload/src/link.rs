@@ -44,6 +44,22 @@ impl Address {
     }
 }
 
+/// The groups of stations of a group of members, in raw frames: all devices; the same, and clients that learn by
+/// themselves ([offload-15]).
+pub const fn stations(group: u32) -> [Address; 2] {
+    let [a, b, c, d] = group.to_be_bytes();
+    const fn station(mac: [u8; 6]) -> Address {
+        Address {
+            mac,
+            ip: [0; 4],
+            port: 0,
+        }
+    }
+    let of = [0x03, b'Q', a, b, c, d & !1];
+    let decisions = [0x03, b'Q', a, b, c, d | 1];
+    [station(of), station(decisions)]
+}
+
 /// What is around the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {

@@ -11,6 +11,7 @@
 //! together.
 #![forbid(unsafe_code)]
 
+mod by_frames;
 pub mod connection;
 pub mod device;
 pub mod doctor;

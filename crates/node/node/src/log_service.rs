@@ -2,6 +2,7 @@
 //!
 //! What it costs is what replication costs. `quorate bench log` measures it.
 
+mod frame_clients;
 pub mod frames;
 pub mod introduction;
 
@@ -13,6 +14,7 @@ use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, Tags},
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
 };
+use quorate_wire::frame_clients as lent;
 
 use frames::{Found, LENGTH_BYTES, Status};
 use introduction::QUESTION;
@@ -60,12 +62,16 @@ impl StateMachine for NoState {
 }
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
     Failed(Failure),
     /// It was the question what this node is.
     Asked,
+    /// A client of devices was told where it stands.
+    Stands(Box<[u8; lent::STAND_BYTES]>),
+    /// Its request was taken.
+    Taken,
 }
 
 /// One client.
@@ -114,6 +120,8 @@ impl Connection {
                 Ended::Failed(failure) => {
                     frames::reply(Status::of(*failure), &[], &mut self.output);
                 }
+                Ended::Stands(stand) => frames::reply(Status::Done, &**stand, &mut self.output),
+                Ended::Taken => frames::reply(Status::Done, &[], &mut self.output),
                 Ended::Asked => {
                     frames::reply(Status::Done, introduction.as_bytes(), &mut self.output);
                 }
@@ -173,6 +181,22 @@ fn take_commands(
                 used += QUESTION.len();
             }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
+            Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
+                // [offload-22] Who gets a name binds it to bytes, and is believed.
+                let may = role >= Some(Role::Admin);
+                match frame_clients::take(&input[used..], bytes_max, may, requests) {
+                    frame_clients::Taken::Incomplete => break,
+                    frame_clients::Taken::Whole(ended, length) => {
+                        *forbidden += u64::from(!may);
+                        client.open.push_back(Some(ended));
+                        used += length;
+                    }
+                    frame_clients::Taken::Malformed => {
+                        client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
+                        client.ending = true;
+                    }
+                }
+            }
             Found::TooLong => {
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;

@@ -10,10 +10,11 @@ use quorate_core::{
 };
 use quorate_offload::owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
 use quorate_offload::{
-    Reason,
-    port::{Device, Hearing},
+    Form, Reason,
+    port::{Device, Hearing, Shape},
     reason::COUNTERS,
 };
+use quorate_wire::frame_clients::Place;
 
 use crate::{
     idling::{Idling, Surroundings},
@@ -258,6 +259,26 @@ impl Devices {
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)
+    }
+
+    /// Where clients reach it, if it hears them by raw frames and gives out slots.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
+        let Shape {
+            form: Form::Raw,
+            group,
+            room,
+            own,
+            ..
+        } = unit.device.shape()
+        else {
+            return None;
+        };
+        Some(Place {
+            group,
+            room: u16::try_from(room).ok()?,
+            station: own.mac,
+        })
     }
 
     /// Whether more may be submitted than waits.

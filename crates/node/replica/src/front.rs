@@ -7,6 +7,7 @@ use quorate_access::{Users, Who};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::{
+    frame_clients::FrameClients,
     status::Status,
     stream_front::{StreamEvent, StreamRequests},
 };
@@ -169,6 +170,11 @@ pub trait Requests {
 
     /// Largest command taken, in bytes.
     fn command_bytes_max(&self) -> usize;
+
+    /// What clients of devices can ask, where there may be such.
+    fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
+        None
+    }
 
     /// What can be asked about byte streams, where there are any.
     fn streams(&mut self) -> Option<&mut dyn StreamRequests> {

@@ -68,6 +68,7 @@ mod devices;
 mod ending;
 mod fields;
 mod fitness;
+pub mod frame_clients;
 pub mod front;
 pub mod group;
 mod idling;

@@ -11,6 +11,7 @@
 
 mod disk;
 mod egress;
+mod frame_clients;
 mod ingress;
 mod members;
 mod report;
@@ -104,6 +105,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     tuning: Tuning,
     /// Phase 2 elsewhere, if this node has a device.
     devices: Devices,
+    /// Names that clients of devices were lent ([offload-22]).
+    names_lent: u32,
     /// Who chooses how votes come, if that is not said.
     routing: Option<Routing>,
     counters: Counters,

@@ -102,6 +102,14 @@ pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Resul
     Ok(())
 }
 
+/// Gives the namespace of the switch an interface of this name, with a fast link to it.
+pub fn join(interface: &str) -> io::Result<()> {
+    let port = "p0";
+    ip(&format!("link add {port} type veth peer name {interface}"))?;
+    ip(&format!("link set {port} master {SWITCH} up"))?;
+    ip(&format!("link set {interface} up"))
+}
+
 /// What is left of a node's link, both ways, in percent of its speed; 100 is all of it.
 pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
     let tbf = format!("root tbf {}", lan.share(percent).bucket());

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`frame`] (what can be said), [`header`] (the fixed layout), [`value`]
 //! (descriptors), [`encode`](mod@encode), [`decode`](mod@decode). `docs/spec/wire.md` has the byte
-//! tables, `vectors/` the golden bytes. Apart from them, [`streams`]: what clients of byte streams and
-//! nodes say to each other.
+//! tables, `vectors/` the golden bytes. Apart from them: what nodes and their clients say to each other, of byte streams
+//! ([`streams`]) and of devices ([`frame_clients`]).
 //!
 //! ```
 //! use quorate_core::{message::Message, node_id::Member};
@@ -28,6 +28,7 @@ extern crate alloc;
 pub mod decode;
 pub mod encode;
 pub mod frame;
+pub mod frame_clients;
 pub mod header;
 pub mod streams;
 pub mod value;

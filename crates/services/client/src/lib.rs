@@ -15,7 +15,8 @@
 //! # Ok::<(), quorate_client::Error>(())
 //! ```
 //!
-//! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order.
+//! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order. [`frames`] submits to the
+//! devices of a volatile group, past all nodes.
 //!
 //! Reading order: [`client`], `attempt` (what an answer means), `link` (one connection), [`reply`].
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@
 mod attempt;
 pub mod client;
 pub mod error;
+pub mod frames;
 mod link;
 mod login;
 pub mod reply;

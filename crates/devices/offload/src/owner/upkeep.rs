@@ -190,7 +190,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Only when it is worth a call: an eighth of the ring, or somebody waits, or nothing was in flight for a while.
+    /// [offload-14] Only when it is worth a call: an eighth of the ring, or as much as is left of what may be given out, or
+    /// somebody waits, or nothing was in flight for a while. Who submits by frames from elsewhere does not wait here.
     fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
@@ -202,7 +203,9 @@ impl Upkeep {
         let in_flight = self.decided_to < self.given_to.max(self.next);
         let idle = (gain > 0 && !in_flight).then_some(self.given_to);
         let idle = self.idle.is_due(desk.now, idle, desk.pace().slot_us);
-        let worth = gain >= (desk.frames.cells() / 8).max(1) || is_open || idle;
+        let left = self.limit.saturating_sub(self.decided_to).max(1);
+        let is_half = limit - self.limit >= left;
+        let worth = gain >= (desk.frames.cells() / 8).max(1) || is_half || is_open || idle;
         if gain == 0 || !worth {
             return Ok(());
         }

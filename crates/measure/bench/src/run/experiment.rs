@@ -137,6 +137,7 @@ impl<'a> Experiment<'a> {
             environment: Environment::now(),
             network: session.network(),
             device: None,
+            frames: None,
         })
     }
 

@@ -11,6 +11,7 @@ use quorate_admin::progress::{HowFar, Progress};
 use quorate_testbed::progress;
 
 use crate::{
+    by_frames,
     device::{Device, Reading},
     door::Door,
     environment::Environment,
@@ -77,6 +78,8 @@ pub(super) struct Bench {
     pub(super) network: Option<Arc<Network>>,
     /// What our nodes must vote by.
     pub(super) device: Option<Device>,
+    /// The interface at which a client speaks frames to devices, if it does.
+    pub(super) frames: Option<String>,
 }
 
 /// The processes of this machine that listen there; `None` if one of them cannot be told.
@@ -241,6 +244,15 @@ impl Bench {
         ) -> Result<Running, Problem> {
             Running::start(plan, targets, protocol)
                 .map_err(|error| Problem::io("start the load generator", &error))
+        }
+        if let Some(interface) = &self.frames {
+            // It finds the leader by itself, whoever that is by then.
+            let nodes = match &self.cluster {
+                Some(cluster) => cluster.clients(),
+                None => self.doors.iter().map(Door::address).collect(),
+            };
+            return by_frames::start(plan, nodes, interface.clone(), setting.value_bytes)
+                .map_err(|error| Problem::io("start the load generator", &error));
         }
         match self.service {
             Service::Kv => {

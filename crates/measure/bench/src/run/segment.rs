@@ -147,6 +147,7 @@ fn with_nodes(
         environment: Environment::now(),
         network: session.network(),
         device: None,
+        frames: None,
     };
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {

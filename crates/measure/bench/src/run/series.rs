@@ -70,6 +70,9 @@ pub struct Load {
     pub disk_flush: Duration,
     /// What is done to one of those nodes meanwhile.
     pub fault: Option<Fault>,
+    /// Whether the client speaks frames to devices, and at which interface: one that is there, or, at the switch of the
+    /// nodes that are started here, one that is made.
+    pub frames: Option<String>,
 }
 
 impl Load {
@@ -113,9 +116,25 @@ impl Load {
         Ok(())
     }
 
+    /// Whether a client can speak frames to what votes there.
+    fn check_frames(&self) -> Result<(), Problem> {
+        let own = self.connect.is_empty();
+        let hears = self.device.is_some_and(Device::needs_segment);
+        let counts = self.durability == Some(Class::Volatile);
+        if self.frames.is_none() || !own || (hears && counts) {
+            return Ok(());
+        }
+        let what = "--frames needs nodes of a volatile cluster with devices that hear raw frames";
+        let hint = "add --lan 10gbit --device kernel --durability volatile, as root";
+        Err(Problem::usage(what).hint(hint))
+    }
+
     /// How the nodes that are started here speak and vote, if not as nodes do by default.
     fn way(&self) -> Option<String> {
-        let plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
+        let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
+        if self.frames.is_some() {
+            plane.push_str(", clients by frames");
+        }
         match self.votes {
             None | Some("star") => (self.plane.is_some() || self.device.is_some()).then_some(plane),
             Some("ring") => Some(format!("{plane}, votes by a ring")),
@@ -163,6 +182,7 @@ impl Series {
     /// Of replication alone, as [`Self::kv`].
     pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
         load.check(&time)?;
+        load.check_frames()?;
         let store = quorate_node::log_service::STORE;
         Ok(Self {
             service: Service::Log,
@@ -387,6 +407,11 @@ impl Series {
             if self.load.loss_percent > 0.0 {
                 flags.extend(["--plane-loss", &loss]);
             }
+            if let (Some(interface), Some(network)) = (&self.load.frames, session.network()) {
+                network
+                    .join(interface)
+                    .map_err(|error| Problem::io("make an interface for the client", &error))?;
+            }
             let mut cluster = session.boot_some(self.load.nodes, None, &flags)?;
             if self.load.learners > 0 {
                 cluster = session.join(self.load.learners, &flags)?;
@@ -404,6 +429,7 @@ impl Series {
             environment,
             network: session.network(),
             device: self.load.device,
+            frames: self.load.frames.clone(),
         })
     }
 

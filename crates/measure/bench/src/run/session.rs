@@ -290,6 +290,11 @@ impl Cluster {
         }
     }
 
+    /// Where clients connect to all of them.
+    pub(super) fn clients(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|place| place.client).collect()
+    }
+
     pub(super) fn client_of(&self, node: u32) -> Option<SocketAddr> {
         Some(self.place_of(node)?.client)
     }

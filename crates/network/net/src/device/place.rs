@@ -1,7 +1,7 @@
 //! Where a device is in a network of raw frames: its interface, and the groups of stations of its cluster.
 
 use quorate_device::xdp::Settings;
-use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES};
+use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES, link::stations};
 use quorate_packets::ethernet::{Raw, raw::Hears};
 
 use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
@@ -61,18 +61,16 @@ impl Place {
 
     fn of(mac: [u8; 6], cluster: u128, sight: Sight) -> Self {
         let group = group_of(cluster);
-        let [a, b, c, d] = group.to_be_bytes();
-        // In raw frames stations have no other addresses.
-        let station = |mac| Address {
-            mac,
-            ..Address::default()
-        };
-        let of_group = |last| station([0x03, b'Q', a, b, c, (d & !1) | last]);
+        let [everybody, decisions] = stations(group);
         Self {
             group,
-            own: station(mac),
-            everybody: of_group(0),
-            decisions: of_group(1),
+            // In raw frames stations have no other addresses.
+            own: Address {
+                mac,
+                ..Address::default()
+            },
+            everybody,
+            decisions,
             sight,
         }
     }

@@ -21,6 +21,8 @@ use crate::ethernet::{
     system::{self, Name, Place},
 };
 
+pub use crate::ethernet::system::Bits;
+
 /// What a socket hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
@@ -78,8 +80,17 @@ impl Raw {
     /// From now on only frames of the interface itself: not those of its VLANs, whose tags the kernel takes off before a
     /// socket sees them, whether they have interfaces of their own or not.
     pub fn hear_no_vlan(&self) -> Result<(), Failed> {
+        self.hear(None)
+    }
+
+    /// The same, and of these only frames with such bits: others wake nobody up.
+    pub fn hear_only(&self, only: Bits) -> Result<(), Failed> {
+        self.hear(Some(only))
+    }
+
+    fn hear(&self, only: Option<Bits>) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
-        system::hear_no_vlan(self.socket.as_fd(), self.interface.index)
+        system::hear_no_vlan(self.socket.as_fd(), self.interface.index, only)
             .map_err(|source| Failed::Option { option, source })
     }
 

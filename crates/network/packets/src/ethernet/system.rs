@@ -191,9 +191,24 @@ pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool>
     Ok(offloads.flags & TAKES_TAGS != 0)
 }
 
+/// Bits of a byte of a frame that have one of two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// Which byte of it, from the destination's address on.
+    pub at: u32,
+    /// Which bits.
+    pub mask: u8,
+    /// What they are.
+    pub either: [u8; 2],
+}
+
 /// The socket hears what arrived at this interface for it or a group, and nothing that the kernel sorted to another one or
-/// to nobody: those are frames of VLANs, whose tags it took off.
-pub(crate) fn hear_no_vlan(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+/// to nobody: those are frames of VLANs, whose tags it took off. Of these, only frames with such bits, if any are named.
+pub(crate) fn hear_no_vlan(
+    socket: BorrowedFd<'_>,
+    index: u32,
+    only: Option<Bits>,
+) -> io::Result<()> {
     // Words beside the frame, `SKF_AD_OFF` and what is from there.
     let word = |at: u32| (-0x1000_i32).cast_unsigned() + at;
     let (audience, interface) = (word(4), word(8));
@@ -204,21 +219,37 @@ pub(crate) fn hear_no_vlan(socket: BorrowedFd<'_>, index: u32) -> io::Result<()>
         k,
     };
     let load = |k| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, k);
+    let load_byte = |k| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, k);
+    let keep_bits = |k| step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, k);
     let is = |k, when, otherwise| {
         let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
         step(code, when, otherwise, k)
     };
     let give = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    // Without bits all that are masked by nothing are zero, which is one of both.
+    let Bits {
+        at,
+        mask,
+        either: [one, other],
+    } = only.unwrap_or(Bits {
+        at: 0,
+        mask: 0,
+        either: [0; 2],
+    });
     let mut steps = [
         load(audience),
-        is(OTHERHOST, 3, 0),
+        is(OTHERHOST, 7, 0),
         load(interface),
-        is(index, 0, 1),
+        is(index, 0, 5),
+        load_byte(at),
+        keep_bits(mask.into()),
+        is(one.into(), 1, 0),
+        is(other.into(), 0, 1),
         give(u32::MAX),
         give(0),
     ];
     let program = sock_fprog {
-        len: 6,
+        len: 10,
         filter: steps.as_mut_ptr(),
     };
     // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it points; both outlive

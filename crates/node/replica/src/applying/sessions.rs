@@ -101,6 +101,11 @@ impl Sessions {
         self.nodes.registered(origin, boot, number)
     }
 
+    /// The id of an origin's session, and the number of its batch that is executed next.
+    pub(crate) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
+        self.nodes.stand(origin, boot)
+    }
+
     /// The client session that this registration began, while it lives.
     pub(crate) fn client_session(
         &self,

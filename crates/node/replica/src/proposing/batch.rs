@@ -296,6 +296,20 @@ mod tests {
         assert!(Batch::parse(&[0xff; 40]).is_none());
     }
 
+    /// [offload-22] What clients of devices make is what this reads.
+    #[test]
+    fn batches_of_frame_clients_are_batches() {
+        let commands = [&b"one"[..], b"", b"three"];
+        let bytes = quorate_wire::frame_clients::batch(5, 9, commands.into_iter());
+        let batch = Batch::parse(&bytes).unwrap();
+        assert_eq!((batch.header.session, batch.header.sequence), (5, 9));
+        let plain = batch.entries().all(|entry| entry.kind == Kind::Plain);
+        assert!(plain && batch.entries().map(|entry| entry.command).eq(commands));
+        let sizes = quorate_wire::frame_clients::BATCH_BYTES
+            + 3 * quorate_wire::frame_clients::COMMAND_BYTES;
+        assert_eq!(bytes.len(), sizes + 8);
+    }
+
     /// The sketch of a commit in the performance page counts with the sizes of the code.
     #[test]
     fn documented_sizes_are_those_of_the_code() {

@@ -360,7 +360,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Whether a batch is known to be executed, or a registration to have taken effect.
-    fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
+    pub(super) fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
         let sessions = self.applying.sessions();
         match *value {
             Value::Batch(name) => Batch::header(bytes)

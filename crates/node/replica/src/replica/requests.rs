@@ -6,6 +6,7 @@ use quorate_log::disk::Disk;
 
 use super::Replica;
 use crate::{
+    frame_clients::FrameClients,
     front::{Failure, NOBODY, Requests, Sequenced, Tag},
     proposing::gather::Waiter,
     reading::evidence::Evidence,
@@ -173,6 +174,10 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn command_bytes_max(&self) -> usize {
         self.replica.proposing.command_bytes_max()
+    }
+
+    fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
+        Some(self)
     }
 
     fn streams(&mut self) -> Option<&mut dyn StreamRequests> {

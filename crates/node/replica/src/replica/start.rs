@@ -208,6 +208,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             counters: Counters::default(),
             rings: Rings::default(),
             devices: Devices::default(),
+            names_lent: 0,
             voters_of: None,
         })
     }

@@ -4,6 +4,7 @@
 
 mod anticipation;
 mod cluster;
+mod frame_clients;
 mod hostile;
 mod members;
 mod operators;

@@ -14,7 +14,11 @@ use clap::Subcommand;
 use quorate_bench::{
     emulated::Emulated,
     report::Document,
-    run::{network, probe, series::Series, wan},
+    run::{
+        network, probe,
+        series::{Load, Series},
+        wan,
+    },
 };
 use quorate_testbed::interrupt;
 
@@ -61,7 +65,11 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
             })
         }
         BenchCommand::Log(args) => {
-            let series = Series::log(args.load.plain()?, args.time.plain())?;
+            let load = Load {
+                frames: args.frames.clone(),
+                ..args.load.plain()?
+            };
+            let series = Series::log(load, args.time.plain())?;
             measure(series.network(), &args.files, |document| {
                 series.run(document)
             })

@@ -503,6 +503,11 @@ fn refusals_are_clear() {
             "bad_configuration",
         ),
         (
+            &["bench", "log", "--frames", "--device", "udp"],
+            2,
+            "bad_configuration",
+        ),
+        (
             &["bench", "log", "--device", "udp", "--plane", "udp"],
             2,
             "bad_configuration",

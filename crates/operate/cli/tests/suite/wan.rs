@@ -46,6 +46,27 @@ fn links_are_as_slow_and_as_narrow_as_they_say() {
     assert!(note(&document, "emulated WAN half").contains("25 ms one way"));
 }
 
+/// [offload-22] [offload-24] A client that speaks frames: nothing is lost, and devices give out the slots.
+#[test]
+fn commands_by_frames_are_executed() {
+    let arguments = ["bench", "log", "--lan", "10gbit", "--outstanding", "8"];
+    let nodes = ["--device", "packet", "--durability", "volatile", "--frames"];
+    let short = ["--duration", "1s", "--warmup", "100ms", "--repeat", "1"];
+    let (code, document) = quorate_json(&[&arguments[..], &nodes, &short, &["--json"]].concat());
+    assert_eq!(code, 0, "{document}");
+    if is_skipped(&document) {
+        return;
+    }
+    let row = &document["rows"][0];
+    assert_eq!(row["plane"], "tcp + packet, clients by frames");
+    assert_eq!(
+        (&row["lost"], &row["errors"]),
+        (&0.into(), &0.into()),
+        "{row}"
+    );
+    assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0, "{row}");
+}
+
 #[test]
 fn a_cluster_over_the_network_waits_for_it() {
     let arguments = ["bench", "log", "--wan", "half", "--outstanding", "4"];

@@ -140,6 +140,14 @@ impl Network {
         }
     }
 
+    /// This process gets an interface of this name at the nodes' switch, where they have one.
+    pub(super) fn join(&self, interface: &str) -> io::Result<()> {
+        match self.kind {
+            Emulated::Lan(_) => segment::join(interface),
+            Emulated::Wan(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// How the first nodes are started, each in its namespace.
     pub(super) fn specs(
         &self,

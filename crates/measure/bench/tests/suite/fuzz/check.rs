@@ -3,9 +3,11 @@
 
 use quorate_bench::{introduction, log_service::FrameFront};
 use quorate_replica::{
+    frame_clients::FrameClients,
     front::{Completion, ConnectionId, Endpoints, Failure, Front as _, Requests, Sequenced, Tag},
     status::Status,
 };
+use quorate_wire::frame_clients::{Name, Stand};
 
 /// Most bytes of a command.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
@@ -56,6 +58,32 @@ impl Requests for Replica {
 
     fn command_bytes_max(&self) -> usize {
         COMMAND_BYTES_MAX
+    }
+
+    fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
+        Some(self)
+    }
+}
+
+impl FrameClients for Replica {
+    fn lend(&mut self) -> Result<Name, Failure> {
+        Name::of(1, 2, 3).ok_or(Failure::Unavailable)
+    }
+
+    fn stand(&self, name: Name) -> Stand {
+        Stand {
+            next: name.boot.into(),
+            ..Stand::default()
+        }
+    }
+
+    fn register(&mut self, _: Name) -> Result<(), Failure> {
+        Err(Failure::NoQuorum)
+    }
+
+    fn offer(&mut self, _: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
+        assert!(bytes.len() <= COMMAND_BYTES_MAX + 100);
+        counter.is_multiple_of(2).then_some(()).ok_or(Failure::Busy)
     }
 }
 

@@ -7,6 +7,7 @@ use quorate_bench::{
     frames::{self, Status},
     introduction::{QUESTION, text},
 };
+use quorate_wire::frame_clients::{Name, Request};
 
 /// A name, the length of the pieces, and what is sent.
 fn seeds() -> Vec<Seed> {
@@ -24,7 +25,22 @@ fn seeds() -> Vec<Seed> {
     let mut refused = Vec::new();
     frames::reply(Status::TooBig, &[], &mut refused);
     let bulk = format!("${}\r\n# Server\r\n{said}\r\n", said.len() + 10);
+    let name = Name { origin: 7, boot: 9 };
+    let mut by_frames = commands.clone();
+    for request in [
+        Request::Lend,
+        Request::Stand(name),
+        Request::Register(name),
+        Request::Offer {
+            name,
+            counter: 2,
+            bytes: b"batch",
+        },
+    ] {
+        request.encode(&mut by_frames);
+    }
     let seeds = [
+        ("by-frames", 6, by_frames),
         ("commands", 0, commands),
         ("largest", 200, largest),
         ("too-long", 3, too_long),

@@ -136,6 +136,12 @@ impl NodeSessions {
         (session.boot == boot && session.number == number).then_some(session.slot)
     }
 
+    /// The id of a start's session, and the number that is next in it.
+    pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
+        let session = self.table.get(&origin)?;
+        (session.boot == boot).then_some((session.slot, session.next))
+    }
+
     /// A session as a persistent service kept it.
     pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
         self.table.insert(node, session);

@@ -64,6 +64,10 @@ pub(crate) struct KvArgs {
 pub(crate) struct LogArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// Send commands by frames to the devices of the nodes, from this interface of their segment, and learn from their
+    /// frames; with --lan the interface is made. Needs a volatile cluster and the right to raw sockets
+    #[arg(long, env = "QUORATE_FRAMES", value_name = "INTERFACE", num_args = 0..=1, default_missing_value = "clients")]
+    pub(crate) frames: Option<String>,
     #[command(flatten)]
     pub(crate) time: TimeArgs,
     #[command(flatten)]
@@ -276,6 +280,7 @@ impl LoadArgs {
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
             fault: self.lan_fault,
+            frames: None,
         })
     }
 }

@@ -1,0 +1,73 @@
+//! A load of a client that speaks frames to devices ([`quorate_client::frames`]): commands that are due together share a
+//! frame, as far as they fit.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use quorate_client::frames::{FrameClient, Options, Outcome};
+
+use crate::{
+    generator::Running,
+    load::{Answer, Load, Plan},
+    schedule::Nanos,
+};
+
+/// It has one connection, so to say.
+const ONLY: usize = 0;
+/// The longest wait: somebody may want the load to stop.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// Starts it: a client at this interface, of the log service of these nodes.
+pub(crate) fn start(
+    plan: Plan,
+    nodes: Vec<SocketAddr>,
+    interface: String,
+    value_bytes: usize,
+) -> io::Result<Running> {
+    let plan = Plan {
+        connections: 1,
+        ..plan
+    };
+    Running::spawn(move |shared| {
+        let opened = FrameClient::open(&nodes, &interface, Options::default());
+        let mut client = opened.map_err(io::Error::other)?;
+        let command = vec![b'x'; value_bytes];
+        let fit = (1..).take_while(|count| client.room(*count) >= count * value_bytes);
+        let fit = fit.last().ok_or_else(|| {
+            let room = client.room(1);
+            io::Error::other(format!(
+                "a frame has room for a value of {room} bytes at most"
+            ))
+        })?;
+        let started = shared.begin();
+        let since = || Nanos::try_from(started.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        let mut load = Load::new(plan, 0);
+        while !shared.is_stopped() && !load.is_over(since()) {
+            let now = since();
+            let mut due = 0;
+            while load.issue(now).is_some() {
+                due += 1;
+            }
+            while due > 0 {
+                let count = due.min(fit);
+                let commands = std::iter::repeat_n(&command[..], count);
+                let taken = client.submit(count as u64, commands);
+                taken.map_err(|why| io::Error::other(format!("not taken: {why:?}")))?;
+                due -= count;
+            }
+            let wait = Duration::from_nanos(load.wake_at().saturating_sub(since()));
+            client.turn(wait.min(WAIT_MAX)).map_err(io::Error::other)?;
+            let now = since();
+            while let Some(done) = client.take_done() {
+                let answer = match done.outcome {
+                    Outcome::Executed(_) => Answer::Done,
+                    Outcome::Unknown => Answer::Error(b"UNKNOWN"),
+                };
+                for _ in 0..done.tag {
+                    load.replied(now, ONLY, answer);
+                }
+            }
+            shared.tell(load.completed());
+        }
+        Ok(load.finish())
+    })
+}

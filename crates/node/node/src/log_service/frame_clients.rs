@@ -1,0 +1,53 @@
+//! Requests of clients of devices, at the place of a command's length ([offload-22]).
+
+use quorate_replica::{front::Failure, front::Requests};
+use quorate_wire::frame_clients::{Found, Request};
+
+use super::{Ended, REPLY_BYTES};
+
+/// What became of one.
+pub(super) enum Taken {
+    /// More bytes of it are needed.
+    Incomplete,
+    /// It is none.
+    Malformed,
+    /// It was answered, and took so many bytes.
+    Whole(Ended, usize),
+}
+
+/// Answers the request at the beginning of the input, if whoever asks may.
+pub(super) fn take(
+    input: &[u8],
+    bytes_max: usize,
+    may: bool,
+    requests: &mut dyn Requests,
+) -> Taken {
+    let (request, length) = match Request::find(input, bytes_max) {
+        Found::Incomplete => return Taken::Incomplete,
+        Found::Malformed => return Taken::Malformed,
+        Found::Request(request, length) => (request, length),
+    };
+    let clients = requests.frame_clients().filter(|_| may);
+    let done = clients.ok_or(Failure::Unavailable).and_then(|clients| {
+        Ok(match request {
+            Request::Lend => {
+                let name: [u8; REPLY_BYTES] = clients.lend()?.bytes();
+                Ended::Done(name)
+            }
+            Request::Stand(name) => Ended::Stands(Box::new(clients.stand(name).bytes())),
+            Request::Register(name) => {
+                clients.register(name)?;
+                Ended::Taken
+            }
+            Request::Offer {
+                name,
+                counter,
+                bytes,
+            } => {
+                clients.offer(name, counter, bytes)?;
+                Ended::Taken
+            }
+        })
+    });
+    Taken::Whole(done.unwrap_or_else(Ended::Failed), length)
+}

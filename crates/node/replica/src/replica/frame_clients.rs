@@ -1,0 +1,96 @@
+//! What clients of devices ask, answered.
+
+use quorate_core::{
+    effect::Role,
+    node_id::NodeId,
+    record::Class,
+    value::{BatchName, Value},
+};
+use quorate_log::disk::Disk;
+use quorate_wire::{
+    checksum,
+    frame_clients::{LENT, Name, REGISTRATION, Stand},
+};
+
+use super::{Replica, requests::Requester};
+use crate::{frame_clients::FrameClients, front::Failure, payload::Payload, service::StateMachine};
+
+/// Most names that are lent in a start: one more would be the first again.
+const NAMES_MAX: u32 = 1 << 16;
+
+impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
+    fn lend(&mut self) -> Result<Name, Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        let number = replica.names_lent;
+        let name = Name::of(replica.member.node.0, replica.boot, number);
+        let name = name.filter(|_| number < NAMES_MAX);
+        replica.names_lent += u32::from(name.is_some());
+        name.ok_or(Failure::Unavailable)
+    }
+
+    fn stand(&self, name: Name) -> Stand {
+        let replica = &*self.replica;
+        let node = replica.protocol.node();
+        let leads = node.role() == Role::Leader;
+        // [offload-10] Where votes of devices are hints, a decision of theirs is none.
+        let counts = node.configuration().class() == Class::Volatile;
+        let place = replica.devices.place().filter(|_| leads && counts);
+        let sessions = replica.applying.sessions();
+        let session = sessions.stand(NodeId(name.origin), name.boot);
+        let (session, next) = session.unwrap_or_default();
+        Stand {
+            cluster: replica.cluster,
+            leads,
+            place,
+            era: node.era().0,
+            applied_to: replica.applying.applied_to().0,
+            session,
+            next,
+        }
+    }
+
+    fn register(&mut self, name: Name) -> Result<(), Failure> {
+        let value = Value::RegisterSession {
+            origin: NodeId(name.origin),
+            boot: name.boot,
+            number: REGISTRATION,
+        };
+        self.replica.take_lent(name, value, &[])
+    }
+
+    fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
+        let length = u32::try_from(bytes.len()).map_err(|_| Failure::TooBig)?;
+        let value = Value::Batch(BatchName {
+            origin: NodeId(name.origin),
+            boot: name.boot,
+            counter,
+            length,
+            checksum: checksum(bytes),
+        });
+        self.replica.take_lent(name, value, bytes)
+    }
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// [offload-24] A value of a lent name, as if its origin were a node that forwards it.
+    fn take_lent(&mut self, name: Name, value: Value, bytes: &[u8]) -> Result<(), Failure> {
+        self.takes_requests()?;
+        if name.origin & LENT == 0 {
+            return Err(Failure::Unavailable);
+        }
+        if self.protocol.node().role() != Role::Leader {
+            return Err(Failure::NoQuorum);
+        }
+        if self.proposing.knows(&value) || self.is_past(&value, bytes) {
+            self.counters.forwards_repeated += 1;
+            return Ok(());
+        }
+        let payload = value.has_bytes().then(|| Payload::new(bytes.to_vec()));
+        if !self.proposing.take_forwarded(value, payload) {
+            return Err(Failure::Busy);
+        }
+        self.counters.forwards_taken += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,397 @@
+//! What a client of devices and a node say to each other by a connection ([offload-22]): a name is lent, a value is
+//! offered, and how far the node has applied the log is asked.
+//!
+//! A request stands where the log service expects the length of a command, and begins with four bytes that no length
+//! has. All numbers are little-endian.
+//!
+//! ```text
+//! request: "FRMS" | length u32 of what follows | kind u8 | body
+//!   0 lend      –                                    answered by a Name
+//!   1 stand     name                                 answered by a Stand
+//!   2 register  name                                 answered when it was taken
+//!   3 offer     name | counter u64 | batch           answered when it was taken
+//! name:  origin u32 | boot u32
+//! stand: cluster u128 | flags u8 | group u32 | room u16 | station 6 | era u32 | applied u64 | session u64 | next u64
+//! ```
+
+use alloc::vec::Vec;
+
+/// Where a length would stand: more bytes than any command has.
+pub const MAGIC: [u8; 4] = *b"FRMS";
+/// Set in the origin of a name that was lent: no node has such an id.
+pub const LENT: u32 = 1 << 31;
+/// Nodes with higher ids lend no names.
+pub const LENDER_MAX: u32 = 0x7fff;
+/// The number of a lent name's registration: it has one. The upper bit says that it is of an origin.
+pub const REGISTRATION: u64 = 1 << 63 | 1;
+/// Bytes before the body of a request.
+const HEAD_BYTES: usize = 9;
+const NAME_BYTES: usize = 8;
+/// Bytes of a [`Stand`].
+pub const STAND_BYTES: usize = 57;
+/// Format of a batch, its session and its number, as replicas have them.
+const BATCH_FORMAT: u8 = 1;
+const PLAIN: u8 = 0;
+/// What a batch has beside its commands, and a command beside its bytes.
+pub const BATCH_BYTES: usize = 17;
+/// The same of a command.
+pub const COMMAND_BYTES: usize = 5;
+
+/// Who made a value: an origin, and which of its starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// As an id of a node.
+    pub origin: u32,
+    /// The boot of the node that lent it.
+    pub boot: u32,
+}
+
+impl Name {
+    /// The n-th that a node lends in a start; `None` if this node lends none. Starts begin at different ones, since a
+    /// new name ends what has an older name of the same origin.
+    pub const fn of(node: u32, boot: u32, number: u32) -> Option<Self> {
+        if node > LENDER_MAX {
+            return None;
+        }
+        let number = boot.wrapping_mul(0x9e37).wrapping_add(number) & 0xffff;
+        let origin = LENT | node << 16 | number;
+        Some(Self { origin, boot })
+    }
+
+    /// As bytes.
+    pub fn bytes(self) -> [u8; NAME_BYTES] {
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..4].copy_from_slice(&self.origin.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.boot.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes; `None` if they are too few.
+    pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (origin, rest) = number::<4>(bytes)?;
+        let (boot, rest) = number::<4>(rest)?;
+        let name = Self {
+            origin: u32::from_le_bytes(origin),
+            boot: u32::from_le_bytes(boot),
+        };
+        Some((name, rest))
+    }
+}
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// For a name.
+    Lend,
+    /// How the log stands, and the session of this name in it.
+    Stand(Name),
+    /// That this name's session be registered.
+    Register(Name),
+    /// That this batch be proposed.
+    Offer {
+        /// Whose it is.
+        name: Name,
+        /// Which of its batches.
+        counter: u64,
+        /// All of it.
+        bytes: &'a [u8],
+    },
+}
+
+/// What stands at the beginning of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// More bytes are needed.
+    Incomplete,
+    /// No request.
+    Malformed,
+    /// A request, and how many bytes it takes.
+    Request(Request<'a>, usize),
+}
+
+impl<'a> Request<'a> {
+    /// Appends it.
+    ///
+    /// # Panics
+    /// If a batch has 4 GiB.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        match *self {
+            Self::Lend => out.push(0),
+            Self::Stand(name) => {
+                out.push(1);
+                out.extend_from_slice(&name.bytes());
+            }
+            Self::Register(name) => {
+                out.push(2);
+                out.extend_from_slice(&name.bytes());
+            }
+            Self::Offer {
+                name,
+                counter,
+                bytes,
+            } => {
+                out.push(3);
+                out.extend_from_slice(&name.bytes());
+                out.extend_from_slice(&counter.to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+        }
+        let length = u32::try_from(out.len() - begin - 8).expect("a batch of a frame");
+        out[begin + 4..begin + 8].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Looks for one with a batch of at most `bytes_max`.
+    pub fn find(input: &'a [u8], bytes_max: usize) -> Found<'a> {
+        let known = input.len().min(MAGIC.len());
+        if input[..known] != MAGIC[..known] {
+            return Found::Malformed;
+        }
+        let Some((length, rest)) = input.get(4..).and_then(number::<4>) else {
+            return Found::Incomplete;
+        };
+        let Ok(length) = usize::try_from(u32::from_le_bytes(length)) else {
+            return Found::Malformed;
+        };
+        if length == 0 || length > bytes_max.saturating_add(HEAD_BYTES + NAME_BYTES) {
+            return Found::Malformed;
+        }
+        let Some(body) = rest.get(..length) else {
+            return Found::Incomplete;
+        };
+        Self::read(body).map_or(Found::Malformed, |request| {
+            Found::Request(request, 8 + length)
+        })
+    }
+
+    fn read(body: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = body.split_first()?;
+        if *kind == 0 {
+            return rest.is_empty().then_some(Self::Lend);
+        }
+        let (name, rest) = Name::read(rest)?;
+        match *kind {
+            1 if rest.is_empty() => Some(Self::Stand(name)),
+            2 if rest.is_empty() => Some(Self::Register(name)),
+            3 => {
+                let (counter, bytes) = number::<8>(rest)?;
+                Some(Self::Offer {
+                    name,
+                    counter: u64::from_le_bytes(counter),
+                    bytes,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A device that gives out the slots of a group, where clients reach it by raw frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The group, as frames have it.
+    pub group: u32,
+    /// Bytes of a value's room.
+    pub room: u16,
+    /// Its station.
+    pub station: [u8; 6],
+}
+
+/// How far a node is, and what stands in the log there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stand {
+    /// The group that it belongs to.
+    pub cluster: u128,
+    /// Whether it leads: nobody else takes offers.
+    pub leads: bool,
+    /// Its device, if that gives out slots and counts for a volatile group.
+    pub place: Option<Place>,
+    /// The era of the next slot, or a later one.
+    pub era: u32,
+    /// All slots below are applied, and said here.
+    pub applied_to: u64,
+    /// The slot of the name's registration; 0: there is none.
+    pub session: u64,
+    /// The number of the name's batch that is executed next.
+    pub next: u64,
+}
+
+impl Stand {
+    /// As bytes.
+    pub fn bytes(&self) -> [u8; STAND_BYTES] {
+        let mut bytes = [0; STAND_BYTES];
+        let place = self.place.unwrap_or_default();
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &self.cluster.to_le_bytes());
+        put(
+            16,
+            &[u8::from(self.leads) | u8::from(self.place.is_some()) << 1],
+        );
+        put(17, &place.group.to_le_bytes());
+        put(21, &place.room.to_le_bytes());
+        put(23, &place.station);
+        put(29, &self.era.to_le_bytes());
+        put(33, &self.applied_to.to_le_bytes());
+        put(41, &self.session.to_le_bytes());
+        put(49, &self.next.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes; `None` if these are none.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; STAND_BYTES] = bytes.try_into().ok()?;
+        fn part<const N: usize>(bytes: &[u8; STAND_BYTES], at: usize) -> [u8; N] {
+            core::array::from_fn(|offset| bytes[at + offset])
+        }
+        if bytes[16] & !3 != 0 {
+            return None;
+        }
+        let place = Place {
+            group: u32::from_le_bytes(part(bytes, 17)),
+            room: u16::from_le_bytes(part(bytes, 21)),
+            station: part(bytes, 23),
+        };
+        Some(Self {
+            cluster: u128::from_le_bytes(part(bytes, 0)),
+            leads: bytes[16] & 1 != 0,
+            place: (bytes[16] & 2 != 0).then_some(place),
+            era: u32::from_le_bytes(part(bytes, 29)),
+            applied_to: u64::from_le_bytes(part(bytes, 33)),
+            session: u64::from_le_bytes(part(bytes, 41)),
+            next: u64::from_le_bytes(part(bytes, 49)),
+        })
+    }
+}
+
+/// A batch of a name: its place in the session, then whole commands of the service.
+///
+/// # Panics
+/// If a command has 4 GiB.
+pub fn batch<'c>(session: u64, number: u64, commands: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.push(BATCH_FORMAT);
+    bytes.extend_from_slice(&session.to_le_bytes());
+    bytes.extend_from_slice(&number.to_le_bytes());
+    for command in commands {
+        let length = u32::try_from(command.len()).expect("a command of a frame");
+        bytes.push(PLAIN);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(command);
+    }
+    bytes
+}
+
+fn number<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<N>()?;
+    Some((*number, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    const NAME: Name = Name {
+        origin: LENT | 7,
+        boot: 9,
+    };
+
+    fn all() -> [Request<'static>; 4] {
+        [
+            Request::Lend,
+            Request::Stand(NAME),
+            Request::Register(NAME),
+            Request::Offer {
+                name: NAME,
+                counter: 3,
+                bytes: b"batch",
+            },
+        ]
+    }
+
+    #[test]
+    fn requests_come_back_however_they_are_cut() {
+        for request in all() {
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
+            let whole = bytes.len();
+            bytes.extend_from_slice(b"next");
+            for cut in 0..whole {
+                assert_eq!(Request::find(&bytes[..cut], 5), Found::Incomplete, "{cut}");
+            }
+            assert_eq!(Request::find(&bytes, 5), Found::Request(request, whole));
+        }
+    }
+
+    #[test]
+    fn a_length_is_refused_before_its_bytes_are_waited_for() {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&[0xff; 4]);
+        assert_eq!(Request::find(&bytes, 1 << 20), Found::Malformed);
+        bytes[4..].fill(0);
+        assert_eq!(Request::find(&bytes, 1 << 20), Found::Malformed);
+    }
+
+    /// Whatever is changed is another request or none.
+    #[test]
+    fn hostile_bytes_are_read_or_refused() {
+        for request in all() {
+            let mut sample = Vec::new();
+            request.encode(&mut sample);
+            for at in 0..sample.len() * 8 {
+                let mut bytes = sample.clone();
+                bytes[at / 8] ^= 1 << (at % 8);
+                if let Found::Request(other, used) = Request::find(&bytes, 100) {
+                    assert!(used <= bytes.len() && other != request);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stand_comes_back() {
+        let place = Place {
+            group: 0x0102_0304,
+            room: 1408,
+            station: [2, 0, 0, 0, 0, 9],
+        };
+        let stand = Stand {
+            cluster: 1 << 90 | 3,
+            leads: true,
+            place: Some(place),
+            era: 5,
+            applied_to: 1 << 40,
+            session: 77,
+            next: 12,
+        };
+        for stand in [
+            stand,
+            Stand::default(),
+            Stand {
+                place: None,
+                ..stand
+            },
+        ] {
+            assert_eq!(Stand::read(&stand.bytes()), Some(stand));
+        }
+        assert_eq!(Stand::read(&stand.bytes()[1..]), None);
+        assert_eq!(Stand::read(&[0xff; STAND_BYTES]), None);
+    }
+
+    /// Names of one start differ, and are no node's.
+    #[test]
+    fn names_are_lent_once() {
+        let mut origins = vec![];
+        for number in 0..1000 {
+            let name = Name::of(3, 8, number).unwrap();
+            assert!(name.origin & LENT != 0 && name.boot == 8);
+            assert!(!origins.contains(&name.origin));
+            origins.push(name.origin);
+        }
+        assert_ne!(Name::of(3, 8, 0), Name::of(4, 8, 0));
+        assert_eq!(Name::of(LENDER_MAX + 1, 8, 0), None);
+    }
+}

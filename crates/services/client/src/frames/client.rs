@@ -1,0 +1,324 @@
+//! The client with its sockets: one thread, which waits for both.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use quorate_packets::ethernet::Failed;
+use quorate_wire::frame_clients::{Name, Request, Stand};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{
+    desk::{Answer, Desk},
+    machine::{Act, Counts, Done, Machine, Micros, NotTaken},
+    station::Station,
+};
+
+/// What a client is told once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Batches that are on their way at most.
+    pub window: usize,
+    /// How long to look for a leader whose device takes frames.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            window: 256,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why there is no client, or not any more.
+#[derive(Debug)]
+pub enum Error {
+    /// No leader was found in time whose device hears raw frames and counts for a volatile group; what came last.
+    NoDevice(String),
+    /// The interface.
+    Interface(Failed),
+    /// Waiting.
+    Io(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDevice(last) => write!(
+                to,
+                "no leader takes frames ({last}): this needs the log service of a volatile cluster whose nodes have --device kernel, tc or packet"
+            ),
+            Self::Interface(failed) => write!(to, "{failed}"),
+            Self::Io(error) => write!(to, "wait for frames: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::Interface(failed)
+    }
+}
+
+/// A client of devices.
+#[derive(Debug)]
+pub struct FrameClient {
+    nodes: Vec<SocketAddr>,
+    /// Which of them the desk is at.
+    at: usize,
+    desk: Option<Desk>,
+    /// No other node is tried before.
+    dial_at: Instant,
+    name: Name,
+    machine: Machine,
+    station: Station,
+    started: Instant,
+}
+
+/// Between two nodes that do not lead.
+const DIAL: Duration = Duration::from_millis(5);
+
+impl FrameClient {
+    /// Finds the leader among these nodes, gets a name, and waits until its session is registered.
+    pub fn open(nodes: &[SocketAddr], interface: &str, options: Options) -> Result<Self, Error> {
+        let started = Instant::now();
+        let until = started + options.patience;
+        let mut last = "no address was given".to_owned();
+        while Instant::now() < until {
+            for (at, node) in nodes.iter().enumerate() {
+                let found = Desk::connect(*node).and_then(|mut desk| {
+                    let found = register(&mut desk, until)?;
+                    Ok((desk, found))
+                });
+                let (desk, name, stand) = match found {
+                    Ok((desk, Some((name, stand)))) => (desk, name, stand),
+                    Ok((_, None)) => {
+                        last = format!("{node} leads no group whose device takes frames");
+                        continue;
+                    }
+                    Err(error) => {
+                        last = format!("{node}: {error}");
+                        continue;
+                    }
+                };
+                let group = stand.place.unwrap_or_default().group;
+                let station = Station::open(interface, group)?;
+                return Ok(Self {
+                    nodes: nodes.to_vec(),
+                    at,
+                    desk: Some(desk),
+                    dial_at: started,
+                    name,
+                    machine: Machine::new(name, station.own(), &stand, options.window),
+                    station,
+                    started,
+                });
+            }
+            std::thread::sleep(DIAL);
+        }
+        Err(Error::NoDevice(last))
+    }
+
+    /// What happened so far.
+    pub const fn counts(&self) -> Counts {
+        self.machine.counts()
+    }
+
+    /// The name that its batches have in the log, as the log shows it.
+    pub fn name(&self) -> String {
+        let Name { origin, boot } = self.name;
+        format!("{origin}/{boot}")
+    }
+
+    /// Whether its session is gone: what was open is unknown, and a new client is needed.
+    pub const fn is_over(&self) -> bool {
+        self.machine.is_over()
+    }
+
+    /// Batches without an outcome.
+    pub fn open_batches(&self) -> usize {
+        self.machine.open()
+    }
+
+    /// Bytes of commands that one batch of so many has room for.
+    pub fn room(&self, commands: usize) -> usize {
+        self.machine.room(commands)
+    }
+
+    /// These commands, in one batch: they leave with the next [`FrameClient::turn`].
+    pub fn submit<'c>(
+        &mut self,
+        tag: u64,
+        commands: impl Iterator<Item = &'c [u8]>,
+    ) -> Result<(), NotTaken> {
+        self.machine.submit(tag, commands)
+    }
+
+    /// The oldest outcome that was not taken.
+    pub fn take_done(&mut self) -> Option<Done> {
+        self.machine.take_done()
+    }
+
+    /// Sends what is due, takes what came, and waits for something at most so long if nothing did.
+    pub fn turn(&mut self, patience: Duration) -> Result<(), Error> {
+        self.act()?;
+        if !self.take()? {
+            self.wait(patience)?;
+            self.take()?;
+        }
+        self.act()
+    }
+
+    fn now(&self) -> Micros {
+        // Half a million years fit.
+        Micros::try_from(self.started.elapsed().as_micros()).unwrap_or(Micros::MAX)
+    }
+
+    fn act(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.dial();
+        while let Some(act) = self.machine.next_act(now) {
+            let asked = match (act, &mut self.desk) {
+                (Act::Send(frame), _) => {
+                    self.station.send(frame)?;
+                    continue;
+                }
+                (Act::Ask, Some(desk)) => desk.ask(&Request::Stand(self.name)),
+                (Act::Offer(counter, bytes), Some(desk)) => desk.ask(&Request::Offer {
+                    name: self.name,
+                    counter,
+                    bytes,
+                }),
+                (Act::Ask | Act::Offer(..), None) => break,
+            };
+            if asked.is_err() {
+                self.leave();
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all that came; whether anything did.
+    fn take(&mut self) -> Result<bool, Error> {
+        let mut came = false;
+        let now = self.now();
+        while let Some(frame) = self.station.receive()? {
+            self.machine.on_frame(now, frame);
+            came = true;
+        }
+        while let Some(desk) = self.desk.as_mut().filter(|desk| desk.is_asked()) {
+            match desk.flush().and_then(|()| desk.answer()) {
+                Ok(None) => break,
+                Ok(Some(Answer::Stand(stand))) => {
+                    came = true;
+                    self.machine.on_stand(now, &stand);
+                    if !stand.leads {
+                        self.leave();
+                    }
+                }
+                Ok(Some(Answer::Taken(_) | Answer::Name(_))) => came = true,
+                Err(_) => self.leave(),
+            }
+        }
+        Ok(came)
+    }
+
+    /// This node does not lead, or does not answer: the next one is asked.
+    fn leave(&mut self) {
+        self.desk = None;
+        self.at = (self.at + 1) % self.nodes.len().max(1);
+        self.dial_at = Instant::now() + DIAL;
+        self.machine.on_disconnected();
+    }
+
+    fn dial(&mut self) {
+        if self.desk.is_some() || Instant::now() < self.dial_at {
+            return;
+        }
+        let node = self.nodes.get(self.at);
+        self.desk = node.and_then(|node| Desk::connect(*node).ok());
+        match self.desk {
+            Some(_) => self.machine.on_connected(),
+            None => self.leave(),
+        }
+    }
+
+    fn wait(&mut self, patience: Duration) -> Result<(), Error> {
+        let wake = self
+            .machine
+            .wake_at()
+            .map(|at| at.saturating_sub(self.now()));
+        let late = self.desk.as_ref().map_or(Some(self.dial_at), Desk::late_at);
+        let late = late.map(|at| at.saturating_duration_since(Instant::now()));
+        let wake = wake.map(Duration::from_micros);
+        let patience = [wake, late]
+            .into_iter()
+            .flatten()
+            .fold(patience, Duration::min);
+        let mut waits = vec![PollFd::new(&self.station, PollFlags::IN)];
+        if let Some(desk) = self.desk.as_ref().filter(|desk| desk.is_asked()) {
+            let mut flags = PollFlags::IN;
+            flags.set(PollFlags::OUT, desk.is_blocked());
+            waits.push(PollFd::new(desk, flags));
+        }
+        let patience = Timespec::try_from(patience).ok();
+        match poll(&mut waits, patience.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::Io(error.into())),
+        }
+    }
+}
+
+/// A name whose session is registered, and how the log stands; `None`: this node does not lead, or takes no frames.
+fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, Stand)>> {
+    desk.ask(&Request::Stand(Name::default()))?;
+    if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {
+        return Ok(None);
+    }
+    desk.ask(&Request::Lend)?;
+    let Answer::Name(name) = wait_for(desk)? else {
+        return Ok(None);
+    };
+    while Instant::now() < until {
+        desk.ask(&Request::Register(name))?;
+        if wait_for(desk)? == Answer::Taken(true) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        desk.ask(&Request::Stand(name))?;
+        match stand(desk)? {
+            Some(stand) if stand.session != 0 && stand.leads => {
+                return Ok(Some((name, stand)).filter(|_| stand.place.is_some()));
+            }
+            Some(stand) if stand.leads => {}
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+fn stand(desk: &mut Desk) -> io::Result<Option<Stand>> {
+    Ok(match wait_for(desk)? {
+        Answer::Stand(stand) => Some(stand),
+        Answer::Name(_) | Answer::Taken(_) => None,
+    })
+}
+
+/// Its time is bounded by that of an answer.
+fn wait_for(desk: &mut Desk) -> io::Result<Answer> {
+    loop {
+        desk.flush()?;
+        if let Some(answer) = desk.answer()? {
+            return Ok(answer);
+        }
+        let mut waits = [PollFd::new(&*desk, PollFlags::IN)];
+        let step = Timespec::try_from(Duration::from_millis(20)).ok();
+        let _ = poll(&mut waits, step.as_ref());
+    }
+}

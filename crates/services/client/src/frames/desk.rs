@@ -1,0 +1,153 @@
+//! The connection to a node: requests go out, answers come in their order. Nothing here waits but connecting.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use quorate_wire::frame_clients::{Name, Request, Stand};
+
+/// How long a node may take to accept a connection, or to answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Longest answer; those that are asked for here are far shorter.
+const ANSWER_BYTES_MAX: usize = 1 << 10;
+/// Bytes that wait for a node that does not read: then it is as good as gone.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+const LENGTH_BYTES: usize = 4;
+const DONE: u8 = 0;
+
+/// What was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Lend,
+    Stand,
+    Taken,
+}
+
+/// What was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Name(Name),
+    Stand(Stand),
+    /// Whether a value was taken.
+    Taken(bool),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Desk {
+    stream: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    asked: VecDeque<(Asked, Instant)>,
+}
+
+impl Desk {
+    pub(super) fn connect(at: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            input: Vec::new(),
+            output: Vec::new(),
+            asked: VecDeque::new(),
+        })
+    }
+
+    pub(super) fn ask(&mut self, request: &Request<'_>) -> io::Result<()> {
+        let asked = match request {
+            Request::Lend => Asked::Lend,
+            Request::Stand(_) => Asked::Stand,
+            Request::Register(_) | Request::Offer { .. } => Asked::Taken,
+        };
+        if self.output.len() >= OUTPUT_BYTES_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        request.encode(&mut self.output);
+        self.asked.push_back((asked, Instant::now()));
+        self.flush()
+    }
+
+    /// Whether an answer is waited for: nothing else comes.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Whether there is something to be sent as soon as there is room.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// When an answer is too late.
+    pub(super) fn late_at(&self) -> Option<Instant> {
+        self.asked.front().map(|(_, at)| *at + PATIENCE)
+    }
+
+    /// The next answer that came; an error if none will.
+    pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
+        if let Some(answer) = self.next()? {
+            return Ok(Some(answer));
+        }
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.input.extend_from_slice(&bytes[..count]),
+            Err(error)
+                if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted]
+                    .contains(&error.kind()) => {}
+            Err(error) => return Err(error),
+        }
+        let answer = self.next()?;
+        if answer.is_none() && self.late_at().is_some_and(|at| Instant::now() >= at) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(answer)
+    }
+
+    fn next(&mut self) -> io::Result<Option<Answer>> {
+        let Some((length, rest)) = self.input.split_first_chunk::<LENGTH_BYTES>() else {
+            return Ok(None);
+        };
+        let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+        let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| malformed())?;
+        if !(1..=ANSWER_BYTES_MAX).contains(&length) {
+            return Err(malformed());
+        }
+        let Some((status, body)) = rest.get(..length).and_then(<[u8]>::split_first) else {
+            return Ok(None);
+        };
+        let (asked, _) = self.asked.pop_front().ok_or_else(malformed)?;
+        let answer = match (asked, *status) {
+            (Asked::Taken, status) => Some(Answer::Taken(status == DONE)),
+            (Asked::Lend, DONE) => Name::read(body).map(|(name, _)| Answer::Name(name)),
+            (Asked::Stand, DONE) => Stand::read(body).map(Answer::Stand),
+            _ => None,
+        };
+        let answer = answer.ok_or_else(malformed)?;
+        self.input.drain(..LENGTH_BYTES + length);
+        Ok(Some(answer))
+    }
+}
+
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

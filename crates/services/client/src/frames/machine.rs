@@ -1,0 +1,580 @@
+//! A client of devices without sockets: what leaves when, and what is known to be executed ([offload-22]–[offload-24]).
+//!
+//! Its batches are numbered, and execute in the order of their numbers or not at all. So what is lost breaks what was sent
+//! behind it: all is sent again from the oldest on, which changes nothing where it was decided before. The same bytes under
+//! the same name go by frames and by the connection.
+
+use std::collections::VecDeque;
+
+use quorate_offload::{
+    Address, Descriptor, Form, Header, Port, Reason, Setup, Type,
+    admit::{admit, arrive},
+    header::COORDINATOR,
+    link::stations,
+};
+use quorate_wire::{
+    checksum,
+    frame_clients::{BATCH_BYTES, COMMAND_BYTES, Name, Place, Stand, batch},
+};
+
+use super::walk::{Heard, Unheard, Walk};
+
+/// Microseconds of any clock that does not go back.
+pub type Micros = u64;
+
+/// Batches that may wait, on their way or not.
+pub const OPEN_MAX: usize = 1 << 14;
+/// The oldest is sent again after so long; it goes by the connection, and so does what follows, after so long.
+const RETRY_US: Micros = 2_000;
+const LATE_US: Micros = 6_000;
+/// What was sent behind something lost is sent again at most so often.
+const BACK_US: Micros = 100;
+/// A gap lasts so long before a node is asked what was in it.
+const GAP_US: Micros = 500;
+/// How often a node is asked while something waits for its answer, or nothing does; and how often what is not executed is
+/// offered again.
+const ASK_US: Micros = 1_000;
+const IDLE_US: Micros = 50_000;
+const OFFER_US: Micros = 50_000;
+/// Offers that leave before an answer was heard.
+const OFFERS: u64 = 64;
+/// After frames were late the connection is kept to for so long; twice as long each time, up to the second.
+const REST_US: (Micros, Micros) = (20_000, 1_000_000);
+
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Executed once: in this slot, if that was heard.
+    Executed(Option<u64>),
+    /// Its session is gone, so nobody can say; it is not executed any more.
+    Unknown,
+}
+
+/// A batch that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// As it was submitted.
+    pub tag: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// Why a batch was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// It does not fit into a frame.
+    TooLong,
+    /// Too many wait.
+    Full,
+    /// The session is gone: a new client is needed.
+    Over,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act<'a> {
+    /// Send this frame.
+    Send(&'a [u8]),
+    /// Ask a node how the log stands; the leader, if it is known.
+    Ask,
+    /// Offer this batch to the leader by the connection.
+    Offer(u64, &'a [u8]),
+}
+
+/// What happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames sent.
+    pub sent: u64,
+    /// Offers by the connection.
+    pub offered: u64,
+    /// Times that a node was asked.
+    pub asked: u64,
+    /// Batches that were known to be executed by frames alone.
+    pub by_frames: u64,
+    /// Times that all was sent again from the oldest on.
+    pub back: u64,
+    /// *Full*.
+    pub full: u64,
+    /// Times that frames were left for the connection.
+    pub left: u64,
+    /// Frames that said nothing: of others, damaged, stale.
+    pub unheard: u64,
+    /// Two values for one slot, or a log that went back.
+    pub conflicts: u64,
+}
+
+/// One batch.
+#[derive(Debug)]
+struct Batch {
+    tag: u64,
+    bytes: Vec<u8>,
+    crc: u32,
+    /// When it left last, and first.
+    sent: Option<(Micros, Micros)>,
+}
+
+/// How batches travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Frames,
+    /// Until frames may be tried again.
+    Connection(Micros),
+}
+
+/// A client of one name.
+#[derive(Debug)]
+pub struct Machine {
+    name: Name,
+    cluster: u128,
+    session: u64,
+    own: [u8; 6],
+    place: Option<Place>,
+    room: Vec<u8>,
+    frame: Vec<u8>,
+    window: u64,
+    walk: Walk,
+    way: Way,
+    rest: Micros,
+    open: VecDeque<Batch>,
+    /// The number of the oldest that is open.
+    first: u64,
+    /// The number of the next that is sent, and offered.
+    cursor: u64,
+    offered: u64,
+    offered_at: Micros,
+    /// When a batch was known to be executed last.
+    progress_at: Micros,
+    /// From this number on all is to be sent again; and when that was done last.
+    back: Option<u64>,
+    back_at: Micros,
+    stuck_since: Option<Micros>,
+    /// Whether there is a connection, and an answer is waited for there.
+    is_connected: bool,
+    asks: bool,
+    asked_at: Micros,
+    done: VecDeque<Done>,
+    is_over: bool,
+    trusts_frames: bool,
+    counts: Counts,
+}
+
+impl Machine {
+    /// A client of this name at this station; a node says that its session is registered. At most `window` batches are on
+    /// their way.
+    pub fn new(name: Name, own: [u8; 6], stand: &Stand, window: usize) -> Self {
+        let mut machine = Self {
+            name,
+            cluster: stand.cluster,
+            session: stand.session,
+            own,
+            place: None,
+            room: Vec::new(),
+            frame: Vec::new(),
+            window: window.max(1) as u64,
+            walk: Walk::new(stand.applied_to, stand.era),
+            way: Way::Connection(0),
+            rest: REST_US.0,
+            open: VecDeque::new(),
+            first: stand.next.max(1),
+            cursor: stand.next.max(1),
+            offered: stand.next.max(1),
+            offered_at: 0,
+            progress_at: 0,
+            back: None,
+            back_at: 0,
+            stuck_since: None,
+            is_connected: true,
+            asks: false,
+            asked_at: 0,
+            done: VecDeque::new(),
+            is_over: stand.session == 0,
+            trusts_frames: true,
+            counts: Counts::default(),
+        };
+        machine.choose_way(0, stand);
+        machine
+    }
+
+    /// What happened so far.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Batches without an outcome.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether its session is gone.
+    pub const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether batches leave by frames at the moment.
+    pub const fn uses_frames(&self) -> bool {
+        matches!(self.way, Way::Frames)
+    }
+
+    /// Bytes of commands that one batch of so many has room for.
+    pub fn room(&self, commands: usize) -> usize {
+        let place = self.place.map_or(0, |place| usize::from(place.room));
+        place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
+    }
+
+    /// These commands, in one batch: one value, in one slot. The name of the batch is bound to them for ever.
+    pub fn submit<'c>(
+        &mut self,
+        tag: u64,
+        commands: impl Iterator<Item = &'c [u8]>,
+    ) -> Result<(), NotTaken> {
+        if self.is_over {
+            return Err(NotTaken::Over);
+        }
+        if self.open.len() >= OPEN_MAX {
+            return Err(NotTaken::Full);
+        }
+        let number = self.first + self.open.len() as u64;
+        let bytes = batch(self.session, number, commands);
+        let room = self.place.map_or(usize::MAX, |place| place.room.into());
+        if bytes.len() > room.min(quorate_offload::header::ROOM_BYTES_MAX) {
+            return Err(NotTaken::TooLong);
+        }
+        self.open.push_back(Batch {
+            tag,
+            crc: checksum(&bytes),
+            bytes,
+            sent: None,
+        });
+        Ok(())
+    }
+
+    /// The oldest outcome that was not taken.
+    pub fn take_done(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// A frame arrived, whoever sent it and whatever it is.
+    pub fn on_frame(&mut self, now: Micros, frame: &[u8]) {
+        let Some(place) = self.place.filter(|_| self.trusts_frames) else {
+            return;
+        };
+        let setup = Setup {
+            group: place.group,
+            room: place.room.into(),
+            own: Address {
+                mac: self.own,
+                ..Address::default()
+            },
+            heard: stations(place.group)[1].mac,
+            owner: Address::default(),
+        };
+        let decided =
+            |header: &Header| header.kind == Type::Decided && header.flags & COORDINATOR != 0;
+        if let Ok(said) = admit(&setup, Port::Network, frame, decided) {
+            self.on_decided(now, &said.header, said.room);
+        } else if let Ok(said) = arrive(&setup, Port::Network, frame)
+            && said.header.kind == Type::Refused
+        {
+            self.on_refused(now, &said.header);
+        } else {
+            self.counts.unheard += 1;
+        }
+    }
+
+    fn on_decided(&mut self, now: Micros, said: &Header, room: &[u8]) {
+        let value = &said.value;
+        let is_whole = !self.is_own(value)
+            || (room.get(..value.length.into())).is_some_and(|bytes| checksum(bytes) == value.crc);
+        match self.walk.hear(said, is_whole) {
+            Ok(()) => self.go_on(now),
+            Err(Unheard::Conflict) => self.distrust(now),
+            Err(Unheard::Far) => self.stuck_since = self.stuck_since.or(Some(now)),
+            Err(Unheard::Stale | Unheard::Foreign) => self.counts.unheard += 1,
+        }
+    }
+
+    fn is_own(&self, value: &Descriptor) -> bool {
+        value.kind == 2 && (value.origin, value.origin_boot) == (self.name.origin, self.name.boot)
+    }
+
+    /// All slots that are next.
+    fn go_on(&mut self, now: Micros) {
+        while let Some((slot, heard)) = self.walk.step() {
+            self.stuck_since = None;
+            if self.is_own(&heard.value) && !self.is_over {
+                self.on_own(now, slot, &heard);
+            }
+        }
+        self.stuck_since = (self.walk.is_stuck()).then(|| self.stuck_since.unwrap_or(now));
+    }
+
+    /// [session-2], one level up: what every node does in this slot.
+    fn on_own(&mut self, now: Micros, slot: u64, heard: &Heard) {
+        let number = heard.value.counter;
+        let Some(ahead) = number.checked_sub(self.first) else {
+            // Executed before.
+            return;
+        };
+        let known = usize::try_from(ahead).ok().and_then(|at| self.open.get(at));
+        let is_ours = known.is_some_and(|batch| {
+            (batch.crc, batch.bytes.len()) == (heard.value.crc, heard.value.length.into())
+        });
+        if heard.is_whole && !is_ours {
+            // Somebody else made a batch of this name: what the session has executed is not known any more.
+            self.end();
+        } else if ahead == 0 && heard.is_whole {
+            self.executed(now, Some(slot));
+            self.counts.by_frames += 1;
+            self.rest = REST_US.0;
+        } else {
+            // An earlier one is missing, or its bytes were others on their way: nothing was executed.
+            self.go_back_to(self.first);
+        }
+    }
+
+    fn go_back_to(&mut self, number: u64) {
+        self.back = Some(self.back.map_or(number, |back| back.min(number)));
+    }
+
+    fn executed(&mut self, now: Micros, slot: Option<u64>) {
+        self.progress_at = now;
+        if let Some(batch) = self.open.pop_front() {
+            self.done.push_back(Done {
+                tag: batch.tag,
+                outcome: Outcome::Executed(slot),
+            });
+        }
+        self.first += 1;
+        self.cursor = self.cursor.max(self.first);
+        self.offered = self.offered.max(self.first);
+    }
+
+    /// The coordinator gave no slot; it is believed no further than that another try may be worth it.
+    fn on_refused(&mut self, now: Micros, said: &Header) {
+        if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
+            self.counts.unheard += 1;
+        } else if said.reason == Reason::Full as u8 {
+            self.counts.full += 1;
+            self.go_back_to(said.value.counter);
+        } else if self.uses_frames() {
+            self.leave_frames(now);
+        }
+    }
+
+    /// A node says how the log stands there.
+    pub fn on_stand(&mut self, now: Micros, stand: &Stand) {
+        self.asks = false;
+        // One of another cluster knows nothing of this one.
+        if self.is_over || stand.cluster != self.cluster {
+            return;
+        }
+        if stand.applied_to > self.session && stand.session != self.session {
+            return self.end();
+        }
+        if stand.applied_to > self.walk.next() {
+            let next = self.first + self.open.len() as u64;
+            if !(self.first..=next).contains(&stand.next) {
+                // It executed what was never submitted, or not what was: the group lost its memory, or somebody lied.
+                self.counts.conflicts += 1;
+                return self.end();
+            }
+            while self.first < stand.next {
+                self.executed(now, None);
+            }
+            self.walk.jump(stand.applied_to, stand.era);
+            self.go_on(now);
+        } else if stand.next > self.first
+            || (stand.applied_to == self.walk.next() && stand.next < self.first)
+        {
+            // What frames said of the slots that it knows is not what was executed there.
+            self.counts.conflicts += 1;
+            return self.end();
+        } else if self.stuck_since.is_some() {
+            self.stuck_since = Some(now);
+        }
+        self.choose_way(now, stand);
+    }
+
+    fn choose_way(&mut self, now: Micros, stand: &Stand) {
+        if !stand.leads {
+            return;
+        }
+        match (stand.place, self.way) {
+            (None, Way::Frames) => self.leave_frames(now),
+            (None, Way::Connection(_)) => {}
+            (Some(place), way) => {
+                if self.place != Some(place) {
+                    let room = usize::from(place.room);
+                    if !room.is_multiple_of(8) || room > quorate_offload::header::ROOM_BYTES_MAX {
+                        return;
+                    }
+                    self.room = vec![0; room];
+                    self.frame = vec![0; Form::Raw.room_at() + room];
+                    self.place = Some(place);
+                    if self.cursor > self.first {
+                        self.go_back_to(self.first);
+                    }
+                }
+                if let Way::Connection(until) = way
+                    && now >= until
+                    && self.trusts_frames
+                {
+                    self.way = Way::Frames;
+                    self.cursor = self.first;
+                    for batch in &mut self.open {
+                        batch.sent = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// There is a connection to a node, maybe another one.
+    pub fn on_connected(&mut self) {
+        self.is_connected = true;
+    }
+
+    /// The connection to the node broke: who was asked does not answer any more.
+    pub fn on_disconnected(&mut self) {
+        (self.is_connected, self.asks) = (false, false);
+        (self.offered, self.offered_at) = (self.first, 0);
+    }
+
+    fn leave_frames(&mut self, now: Micros) {
+        self.counts.left += 1;
+        self.way = Way::Connection(now + self.rest);
+        self.rest = (self.rest * 2).min(REST_US.1);
+        (self.offered, self.offered_at) = (self.first, now);
+    }
+
+    /// [count-1] No frame is believed any more.
+    fn distrust(&mut self, now: Micros) {
+        self.counts.conflicts += 1;
+        self.trusts_frames = false;
+        if self.uses_frames() {
+            self.leave_frames(now);
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+        while let Some(batch) = self.open.pop_front() {
+            self.done.push_back(Done {
+                tag: batch.tag,
+                outcome: Outcome::Unknown,
+            });
+        }
+    }
+
+    /// What is to be done now, until it is nothing.
+    pub fn next_act(&mut self, now: Micros) -> Option<Act<'_>> {
+        if self.is_over {
+            return None;
+        }
+        if self.ask_at().is_some_and(|at| now >= at) {
+            (self.asks, self.asked_at) = (true, now);
+            self.counts.asked += 1;
+            return Some(Act::Ask);
+        }
+        if let Way::Connection(_) = self.way {
+            return self.next_offer(now);
+        }
+        if let Some((last, first)) = self.open.front().and_then(|batch| batch.sent) {
+            if now >= first.max(self.progress_at) + LATE_US {
+                self.leave_frames(now);
+                return self.next_offer(now);
+            }
+            if now >= last.max(self.progress_at) + RETRY_US {
+                // What is behind it may have come: that is heard, if so.
+                return self.frame_of(now, self.first);
+            }
+        }
+        if let Some(number) = self.back.filter(|_| now >= self.back_at + BACK_US) {
+            (self.back, self.back_at) = (None, now);
+            self.counts.back += u64::from(self.cursor > number);
+            self.cursor = number.clamp(self.first, self.cursor);
+        }
+        if self.back.is_some() || self.cursor - self.first >= self.window {
+            return None;
+        }
+        if self.cursor - self.first >= self.open.len() as u64 {
+            return None;
+        }
+        self.cursor += 1;
+        self.frame_of(now, self.cursor - 1)
+    }
+
+    /// The batch of this number as a frame that leaves now.
+    fn frame_of(&mut self, now: Micros, number: u64) -> Option<Act<'_>> {
+        let at = usize::try_from(number - self.first).ok()?;
+        let (batch, place) = (self.open.get_mut(at)?, self.place?);
+        batch.sent = Some((now, batch.sent.map_or(now, |(_, first)| first)));
+        let value = Descriptor {
+            kind: 2,
+            origin: self.name.origin,
+            origin_boot: self.name.boot,
+            counter: number,
+            length: u16::try_from(batch.bytes.len()).ok()?,
+            crc: batch.crc,
+        };
+        let (bytes, rest) = self.room.split_at_mut_checked(batch.bytes.len())?;
+        bytes.copy_from_slice(&batch.bytes);
+        rest.fill(0);
+        let [from, to] = [self.own, place.station].map(|mac| Address {
+            mac,
+            ..Address::default()
+        });
+        let header = Header::submit(place.group, value, 0);
+        self.counts.sent += 1;
+        let frame = Form::Raw.write(&mut self.frame, &from, &to, &header, &self.room);
+        frame.map(|frame| Act::Send(frame))
+    }
+
+    fn next_offer(&mut self, now: Micros) -> Option<Act<'_>> {
+        if now >= self.offered_at + OFFER_US {
+            (self.offered, self.offered_at) = (self.first, now);
+        }
+        if !self.is_connected || self.offered - self.first >= OFFERS {
+            return None;
+        }
+        let at = usize::try_from(self.offered - self.first).ok()?;
+        let batch = self.open.get(at)?;
+        self.offered += 1;
+        self.counts.offered += 1;
+        Some(Act::Offer(self.offered - 1, &batch.bytes))
+    }
+
+    /// When a node is to be asked, if it is. An answer that does not come is the connection's matter, which says so.
+    fn ask_at(&self) -> Option<Micros> {
+        let gap = self.stuck_since.map(|since| since + GAP_US);
+        let by_connection = match self.way {
+            Way::Connection(_) if !self.open.is_empty() => Some(self.asked_at + ASK_US),
+            Way::Connection(until) => Some(until.max(self.asked_at + IDLE_US)),
+            Way::Frames => None,
+        };
+        let at = [gap, by_connection].into_iter().flatten().min();
+        let at = at.map(|at| at.max(self.asked_at + ASK_US));
+        at.filter(|_| self.is_connected && !self.asks)
+    }
+
+    /// When there may be something to be done without anything new.
+    pub fn wake_at(&self) -> Option<Micros> {
+        if self.is_over {
+            return None;
+        }
+        let offers = matches!(self.way, Way::Connection(_)) && !self.open.is_empty();
+        let offer = offers.then_some(self.offered_at + OFFER_US);
+        let oldest = self.open.front().and_then(|batch| batch.sent);
+        let retry = oldest.filter(|_| self.uses_frames());
+        let retry = retry.map(|(last, _)| last.max(self.progress_at) + RETRY_US);
+        let back = self.back.map(|_| self.back_at + BACK_US);
+        [self.ask_at(), retry, back, offer]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

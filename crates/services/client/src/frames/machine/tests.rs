@@ -1,0 +1,650 @@
+//! The client beside a group that loses, repeats and reorders: what it says is executed is, once, in that slot.
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    dice::Dice,
+    node_id::NodeId,
+};
+use quorate_offload::{
+    PackedBallot,
+    checksum::sum,
+    header::{HINT, REPEAT},
+};
+
+use super::*;
+
+const GROUP: u32 = 0x0102_0304;
+const ROOM: usize = 128;
+const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const NAME: Name = Name {
+    origin: 1 << 31 | 5,
+    boot: 3,
+};
+/// The slot of the client's registration.
+const SESSION: u64 = 4;
+
+/// What a slot of the log holds.
+#[derive(Clone, Debug)]
+struct Entry {
+    value: Descriptor,
+    room: Vec<u8>,
+}
+
+/// The group, and the network between it and the client.
+struct Group {
+    dice: Dice,
+    now: Micros,
+    /// From slot 0 on.
+    log: Vec<Entry>,
+    /// The slots in which the client's batches were executed.
+    executed: Vec<u64>,
+    era: u32,
+    station: u8,
+    gives: bool,
+    limit: usize,
+    /// Of 100 frames, each way.
+    lost: u64,
+    repeated: u64,
+    damaged: u64,
+    to_group: Vec<(Micros, Vec<u8>)>,
+    to_client: Vec<(Micros, Vec<u8>)>,
+    stands: Vec<(Micros, Stand)>,
+    offers: Vec<(Micros, u64, Vec<u8>)>,
+    /// Its session is gone from this slot on.
+    ended_at: Option<usize>,
+}
+
+fn address(mac: [u8; 6]) -> Address {
+    Address {
+        mac,
+        ..Address::default()
+    }
+}
+
+fn frame(from: [u8; 6], to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
+    let mut buffer = vec![0; Form::Raw.room_at() + ROOM];
+    let made = Form::Raw.write(&mut buffer, &address(from), &address(to), header, room);
+    made.unwrap().to_vec()
+}
+
+impl Group {
+    fn new(seed: u64) -> Self {
+        let none = Entry {
+            value: Descriptor::NONE,
+            room: vec![0; ROOM],
+        };
+        Self {
+            dice: Dice::new(seed),
+            now: 0,
+            log: vec![none; 10],
+            executed: Vec::new(),
+            era: 1,
+            station: 1,
+            gives: true,
+            limit: usize::MAX,
+            lost: 0,
+            repeated: 0,
+            damaged: 0,
+            to_group: Vec::new(),
+            to_client: Vec::new(),
+            stands: Vec::new(),
+            offers: Vec::new(),
+            ended_at: None,
+        }
+    }
+
+    const fn station(&self) -> [u8; 6] {
+        [2, 0, 0, 0, 1, self.station]
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.gives.then(|| Place {
+            group: GROUP,
+            room: u16::try_from(ROOM).unwrap(),
+            station: self.station(),
+        })
+    }
+
+    /// What all nodes execute of the client's: the rule of `sessions/nodes.rs`.
+    fn apply(&mut self, entry: &Entry) {
+        let Descriptor { kind, origin, .. } = entry.value;
+        let own = kind == 2 && (origin, entry.value.origin_boot) == (NAME.origin, NAME.boot);
+        let bytes = &entry.room[..entry.value.length.into()];
+        let slot = self.log.len();
+        let is_gone = self.ended_at.is_some_and(|end| end <= slot);
+        if own && !is_gone && checksum(bytes) == entry.value.crc {
+            let number = u64::from_le_bytes(bytes[9..17].try_into().unwrap());
+            assert_eq!(number, entry.value.counter);
+            if number == self.executed.len() as u64 + 1 {
+                self.executed.push(slot as u64);
+            }
+        }
+    }
+
+    fn stand_at(&self, to: usize) -> Stand {
+        let is_gone = self.ended_at.is_some_and(|end| end < to);
+        let next = 1 + self.executed.partition_point(|slot| *slot < to as u64) as u64;
+        Stand {
+            cluster: 7,
+            leads: true,
+            place: self.place(),
+            era: self.era,
+            applied_to: to as u64,
+            session: if is_gone { 0 } else { SESSION },
+            next: if is_gone { 0 } else { next },
+        }
+    }
+
+    fn stand(&self) -> Stand {
+        self.stand_at(self.log.len())
+    }
+
+    fn decided(&self, slot: usize) -> Header {
+        let entry = &self.log[slot];
+        Header {
+            kind: Type::Decided,
+            slot: slot as u64,
+            ballot: self.ballot(),
+            voted: self.ballot().0,
+            flags: COORDINATOR,
+            ..Header::submit(GROUP, entry.value, sum(0, &entry.room))
+        }
+    }
+
+    fn ballot(&self) -> PackedBallot {
+        let ballot = Ballot {
+            era: Era(self.era),
+            round: self.station.into(),
+            node: NodeId(1),
+        };
+        PackedBallot::of(ballot).unwrap()
+    }
+
+    fn decision(&self, slot: usize) -> Vec<u8> {
+        let to = stations(GROUP)[1].mac;
+        frame(
+            self.station(),
+            to,
+            &self.decided(slot),
+            &self.log[slot].room,
+        )
+    }
+
+    /// Sent to the client, as far as the network lets it through.
+    fn tell(&mut self, bytes: Vec<u8>) {
+        for _ in 0..1 + u64::from(self.dice.chance(self.repeated, 100)) {
+            if !self.dice.chance(self.lost, 100) {
+                let spread = if self.lost > 0 { 300 } else { 0 };
+                let at = self.now + 10 + self.dice.below(spread + 1);
+                self.to_client.push((at, bytes.clone()));
+            }
+        }
+    }
+
+    /// A value gets the next slot: by a device, or by the leader, who sends no frames to clients.
+    fn give(&mut self, entry: Entry, by_device: bool) {
+        self.apply(&entry);
+        self.log.push(entry);
+        if by_device {
+            let slot = self.log.len() - 1;
+            let bytes = self.decision(slot);
+            self.tell(bytes);
+        }
+    }
+
+    fn other(&mut self, kind: u8) -> Entry {
+        let value = Descriptor {
+            kind,
+            origin: 2,
+            origin_boot: 1,
+            counter: self.dice.word(),
+            length: 8,
+            crc: 0,
+        };
+        Entry {
+            value,
+            room: vec![5; ROOM],
+        }
+    }
+
+    fn on_submit(&mut self, bytes: &[u8]) {
+        let setup = Setup {
+            group: GROUP,
+            room: ROOM,
+            own: address(self.station()),
+            heard: stations(GROUP)[0].mac,
+            owner: Address::default(),
+        };
+        let Ok(said) = admit(&setup, Port::Network, bytes, |said| {
+            said.kind == Type::Submit
+        }) else {
+            return;
+        };
+        let refuse = match () {
+            () if !self.gives => Some(Reason::Disarmed),
+            () if self.log.len() >= self.limit => Some(Reason::Full),
+            () => None,
+        };
+        if let Some(reason) = refuse {
+            let header = Header {
+                kind: Type::Refused,
+                reason: reason as u8,
+                flags: COORDINATOR,
+                ..said.header
+            };
+            let bytes = frame(self.station(), CLIENT, &header, said.room);
+            return self.tell(bytes);
+        }
+        let mut room = said.room.to_vec();
+        if self.dice.chance(self.damaged, 100) {
+            // With sums that are right: what has another CRC is a no-op.
+            room[20] ^= 1;
+        }
+        let value = said.header.value;
+        self.give(Entry { value, room }, true);
+    }
+
+    fn on_offer(&mut self, counter: u64, bytes: &[u8]) {
+        if counter <= self.executed.len() as u64 {
+            return;
+        }
+        let mut room = bytes.to_vec();
+        room.resize(ROOM, 0);
+        let value = Descriptor {
+            kind: 2,
+            origin: NAME.origin,
+            origin_boot: NAME.boot,
+            counter,
+            length: u16::try_from(bytes.len()).unwrap(),
+            crc: checksum(bytes),
+        };
+        self.give(Entry { value, room }, false);
+    }
+
+    /// Everything that is due.
+    fn turn(&mut self, client: &mut Machine) {
+        while let Some(act) = client.next_act(self.now) {
+            let spread = if self.lost > 0 { 20 } else { 1 };
+            let delay = self.now + 5 + self.dice.below(spread);
+            match act {
+                Act::Send(bytes) if !self.dice.chance(self.lost, 100) => {
+                    for _ in 0..1 + u64::from(self.dice.chance(self.repeated, 100)) {
+                        self.to_group.push((delay, bytes.to_vec()));
+                    }
+                }
+                Act::Send(_) => {}
+                Act::Ask => {
+                    // Nodes lag behind each other.
+                    let lag = self.dice.index(4).min(self.log.len() - 10);
+                    let stand = self.stand_at(self.log.len() - lag);
+                    self.stands.push((self.now + 60, stand));
+                }
+                Act::Offer(counter, bytes) => {
+                    self.offers.push((self.now + 60, counter, bytes.to_vec()));
+                }
+            }
+        }
+        let due = |at: Micros| at <= self.now;
+        let (now, later) = take(&mut self.to_group, |(at, _)| due(*at));
+        self.to_group = later;
+        now.iter().for_each(|(_, bytes)| self.on_submit(bytes));
+        let now_us = self.now;
+        let (now, later) = take(&mut self.offers, |(at, ..)| *at <= now_us);
+        self.offers = later;
+        (now.iter()).for_each(|(_, counter, bytes)| self.on_offer(*counter, bytes));
+        let (now, later) = take(&mut self.to_client, |(at, _)| *at <= now_us);
+        self.to_client = later;
+        (now.iter()).for_each(|(_, bytes)| client.on_frame(now_us, bytes));
+        let (now, later) = take(&mut self.stands, |(at, _)| *at <= now_us);
+        self.stands = later;
+        (now.iter()).for_each(|(_, stand)| client.on_stand(now_us, stand));
+        self.now += 10;
+    }
+
+    /// What the client was told is true.
+    fn check(&self, client: &mut Machine, told: &mut u64) {
+        while let Some(done) = client.take_done() {
+            let Outcome::Executed(slot) = done.outcome else {
+                panic!("unknown: {done:?}");
+            };
+            assert_eq!(done.tag, *told, "in their order");
+            let place = self.executed.get(usize::try_from(*told).unwrap());
+            let place = place.unwrap_or_else(|| panic!("{done:?} is not executed"));
+            assert!(slot.is_none_or(|slot| slot == *place), "{done:?}: {place}");
+            *told += 1;
+        }
+    }
+}
+
+fn take<T>(all: &mut Vec<T>, is_due: impl Fn(&T) -> bool) -> (Vec<T>, Vec<T>) {
+    std::mem::take(all).into_iter().partition(is_due)
+}
+
+fn client(group: &Group) -> Machine {
+    Machine::new(NAME, CLIENT, &group.stand(), 16)
+}
+
+fn submit(client: &mut Machine, tag: u64) {
+    let commands = [&tag.to_le_bytes()[..], b"second"];
+    client.submit(tag, commands.into_iter()).unwrap();
+}
+
+/// Batches until so many are told to be executed, some under way at a time; what happens beside is the test's.
+fn run(group: &mut Group, count: u64, mut beside: impl FnMut(&mut Group)) -> Counts {
+    let mut client = client(group);
+    let (mut submitted, mut told) = (0, 0);
+    while told < count {
+        while submitted < count && client.open() < 12 {
+            submit(&mut client, submitted);
+            submitted += 1;
+        }
+        beside(group);
+        group.turn(&mut client);
+        group.check(&mut client, &mut told);
+        assert!(group.now < 20_000_000, "stuck at {told}: {client:?}");
+    }
+    assert_eq!(client.counts().conflicts, 0);
+    client.counts()
+}
+
+#[test]
+fn on_a_sound_network_nobody_is_asked_and_nothing_is_sent_twice() {
+    let mut group = Group::new(1);
+    let counts = run(&mut group, 500, |_| {});
+    assert_eq!((counts.sent, counts.by_frames), (500, 500));
+    assert_eq!((counts.asked, counts.offered, counts.back), (0, 0, 0));
+}
+
+#[test]
+fn others_decisions_are_walked_past() {
+    let mut group = Group::new(2);
+    let counts = run(&mut group, 300, |group| {
+        if group.dice.chance(1, 3) {
+            let kind = group.dice.pick(&[1, 2, 4, 8]);
+            let other = group.other(kind);
+            group.give(other, true);
+        }
+    });
+    assert_eq!((counts.asked, counts.by_frames), (0, 300));
+}
+
+/// [offload-24] Loss, repetition, other orders, damage that no checksum on the way finds; slots by connections, sessions of
+/// others, full windows.
+#[test]
+fn whatever_the_network_does_each_is_executed_once() {
+    for seed in 0..60 {
+        let mut group = Group::new(seed);
+        (group.lost, group.repeated) = (group.dice.below(20), group.dice.below(20));
+        group.damaged = group.dice.below(3);
+        run(&mut group, 150, |group| match group.dice.below(400) {
+            0 => {
+                let other = group.other(5);
+                group.give(other, true);
+            }
+            1..4 => {
+                let other = group.other(2);
+                group.give(other, false);
+            }
+            4 => group.limit = group.log.len() + group.dice.index(8),
+            5..15 => group.limit = usize::MAX,
+            _ => {}
+        });
+    }
+}
+
+/// [offload-24] Leaders come and go, with devices and without, in new eras; old frames come late.
+#[test]
+fn leaders_and_eras_change_under_way() {
+    for seed in 0..60 {
+        let mut group = Group::new(1000 + seed);
+        (group.lost, group.repeated) = (group.dice.below(5), group.dice.below(10));
+        let mut old: Vec<Vec<u8>> = Vec::new();
+        run(&mut group, 300, |group| match group.dice.below(1000) {
+            0 => group.gives = !group.gives,
+            1 => group.station += 1,
+            2 => {
+                // A reconfiguration goes by connections.
+                let other = group.other(1);
+                group.give(other, false);
+                group.era += 1;
+                group.station += 1;
+            }
+            3..20 => {
+                let slot = group.dice.index(group.log.len());
+                let era = group.era;
+                let bytes = group.decision(slot);
+                // Only a true one: slots before an era have another one's ballots.
+                if slot >= 10 && era == 1 {
+                    old.push(bytes);
+                }
+            }
+            20..40 => {
+                if let Some(bytes) = old.pop() {
+                    group.tell(bytes);
+                }
+            }
+            _ => {}
+        });
+    }
+}
+
+/// [offload-11] [offload-23] What is no decision of a volatile group in the walk's era says nothing.
+#[test]
+fn frames_that_prove_nothing_are_not_believed() {
+    let mut group = Group::new(3);
+    let mut client = client(&group);
+    submit(&mut client, 0);
+    group.turn(&mut client);
+    let (_, bytes) = group.to_group[0].clone();
+    // The slot it would get.
+    group.on_submit(&bytes);
+    group.to_client.clear();
+    let slot = group.log.len() - 1;
+    let (to, room) = (stations(GROUP)[1].mac, group.log[slot].room.clone());
+    let sound = group.decided(slot);
+    let other = |change: &dyn Fn(&mut Header)| {
+        let mut header = sound;
+        change(&mut header);
+        frame(group.station(), to, &header, &room)
+    };
+    let era = |era: u32| {
+        PackedBallot::of(Ballot {
+            era: Era(era),
+            round: 1,
+            node: NodeId(1),
+        })
+    };
+    let unsound: [Vec<u8>; 9] = [
+        other(&|header| header.flags |= HINT),
+        other(&|header| header.flags = 0),
+        other(&|header| header.group ^= 1),
+        other(&|header| header.ballot = era(0).unwrap()),
+        other(&|header| header.ballot = era(2).unwrap()),
+        other(&|header| header.kind = Type::Phase2b),
+        other(&|header| header.kind = Type::Phase2a),
+        other(&|header| header.slot += 1),
+        frame(group.station(), [2, 0, 0, 0, 0, 8], &sound, &room),
+    ];
+    for (number, bytes) in unsound.iter().enumerate() {
+        client.on_frame(100, bytes);
+        assert_eq!(client.take_done(), None, "{number}");
+    }
+    // Any bit of it on the way.
+    let whole = frame(group.station(), to, &sound, &room);
+    for bit in 0..whole.len() * 8 {
+        // Who sent it is not in the sum.
+        if (48..96).contains(&bit) {
+            continue;
+        }
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        client.on_frame(100, &bytes);
+        assert_eq!(client.take_done(), None, "bit {bit}");
+    }
+    let mut told = 0;
+    client.on_frame(100, &other(&|header| header.flags |= REPEAT));
+    group.check(&mut client, &mut told);
+    assert_eq!(told, 1);
+}
+
+/// [count-1] Two values for one slot: no frame counts any more, and the connection goes on.
+#[test]
+fn two_values_for_a_slot_end_the_trust_in_frames() {
+    let mut group = Group::new(4);
+    let mut client = client(&group);
+    let slot = group.log.len() + 1;
+    for counter in [1, 2] {
+        let other = group.other(2);
+        let header = Header {
+            kind: Type::Decided,
+            slot: slot as u64,
+            ballot: group.ballot(),
+            flags: COORDINATOR,
+            ..Header::submit(
+                GROUP,
+                Descriptor {
+                    counter,
+                    ..other.value
+                },
+                0,
+            )
+        };
+        let to = stations(GROUP)[1].mac;
+        client.on_frame(0, &frame(group.station(), to, &header, &other.room));
+    }
+    assert_eq!(client.counts().conflicts, 1);
+    let mut told = 0;
+    for tag in 0..50 {
+        submit(&mut client, tag);
+    }
+    while told < 50 {
+        group.turn(&mut client);
+        group.check(&mut client, &mut told);
+        assert!(group.now < 20_000_000, "stuck at {told}");
+    }
+    assert_eq!((client.counts().sent, client.counts().by_frames), (0, 0));
+}
+
+/// [session-4] Who lost its session knows nothing of what is open.
+#[test]
+fn a_session_that_ended_leaves_all_unknown() {
+    let mut group = Group::new(5);
+    let mut client = client(&group);
+    for tag in 0..3 {
+        submit(&mut client, tag);
+    }
+    group.ended_at = Some(group.log.len());
+    // Somebody's registration took its place in the table: the walk stops there.
+    let other = group.other(5);
+    group.give(other, true);
+    for _ in 0..10_000 {
+        group.turn(&mut client);
+    }
+    let ends: Vec<_> = std::iter::from_fn(|| client.take_done()).collect();
+    let unknown = |tag| Done {
+        tag,
+        outcome: Outcome::Unknown,
+    };
+    assert_eq!(ends, [0, 1, 2].map(unknown));
+    let refused = client.submit(3, [&b"x"[..]].into_iter());
+    assert_eq!(refused, Err(NotTaken::Over));
+}
+
+/// A node of another cluster, one that lags behind, one that contradicts what was heard.
+#[test]
+fn what_nodes_say_is_weighed() {
+    let group = Group::new(6);
+    let mut client = client(&group);
+    submit(&mut client, 0);
+    let sound = group.stand();
+    let strange = Stand {
+        cluster: 8,
+        next: 2,
+        applied_to: 100,
+        ..sound
+    };
+    let behind = Stand {
+        applied_to: SESSION,
+        session: 0,
+        next: 0,
+        ..sound
+    };
+    for stand in [strange, behind] {
+        client.on_stand(0, &stand);
+        assert_eq!((client.take_done(), client.open()), (None, 1));
+    }
+    let ahead = Stand {
+        next: 9,
+        applied_to: 100,
+        ..sound
+    };
+    client.on_stand(0, &ahead);
+    assert_eq!(
+        client.take_done().map(|done| done.outcome),
+        Some(Outcome::Unknown)
+    );
+    assert_eq!(client.counts().conflicts, 1);
+}
+
+/// [offload-24] What lies behind the lost one is heard, so nobody waits for a time to be over.
+#[test]
+fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
+    let mut group = Group::new(8);
+    let mut client = client(&group);
+    for tag in 0..5 {
+        submit(&mut client, tag);
+    }
+    group.turn(&mut client);
+    group.to_group.remove(1);
+    let mut told = 0;
+    while told < 5 {
+        group.turn(&mut client);
+        group.check(&mut client, &mut told);
+        assert!(group.now < RETRY_US, "stuck at {told}");
+    }
+    let counts = client.counts();
+    assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
+}
+
+/// A batch of its name that it did not make: what was executed is not known any more.
+#[test]
+fn another_s_batch_of_its_name_ends_a_client() {
+    for number in [1, 3] {
+        let mut group = Group::new(9);
+        let mut client = client(&group);
+        for tag in 0..2 {
+            submit(&mut client, tag);
+        }
+        let bytes = batch(SESSION, number, [&b"forged"[..]].into_iter());
+        let mut room = bytes.clone();
+        room.resize(ROOM, 0);
+        let value = Descriptor {
+            kind: 2,
+            origin: NAME.origin,
+            origin_boot: NAME.boot,
+            counter: number,
+            length: u16::try_from(bytes.len()).unwrap(),
+            crc: checksum(&bytes),
+        };
+        group.give(Entry { value, room }, true);
+        let (_, decision) = group.to_client.pop().unwrap();
+        client.on_frame(0, &decision);
+        let ends: Vec<_> = std::iter::from_fn(|| client.take_done()).collect();
+        let unknown = ends.iter().all(|done| done.outcome == Outcome::Unknown);
+        assert!(unknown && ends.len() == 2 && client.is_over(), "{number}");
+    }
+}
+
+#[test]
+fn what_is_too_long_or_too_much_is_refused() {
+    let group = Group::new(7);
+    let mut client = client(&group);
+    let room = client.room(1);
+    let mut of = |bytes: usize| client.submit(0, [&vec![1; bytes][..]].into_iter());
+    assert_eq!(of(room), Ok(()));
+    assert_eq!(of(room + 1), Err(NotTaken::TooLong));
+    for _ in 1..OPEN_MAX {
+        assert_eq!(of(1), Ok(()));
+    }
+    assert_eq!(of(1), Err(NotTaken::Full));
+}

@@ -1,0 +1,61 @@
+//! The client's place among the devices: an interface, and frames that a client needs to hear.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quorate_offload::{
+    Form, Type,
+    header::ROOM_BYTES_MAX,
+    link::{ETHER_TYPE, stations},
+};
+use quorate_packets::ethernet::{
+    Failed, Mac, Raw,
+    raw::{Bits, Hears},
+};
+
+/// Where a raw frame has its type, in the upper half of a byte.
+const TYPE_AT: u32 = 19;
+
+/// A socket of an interface.
+#[derive(Debug)]
+pub(super) struct Station {
+    socket: Raw,
+    bytes: Box<[u8]>,
+}
+
+impl Station {
+    /// Hears decisions of this group, and what this station is refused.
+    pub(super) fn open(interface: &str, group: u32) -> Result<Self, Failed> {
+        let socket = Raw::open(interface, Hears::EtherType(ETHER_TYPE), None)?;
+        let upper = |kind: Type| (kind as u8) << 4;
+        socket.hear_only(Bits {
+            at: TYPE_AT,
+            mask: 0xf0,
+            either: [upper(Type::Decided), upper(Type::Refused)],
+        })?;
+        socket.join(Mac(stations(group)[1].mac))?;
+        Ok(Self {
+            socket,
+            bytes: vec![0; Form::Raw.room_at() + ROOM_BYTES_MAX + 1].into(),
+        })
+    }
+
+    pub(super) const fn own(&self) -> [u8; 6] {
+        self.socket.local().0
+    }
+
+    /// What finds no room is lost, as on any wire.
+    pub(super) fn send(&self, frame: &[u8]) -> Result<(), Failed> {
+        self.socket.send(frame).map(drop)
+    }
+
+    /// The oldest frame that was not taken.
+    pub(super) fn receive(&mut self) -> Result<Option<&[u8]>, Failed> {
+        self.socket.try_receive(&mut self.bytes)
+    }
+}
+
+impl AsFd for Station {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
