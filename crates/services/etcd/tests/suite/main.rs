@@ -15,3 +15,4 @@ mod import;
 mod leases;
 mod model;
 mod random;
+mod visits;
