@@ -38,6 +38,8 @@ const ALARMS: u8 = b'a';
 /// Bytes of a key. A tree on disk takes no more than 64 KiB, and history may double a key; whether a command succeeds must
 /// not depend on the store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
+/// Bytes of the longest place of an entry: that is one of history.
+pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
 /// Highest revision that an image may hold: from there on counting goes on for longer than any cluster lives.
 const REVISION_MAX: i64 = i64::MAX / 2;

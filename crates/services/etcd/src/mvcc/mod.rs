@@ -21,7 +21,7 @@ mod read;
 mod txn;
 mod write;
 
-pub(crate) use self::layout::is_place;
+pub(crate) use self::layout::{PLACE_BYTES_MAX, is_place};
 pub use self::{
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
     compact::SCRUB_MAX,

@@ -1,6 +1,7 @@
 //! The store port: bytes under bytes, in order.
 
 pub(crate) mod counted;
+pub mod lsm;
 pub mod memory;
 
 use std::ops::ControlFlow;
