@@ -275,7 +275,7 @@ fn answers_are_those_of_a_plain_list_of_revisions() {
 /// Through restarts, too.
 #[test]
 fn answers_on_disk_are_those_of_a_plain_list_of_revisions() {
-    answers_are_those_of_the_model(Home::on_disk, 1000..1015);
+    answers_are_those_of_the_model(Home::on_disk, 1000..1010);
 }
 
 /// A change that lasts over a thousand steps of removing what was given up.
