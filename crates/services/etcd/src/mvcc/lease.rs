@@ -39,17 +39,10 @@ const KEYS_STEP: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// No lease has a deadline before this one; of those that end together, the order of ids is that of unsigned numbers.
+    /// At most one above the group's time: new deadlines are later.
     earliest: Cell<(u64, u64)>,
     /// None has a deadline above the group's time and below this one.
     next: Cell<u64>,
-}
-
-impl Ends {
-    fn add(&self, at: u64, id: i64) {
-        let earliest = self.earliest.get();
-        self.earliest.set(earliest.min((at, id.cast_unsigned())));
-        self.next.set(self.next.get().min(at));
-    }
 }
 
 /// Behind all leases with this deadline.
@@ -171,7 +164,7 @@ impl Mvcc {
 
     fn put_deadline(&mut self, at: u64, id: i64) {
         self.store.put(&deadline(at, id), Bytes::new());
-        self.ends.add(at, id);
+        self.ends.next.set(self.ends.next.get().min(at));
     }
 
     fn count_leases(&mut self, count: impl FnOnce(u64) -> u64) {
