@@ -32,17 +32,25 @@ pub(crate) fn run() -> Result<(), Failed> {
     read(here().args(["build", "-o"]).arg(&program).arg("."))?;
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
-    let nodes = nodes::ready(3, &["--service", "etcd"])?;
+    ["memory", "lsm"]
+        .into_iter()
+        .try_for_each(|store| against(&program, store))
+}
+
+/// All of them, against a cluster that keeps its data there.
+fn against(program: &Path, store: &str) -> Result<(), Failed> {
+    println!("--store {store}");
+    let nodes = nodes::ready(3, &["--service", "etcd", "--store", store])?;
     let ports = nodes.client_ports();
     let endpoints: Vec<String> = ports
         .iter()
         .map(|port| format!("127.0.0.1:{port}"))
         .collect();
-    etcdctl(&program, &endpoints)?;
+    etcdctl(program, &endpoints)?;
     println!("done: etcdctl");
-    snapshot(&program, &endpoints)?;
+    snapshot(program, &endpoints)?;
     println!("done: a snapshot by etcdctl, restored by quorate");
-    let text = read(Command::new(&program).args(&endpoints))?;
+    let text = read(Command::new(program).args(&endpoints))?;
     text.lines().for_each(|line| println!("  {line}"));
     println!("done: the Go client");
     Ok(())

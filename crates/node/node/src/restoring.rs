@@ -85,7 +85,7 @@ pub fn restore<R: Read>(
         cluster: group.cluster,
         node: group.node,
         class: checked.header.class,
-        store: checked.header.store.clone(),
+        store: group.store.clone(),
         members: BTreeMap::from([(group.node, group.peer.clone())]),
         join_nonce: nonce,
     };

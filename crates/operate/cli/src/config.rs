@@ -108,7 +108,7 @@ impl StartConfig {
             votes: self.votes.clone(),
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
-            store_default: Store::Lsm.name().to_owned(),
+            store_default: Store::default_of(self.service).name().to_owned(),
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,
             leases: self.leases,
@@ -164,6 +164,8 @@ pub(crate) enum Store {
     Memory,
     /// Nowhere: a service without state instead of the key-value one, for measurements.
     None,
+    /// On disk, for clients of etcd.
+    EtcdLsm,
     /// In memory, for clients of etcd.
     EtcdMemory,
 }
@@ -174,42 +176,57 @@ impl Store {
             Self::Lsm => "lsm",
             Self::Memory => "memory",
             Self::None => STORE_NONE,
+            Self::EtcdLsm => "etcd-lsm",
             Self::EtcdMemory => "etcd-memory",
         }
     }
 
     /// As a folder calls it.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::Lsm, Self::Memory, Self::None, Self::EtcdMemory]
-            .into_iter()
-            .find(|store| store.name() == name)
+        let all = [
+            Self::Lsm,
+            Self::Memory,
+            Self::None,
+            Self::EtcdLsm,
+            Self::EtcdMemory,
+        ];
+        all.into_iter().find(|store| store.name() == name)
     }
 
     /// As the flag calls it, which names the place alone.
-    fn flag(text: &str) -> Option<Self> {
-        Self::named(text).filter(|store| *store != Self::EtcdMemory)
+    pub(crate) fn flag(text: &str) -> Option<Self> {
+        Self::named(text).filter(|store| store.service() == Service::Kv)
     }
 
     /// Whose data they are.
     pub(crate) const fn service(self) -> Service {
         match self {
             Self::Lsm | Self::Memory | Self::None => Service::Kv,
-            Self::EtcdMemory => Service::Etcd,
+            Self::EtcdLsm | Self::EtcdMemory => Service::Etcd,
         }
     }
 
     /// The store of a service at this place.
-    fn of(service: Option<Service>, place: Option<Self>) -> Result<Option<Self>, Problem> {
+    pub(crate) fn of(
+        service: Option<Service>,
+        place: Option<Self>,
+    ) -> Result<Option<Self>, Problem> {
         match (service, place) {
-            (None | Some(Service::Kv), place) => Ok(place),
-            (Some(Service::Etcd), None | Some(Self::Memory)) => Ok(Some(Self::EtcdMemory)),
+            (None | Some(Service::Kv), _) | (_, None) => Ok(place),
+            (Some(Service::Etcd), Some(Self::Lsm)) => Ok(Some(Self::EtcdLsm)),
+            (Some(Service::Etcd), Some(Self::Memory)) => Ok(Some(Self::EtcdMemory)),
             (Some(Service::Etcd), Some(place)) => {
-                let what = format_args!(
-                    "--service etcd keeps its data in memory so far, not in --store {}",
-                    place.name()
-                );
-                Err(Problem::usage(what).hint("leave --store out, or set it to memory"))
+                let what = format_args!("--service etcd has no --store {}", place.name());
+                Err(Problem::usage(what).hint("set --store to lsm or memory, or leave it out"))
             }
+        }
+    }
+
+    /// Where a new node keeps its data if nobody says.
+    pub(crate) const fn default_of(service: Option<Service>) -> Self {
+        match service {
+            None | Some(Service::Kv) => Self::Lsm,
+            Some(Service::Etcd) => Self::EtcdMemory,
         }
     }
 }
@@ -555,11 +572,20 @@ mod tests {
         assert_eq!(store("--data d"), Ok(None));
         assert_eq!(store("--data d --service kv"), Ok(None));
         assert_eq!(store("--data d --service kv --store lsm"), named("lsm"));
-        assert_eq!(store("--data d --service etcd"), named("etcd-memory"));
-        let memory = "--data d --service etcd --store memory";
-        assert_eq!(store(memory), named("etcd-memory"));
-        let lsm = store("--data d --service etcd --store lsm").unwrap_err();
-        assert_eq!(lsm.hint, "leave --store out, or set it to memory");
+        // Then it is what the folder says, or the default.
+        assert_eq!(store("--data d --service etcd"), Ok(None));
+        for (place, name) in [("lsm", "etcd-lsm"), ("memory", "etcd-memory")] {
+            let flags = format!("--data d --service etcd --store {place}");
+            assert_eq!(store(&flags), named(name));
+        }
+        let none = store("--data d --service etcd --store none").unwrap_err();
+        assert_eq!(none.message, "--service etcd has no --store none");
+        let default = |flags: &[&str]| resolve(flags, &[]).unwrap().settings().store_default;
+        assert_eq!(default(&["--data", "d"]), "lsm");
+        assert_eq!(
+            default(&["--data", "d", "--service", "etcd"]),
+            "etcd-memory"
+        );
         check_refused(
             &["--store", "etcd-memory"],
             &[],

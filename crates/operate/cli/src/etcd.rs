@@ -7,26 +7,39 @@ pub(crate) use without::{Items, recover, refused, run};
 
 #[cfg(feature = "etcd")]
 mod with {
-    use std::sync::Arc;
+    use std::{path::Path, sync::Arc};
 
     use quorate::Protection;
     pub(crate) use quorate_etcd::image::Items;
     use quorate_etcd::{
         front::{Door, Settings},
         service::Service,
-        store::memory::MemoryStore,
+        store::{lsm::LsmStore, memory::MemoryStore},
     };
-    use quorate_node::{Identity, LockedFolder};
+    use quorate_node::{Home as _, Identity, LockedFolder};
 
     use crate::{
+        config::Store,
         output::{Exit, Problem},
-        recover::{Recovered, Task},
-        start::Starting,
+        recover::{Recovered, STORE_FILES, Task},
+        start::{Starting, open_engine},
     };
+
+    /// The service of a node's folder.
+    fn open(folder: &Path, store: Store, files_max: usize) -> Result<Service, Problem> {
+        Ok(match store {
+            Store::EtcdLsm => {
+                let engine = open_engine(&folder.join("etcd"), files_max)?;
+                Service::new(Box::new(LsmStore::new(engine)))
+            }
+            _ => Service::new(Box::new(MemoryStore::new())),
+        })
+    }
 
     /// Runs the node until it is told to stop.
     pub(crate) fn run(
         mut node: Starting,
+        store: Store,
         has_socket: bool,
         quota_bytes: u64,
     ) -> Result<Exit, Problem> {
@@ -50,7 +63,8 @@ mod with {
         };
         let (local, front) = quorate::local()?;
         let wake = Arc::clone(front.wake());
-        let service = Service::new(Box::new(MemoryStore::new()));
+        let files = node.opens_store();
+        let service = open(node.identity.home().path(), store, files)?;
         node.run(service, front, Some(wake), |handle| {
             door.serve(local, handle, settings).map_err(failed)
         })
@@ -60,18 +74,23 @@ mod with {
     pub(crate) fn recover(
         task: &Task<'_>,
         identity: Identity<LockedFolder>,
+        folder: &Path,
+        store: Store,
     ) -> Result<Recovered, Problem> {
         let (_, front) = quorate::local()?;
-        task.run(identity, Service::new(Box::new(MemoryStore::new())), front)
+        task.run(identity, open(folder, store, STORE_FILES)?, front)
     }
 }
 
 #[cfg(not(feature = "etcd"))]
 mod without {
+    use std::path::Path;
+
     use quorate::LoadError;
     use quorate_node::{Identity, LockedFolder};
 
     use crate::{
+        config::Store,
         output::{Exit, Problem},
         recover::{Recovered, Task},
         start::Starting,
@@ -82,11 +101,16 @@ mod without {
         Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
     }
 
-    pub(crate) fn run(_: Starting, _: bool, _: u64) -> Result<Exit, Problem> {
+    pub(crate) fn run(_: Starting, _: Store, _: bool, _: u64) -> Result<Exit, Problem> {
         Err(refused())
     }
 
-    pub(crate) fn recover(_: &Task<'_>, _: Identity<LockedFolder>) -> Result<Recovered, Problem> {
+    pub(crate) fn recover(
+        _: &Task<'_>,
+        _: Identity<LockedFolder>,
+        _: &Path,
+        _: Store,
+    ) -> Result<Recovered, Problem> {
         Err(refused())
     }
 

@@ -53,7 +53,7 @@ const NEVER_MS: u64 = 10_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Open files of the store.
-const STORE_FILES: usize = 256;
+pub(crate) const STORE_FILES: usize = 256;
 const PIECE: usize = 256 << 10;
 
 /// Flags.
@@ -174,7 +174,7 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
         return task.run(identity, NoState, front);
     }
     if store.service() == Speaks::Etcd {
-        return etcd::recover(&task, identity);
+        return etcd::recover(&task, identity, &copy, store);
     }
     let service = Service::new(open_store(&copy, store, STORE_FILES)?);
     let front = RespFront::new(FrontSettings {

@@ -28,6 +28,7 @@ use crate::{
     etcd,
     output::{Exit, Output, Problem, progress},
     start::DEFAULT_PEER,
+    values::must_be,
 };
 
 /// Bytes that are read at a time.
@@ -61,6 +62,14 @@ pub(crate) struct RestoreArgs {
     /// Peer address of the new node
     #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", default_value = DEFAULT_PEER, value_parser = address_argument)]
     peer: String,
+    /// Where the new node keeps its data: lsm (on disk) or memory [default: as in the backup; memory with --from-etcd]
+    #[arg(long, value_name = "STORE", value_parser = place)]
+    store: Option<Store>,
+}
+
+fn place(text: &str) -> Result<Store, String> {
+    let place = Store::flag(text).filter(|place| *place != Store::None);
+    place.ok_or_else(|| must_be("lsm or memory", text))
 }
 
 /// The new cluster.
@@ -117,7 +126,7 @@ fn run_from_backup(
         .map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
     let length = in_envelope(&file).unwrap_or(u64::MAX);
     let checked = checked((&file).take(length), path)?;
-    let group = new_group(&checked, &args.peer)?;
+    let group = new_group(&checked, args)?;
     file.rewind()
         .map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
     progress(&format!(
@@ -156,10 +165,25 @@ fn run_from_backup(
 }
 
 /// The cluster that is to be.
-fn new_group(checked: &Checked, peer: &str) -> Result<NewGroup, Problem> {
+fn new_group(checked: &Checked, args: &RestoreArgs) -> Result<NewGroup, Problem> {
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
-    NewGroup::of(checked, cluster, peer)
-        .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))
+    let group = NewGroup::of(checked, cluster, &args.peer);
+    let mut group = group.map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
+    if let Some(store) = other_store(&group.store, args.store)? {
+        store.name().clone_into(&mut group.store);
+    }
+    Ok(group)
+}
+
+/// The store at this place for the items of that one: all stores of a service take the same.
+fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Problem> {
+    match Store::named(store) {
+        Some(Store::None) if place.is_some() => {
+            let what = "--store has no effect on a service without state";
+            Err(Problem::usage(what).hint("leave it out"))
+        }
+        store => Store::of(store.map(Store::service), place),
+    }
 }
 
 /// Makes the folder that of its node. `from` is the backup once more; `path` is where it comes from.
@@ -242,7 +266,7 @@ impl Keys {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
-            Some(Store::EtcdMemory) => match self.etcd.take(item) {
+            Some(Store::EtcdLsm | Store::EtcdMemory) => match self.etcd.take(item) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
@@ -260,7 +284,9 @@ impl Keys {
                 let ended = self.kv.end(header.slot);
                 ended.map_err(|error| error.to_string())
             }
-            Some(Store::EtcdMemory) => self.etcd.end().map_err(|error| error.to_string()),
+            Some(Store::EtcdLsm | Store::EtcdMemory) => {
+                self.etcd.end().map_err(|error| error.to_string())
+            }
             Some(Store::None) => Ok(()),
             None => Err(format!(
                 "this version does not support store {}",
@@ -310,6 +336,22 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[test]
+    fn a_backup_goes_into_any_store_of_its_service() {
+        let other = |store, place| other_store(store, Some(place)).map_err(|no| no.message);
+        assert_eq!(other("lsm", Store::Memory), Ok(Some(Store::Memory)));
+        let etcd = [
+            (Store::Lsm, Store::EtcdLsm),
+            (Store::Memory, Store::EtcdMemory),
+        ];
+        for (place, store) in etcd {
+            assert_eq!(other("etcd-memory", place), Ok(Some(store)));
+            assert_eq!(other("etcd-lsm", place), Ok(Some(store)));
+        }
+        assert!(other("none", Store::Lsm).is_err());
+        assert_eq!(other_store("none", None).map_err(|no| no.message), Ok(None));
+    }
 
     #[test]
     fn a_backup_is_found_in_what_etcdctl_wrote() {

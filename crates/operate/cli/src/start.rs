@@ -178,12 +178,14 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         return node.run(NoState, front, None, |_| Ok(()));
     }
     if store.service() == Speaks::Etcd {
-        return etcd::run(node, config.client_socket.is_some(), config.etcd_quota);
+        return etcd::run(
+            node,
+            store,
+            config.client_socket.is_some(),
+            config.etcd_quota,
+        );
     }
-    node.admin.starting("opening the store");
-    node.manager.does("opening the store");
-    node.manager.turns();
-    let files = node.known.descriptors.store_files;
+    let files = node.opens_store();
     let service = Service::new(open_store(node.identity.home().path(), store, files)?);
     let events = service.events();
     let front = RespFront::new(FrontSettings {
@@ -317,6 +319,14 @@ pub(crate) struct Starting {
 }
 
 impl Starting {
+    /// Says that it opens the store; how many files that may have open.
+    pub(crate) fn opens_store(&self) -> usize {
+        self.admin.starting("opening the store");
+        self.manager.does("opening the store");
+        self.manager.turns();
+        self.known.descriptors.store_files
+    }
+
     /// Until it is told to stop. `serve` begins what serves clients beside the reactor, if something does: it ends with
     /// what that returns, before the node does.
     pub(crate) fn run<S: StateMachine, F: Front, Serves>(
@@ -532,24 +542,27 @@ pub(crate) fn open_store(
     files_max: usize,
 ) -> Result<Box<dyn KvStore>, Problem> {
     match store {
-        // The service without state keeps nothing, wherever, and that of etcd has a store of its own.
-        Store::Memory | Store::None | Store::EtcdMemory => Ok(Box::new(MemoryStore::new())),
-        Store::Lsm => {
-            let limits = StoreLimits {
-                files_max,
-                ..StoreLimits::default()
-            };
-            let opened = LsmStore::open_with(&folder.join("kv"), limits);
-            let (opened, set_aside) = opened.map_err(|error| {
-                let hint = store_hint(&error.failure);
-                Problem::new(Exit::Failed, "store", error).hint(hint)
-            })?;
-            if let Some(why) = set_aside {
-                tracing::warn!(%why, "the store is damaged: rebuilding it from the log");
-            }
-            Ok(Box::new(opened))
-        }
+        Store::Lsm => Ok(Box::new(open_engine(&folder.join("kv"), files_max)?)),
+        // The service without state keeps nothing, wherever, and that of etcd has stores of its own.
+        _ => Ok(Box::new(MemoryStore::new())),
     }
+}
+
+/// Opens an LSM tree in this folder.
+pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, Problem> {
+    let limits = StoreLimits {
+        files_max,
+        ..StoreLimits::default()
+    };
+    let opened = LsmStore::open_with(folder, limits);
+    let (opened, set_aside) = opened.map_err(|error| {
+        let hint = store_hint(&error.failure);
+        Problem::new(Exit::Failed, "store", error).hint(hint)
+    })?;
+    if let Some(why) = set_aside {
+        tracing::warn!(%why, "the store is damaged: rebuilding it from the log");
+    }
+    Ok(opened)
 }
 
 /// What is damaged was set aside before; what is left is no reason to touch a file.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    mvcc::KEY_BYTES_MAX,
     proto::etcdserverpb::{
         DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
         range_request::{SortOrder, SortTarget},
@@ -41,6 +42,9 @@ pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
 /// A put.
 pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
+    if request.key.len() > KEY_BYTES_MAX {
+        return Err(Refusal::KeyTooLong);
+    }
     if request.ignore_value && !request.value.is_empty() {
         return Err(Refusal::ValueProvided);
     }

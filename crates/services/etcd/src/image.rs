@@ -2,10 +2,12 @@
 
 use quorate::LoadError;
 
-use crate::{auth, mvcc};
+use crate::{auth, mvcc, store::counted};
 
 /// What the first item is: a name and the version of the format.
-const HEAD: &[u8] = b"etcd\x02";
+const HEAD: &[u8] = b"etcd\x03";
+/// The same of a version that said nothing of the size.
+const HEAD_2: &[u8] = b"etcd\x02";
 /// Bytes that say how long a key is.
 const LENGTH_BYTES: usize = 4;
 
@@ -44,7 +46,7 @@ impl Items {
     /// The next item; the entry that it is, if it is no head.
     pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
         if !self.has_head {
-            self.has_head = item == HEAD;
+            self.has_head = item == HEAD || item == HEAD_2;
             return match self.has_head {
                 true => Ok(None),
                 false => Err(LoadError::Malformed("it is not an image of this service")),
@@ -59,7 +61,10 @@ impl Items {
         if *key <= *self.last {
             return Err(LoadError::Malformed("entries are out of order"));
         }
-        if !mvcc::is_place(key, value) && !auth::is_place(key, value) {
+        let is_known = mvcc::is_place(key, value)
+            || auth::is_place(key, value)
+            || counted::is_place(key, value);
+        if !is_known {
             return Err(LoadError::Malformed("an entry makes no sense"));
         }
         self.last.clear();

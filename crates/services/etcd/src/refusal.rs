@@ -74,10 +74,12 @@ pub enum Refusal {
     InvalidAuthManagement = 33,
     /// More users, roles, permissions or bytes of them than there may be.
     AuthFull = 34,
+    /// A key that is longer than one may be.
+    KeyTooLong = 35,
 }
 
 impl Refusal {
-    const ALL: [Self; 35] = [
+    const ALL: [Self; 36] = [
         Self::Malformed,
         Self::Compacted,
         Self::FutureRevision,
@@ -113,6 +115,7 @@ impl Refusal {
         Self::PermissionNotGiven,
         Self::InvalidAuthManagement,
         Self::AuthFull,
+        Self::KeyTooLong,
     ];
 
     /// As a reply says it.

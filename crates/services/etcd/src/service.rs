@@ -40,8 +40,7 @@ impl Service {
     /// Serves `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
-            // The store's own check is at its start and its load.
-            auth: Auth::read(&*store).unwrap_or_else(|_| Auth::closed()),
+            auth: Auth::read_or_closed(&*store),
             mvcc: Mvcc::new(store),
             uncommitted: false,
             owes_head: false,
@@ -103,7 +102,7 @@ impl Service {
             revision: self.mvcc.revision(),
             compacted: self.mvcc.compacted(),
             is_scrubbed: !self.mvcc.has_scrap(),
-            bytes: self.mvcc.store().bytes(),
+            bytes: self.mvcc.bytes(),
             leases: self.mvcc.leases_stored(),
         }
     }
@@ -294,18 +293,18 @@ impl StateMachine for Service {
     fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.mvcc.store_mut().recovered();
         let _ = self.mvcc.read_state();
-        self.auth = Auth::read(self.mvcc.store()).unwrap_or_else(|_| Auth::closed());
+        self.auth = Auth::read_or_closed(self.mvcc.store());
         self.uncommitted = false;
         self.loading = None;
         recovered
     }
 
     fn logged(&mut self, to: Slot) {
-        self.mvcc.store_mut().logged(to);
+        self.mvcc.below().logged(to);
     }
 
     fn health(&mut self) -> Health {
-        self.mvcc.store_mut().health()
+        self.mvcc.below().health()
     }
 
     fn has_failed(&self) -> bool {
@@ -316,7 +315,7 @@ impl StateMachine for Service {
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Notice {
             revision: self.mvcc.revision(),
-            bytes: self.mvcc.store().bytes(),
+            bytes: self.mvcc.bytes(),
             auth: self.auth.mark(),
         };
         if self.told != Some(now) {
@@ -343,10 +342,10 @@ impl StateMachine for Service {
     }
 
     fn begin_image(&mut self) -> bool {
-        self.mvcc.store_mut().end_image();
+        self.mvcc.below().end_image();
         self.owes_head = false;
         if !self.uncommitted && self.loading.is_none() {
-            self.owes_head = self.mvcc.store_mut().begin_image();
+            self.owes_head = self.mvcc.below().begin_image();
         }
         self.owes_head
     }
@@ -357,7 +356,7 @@ impl StateMachine for Service {
             image::encode_head(&mut item);
             each(&item);
         }
-        self.mvcc.store_mut().next_image(bytes, &mut |key, value| {
+        self.mvcc.below().next_image(bytes, &mut |key, value| {
             image::encode_entry(key, value, &mut item);
             each(&item);
         })
@@ -365,11 +364,11 @@ impl StateMachine for Service {
 
     fn end_image(&mut self) {
         self.owes_head = false;
-        self.mvcc.store_mut().end_image();
+        self.mvcc.below().end_image();
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        self.mvcc.store_mut().end_image();
+        self.mvcc.below().end_image();
         self.loading = None;
         self.mvcc.store_mut().begin_load()?;
         self.loading = Some(Items::default());
@@ -396,15 +395,19 @@ impl StateMachine for Service {
         self.mvcc.store_mut().finish_load(at, meta)?;
         self.mvcc.read_state()?;
         self.auth = Auth::read(self.mvcc.store())?;
+        if self.has_failed() {
+            let why = "what was loaded cannot be read".to_owned();
+            return Err(LoadError::Storage(why));
+        }
         self.uncommitted = false;
         Ok(())
     }
 
     fn synced_to(&mut self) -> Option<Slot> {
-        self.mvcc.store_mut().synced_to()
+        self.mvcc.below().synced_to()
     }
 
     fn start_sync(&mut self) {
-        self.mvcc.store_mut().start_sync();
+        self.mvcc.below().start_sync();
     }
 }

@@ -58,6 +58,8 @@ pub struct NewGroup {
     pub at: Slot,
     /// Where the node listens for peers.
     pub peer: String,
+    /// Name of the service's store: that of the backup, or another one that takes the same items.
+    pub store: String,
     eras: Eras,
 }
 
@@ -106,6 +108,7 @@ impl NewGroup {
             node,
             at,
             peer: peer.to_owned(),
+            store: header.store.clone(),
             eras,
         })
     }

@@ -287,7 +287,7 @@ pub(super) const SETTINGS: [Setting; 59] = [
     setting(
         "service",
         "SERVICE",
-        "What clients at --client speak: kv, the Redis protocol; or etcd, the protocol of etcd v3, whose data are kept in memory so far; fixed permanently at the first start [default: kv]",
+        "What clients at --client speak: kv, the Redis protocol; or etcd, the protocol of etcd v3; fixed permanently at the first start [default: kv]",
         Preset::Unset,
     ),
     setting(

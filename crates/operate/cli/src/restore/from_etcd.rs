@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{RestoreArgs, checked, fill, new_group};
 use crate::{
-    config::Store,
+    config::{Service, Store},
     output::{Exit, Output, Problem, progress},
     password,
 };
@@ -90,11 +90,11 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
         data.display()
     ));
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
-    let store = Store::EtcdMemory.name();
+    let store = Store::default_of(Some(Service::Etcd)).name();
     let brought = Brought::new(Adapter(items), store, Class::Durable, cluster);
     let mut brought = brought.map_err(|error| read(path, &error))?;
     let checked = checked(brought.read(), path)?;
-    let group = new_group(&checked, &args.peer)?;
+    let group = new_group(&checked, args)?;
     fill(data, brought.read(), &checked, &group, path)?;
     let restored = Restored {
         cluster: format!("{:032x}", group.cluster),

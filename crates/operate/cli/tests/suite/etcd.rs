@@ -1,6 +1,8 @@
 //! Nodes with `--service etcd`: who may connect is told, and the service stays what it was.
 
+use quorate_admin::client;
 use quorate_testbed::nodes::answer;
+use serde_json::Value as Json;
 
 use crate::common::{Cluster, PATIENCE, quorate, wait_for};
 
@@ -36,4 +38,51 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
     cluster.node(1).restart().unwrap();
     cluster.wait_until_all_serve();
     serves(&cluster);
+}
+
+/// What a node says to a request in JSON.
+fn ask(address: &str, path: &str, body: &str) -> Json {
+    let answer = client::post(address, path, body, PATIENCE).unwrap();
+    serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
+}
+
+/// With their history, also where only one node has them; and the next start needs no flags.
+#[test]
+fn keys_on_disk_are_there_after_a_kill() {
+    let mut cluster = Cluster::start(1, &["--service", "etcd", "--store", "lsm"]);
+    assert_eq!(cluster.status(1).unwrap()["store"], "etcd-lsm");
+    let address = cluster.clients().remove(0);
+    // "foo", and "1" to "3".
+    for value in ["MQ==", "Mg==", "Mw=="] {
+        let put = format!(r#"{{"key":"Zm9v","value":"{value}"}}"#);
+        let answer = ask(&address, "/v3/kv/put", &put);
+        assert!(answer["header"]["revision"].is_string(), "{answer}");
+    }
+    let compact = r#"{"revision":"3","physical":true}"#;
+    let answer = ask(&address, "/v3/kv/compaction", compact);
+    assert_eq!(answer["header"]["revision"], "4", "{answer}");
+    let range = |address: &str, revision: u32| {
+        let body = format!(r#"{{"key":"Zm9v","revision":"{revision}"}}"#);
+        ask(address, "/v3/kv/range", &body)
+    };
+    let now = |address: &str| {
+        let there = range(address, 0);
+        let kv = &there["kvs"][0];
+        assert_eq!(
+            (&kv["value"], &kv["version"]),
+            (&"Mw==".into(), &"3".into())
+        );
+        assert_eq!(range(address, 3)["kvs"][0]["value"], "Mg==");
+        let gone = range(address, 2);
+        assert!(gone.to_string().contains("has been compacted"), "{gone}");
+        ask(address, "/v3/maintenance/hash", "{}")["hash"].clone()
+    };
+    let before = now(&address);
+    cluster.node(1).kill().unwrap();
+    let folder = cluster.node(1).spec.data.join("etcd");
+    assert!(folder.is_dir());
+    cluster.node(1).restart().unwrap();
+    cluster.wait_until_all_serve();
+    let address = cluster.clients().remove(0);
+    assert_eq!(now(&address), before);
 }

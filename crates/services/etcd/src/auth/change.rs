@@ -17,7 +17,7 @@ use crate::{
         },
     },
     refusal::Refusal,
-    store::Store,
+    store::counted::Counted,
 };
 
 /// A change of who may do what.
@@ -117,7 +117,7 @@ fn bounded(name: &str) -> Result<(), Refusal> {
 /// Where auth is changed: in memory and in the store alike.
 struct Changing<'c> {
     auth: &'c mut Auth,
-    store: &'c mut dyn Store,
+    store: &'c mut Counted,
 }
 
 impl Auth {
@@ -125,7 +125,7 @@ impl Auth {
     pub(crate) fn change(
         &mut self,
         change: AuthChange,
-        store: &mut dyn Store,
+        store: &mut Counted,
     ) -> Result<(), Refusal> {
         let mut changing = Changing { auth: self, store };
         match change.what.ok_or(Refusal::Malformed)? {

@@ -125,11 +125,18 @@ impl Auth {
         Ok(auth)
     }
 
-    /// What lets nobody in: of a store that makes no sense.
-    pub(crate) fn closed() -> Self {
-        let mut auth = Self::default();
-        auth.state.enabled = true;
-        auth
+    /// What the store holds, if that can be read and makes sense; else nobody is let in.
+    pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
+        let read = Self::read(store).ok().filter(|_| !store.has_failed());
+        read.unwrap_or_else(|| Self {
+            state: StateRow {
+                enabled: true,
+                // Before all others: whoever hears of it believes what is read later.
+                revision: 0,
+                ..StateRow::default()
+            },
+            ..Self::default()
+        })
     }
 
     /// How far it is.

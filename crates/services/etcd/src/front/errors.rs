@@ -103,6 +103,10 @@ pub(super) fn refused(refusal: Refusal) -> Status {
             "etcdserver: the answer is too large; ask for less, with a limit or fewer keys",
         ),
         Refusal::EmptyKey => (Code::InvalidArgument, "etcdserver: key is not provided"),
+        Refusal::KeyTooLong => (
+            Code::InvalidArgument,
+            "etcdserver: key is too long; it may have 16384 bytes",
+        ),
         Refusal::ValueProvided => (Code::InvalidArgument, "etcdserver: value is provided"),
         Refusal::LeaseProvided => (Code::InvalidArgument, "etcdserver: lease is provided"),
         Refusal::TooManyOps => (

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     auth::{Brought, BroughtRole, BroughtUser},
-    mvcc::{Record, Revision},
+    mvcc::{KEY_BYTES_MAX, Record, Revision},
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
@@ -195,6 +195,13 @@ impl<'s> Contents<'s> {
         let sane = deletes || (kv.mod_revision == revision.main && record.makes_sense());
         if kv.key.is_empty() || !sane {
             return Err(wrong("a record contradicts its revision"));
+        }
+        if kv.key.len() > KEY_BYTES_MAX {
+            let what = format!(
+                "it has a key of {} bytes, more than {KEY_BYTES_MAX}",
+                kv.key.len()
+            );
+            return Err(Bad::Unfit(what));
         }
         let lengths = (u32::try_from(kv.key.len()), u32::try_from(value.len()));
         let (Ok(key_bytes), Ok(record_bytes)) = lengths else {

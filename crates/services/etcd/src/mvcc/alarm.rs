@@ -39,10 +39,15 @@ impl Mvcc {
         alarms
     }
 
-    /// Whether no member lacks space.
-    pub fn has_space(&self) -> bool {
+    /// Whether no member lacks space. Asked before every put, so it is not looked up.
+    pub const fn has_space(&self) -> bool {
+        !self.lacks_space
+    }
+
+    /// What the store says of that.
+    pub(super) fn has_alarm_of_space(&self) -> bool {
         let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
-        self.store.first(&from, &to).is_none()
+        self.store.first(&from, &to).is_some()
     }
 
     /// Raises an alarm.
@@ -54,6 +59,7 @@ impl Mvcc {
                 return Err(Refusal::TooManyAlarms);
             }
             self.store.put(&place, Bytes::new());
+            self.lacks_space |= kind == AlarmType::Nospace;
         }
         Ok(vec![AlarmMember {
             member_id: member,
@@ -68,6 +74,7 @@ impl Mvcc {
             return Vec::new();
         }
         self.store.remove(&place);
+        self.lacks_space = self.has_alarm_of_space();
         vec![AlarmMember {
             member_id: member,
             alarm: kind.into(),

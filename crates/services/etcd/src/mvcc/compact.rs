@@ -65,7 +65,7 @@ impl Mvcc {
             _ => before,
         };
         for (at, change) in looked {
-            self.forget_before(&change.key, at);
+            self.forget_before(&change, at);
             if change.deletes {
                 self.store.remove(&history_at(&change.key, at));
                 self.store.remove(&revision(at));
@@ -74,19 +74,24 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes what a key had before this change.
-    fn forget_before(&mut self, key: &[u8], at: Revision) {
-        let mut old = Vec::new();
+    /// Removes what a key had before this change. That is one entry at most, and adjacent: whatever is older went with an
+    /// earlier change. A store on disk still walks over what went, so nothing is looked for behind that entry, nor behind the
+    /// change that created the key.
+    fn forget_before(&mut self, change: &Change, at: Revision) {
+        let key = &change.key;
+        let creates = || {
+            let record = self.record_at(key, at);
+            record.is_some_and(|record| record.version == 1)
+        };
+        if !change.deletes && creates() {
+            return;
+        }
         // Older revisions lie behind newer ones.
-        let (from, to) = (history_at(key, at), history_end_of(key));
-        self.store.scan(&from, &to, &mut |place, _| {
-            if let Some((_, found)) = parse_history(place).filter(|(_, found)| *found < at) {
-                old.push((place.to_vec(), found));
-            }
-            ControlFlow::Continue(())
-        });
-        for (place, found) in old {
-            self.store.remove(&place);
+        let behind = [&history_at(key, at)[..], &[0]].concat();
+        if let Some((place, old)) = self.store.first(&behind, &history_end_of(key))
+            && let Some((_, found)) = parse_history(&place)
+        {
+            self.store.replace(&place, Some(&old), None);
             self.store.remove(&revision(found));
         }
     }

@@ -11,7 +11,7 @@
 //! | `a` | a kind of alarm and a member | nothing |
 //! | `s` | – | the revision, how far history is compacted, and how many leases there are |
 //!
-//! Capital letters are those of [`crate::auth`].
+//! Capital letters are those of [`crate::auth`], and `z` is [the size](crate::store::counted).
 //!
 //! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
 //! one range. Part of the format of snapshots.
@@ -34,6 +34,12 @@ const ATTACHED: u8 = b'k';
 const DEADLINES: u8 = b'd';
 /// Alarms.
 const ALARMS: u8 = b'a';
+
+/// Bytes of a key. A tree on disk takes no more than 64 KiB, and history may double a key; whether a command succeeds must
+/// not depend on the store.
+pub const KEY_BYTES_MAX: usize = 16 << 10;
+/// Bytes of the longest place of an entry: that is one of history.
+pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
 /// Highest revision that an image may hold: from there on counting goes on for longer than any cluster lives.
 const REVISION_MAX: i64 = i64::MAX / 2;
@@ -402,18 +408,21 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
         let record = record.and_then(|(head, _)| Record::decode(&Bytes::copy_from_slice(head)));
         record.is_some_and(|record| record.makes_sense())
     };
+    let fits = |key: &[u8]| key.len() <= KEY_BYTES_MAX;
     match place.first() {
-        Some(&CURRENT) => is_record(),
+        Some(&CURRENT) => fits(current_key(place)) && is_record(),
         Some(&HISTORY) => {
-            parse_history(place).is_some_and(|(_, revision)| revision.makes_sense())
+            parse_history(place).is_some_and(|(key, at)| fits(&key) && at.makes_sense())
                 && (value.is_empty() || is_record())
         }
         Some(&REVISIONS) => {
             parse_revision(place).is_some_and(Revision::makes_sense)
-                && matches!(value.first(), Some(0 | 1))
+                && value
+                    .split_first()
+                    .is_some_and(|(what, key)| *what <= 1 && fits(key))
         }
         Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
-        Some(&ATTACHED) => parse_attached(place).is_some() && value.is_empty(),
+        Some(&ATTACHED) => parse_attached(place).is_some_and(fits) && value.is_empty(),
         Some(&ALARMS) => parse_alarm(place).is_some() && value.is_empty(),
         Some(&DEADLINES) => parse_deadline(place).is_some() && value.is_empty(),
         _ => place == STATE && State::decode(value).is_some(),

@@ -3,7 +3,7 @@
 //! A lease that ended by the group's time does not exist ([time-2]); its keys do until a command removes them, since that
 //! takes a revision. Such commands are proposed by the leader as soon as there is something to remove.
 
-use std::ops::ControlFlow;
+use std::{cell::Cell, ops::ControlFlow};
 
 use bytes::Bytes;
 
@@ -34,9 +34,30 @@ const LEASES_PAGE: usize = 5_000;
 /// Keys of a lease that are copied at a time.
 const KEYS_STEP: usize = 1000;
 
+/// What is known of deadlines. Those of leases that were kept alive since lie in front of the others until a store on disk
+/// has merged them away; looking for the first one must not walk over them each time.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// No lease has a deadline before this one; of those that end together, the order of ids is that of unsigned numbers.
+    /// At most one above the group's time: new deadlines are later.
+    earliest: Cell<(u64, u64)>,
+    /// None has a deadline above the group's time and below this one.
+    next: Cell<u64>,
+}
+
+/// Behind all leases with this deadline.
+fn behind(at: u64) -> Vec<u8> {
+    at.checked_add(1)
+        .map_or_else(|| deadlines_end().to_vec(), deadlines)
+}
+
 impl Mvcc {
     /// The group's time from here on, Unix time in milliseconds.
-    pub const fn set_time(&mut self, group_ms: u64) {
+    pub fn set_time(&mut self, group_ms: u64) {
+        if group_ms < self.time {
+            // The service went back.
+            self.ends = Ends::default();
+        }
         self.time = group_ms;
     }
 
@@ -136,9 +157,14 @@ impl Mvcc {
             keys: 0,
         };
         self.store.put(&lease(id), new.encode());
-        self.store.put(&deadline(new.deadline, id), Bytes::new());
+        self.put_deadline(new.deadline, id);
         self.count_leases(|leases| leases.saturating_add(1));
         Ok(granted)
+    }
+
+    fn put_deadline(&mut self, at: u64, id: i64) {
+        self.store.put(&deadline(at, id), Bytes::new());
+        self.ends.next.set(self.ends.next.get().min(at));
     }
 
     fn count_leases(&mut self, count: impl FnOnce(u64) -> u64) {
@@ -156,7 +182,7 @@ impl Mvcc {
             self.store.remove(&deadline(found.deadline, id));
             found.deadline = new;
             self.store.put(&lease(id), found.encode());
-            self.store.put(&deadline(new, id), Bytes::new());
+            self.put_deadline(new, id);
         }
         Ok(found.granted)
     }
@@ -200,28 +226,51 @@ impl Mvcc {
 
     /// The earliest deadline above the group's time and up to this one.
     pub fn next_deadline(&self, until_ms: u64) -> Option<u64> {
-        let from = deadlines(self.time.checked_add(1)?);
-        let (place, _) = self.store.first(&from, &deadlines_end())?;
-        let (at, _) = parse_deadline(&place)?;
-        (at <= until_ms).then_some(at)
+        let from = self.time.checked_add(1)?.max(self.ends.next.get());
+        if from > until_ms {
+            return None;
+        }
+        let first = self.store.first(&deadlines(from), &behind(until_ms));
+        let at = first.and_then(|(place, _)| parse_deadline(&place));
+        let at = at.map(|(at, _)| at);
+        self.ends.next.set(at.unwrap_or(until_ms.saturating_add(1)));
+        at
+    }
+
+    /// Visits the leases whose time is over, those first that ended first.
+    fn each_ended(&self, visit: &mut dyn FnMut(i64) -> ControlFlow<()>) {
+        let (at, id) = self.ends.earliest.get();
+        if at > self.time {
+            return;
+        }
+        let mut first = None;
+        let from = deadline(at, id.cast_signed());
+        self.store.scan(&from, &behind(self.time), &mut |place, _| {
+            let Some((at, id)) = parse_deadline(place) else {
+                return ControlFlow::Continue(());
+            };
+            first.get_or_insert((at, id.cast_unsigned()));
+            visit(id)
+        });
+        let first = first.unwrap_or((self.time.saturating_add(1), 0));
+        self.ends.earliest.set(first);
     }
 
     /// Whether leases ended whose keys are still there.
     pub fn has_ended_leases(&self) -> bool {
-        let first = self.store.first(&deadlines(0), &deadlines_end());
-        let at = first.and_then(|(place, _)| parse_deadline(&place));
-        at.is_some_and(|(at, _)| at <= self.time)
+        let mut found = false;
+        self.each_ended(&mut |_| {
+            found = true;
+            ControlFlow::Break(())
+        });
+        found
     }
 
     /// Ends some of the leases whose time is over, those first that ended first.
     pub fn expire(&mut self) {
         let mut ended = Vec::new();
-        let to = match self.time.checked_add(1) {
-            Some(after) => deadlines(after),
-            None => deadlines_end().to_vec(),
-        };
-        self.store.scan(&deadlines(0), &to, &mut |place, _| {
-            ended.extend(parse_deadline(place).map(|(_, id)| id));
+        self.each_ended(&mut |id| {
+            ended.push(id);
             match ended.len() < ENDED_MAX {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),

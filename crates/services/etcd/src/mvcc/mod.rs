@@ -21,24 +21,30 @@ mod read;
 mod txn;
 mod write;
 
-pub(crate) use self::layout::is_place;
-use self::layout::{STATE, State};
+pub(crate) use self::layout::{PLACE_BYTES_MAX, is_place};
 pub use self::{
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
     compact::SCRUB_MAX,
-    layout::{Lease, Record, Revision},
+    layout::{KEY_BYTES_MAX, Lease, Record, Revision},
     lease::{LEASE_KEYS_MAX, LEASES_MAX, TTL_MAX, TTL_MIN},
     paging::{PAGE_VISITS_MAX, Paging},
     read::{Found, Keys},
     txn::{is_readonly, is_serializable},
 };
-use crate::store::Store;
+use self::{
+    layout::{STATE, State},
+    lease::Ends,
+};
+use crate::store::{Store, counted::Counted};
 use quorate::LoadError;
 
 /// All keys, with their history as far as it is not compacted.
 pub struct Mvcc {
-    store: Box<dyn Store>,
+    store: Counted,
     state: State,
+    /// Some member has no space: there is an alarm that says so.
+    lacks_space: bool,
+    ends: Ends,
     /// The group's time, Unix time in milliseconds.
     time: u64,
 }
@@ -47,8 +53,10 @@ impl Mvcc {
     /// What this store holds; a store without a state is empty.
     pub fn new(store: Box<dyn Store>) -> Self {
         let mut mvcc = Self {
-            store,
+            store: Counted::new(store),
             state: State::EMPTY,
+            lacks_space: false,
+            ends: Ends::default(),
             time: 0,
         };
         // The store's own check is at its start and its load.
@@ -58,6 +66,8 @@ impl Mvcc {
 
     /// Takes the state from the store, after that changed as a whole.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
+        self.lacks_space = self.has_alarm_of_space();
+        self.ends = Ends::default();
         self.state = match self.store.get(STATE) {
             None => State::EMPTY,
             Some(bytes) => {
@@ -89,12 +99,22 @@ impl Mvcc {
         self.state.leases
     }
 
+    /// Bytes of all entries.
+    pub const fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
     /// The store below.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    pub(crate) fn store_mut(&mut self) -> &mut dyn Store {
-        &mut *self.store
+    /// The same for all that changes no entry.
+    pub(crate) fn below(&mut self) -> &mut dyn Store {
+        self.store.below()
+    }
+
+    pub(crate) const fn store_mut(&mut self) -> &mut Counted {
+        &mut self.store
     }
 }

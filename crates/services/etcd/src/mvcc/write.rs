@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Budget, Mvcc,
+    Budget, KEY_BYTES_MAX, Mvcc,
     layout::{Change, Lease, Record, Revision, attached, current, history_at, lease, revision},
     read::{Found, Keys},
 };
@@ -88,10 +88,7 @@ impl<'m> Writing<'m> {
     }
 
     fn set(&mut self, place: Vec<u8>, old: Option<Bytes>, new: Option<Bytes>) {
-        match new {
-            Some(new) => self.mvcc.store.put(&place, new),
-            None => self.mvcc.store.remove(&place),
-        }
+        self.mvcc.store.replace(&place, old.as_ref(), new);
         if let Some(undo) = &mut self.undo {
             undo.push((place, old));
         }
@@ -120,8 +117,12 @@ impl<'m> Writing<'m> {
         if old == new {
             return;
         }
-        if old != 0 {
-            self.set(attached(old, key), Some(Bytes::new()), None);
+        // Of a lease that was gone when the data came from etcd, only its number is here.
+        if old != 0
+            && let place = attached(old, key)
+            && let Some(there) = self.mvcc.store.get(&place)
+        {
+            self.set(place, Some(there), None);
             self.count_keys(old, |keys| keys.saturating_sub(1));
         }
         if new != 0 {
@@ -301,6 +302,9 @@ impl Mvcc {
 
     /// What a put needs to be there.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
+        if request.key.len() > KEY_BYTES_MAX {
+            return Err(Refusal::KeyTooLong);
+        }
         let needs_key = request.ignore_value || request.ignore_lease;
         if needs_key && self.now(&request.key).is_none() {
             return Err(Refusal::KeyNotFound);

@@ -14,6 +14,7 @@ use super::{Store, Visit};
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     entries: BTreeMap<Box<[u8]>, Bytes>,
+    /// Of all entries: how much an image may keep depends on it.
     bytes: u64,
     /// The one that is going on.
     image: Option<Image>,
@@ -80,10 +81,6 @@ impl Store for MemoryStore {
         self.grow(key, old.as_ref(), None);
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {}
 
     fn recovered(&mut self) -> (Slot, Metadata) {
@@ -103,7 +100,7 @@ impl Store for MemoryStore {
         true
     }
 
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Bytes)) -> Imaged {
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged {
         let Some(image) = &mut self.image else {
             return Imaged::Failed;
         };

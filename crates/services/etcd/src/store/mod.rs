@@ -1,5 +1,7 @@
 //! The store port: bytes under bytes, in order.
 
+pub(crate) mod counted;
+pub mod lsm;
 pub mod memory;
 
 use std::ops::ControlFlow;
@@ -37,9 +39,6 @@ pub trait Store: Send {
     /// Removes what is there.
     fn remove(&mut self, key: &[u8]);
 
-    /// Bytes of all entries, about.
-    fn bytes(&self) -> u64;
-
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
@@ -64,7 +63,7 @@ pub trait Store: Send {
     fn begin_image(&mut self) -> bool;
 
     /// Passes the next entries of the image, in order; as [`StateMachine::next_image`](quorate::StateMachine::next_image).
-    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Bytes)) -> Imaged;
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged;
 
     /// Ends the image, if one is going on.
     fn end_image(&mut self);

@@ -19,10 +19,11 @@ use quorate_etcd::{
 };
 
 use crate::{
-    common::{apply, apply_bytes, ask, image, loaded, range, range_while, service},
+    common::{Home, apply, apply_bytes, ask, image, load, range, range_while, service},
     dice::Dice,
     model::Model,
     random,
+    sizes::summed,
 };
 
 /// Everything of every key, at this revision.
@@ -240,18 +241,23 @@ fn compare_history(service: &Service, model: &Model) {
     }
 }
 
-#[test]
-fn answers_are_those_of_a_plain_list_of_revisions() {
-    for seed in 0..60 {
+fn answers_are_those_of_the_model(home: fn() -> Home, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
         let mut dice = Dice::new(seed);
-        let (mut service, mut model) = (service(), Model::new());
+        let (mut service, mut model) = (home(), Model::new());
         for turn in 0..150 {
             step(&mut dice, &mut service, &mut model);
+            assert_eq!(service.mvcc().bytes(), summed(&service));
+            if dice.one_in(20) {
+                service.restart();
+                service.set_time(model.time);
+            }
             if turn % 50 == 49 {
                 compare_history(&service, &model);
                 compare_leases_and_events(&service, &model);
                 let items = image(&mut service, 1 + dice.below(500));
-                let copy = loaded(&items);
+                let mut copy = home();
+                load(&mut copy, &items);
                 assert_eq!(copy.digest(), service.digest());
                 // It goes on from the image.
                 service = copy;
@@ -259,6 +265,17 @@ fn answers_are_those_of_a_plain_list_of_revisions() {
             }
         }
     }
+}
+
+#[test]
+fn answers_are_those_of_a_plain_list_of_revisions() {
+    answers_are_those_of_the_model(Home::in_memory, 0..60);
+}
+
+/// Through restarts, too.
+#[test]
+fn answers_on_disk_are_those_of_a_plain_list_of_revisions() {
+    answers_are_those_of_the_model(Home::on_disk, 1000..1010);
 }
 
 /// A change that lasts over a thousand steps of removing what was given up.

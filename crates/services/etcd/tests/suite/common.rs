@@ -1,5 +1,7 @@
 //! A service by itself, asked in plain words.
 
+use std::ops::{Deref, DerefMut};
+
 use prost::Message;
 use quorate::{CommandId, Imaged, Slot, StateMachine as _};
 use quorate_etcd::{
@@ -8,11 +10,81 @@ use quorate_etcd::{
     proto::etcdserverpb::{RangeRequest, RangeResponse},
     refusal::Refusal,
     service::Service,
-    store::memory::MemoryStore,
+    store::{lsm::LsmStore, memory::MemoryStore},
 };
+use quorate_kv::store::lsm::{Limits, LsmStore as Engine, Options};
+use tempfile::TempDir;
 
 pub fn service() -> Service {
     Service::new(Box::new(MemoryStore::new()))
+}
+
+/// Little is held above the tree, so that most is read from it.
+pub fn limits() -> Limits {
+    Limits {
+        held_bytes: 500,
+        ..Limits::default()
+    }
+}
+
+/// A store on disk in this folder.
+pub fn on_disk(folder: &TempDir, options: impl Into<Options>) -> LsmStore {
+    let opened = Engine::open_with(&folder.path().join("etcd"), options);
+    LsmStore::new(opened.expect("it opens").0)
+}
+
+/// A service with its folder, if it needs one.
+pub struct Home {
+    service: Option<Service>,
+    folder: Option<TempDir>,
+}
+
+impl Home {
+    pub fn in_memory() -> Self {
+        Self {
+            service: Some(service()),
+            folder: None,
+        }
+    }
+
+    pub fn on_disk() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self {
+            service: Some(Service::new(Box::new(on_disk(&folder, limits())))),
+            folder: Some(folder),
+        }
+    }
+
+    /// Goes down and comes back; where it is then. What is in memory alone stays as it is.
+    pub fn restart(&mut self) -> Slot {
+        let Some(folder) = &self.folder else {
+            return Slot::FIRST;
+        };
+        self.service = None;
+        let mut service = Service::new(Box::new(on_disk(folder, limits())));
+        let (at, _) = service.recovered();
+        self.service = Some(service);
+        at
+    }
+}
+
+impl Deref for Home {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        self.service.as_ref().expect("it is up")
+    }
+}
+
+impl DerefMut for Home {
+    fn deref_mut(&mut self) -> &mut Service {
+        self.service.as_mut().expect("it is up")
+    }
+}
+
+/// One over each store.
+pub fn both() -> [Home; 2] {
+    [Home::in_memory(), Home::on_disk()]
 }
 
 pub fn apply_bytes(service: &mut Service, command: &[u8]) -> Vec<u8> {
@@ -79,10 +151,14 @@ pub fn image(service: &mut Service, bytes: usize) -> Vec<Vec<u8>> {
 /// A service that was loaded from them.
 pub fn loaded(items: &[Vec<u8>]) -> Service {
     let mut service = service();
+    load(&mut service, items);
+    service
+}
+
+pub fn load(service: &mut Service, items: &[Vec<u8>]) {
     service.begin_load().expect("it begins");
     for item in items {
         service.load(item).expect("it makes sense");
     }
     service.finish_load(Slot(2), &[]).expect("it is whole");
-    service
 }

@@ -14,7 +14,7 @@ use crate::{
     random,
 };
 
-fn hash(service: &Service, at: i64) -> Result<(u64, u32), Refusal> {
+pub fn hash(service: &Service, at: i64) -> Result<(u64, u32), Refusal> {
     let mut request = HashRequest {
         at,
         ..HashRequest::default()

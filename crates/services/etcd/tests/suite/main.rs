@@ -15,3 +15,6 @@ mod import;
 mod leases;
 mod model;
 mod random;
+mod sizes;
+mod stores;
+mod visits;

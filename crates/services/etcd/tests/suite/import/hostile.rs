@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prost::Message as _;
 use quorate::{Slot, StateMachine as _};
-use quorate_etcd::{command::Command, import::Bad, proto::mvccpb::KeyValue};
+use quorate_etcd::{command::Command, import::Bad, mvcc::KEY_BYTES_MAX, proto::mvccpb::KeyValue};
 
 use super::{
     file::{Bucket, Buckets, buckets, lease, saved, write},
@@ -238,6 +238,17 @@ fn records_that_contradict_themselves_are_refused() {
         ..good.clone()
     };
     assert!(with(revision(i64::MAX, 0), &last).is_err());
+    let of_length = |bytes| KeyValue {
+        key: vec![b'k'; bytes].into(),
+        ..good.clone()
+    };
+    assert!(with(revision(2, 0), &of_length(KEY_BYTES_MAX)).is_ok());
+    let long = with(revision(2, 0), &of_length(KEY_BYTES_MAX + 1));
+    let why = long.err().map(|bad| bad.to_string());
+    assert_eq!(
+        why.as_deref(),
+        Some("it has a key of 16385 bytes, more than 16384")
+    );
     let marked = [revision(2, 0), b"x".to_vec()].concat();
     assert!(with(marked, &good).is_err());
 }

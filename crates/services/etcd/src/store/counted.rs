@@ -1,0 +1,145 @@
+//! A store together with the size of its entries.
+//!
+//! Answers tell the size, and answers are a part of the state: so it must be the same over every store, and is counted here
+//! instead of being asked of the store. It has a row of its own, which a store on disk still has after a restart.
+
+use std::ops::Deref;
+
+use bytes::Bytes;
+use quorate::{LoadError, MetaChange, Metadata, Slot};
+
+use super::Store;
+
+/// Where the size is. Part of the format of snapshots, as the other rows are.
+const SIZE: &[u8] = b"z";
+
+/// Whether an entry is the size.
+pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
+    key == SIZE && size(value).is_some()
+}
+
+fn size(value: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(value.try_into().ok()?))
+}
+
+/// Entries and their size. It reads as the store does.
+pub(crate) struct Counted {
+    store: Box<dyn Store>,
+    /// Bytes of all keys and values, but for the size itself.
+    bytes: u64,
+    /// What the row says; `None`: there is none.
+    stored: Option<u64>,
+}
+
+impl Deref for Counted {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.store
+    }
+}
+
+impl Counted {
+    pub(crate) fn new(store: Box<dyn Store>) -> Self {
+        let mut counted = Self {
+            store,
+            bytes: 0,
+            stored: None,
+        };
+        counted.read();
+        counted
+    }
+
+    fn read(&mut self) {
+        self.stored = self.store.get(SIZE).and_then(|bytes| size(&bytes));
+        self.bytes = self.stored.unwrap_or(0);
+    }
+
+    /// Bytes of all entries.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// For all that changes no entry.
+    pub(crate) fn below(&mut self) -> &mut dyn Store {
+        &mut *self.store
+    }
+
+    /// Puts `value` there.
+    pub(crate) fn put(&mut self, key: &[u8], value: Bytes) {
+        let old = self.store.get(key);
+        self.replace(key, old.as_ref(), Some(value));
+    }
+
+    /// Removes what is there.
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        if let Some(old) = self.store.get(key) {
+            self.replace(key, Some(&old), None);
+        }
+    }
+
+    /// Puts `new` in the place of what the caller knows to be there, without looking.
+    pub(crate) fn replace(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<Bytes>) {
+        let of = |value: Option<&Bytes>| value.map_or(0, |value| bytes_of(key, value));
+        let less = self.bytes.saturating_sub(of(old));
+        self.bytes = less.saturating_add(of(new.as_ref()));
+        match new {
+            Some(new) => self.store.put(key, new),
+            None => self.store.remove(key),
+        }
+    }
+
+    /// As [`Store::commit`].
+    pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        if self.bytes != self.stored.unwrap_or(0) {
+            self.stored = Some(self.bytes);
+            self.store.put(SIZE, row(self.bytes));
+        }
+        self.store.commit(applied_to, meta);
+    }
+
+    /// As [`Store::recovered`].
+    pub(crate) fn recovered(&mut self) -> (Slot, Metadata) {
+        let recovered = self.store.recovered();
+        self.read();
+        recovered
+    }
+
+    /// As [`Store::begin_load`].
+    pub(crate) fn begin_load(&mut self) -> Result<(), LoadError> {
+        (self.bytes, self.stored) = (0, None);
+        self.store.begin_load()
+    }
+
+    /// As [`Store::load`].
+    pub(crate) fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
+        match key {
+            SIZE => self.stored = size(&value),
+            _ => self.bytes = self.bytes.saturating_add(bytes_of(key, &value)),
+        }
+        self.store.load(key, value)
+    }
+
+    /// As [`Store::finish_load`].
+    pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        match self.stored {
+            // Nodes that did not load this image count on from there.
+            Some(bytes) => self.bytes = bytes,
+            // An image of etcd's data, or of an earlier version, says nothing of it.
+            None if self.bytes > 0 => {
+                self.stored = Some(self.bytes);
+                self.store.load(SIZE, row(self.bytes))?;
+            }
+            None => {}
+        }
+        self.store.finish_load(at, meta)
+    }
+}
+
+fn bytes_of(key: &[u8], value: &Bytes) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
+fn row(bytes: u64) -> Bytes {
+    Bytes::copy_from_slice(&bytes.to_be_bytes())
+}

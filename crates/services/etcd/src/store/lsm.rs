@@ -1,0 +1,161 @@
+//! The store on disk: all entries are rows of one collection in the engine of the key-value service.
+//!
+//! The engine keeps rows in order, and everything since the last commit with its position in one atomic unit; images, loads,
+//! syncing, and disks that are full or fail are its own, too ([`quorate_kv::store::lsm`]). Here is only what a row is called.
+
+use bytes::Bytes;
+use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
+use quorate_kv::{
+    key::Key,
+    store::{
+        Span, Stamp, Store as _, Version,
+        collection::{Header, Id, Kind, NAME_BYTES_MAX},
+        image::Part,
+        lsm::LsmStore as Engine,
+    },
+};
+
+use super::{Store, Visit};
+use crate::mvcc::PLACE_BYTES_MAX;
+
+// Every entry fits: a longer name is a failed assertion in the tree.
+const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
+
+/// The one key of the engine: images and loads go from key to key, and find the rows from this one.
+const KEY: &[u8; 4] = b"etcd";
+const VERSION: Version = Version { slot: 1, index: 0 };
+const ROWS: Id = Id {
+    version: VERSION,
+    number: 0,
+};
+/// Nobody counts the rows.
+const HEADER: Header = Header {
+    id: ROWS,
+    count: 1,
+    bytes: 0,
+    first: 0,
+    timed: None,
+};
+const STAMP: Stamp = Stamp {
+    version: VERSION,
+    deadline: None,
+    kind: Kind::Hash,
+};
+
+/// Entries in a tree on disk.
+#[derive(Debug)]
+pub struct LsmStore {
+    engine: Engine,
+    /// The key is there.
+    has_key: bool,
+}
+
+impl LsmStore {
+    /// In this engine, which nobody else uses.
+    pub const fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            has_key: false,
+        }
+    }
+
+    fn need_key(&mut self) {
+        if !self.has_key {
+            self.has_key = true;
+            if !self.engine.contains(Key::from(KEY)) {
+                self.engine.set(Key::from(KEY), &HEADER.to_bytes(), STAMP);
+            }
+        }
+    }
+}
+
+impl Store for LsmStore {
+    fn get(&self, key: &[u8]) -> Option<Bytes> {
+        // Clients may ask for keys that cannot be there.
+        if key.len() > NAME_BYTES_MAX {
+            return None;
+        }
+        let row = self.engine.row(ROWS, key)?;
+        Some(Bytes::copy_from_slice(&row))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
+        let span = Span {
+            from,
+            to: Some(to),
+            back: false,
+        };
+        self.engine.rows(ROWS, span, &mut |key, value| {
+            visit(key, &Bytes::copy_from_slice(value))
+        });
+    }
+
+    fn put(&mut self, key: &[u8], value: Bytes) {
+        self.need_key();
+        self.engine.put_row(ROWS, key, &value);
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        self.engine.remove_row(ROWS, key);
+    }
+
+    fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        self.engine.commit(applied_to, meta);
+    }
+
+    fn recovered(&mut self) -> (Slot, Metadata) {
+        self.has_key = false;
+        self.engine.recovered()
+    }
+
+    fn health(&mut self) -> Health {
+        self.engine.health()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.engine.has_failed()
+    }
+
+    fn logged(&mut self, to: Slot) {
+        self.engine.logged(to);
+    }
+
+    fn begin_image(&mut self) -> bool {
+        self.engine.begin_image().is_some()
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged {
+        self.engine.next_image(bytes, &mut |part| {
+            if let Part::Row(key, value) = part {
+                each(key, value);
+            }
+        })
+    }
+
+    fn end_image(&mut self) {
+        self.engine.end_image();
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        self.engine.begin_load()?;
+        self.has_key = true;
+        let header = HEADER.to_bytes();
+        self.engine.load(Key::from(KEY), &header, STAMP)
+    }
+
+    fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
+        self.engine.load_row(ROWS, key, &value)
+    }
+
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.engine.finish_load(at, meta)
+    }
+
+    fn synced_to(&mut self) -> Option<Slot> {
+        self.engine.synced_to()
+    }
+
+    fn start_sync(&mut self) {
+        self.engine.start_sync();
+    }
+}

@@ -1,0 +1,188 @@
+//! The disk under the store fails, in the middle of commands and before it was ever read.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        mpsc::{RecvTimeoutError, channel},
+    },
+    time::Duration,
+};
+
+use quorate::{Health, Slot, StateMachine as _};
+use quorate_etcd::{
+    auth::{AuthChange, By, NewUser, auth_change::What},
+    command::{Command, Page, Query, read_reply},
+    mvcc::Paging,
+    proto::etcdserverpb::RangeRequest,
+    refusal::Refusal,
+    service::Service,
+};
+use quorate_kv::store::lsm::{Access, Delays, Disk, Options, Room};
+
+use super::{Log, commands_before, compare, slot};
+use crate::{
+    common::{Home, apply_bytes, limits, on_disk},
+    dice::Dice,
+};
+
+/// A disk that fails as a test wants it.
+#[derive(Debug, Default)]
+struct Moody {
+    /// How many accesses of this kind fail; the first ones succeed.
+    fails: Mutex<Option<(Access, u64)>>,
+}
+
+impl Moody {
+    fn set(&self, fails: Option<(Access, u64)>) {
+        *self.fails.lock().unwrap() = fails;
+    }
+}
+
+impl Disk for Moody {
+    fn room(&self, _: &Path) -> io::Result<Room> {
+        let (free, total) = (1 << 40, 1 << 41);
+        Ok(Room { free, total })
+    }
+
+    fn try_writing(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn allows(&self, access: Access) -> io::Result<()> {
+        let mut fails = self.fails.lock().unwrap();
+        match &mut *fails {
+            Some((of, 0)) if *of == access => Err(io::ErrorKind::Other.into()),
+            Some((of, left)) if *of == access => {
+                *left -= 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn options(disk: &Arc<Moody>) -> Options {
+    let soon = Duration::from_millis(1);
+    Options {
+        limits: limits(),
+        delays: Delays {
+            busy: soon,
+            room: soon,
+            retry_min: soon,
+            retry_max: soon,
+        },
+        disk: Arc::clone(disk) as Arc<dyn Disk>,
+    }
+}
+
+/// Waits until the store is back and was read, as a replica does; where it is.
+fn until_back(service: &mut Service) -> Slot {
+    let (_alive, never) = channel::<()>();
+    for _ in 0..60_000 {
+        if let Health::Back(_) = service.health() {
+            let (at, _) = service.recovered();
+            if !service.has_failed() {
+                return at;
+            }
+        }
+        let waited = never.recv_timeout(Duration::from_millis(1));
+        assert_eq!(waited, Err(RecvTimeoutError::Timeout));
+    }
+    panic!("it never came back");
+}
+
+/// Wherever in a command that is, nothing of the run counts, and the log is carried out once more.
+#[test]
+fn a_read_that_fails_in_a_command_voids_the_run() {
+    let mut failures = 0;
+    for seed in 0..6 {
+        let mut dice = Dice::new(seed);
+        let disk = Arc::new(Moody::default());
+        let folder = tempfile::tempdir().unwrap();
+        let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
+        let (mut model, mut log, mut at) = (Home::in_memory(), Log::default(), 0);
+        for _ in 0..3 {
+            log.grow(&mut model, &mut dice, 100);
+            while at < log.0.len() {
+                let access = dice.of(&[Access::Read, Access::Read, Access::Write]);
+                let fails = dice.one_in(15).then(|| (access, dice.next() % 30));
+                if fails.is_some() {
+                    disk.set(fails);
+                }
+                let to = (at + 1 + dice.below(5)).min(log.0.len());
+                let is_well = matches!(service.health(), Health::Well | Health::Behind);
+                let done = is_well.then(|| log.apply(&mut service, at..to)).flatten();
+                match done {
+                    Some((now, same)) => {
+                        assert!(same, "{seed} {at}");
+                        at = now;
+                    }
+                    None => {
+                        disk.set(None);
+                        at = commands_before(until_back(&mut service));
+                        failures += 1;
+                    }
+                }
+            }
+            disk.set(None);
+            if service.health() != Health::Well {
+                at = commands_before(until_back(&mut service));
+                let to = log.0.len();
+                assert_eq!(log.apply(&mut service, at..to), Some((to, true)));
+                at = to;
+            }
+            compare(&mut model, &mut service, &log);
+        }
+    }
+    assert!(failures > 10, "{failures}");
+}
+
+/// A store that is not open reads as an empty one, in which nobody would have to log in.
+#[test]
+fn nobody_is_let_in_before_users_are_read() {
+    let disk = Arc::new(Moody::default());
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |service: &Service, by: &By| {
+        let mut reply = Vec::new();
+        let range = RangeRequest {
+            key: "a".into(),
+            ..RangeRequest::default()
+        };
+        let query = Query::Page(Paging::new(range).next(1)).encode();
+        service.query(&by.before(query), 0, &mut reply);
+        read_reply::<Page>(reply).unwrap()
+    };
+    let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
+    let change = |what| Command::Auth(AuthChange { what: Some(what) }).encode();
+    let root = NewUser {
+        name: "root".into(),
+        hash: String::new(),
+    };
+    let granted = quorate_etcd::proto::etcdserverpb::AuthUserGrantRoleRequest {
+        user: "root".into(),
+        role: "root".into(),
+    };
+    apply_bytes(&mut service, &change(What::UserAdd(root)));
+    apply_bytes(&mut service, &change(What::UserGrant(granted)));
+    assert!(ask(&service, &By::Nobody).is_ok());
+    apply_bytes(&mut service, &change(What::Enable(vec![7; 32].into())));
+    assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
+    service.commit(slot(5), &[]);
+    drop(service);
+    disk.set(Some((Access::Open, 0)));
+    let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
+    assert!(service.has_failed());
+    assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
+    // Another node may be asked.
+    let user = By::User {
+        name: "root".into(),
+        revision: 3,
+    };
+    assert_eq!(ask(&service, &user), Err(Refusal::AuthBehind));
+    disk.set(None);
+    assert_eq!(until_back(&mut service), slot(5));
+    assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
+    assert!(ask(&service, &user).is_ok());
+}
