@@ -1,4 +1,4 @@
-//! What the programs are built of: every crate that is linked into them, with its licence and the checksum of its package.
+//! What the programs are built from: every crate that is linked into them, with its licence and the checksum of its package.
 //!
 //! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for readers.
 
@@ -36,8 +36,7 @@ struct Part {
     repository: String,
     /// SHA-256 of its package, from `Cargo.lock`.
     checksum: String,
-    /// File names and texts.
-    texts: Vec<(String, String)>,
+    texts: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -167,7 +166,7 @@ impl Parts {
         let mut under: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut without = String::new();
         for part in &self.0 {
-            for (_, text) in &part.texts {
+            for text in &part.texts {
                 under.entry(text).or_default().insert(part.to_string());
             }
             if part.texts.is_empty() {
@@ -179,11 +178,11 @@ impl Parts {
                 let _ = writeln!(without, "  {part}: {license}, {repository}");
             }
         }
-        let mut all = "Quorate is built of the crates below, whose authors ask that these texts go with it.\n".to_owned();
+        let mut all = "Quorate is built from the crates below, whose licences ask that these texts go with it.\n".to_owned();
         if !without.is_empty() {
             let _ = write!(
                 all,
-                "\nTheir packages name a licence and have no text of it:\n{without}"
+                "\nTheir packages name a licence but do not include its text:\n{without}"
             );
         }
         for (text, parts) in under {
@@ -253,8 +252,8 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     Ok(seen.filter(|package| package.source.is_some()).collect())
 }
 
-/// Texts of licences beside a manifest, by name of file.
-fn texts(folder: &Path) -> Result<Vec<(String, String)>, Failed> {
+/// Texts of licences beside a manifest.
+fn texts(folder: &Path) -> Result<Vec<String>, Failed> {
     let mut texts = Vec::new();
     for file in fs::read_dir(folder).map_err(Failed::at(folder))? {
         let path = file?.path();
@@ -263,10 +262,9 @@ fn texts(folder: &Path) -> Result<Vec<(String, String)>, Failed> {
         if TEXTS.iter().any(|text| upper.starts_with(text)) && path.is_file() {
             let text = fs::read(&path).map_err(Failed::at(&path))?;
             let text = String::from_utf8_lossy(&text).trim().replace("\r\n", "\n");
-            texts.push((name.into_owned(), text));
+            texts.push(text);
         }
     }
-    texts.sort();
     Ok(texts)
 }
 
@@ -281,10 +279,7 @@ mod tests {
             license: "MIT/Apache-2.0".to_owned(),
             repository: "https://example.com".to_owned(),
             checksum: "00ff".to_owned(),
-            texts: texts
-                .iter()
-                .map(|text| ("LICENSE".to_owned(), (*text).to_owned()))
-                .collect(),
+            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
         }
     }
 
