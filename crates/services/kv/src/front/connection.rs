@@ -41,8 +41,6 @@ use crate::{
 const PLACES_MAX: usize = 1024;
 /// Most bytes of them; a single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// Most of them whose replies may be as large as a value, not counting reads.
-const RETURNING_MAX: usize = 8;
 /// What somebody who listens may still ask for, besides PING, QUIT and RESET.
 const LISTENS: [&str; 6] = [
     "subscribe",
@@ -143,7 +141,7 @@ impl Connection {
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
-            && self.order.returning < RETURNING_MAX
+            && self.order.returning.ready()
             && self.order.buffered() < OUTPUT_BYTES_SOFT
     }
 

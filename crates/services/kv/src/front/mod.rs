@@ -20,6 +20,7 @@ mod latency;
 mod monitor;
 mod order;
 mod refusals;
+mod returning;
 mod roster;
 mod settings;
 mod shared;

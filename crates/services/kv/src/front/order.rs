@@ -14,6 +14,7 @@ use super::{
     asked::{Freshness, How, Query, Read, Write},
     channels::Subscriptions,
     refusals::{FULL, failure_text},
+    returning::Returning,
     roster::Seat,
     shared::{Shared, Target, fresh},
     tally::{Stamp, Tally},
@@ -108,7 +109,7 @@ pub(super) struct Order {
     /// Memory that is counted.
     counted: usize,
     /// Writes in flight whose replies may be large.
-    pub(super) returning: usize,
+    pub(super) returning: Returning,
 }
 
 impl Order {
@@ -218,7 +219,9 @@ impl Order {
 
     fn push(&mut self, state: State, version: Version, bytes: usize, returning: bool) {
         self.open_bytes += bytes;
-        self.returning += usize::from(returning);
+        if returning {
+            self.returning.opens();
+        }
         self.places.push_back(Place {
             state,
             stamp: self.stamp,
@@ -289,7 +292,9 @@ impl Order {
             self.done_bytes += length;
         }
         self.open_bytes -= bytes;
-        self.returning -= usize::from(returning);
+        if returning {
+            self.returning.closes(neutral.len());
+        }
         if at_front {
             if !silent {
                 self.make_room(neutral.len());

@@ -506,6 +506,43 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
+/// Replies may be as large as values, so few are asked for at once, and more only where they have been small.
+#[test]
+fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let elements = vec!["x"; 100];
+    let pushes = [&["RPUSH", "small"], elements.as_slice()].concat();
+    node.ask(client, &pushes);
+    let value = "x".repeat(100_000);
+    node.ask(client, &["SET", "large", &value]);
+
+    node.feed(client, &b"LPOP small\r\n".repeat(100));
+    assert_eq!(write_count(&node), 8);
+    node.settle();
+    assert_eq!(node.take(client), "$1|x|".repeat(100));
+
+    node.feed(
+        client,
+        &[
+            b"GETDEL large\r\n".as_slice(),
+            &b"LPOP small\r\n".repeat(99),
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        write_count(&node),
+        32,
+        "small replies earned room, up to a bound"
+    );
+    node.settle();
+    node.take(client);
+    node.ask(client, &["SET", "large", &value]);
+    node.ask(client, &["GETDEL", "large"]);
+    node.feed(client, &b"LPOP small\r\n".repeat(100));
+    assert_eq!(write_count(&node), 8, "one large reply takes it away");
+}
+
 #[test]
 fn replies_that_nobody_reads_stop_the_input() {
     let mut node = Node::memory();
