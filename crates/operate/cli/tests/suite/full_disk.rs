@@ -31,6 +31,7 @@ use quorate_testbed::{
     stream_bytes::{bytes, first_other},
     writers::Writers,
 };
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// Bytes of a value. They cannot be compressed.
 const VALUE: usize = 200_000;
@@ -115,16 +116,21 @@ impl Disk {
         Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside)
     }
 
-    /// Takes all the room that there is.
+    /// Takes all the room that there is: at once what can be had at once, and what is left by blocks.
     fn fill(&self) {
         let mut file = File::options()
             .create(true)
             .append(true)
             .open(self.path("balloon"))
             .unwrap();
-        for block in [1 << 20, 1 << 12] {
-            while file.write_all(&vec![0; block]).is_ok() {}
+        for bytes in [64 << 20, 1 << 20] {
+            let grow = || {
+                let end = file.metadata().unwrap().len();
+                fallocate(&file, FallocateFlags::empty(), end, bytes)
+            };
+            while grow().is_ok() {}
         }
+        while file.write_all(&[0; 1 << 12]).is_ok() {}
     }
 
     fn empty(&self) {
@@ -194,18 +200,9 @@ fn client(node: &NodeProcess) -> Client {
     Client::new(std::slice::from_ref(&node.ready.client), options)
 }
 
+/// Bytes that no other number has.
 fn value(number: u64) -> Vec<u8> {
-    let mut state = number + 1;
-    let words = std::iter::repeat_with(|| {
-        // xorshift64*
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    });
-    let mut bytes: Vec<u8> = words.take(VALUE / 8).flat_map(u64::to_le_bytes).collect();
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes
+    bytes(0, number * VALUE as u64, VALUE)
 }
 
 fn ready(node: &NodeProcess) -> Option<String> {
