@@ -38,6 +38,8 @@ const IDLE_US: Micros = 50_000;
 const OFFER_US: Micros = 50_000;
 /// Offers that leave before an answer was heard.
 const OFFERS: u64 = 64;
+/// No log, and no session, gets that far: who says so is not believed, and nothing that is added to a number overflows.
+const NUMBER_MAX: u64 = 1 << 62;
 /// After frames were late the connection is kept to for so long; twice as long each time, up to the second.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
@@ -192,7 +194,11 @@ impl Machine {
             trusts_frames: true,
             counts: Counts::default(),
         };
-        machine.choose_way(0, stand);
+        if is_possible(stand) {
+            machine.choose_way(0, stand);
+        } else {
+            machine.is_over = true;
+        }
         machine
     }
 
@@ -366,7 +372,7 @@ impl Machine {
     pub fn on_stand(&mut self, now: Micros, stand: &Stand) {
         self.asks = false;
         // One of another cluster knows nothing of this one.
-        if self.is_over || stand.cluster != self.cluster {
+        if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
             return;
         }
         if stand.applied_to > self.session && stand.session != self.session {
@@ -574,6 +580,11 @@ impl Machine {
             .flatten()
             .min()
     }
+}
+
+/// Whether a log may stand like that.
+const fn is_possible(stand: &Stand) -> bool {
+    stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }
 
 #[cfg(test)]
