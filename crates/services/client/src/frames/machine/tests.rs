@@ -11,7 +11,7 @@ use quorate_offload::{
     header::{HINT, REPEAT},
 };
 
-use super::*;
+use super::{leaving::RETRY_US, *};
 
 const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 128;
