@@ -13,6 +13,7 @@ use std::{
 
 use quorate_core::dice::Dice;
 use quorate_testbed::{network::Network, nodes::Nodes};
+use quorate_wire::frame_clients::Name;
 
 use super::NODES;
 use crate::{
@@ -222,37 +223,42 @@ fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
     nodes.terminate(&ids)?;
     let folder = nodes.node(WITNESS)?.spec.data.clone();
     let executed = Executed::read(&nodes::program(), &folder)?;
+    compare(told, &executed, &sessions)
+}
+
+fn compare(
+    told: &Told,
+    executed: &Executed,
+    sessions: &[(u32, Name, u64)],
+) -> Result<Sums, Failed> {
     let mut sums = Sums {
         values: executed.values,
         idle: executed.idle,
         ..Sums::default()
     };
     for batch in &told.batches {
-        let slots = executed.of(batch.name);
-        let slot = slots.get(batch.number as usize - 1);
-        match (batch.outcome, slot) {
-            (None, _) => {
-                sums.unknown += 1;
-                continue;
-            }
-            (Some(None), Some(_)) => sums.without_slot += 1,
-            (Some(Some(told)), Some(slot)) if told == *slot => {}
-            (Some(told), slot) => {
-                return Err(Failed(format!(
-                    "batch {} of {:?} was told to be executed in {told:?}; the log has it in {slot:?}",
-                    batch.number, batch.name
-                )));
-            }
+        let Some(outcome) = batch.outcome else {
+            sums.unknown += 1;
+            continue;
+        };
+        let at = usize::try_from(batch.number - 1).unwrap_or(usize::MAX);
+        let slot = executed.of(batch.name).get(at).copied();
+        if slot.is_none() || outcome.is_some() && outcome != slot {
+            return Err(Failed(format!(
+                "batch {} of {:?} was told to be executed in {outcome:?}; the log has it in {slot:?}",
+                batch.number, batch.name
+            )));
         }
+        sums.without_slot += u64::from(outcome.is_none());
         match batch.both_ways {
             true => sums.both_ways += 1,
             false => sums.by_frames += 1,
         }
     }
     for (node, name, next) in sessions {
-        let expected = executed.of(name).len() as u64 + 1;
+        let expected = executed.of(*name).len() as u64 + 1;
         // 0: its session is gone.
-        if next != 0 && next != expected {
+        if *next != 0 && *next != expected {
             return Err(Failed(format!(
                 "node {node} executes batch {next} of {name:?} next; by the log it is {expected}"
             )));
@@ -266,8 +272,66 @@ fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
         }
         sums.by_connection += 1;
     }
-    if sums.by_frames == 0 || sums.both_ways == 0 || sums.by_connection == 0 {
+    if [sums.by_frames, sums.both_ways, sums.by_connection].contains(&0) {
         return Err(Failed("some client was told of nothing".to_owned()));
     }
     Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::frame_clients::LENT;
+
+    use super::{clients::Batch, *};
+
+    const NAME: Name = Name {
+        origin: LENT | 7,
+        boot: 3,
+    };
+
+    fn told() -> Told {
+        let batch = |(number, outcome)| Batch {
+            name: NAME,
+            number,
+            outcome,
+            both_ways: number == 2,
+        };
+        Told {
+            batches: [(1, Some(Some(10))), (2, Some(None)), (3, None)]
+                .map(batch)
+                .into(),
+            by_connection: vec![12],
+        }
+    }
+
+    /// Batch 1 is in the log twice, and 3 is not.
+    fn executed() -> Executed {
+        let value = |number| format!("batch {}/{}/{number}", NAME.origin, NAME.boot);
+        let mut slots: std::collections::BTreeMap<u64, String> =
+            (10..).zip([1, 1].map(value)).collect();
+        slots.insert(12, "batch 2/9/5".to_owned());
+        slots.insert(13, value(2));
+        Executed::of_slots(slots)
+    }
+
+    #[test]
+    fn what_clients_were_told_is_found_in_the_log_and_no_lie_is() {
+        let sessions = [(1, NAME, 3), (2, NAME, 0)];
+        let sums = compare(&told(), &executed(), &sessions).unwrap();
+        assert_eq!((sums.by_frames, sums.both_ways, sums.unknown), (1, 1, 1));
+        assert_eq!((sums.values, sums.idle, sums.without_slot), (3, 1, 1));
+        let lies: [fn(&mut Told); 4] = [
+            |told| told.batches[0].outcome = Some(Some(11)),
+            |told| told.batches[2].outcome = Some(None),
+            |told| told.by_connection.push(14),
+            |told| told.by_connection.clear(),
+        ];
+        for (number, lie) in lies.into_iter().enumerate() {
+            let mut told = told();
+            lie(&mut told);
+            let judged = compare(&told, &executed(), &sessions);
+            assert!(judged.is_err(), "lie {number}");
+        }
+        assert!(compare(&told(), &executed(), &[(1, NAME, 2)]).is_err());
+    }
 }

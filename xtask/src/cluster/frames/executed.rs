@@ -62,7 +62,8 @@ impl Executed {
         Ok(Self::of_slots(slots))
     }
 
-    fn of_slots(slots: BTreeMap<u64, String>) -> Self {
+    /// The same of what each slot holds.
+    pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
         let mut executed = Self {
             slots: BTreeMap::new(),
             names: BTreeMap::new(),
