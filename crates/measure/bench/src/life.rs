@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_its_own_write_is_a_hop_of_a_command() {
-        let leader = "1000 woke -, 2000 written 1, 10000 woke -, 12000 recorded 0, 15000 writing -, 30000 woke -, \
+        let leader = "1000 woke -, 2000 written 1, 10000 woke -, 12000 recorded 0, 15000 writing 0, 30000 woke -, \
                       31000 written 0, 40000 woke -, 41000 decided 0";
         let life = life(&commands(), &[("leader".to_owned(), moved(leader, 9))]).unwrap();
         let hops: Vec<&str> = life.lanes[1].hops.iter().map(|hop| hop.hop).collect();
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn what_is_rare_is_left_out_and_without_stamps_there_is_no_life() {
         let often = moved("10000 woke -, 13000 proposed 0", 9);
-        let rare = stamps("114000 writing -, 115000 written 1");
+        let rare = stamps("114000 writing 5, 115000 written 1");
         let mut all = often.clone();
         all.splice(2..2, rare);
         let seen = life(&commands(), &[("leader".to_owned(), all)]).unwrap();

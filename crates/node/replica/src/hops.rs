@@ -24,7 +24,7 @@ pub enum Hop {
     Voted,
     /// The turn's frames begin to leave.
     Sending,
-    /// A write to the disk was begun.
+    /// A write to the disk was begun, with the vote for the slot in it.
     Writing,
     /// What this node recorded of the slot is on the disk.
     Written,
@@ -108,6 +108,7 @@ pub struct Hops {
     clock: fn() -> u64,
     ring: Box<[Stamp]>,
     stamped: usize,
+    next_write: u64,
 }
 
 impl Hops {
@@ -125,6 +126,7 @@ impl Hops {
             clock,
             ring: vec![none; Self::KEPT].into(),
             stamped: 0,
+            next_write: 0,
         }
     }
 
@@ -142,6 +144,13 @@ impl Hops {
     pub fn stamp_at(&mut self, at_ns: u64, hop: Hop, slot: Option<Slot>) {
         self.ring[self.stamped % Self::KEPT] = Stamp { at_ns, hop, slot };
         self.stamped += 1;
+    }
+
+    /// Writes below this one were begun, the last of them with the votes for all slots below that one.
+    pub(crate) fn writes(&mut self, next: u64, voted_to: Slot) {
+        if std::mem::replace(&mut self.next_write, next) < next {
+            self.stamp(Hop::Writing, Some(Slot(voted_to.0.saturating_sub(1))));
+        }
     }
 
     /// All that are kept, the oldest first: a line each.
@@ -177,6 +186,15 @@ mod tests {
         assert_eq!((read[0].at_ns, read[0].slot), (0, Some(Slot(0))));
         assert_eq!(read[13].hop, Hop::Command);
         assert_eq!(read[13].slot, None);
+    }
+
+    #[test]
+    fn a_write_is_stamped_once() {
+        let mut hops = Hops::new(|| 7);
+        for (next, voted_to) in [(3, 9), (3, 10), (5, 10)] {
+            hops.writes(next, Slot(voted_to));
+        }
+        assert_eq!(hops.text(), "7 writing 8\n7 writing 9\n");
     }
 
     #[test]

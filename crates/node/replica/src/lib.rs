@@ -52,7 +52,7 @@
 //! in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in the order of a command:
 //! `proposing`, `contents`, `storing`, `applying`, `completions`. Reads: `reading`. When somebody is
 //! behind: `catching_up`, `peers`. How large a batch and how many in flight: `tuning`. Start and end:
-//! [`open`], `ending`. What people hear of it: [`status`], `observing`. Capacities: [`limits`].
+//! [`open`], `ending`. What people hear of it: [`status`], `observing`, [`hops`]. Capacities: [`limits`].
 #![forbid(unsafe_code)]
 
 mod applying;

@@ -214,11 +214,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Starts writing what was appended. Called after the plane's buffers were flushed.
     pub fn submit(&mut self, now: Time) {
-        let begun = self.storing.log().next_seq();
         self.storing.submit(now);
-        if self.storing.log().next_seq() != begun {
-            self.stamp(Hop::Writing, None);
-        }
         self.note_writes(now);
     }
 

@@ -58,11 +58,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Shows the tuner the writes that the log began since it was last looked at.
+    /// Shows the tuner, and whoever wants a picture, the writes that the log began since it was last looked at.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             self.tuning.on_write(now, seq, bytes);
+        }
+        if let Some(hops) = &mut self.hops {
+            // All that was voted for is in the last write.
+            let voted_to = self.protocol.node().hard_state().voted_to;
+            hops.writes(self.storing.log().next_seq(), voted_to);
         }
     }
 

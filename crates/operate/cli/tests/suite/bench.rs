@@ -89,21 +89,22 @@ fn the_life_of_a_command_is_drawn_for_both_classes() {
             let hops = lanes[lane]["hops"].as_array().unwrap();
             let hop = hops.iter().find(|hop| hop["hop"] == name);
             let hop = hop.unwrap_or_else(|| panic!("lane {lane} has no {name}: {life}"));
-            hop["p50_us"].as_f64().unwrap()
+            // What one command did has its order, however busy the machine is.
+            hop["typical_us"].as_f64()
         };
+        let in_order = |hops: &[Option<f64>]| hops.iter().flatten().is_sorted();
         assert_eq!(lanes.len(), 4, "client, leader and two followers");
         let leader = ["command", "proposed", "decided", "applied", "replying"];
-        let leader = leader.map(|name| first(1, name));
-        assert!(
-            leader.is_sorted() && leader[4] < first(0, "replied"),
-            "{life}"
-        );
+        let mut leader: Vec<_> = leader.iter().map(|name| first(1, name)).collect();
+        leader.push(first(0, "replied"));
+        assert!(in_order(&leader), "{life}");
         for follower in [2, 3] {
             let way = ["frame", "recorded", "voted"].map(|name| first(follower, name));
-            assert!(way.is_sorted() && way[0] > leader[0], "{life}");
+            assert!(in_order(&way), "{life}");
             if life["durability"] == "durable" {
-                let disk = ["writing", "written", "voted"].map(|name| first(follower, name));
-                assert!(disk.is_sorted(), "{life}");
+                let disk = ["recorded", "writing", "written", "voted"];
+                let disk = disk.map(|name| first(follower, name));
+                assert!(in_order(&disk), "{life}");
             }
         }
     }
