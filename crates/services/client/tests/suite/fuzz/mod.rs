@@ -120,7 +120,7 @@ fn says(stand: &Stand) -> Vec<u8> {
 }
 
 fn seeds() -> Vec<Seed> {
-    let all: [(&str, Vec<Vec<u8>>); 6] = [
+    let all: [(&str, Vec<Vec<u8>>); 7] = [
         (
             "by-frames",
             vec![
@@ -176,6 +176,15 @@ fn seeds() -> Vec<Seed> {
                     ..stand(FIRST + 5, 0)
                 }),
                 submits(1),
+            ],
+        ),
+        (
+            "end-of-numbers",
+            vec![
+                submits(2),
+                says(&stand(u64::MAX, 1)),
+                decided(u64::MAX, &value(1)),
+                decided(FIRST, &value(1)),
             ],
         ),
         (
