@@ -2,6 +2,7 @@
 
 mod check;
 mod failover;
+mod frames;
 mod kills;
 mod pressure;
 mod queues;
@@ -23,7 +24,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster queues [KILLS] [--seed N] | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster queues [KILLS] [--seed N] | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster frames [ROUNDS] [--seed N] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -41,7 +42,7 @@ struct Wish {
     part: Option<Part>,
 }
 
-/// What needs no checker, and no network of its own, except for the last two.
+/// What needs no checker, and no network of its own, except for the last three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Short,
@@ -58,6 +59,8 @@ enum Part {
     Planes,
     /// All rounds with phase 2 in devices; it needs both.
     Devices,
+    /// Clients that speak frames to such devices; they need a network.
+    Frames,
 }
 
 /// Rounds of [`Part::Streams`], and kills of each role, if nobody says how many.
@@ -76,7 +79,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
         if matches!(
             wish.part,
-            None | Some(Part::Short | Part::Streams | Part::Planes | Part::Devices)
+            None | Some(Part::Short | Part::Streams | Part::Planes | Part::Devices | Part::Frames)
         ) {
             match network::missing() {
                 None => return Err(network::enter().into()),
@@ -110,10 +113,17 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Streams) => streams::run(network, wish.rounds, wish.seed),
         Some(Part::StreamKills) => kills::run(wish.rounds, wish.seed),
         Some(Part::Planes) => rounds(network, wish, &Setting::OF_PACKETS),
-        Some(Part::Devices) if network.is_none() => {
+        Some(Part::Devices | Part::Frames) if network.is_none() => {
             skip("devices", "they are at interfaces of networks of their own")
         }
-        Some(Part::Devices) => rounds(network, wish, &Setting::OF_DEVICES),
+        Some(Part::Devices) => {
+            rounds(network, wish, &Setting::OF_DEVICES)?;
+            match wish.only.is_none() && wish.device.is_none() {
+                true => by_frames(network, Wish { rounds: 1, ..wish }),
+                false => Ok(()),
+            }
+        }
+        Some(Part::Frames) => by_frames(network, wish),
         None => {
             rounds(network, wish, &Setting::ALL)?;
             if wish.only.is_none() {
@@ -139,6 +149,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         ["streams", rest @ ..] => (Some(Part::Streams), rest),
         ["planes", rest @ ..] => (Some(Part::Planes), rest),
         ["devices", rest @ ..] => (Some(Part::Devices), rest),
+        ["frames", rest @ ..] => (Some(Part::Frames), rest),
         words => (None, words),
     };
     let mut wish = Wish {
@@ -184,6 +195,12 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
                 wish.device = Some(device.ok_or_else(known)?);
                 more
             }
+            ("--device", [name, more @ ..]) if part == Some(Part::Frames) => {
+                let device = frames::DEVICES.into_iter().find(|device| device == name);
+                let known = || Failed(format!("{name}: hears no raw frames; {USAGE}"));
+                wish.device = Some(device.ok_or_else(known)?);
+                more
+            }
             (rounds, more) => {
                 wish.rounds = number(rounds)?;
                 more
@@ -193,18 +210,28 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     Ok(wish)
 }
 
+fn by_frames(network: Option<&Network>, wish: Wish) -> Result<(), Failed> {
+    let network = network.ok_or_else(|| Failed("there is no network".to_owned()))?;
+    frames::run(network, wish.rounds, wish.device, first_seed(wish))
+}
+
+/// As it was asked for, or another one each time.
+fn first_seed(wish: Wish) -> u64 {
+    wish.seed.unwrap_or_else(|| {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        now.as_secs() % 1_000_000
+    })
+}
+
 fn rounds(network: Option<&Network>, wish: Wish, settings: &[Setting]) -> Result<(), Failed> {
     let checker = Checker::find();
     let stage = Stage {
         network,
         checker: checker.as_ref(),
     };
-    let first = wish.seed.unwrap_or_else(|| {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        now.as_secs() % 1_000_000
-    });
+    let first = first_seed(wish);
     if let (Some(network), Some(checker)) = (network, &checker) {
         stale::run(network, checker)?;
     }
@@ -290,6 +317,12 @@ mod tests {
         let packet = parse(&["devices", "--device", "packet"]).unwrap();
         assert_eq!(packet.device, Some("packet"));
         assert!(parse(&["devices", "--device", "x"]).is_err());
+        let frames = parse(&["frames", "2", "--device", "packet"]).unwrap();
+        assert_eq!(
+            (frames.part, frames.device),
+            (Some(Part::Frames), Some("packet"))
+        );
+        assert!(parse(&["frames", "--device", "udp"]).is_err());
         assert!(parse(&["--device", "packet"]).is_err());
         let chain = parse(&["planes", "--plane", "chain", "--only", "DownLeader"]).unwrap();
         assert_eq!((chain.plane, chain.only.is_some()), (Some("chain"), true));

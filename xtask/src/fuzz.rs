@@ -9,7 +9,7 @@ use std::{fs, path::PathBuf, process::Command};
 use crate::shell::{Failed, cargo_with, has, root, run};
 
 /// The targets, and the test that does the same: name, package, part of the test's name.
-const TARGETS: [(&str, &str, &str); 18] = [
+const TARGETS: [(&str, &str, &str); 19] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
     (
@@ -19,6 +19,11 @@ const TARGETS: [(&str, &str, &str); 18] = [
     ),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
     ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
+    (
+        "frames-client",
+        "quorate-client",
+        "no_bytes_for_a_client_of_devices",
+    ),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
     ("identity", "quorate-node", "no_bytes_of_a_file"),
     ("book", "quorate-node", "no_bytes_of_a_book"),

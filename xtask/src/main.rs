@@ -52,6 +52,9 @@ const HELP: &str = "cargo xtask NAME
                    kills and pauses around snapshots, trims and loads
   cluster queues [KILLS] [--seed N]
                    lists as queues while nodes are killed: each element once, in order
+  cluster frames [ROUNDS] [--seed N] [--device NAME]
+                   clients that speak frames to devices, while nodes are killed and links are
+                   down: each batch executes once, in the slot that its client was told
   cluster replace  machines change places with newcomers, with somebody killed at each step
   cluster streams [ROUNDS] [--seed N]
                    byte streams under kills, pauses, cuts and a replacement; 100 rounds,

@@ -4,7 +4,7 @@
 //! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
 //! and [`generator`] (the same over sockets, through a [`door`]), [`stream`] (the same for byte streams), [`quorate_testbed::usage`] and [`environment`] (what it
 //! cost, and where), [`repetition`] and [`row`] (repetitions become a row of [`figure`]s), [`report`] (rows become JSON, CSV and HTML). Beside
-//! it: [`probe`] (what the machine can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry),
+//! it: [`life`] (the hops of one command), [`probe`] (what the machine can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
 //! `quorate_node::log_service` with its frames (the service without state that `quorate bench log` runs), and
 //! [`introduction`] (what a running service says of itself). [`run`] starts nodes and puts it all
@@ -24,6 +24,7 @@ pub mod figure;
 pub mod fit;
 pub mod generator;
 pub mod lan;
+pub mod life;
 pub mod listener;
 pub mod load;
 pub mod papers;

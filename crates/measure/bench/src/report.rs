@@ -2,6 +2,7 @@
 
 mod csv;
 mod html;
+mod lanes;
 mod segment;
 mod svg;
 
@@ -9,7 +10,9 @@ use serde::Serialize;
 
 pub use svg::escaped;
 
-use crate::{environment::Environment, fit::Predicted, papers::Beside, probe::Ceiling, row::Row};
+use crate::{
+    environment::Environment, fit::Predicted, life::Life, papers::Beside, probe::Ceiling, row::Row,
+};
 
 /// All that one run of the bench found.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +31,9 @@ pub struct Document {
     pub published: Vec<Beside>,
     /// What a model says with parameters that were measured here, beside ours.
     pub predictions: Vec<Predicted>,
+    /// The hops of one command, where they were looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lives: Vec<Life>,
     /// What a reader has to know.
     pub notes: Vec<String>,
 }
@@ -43,6 +49,11 @@ impl Document {
     /// One line per row.
     pub fn csv(&self) -> String {
         csv::render(&self.rows)
+    }
+
+    /// The lives of commands as one picture.
+    pub fn svg(&self) -> String {
+        lanes::render(&self.lives)
     }
 
     /// A page that needs nothing from elsewhere.

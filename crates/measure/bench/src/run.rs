@@ -29,6 +29,7 @@ pub mod stream;
 mod stream_load;
 pub mod sweep;
 mod syscalls;
+mod trace;
 pub mod wan;
 mod ways;
 

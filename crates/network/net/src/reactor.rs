@@ -7,7 +7,7 @@ use std::{
 };
 
 use quorate_core::time::Time;
-use quorate_replica::{Clock, front::Door};
+use quorate_replica::{Clock, front::Door, hops::Hop};
 
 use crate::{
     clients::Clients,
@@ -152,6 +152,9 @@ impl<H: Host> Reactor<H> {
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.wait(events)?;
         let now = self.clock();
+        if let Some(hops) = self.host.hops() {
+            hops.stamp(Hop::Woke, None);
+        }
         self.stats.turns += 1;
         for event in &events.ready {
             self.on_ready(*event, now)?;
@@ -166,14 +169,36 @@ impl<H: Host> Reactor<H> {
         if let Some(device) = &mut self.device {
             device.follow(self.peers.literal_addresses());
         }
-        self.with_peers(now, Peers::flush);
+        let sent = |reactor: &Self| {
+            let stats = &reactor.peers.stats;
+            stats.peer_bytes_out + stats.datagrams_out
+        };
+        self.stamping(Hop::Sending, sent, |reactor| {
+            reactor.with_peers(now, Peers::flush);
+        });
         self.host.submit(now);
         self.stats.submits += 1;
-        self.with_clients(now, Clients::flush);
+        let replied = |reactor: &Self| reactor.clients.stats.client_bytes_out;
+        self.stamping(Hop::Replying, replied, |reactor| {
+            reactor.with_clients(now, Clients::flush);
+        });
         self.with_clients(now, Clients::shed);
         self.host_wake = self.host.end_turn(self.time());
         self.answer();
         Ok(!self.is_finished(now))
+    }
+
+    /// Runs this. If what is counted has grown by it, the hop is stamped with the time at which it began: what left is
+    /// there before it ends.
+    fn stamping(&mut self, hop: Hop, counted: impl Fn(&Self) -> u64, run: impl FnOnce(&mut Self)) {
+        let (began, before) = (self.host.hops().map(|hops| hops.now_ns()), counted(self));
+        run(self);
+        if let Some(at_ns) = began
+            && counted(self) > before
+            && let Some(hops) = self.host.hops()
+        {
+            hops.stamp_at(at_ns, hop, None);
+        }
     }
 
     /// Waits for events: polls for them as long as that is likely to pay off, then sleeps.

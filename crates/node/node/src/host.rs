@@ -21,7 +21,7 @@ use quorate_core::{
 };
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
-    Clock, Ladder, NotRead, Probed, StreamHold,
+    Clock, Hops, Ladder, NotRead, Probed, StreamHold,
     backup::{Header, Held, Parts, Unreadable},
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
@@ -323,6 +323,11 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// A clock that shows the time of the turns, to be read within one. Called once, before the first.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
+    }
+
+    /// Where the hops of commands are stamped, if somebody wants them.
+    fn hops(&mut self) -> Option<&mut Hops> {
+        None
     }
 
     /// A device that this node owns from now on ([offload-5]).

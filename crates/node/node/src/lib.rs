@@ -11,6 +11,7 @@ pub mod founding;
 #[cfg(test)]
 mod founding_tests;
 pub mod home;
+pub mod hops;
 pub mod host;
 pub mod identity;
 #[cfg(test)]

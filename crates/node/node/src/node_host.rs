@@ -13,7 +13,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
-    Clock, Ladder, Replica, StreamHold,
+    Clock, Hops, Ladder, Replica, StreamHold,
     events::Event,
     front::{Front, Requests},
     group::{
@@ -30,6 +30,7 @@ use quorate_wire::{Join, Lane};
 use crate::{
     admission::{admit, founded},
     home::Home,
+    hops,
     host::{
         Backup, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide,
         PeerUp, Refused, Wanted,
@@ -111,6 +112,13 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         self
     }
 
+    /// From now on what happens to commands is stamped into this ([`Host::hops`]).
+    #[must_use]
+    pub fn stamping(mut self, hops: Hops) -> Self {
+        self.replica.lend_hops(hops);
+        self
+    }
+
     /// The replica.
     pub fn replica(&self) -> &Replica<H::Disk, S> {
         &self.replica
@@ -123,6 +131,9 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
 
     /// [volatile-4] After the reactor's end: everything is written; says so durably.
     pub fn finish(mut self) -> Result<(), IdentityError> {
+        if let Some(hops) = self.replica.hops() {
+            hops::leave(hops, self.identity.home_mut())?;
+        }
         if self.replica.stopped_cleanly() {
             self.identity.mark_clean()
         } else {
@@ -427,6 +438,10 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
 
     fn lend_clock(&mut self, clock: Clock) {
         self.replica.lend_clock(clock);
+    }
+
+    fn hops(&mut self) -> Option<&mut Hops> {
+        self.replica.hops()
     }
 
     fn lend_device(&mut self, devices: Box<dyn Ladder>) {

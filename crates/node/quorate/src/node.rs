@@ -9,6 +9,7 @@ use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetS
 use quorate_node::{
     Home as _, Identity, LockedFolder, NodeHost,
     boot::{BootError, Parts, Starter as BootStarter, Step, boot},
+    hops,
 };
 use quorate_replica::{
     ReplicaOptions, Timeouts,
@@ -64,7 +65,10 @@ pub fn open<S: StateMachine, F: Front>(
         told: String::new(),
         starter: &mut starter,
     };
-    let host = boot(identity, parts, &mut production)?;
+    let mut host = boot(identity, parts, &mut production)?;
+    if settings.hops {
+        host = host.stamping(hops::ring());
+    }
     let net = net_settings(settings, host.identity(), addresses);
     Ok((host, net))
 }

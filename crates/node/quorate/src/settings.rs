@@ -70,6 +70,8 @@ pub struct Settings {
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
     pub disk_flush: Duration,
+    /// Whether the hops of commands are stamped, and left in the folder at the end: for measurements.
+    pub hops: bool,
     /// Whether and how long the node polls for the next event before it sleeps.
     pub spin: Spin,
     /// What drives the disk, for the log and for the store of streams.
@@ -109,6 +111,7 @@ impl Settings {
             client_memory_bytes: defaults::CLIENT_MEMORY_BYTES,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
+            hops: false,
             spin: Spin::Auto,
             engine: Want::Auto,
             protection: Protection::Loopback,

@@ -52,7 +52,7 @@
 //! in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in the order of a command:
 //! `proposing`, `contents`, `storing`, `applying`, `completions`. Reads: `reading`. When somebody is
 //! behind: `catching_up`, `peers`. How large a batch and how many in flight: `tuning`. Start and end:
-//! [`open`], `ending`. What people hear of it: [`status`], `observing`. Capacities: [`limits`].
+//! [`open`], `ending`. What people hear of it: [`status`], `observing`, [`hops`]. Capacities: [`limits`].
 #![forbid(unsafe_code)]
 
 mod applying;
@@ -71,6 +71,7 @@ mod fitness;
 pub mod frame_clients;
 pub mod front;
 pub mod group;
+pub mod hops;
 mod idling;
 pub mod latencies;
 pub mod limits;
@@ -108,6 +109,7 @@ pub use clocks::{CLOCK_BOUND_MS, Off};
 pub use completions::Ended;
 pub use devices::{DeviceStatus, Ladder, Lent, device_reasons};
 pub use front::{Front, Requests};
+pub use hops::Hops;
 pub use limits::Limits;
 pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};

@@ -46,6 +46,7 @@ use crate::{
     ending::Ending,
     fitness::Fit,
     front::{Failure, Front},
+    hops::{Hop, Hops},
     idling::Surroundings,
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
@@ -110,6 +111,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     /// Who chooses how votes come, if that is not said.
     routing: Option<Routing>,
     counters: Counters,
+    /// Stamps of what happened when, if somebody wants them.
+    hops: Option<Box<Hops>>,
     rings: Rings,
     /// The configuration that the plane knows.
     voters_of: Option<Era>,
@@ -377,7 +380,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let decided_to = self.executable_to();
         let (applying, contents, mut listeners) = self.lend_to_apply(now, wall_ms, front);
-        if let Some(range) = applying.run(decided_to, contents, &mut listeners) {
+        let before = applying.applied_to();
+        let unread = applying.run(decided_to, contents, &mut listeners);
+        let applied_to = applying.applied_to();
+        if applied_to > before {
+            self.stamp(Hop::Applied, Some(Slot(applied_to.0 - 1)));
+        }
+        if let Some(range) = unread {
             self.read_to_apply(now, range);
         }
         self.applied(now, front);
@@ -622,6 +631,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// The clock to read where the time of the turn is too old. It is given before the first turn.
     pub fn lend_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
+    }
+
+    /// From now on what happens to commands here is stamped into this.
+    pub fn lend_hops(&mut self, hops: Hops) {
+        self.hops = Some(Box::new(hops));
+    }
+
+    /// Where that is stamped, if somebody wants it.
+    pub fn hops(&mut self) -> Option<&mut Hops> {
+        self.hops.as_deref_mut()
+    }
+
+    fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
+        if let Some(hops) = &mut self.hops {
+            hops.stamp(hop, slot);
+        }
     }
 
     /// [read-4] What waits needs no question while this node seems to hold a lease. The time of the turn

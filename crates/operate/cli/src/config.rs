@@ -30,7 +30,7 @@ use crate::{
 };
 use layers::Layers;
 pub(crate) use settings::StartArgs;
-use settings::{DISK_FLUSH_MS, LOG_SEGMENT};
+use settings::{DISK_FLUSH_MS, HOPS, LOG_SEGMENT};
 pub(crate) use trust::Trusting;
 
 /// Up to what one batch can carry, with room to spare.
@@ -90,6 +90,8 @@ pub(crate) struct StartConfig {
     pub(crate) transfer_limit: Option<u64>,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
+    /// Stamps for `quorate bench log --trace`.
+    pub(crate) hops: bool,
     pub(crate) engine: Want,
     pub(crate) spin: Spin,
     /// What others may know of all that.
@@ -124,6 +126,7 @@ impl StartConfig {
             client_memory_bytes: self.client_memory,
             tuning: self.tuning,
             disk_flush: self.disk_flush,
+            hops: self.hops,
             engine: self.engine,
             spin: self.spin,
             ..quorate::Settings::new(&self.data)
@@ -307,6 +310,7 @@ impl StartConfig {
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
             told: told::told(&layers),
             disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,
+            hops: layers.required(HOPS, "on or off", switch)?,
         };
         config.check()?;
         Ok(config)
@@ -638,6 +642,7 @@ mod tests {
         let page = include_str!("../../../../docs/operate.md");
         let hidden = [
             DISK_FLUSH_MS,
+            HOPS,
             LOG_SEGMENT,
             settings::PLANE_LOSS,
             settings::PLANE_BUFFER,

@@ -78,6 +78,14 @@ pub fn ip(words: &str) -> io::Result<()> {
     read(Command::new("ip").args(words.split(' '))).map(drop)
 }
 
+/// An interface of this name at a switch, in the namespace of both.
+pub(crate) fn join(switch: &str, interface: &str) -> io::Result<()> {
+    let port = "p0";
+    ip(&format!("link add {port} type veth peer name {interface}"))?;
+    ip(&format!("link set {port} master {switch} up"))?;
+    ip(&format!("link set {interface} up"))
+}
+
 /// What a command of a node's namespace begins with: words follow.
 pub fn inside(node: u32) -> Command {
     let mut command = Command::new("nsenter");

@@ -97,6 +97,11 @@ impl Network {
         self.send(|_, to| Some(hardware(to)))
     }
 
+    /// Gives this process's namespace an interface of this name at the nodes' switch.
+    pub fn join(&self, interface: &str) -> io::Result<()> {
+        namespace::join("br0", interface)
+    }
+
     /// Where one node's frames for another go from now on; unchanged for `None`.
     fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
         for from in 1..=self.nodes {

@@ -3,7 +3,7 @@
 use std::{fmt, io, net::Ipv4Addr, process::Command, thread};
 
 use crate::{
-    namespace::{inside, ip},
+    namespace::{self, inside, ip},
     run::read,
 };
 
@@ -104,10 +104,7 @@ pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Resul
 
 /// Gives the namespace of the switch an interface of this name, with a fast link to it.
 pub fn join(interface: &str) -> io::Result<()> {
-    let port = "p0";
-    ip(&format!("link add {port} type veth peer name {interface}"))?;
-    ip(&format!("link set {port} master {SWITCH} up"))?;
-    ip(&format!("link set {interface} up"))
+    namespace::join(SWITCH, interface)
 }
 
 /// What is left of a node's link, both ways, in percent of its speed; 100 is all of it.

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_client::frames::{FrameClient, Options, Outcome};
+use quorate_client::frames::{FrameClient, Name, Options, Outcome};
 
 /// Batches under way.
 const OPEN: usize = 32;
@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut number = 0_u64;
     while Instant::now() < until {
         let mut client = FrameClient::open(&nodes, &interface, Options::default())?;
-        println!("name {}", client.name());
+        let Name { origin, boot } = client.name();
+        println!("name {origin}/{boot}");
         while Instant::now() < until || client.open_batches() > 0 {
             while client.open_batches() < OPEN && Instant::now() < until {
                 let text = format!("command {number}");

@@ -15,3 +15,4 @@ mod walk;
 
 pub use client::{FrameClient, Options};
 pub use machine::{Counts, Done, NotTaken, Outcome};
+pub use quorate_wire::frame_clients::Name;

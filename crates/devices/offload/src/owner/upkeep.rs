@@ -231,3 +231,97 @@ impl Upkeep {
         stuck.into_iter().chain([call]).flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        Address, Form,
+        owner::frames::Frames,
+        port::{Came, Device, Drained},
+    };
+
+    const NOWHERE: Address = Address {
+        mac: [0; 6],
+        ip: [0; 4],
+        port: 0,
+    };
+    const SHAPE: Shape = Shape {
+        group: 1,
+        cells: 1 << 12,
+        room: 64,
+        form: Form::Raw,
+        own: NOWHERE,
+        owner: NOWHERE,
+        everybody: NOWHERE,
+    };
+
+    /// Its answers come later.
+    struct Silent;
+
+    impl Device for Silent {
+        fn shape(&self) -> Shape {
+            SHAPE
+        }
+
+        fn send(&mut self, _: &[u8]) {}
+
+        fn put(&mut self, _: Program, _: &[u8]) {}
+
+        fn take(&mut self, _: &mut Vec<u8>) -> Option<(Program, Came)> {
+            None
+        }
+
+        fn drain(&mut self) {}
+
+        fn drained(&mut self) -> Drained {
+            Drained::Over
+        }
+
+        fn lost(&self) -> u64 {
+            0
+        }
+    }
+
+    /// [offload-14] Others keep the coordinator busy by frames, and nobody waits here: its limit is raised while half of what
+    /// it may give out is left, far below an eighth of the ring.
+    #[test]
+    fn a_limit_is_raised_at_half_while_nobody_waits_here() {
+        const FIRST: u64 = 100;
+        const WINDOW: u64 = 256;
+        let mut upkeep = Upkeep::new(&SHAPE);
+        upkeep.begin(FIRST, FIRST + WINDOW);
+        let settings = Settings {
+            owner_boot: 1,
+            device_boot: 1,
+            window: WINDOW,
+            pace: Pace::default(),
+        };
+        let (mut frames, mut counter, mut events) = (Frames::new(SHAPE), 0, Vec::new());
+        let mut reader = Reader::new(Program::Coordinator);
+        let mut raised = None;
+        for decided in 1..=WINDOW {
+            // More is always in flight.
+            upkeep.given_to = (FIRST + decided + 1).min(FIRST + WINDOW);
+            upkeep.on_decided(FIRST + decided - 1);
+            upkeep.raise_floor(Slot(0), Slot(FIRST + WINDOW + decided));
+            let mut desk = Desk {
+                now: Time(0),
+                settings: &settings,
+                frames: &mut frames,
+                counter: &mut counter,
+                device: &mut Silent,
+                draining: false,
+                events: &mut events,
+            };
+            upkeep.advance(&mut desk, &mut reader, false).unwrap();
+            if let (None, Some(call)) = (raised, &upkeep.call) {
+                raised = Some((decided, call.asked().voted));
+            }
+        }
+        let half = WINDOW / 2;
+        assert_eq!(raised, Some((half, FIRST + WINDOW + half)));
+    }
+}

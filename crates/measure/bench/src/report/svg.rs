@@ -45,7 +45,7 @@ pub(super) struct Chart {
 }
 
 /// An axis with its range.
-struct Ruler {
+pub(super) struct Ruler {
     scale: Scale,
     from: f64,
     to: f64,
@@ -53,7 +53,7 @@ struct Ruler {
 }
 
 impl Ruler {
-    fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(super) fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values
             .filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0))
             .collect();
@@ -92,8 +92,13 @@ impl Ruler {
         }
     }
 
+    /// Round values, the least first.
+    pub(super) fn ticks(&self) -> &[f64] {
+        &self.ticks
+    }
+
     /// 0 to 1; `None` for what a logarithm does not know.
-    fn place(&self, value: f64) -> Option<f64> {
+    pub(super) fn place(&self, value: f64) -> Option<f64> {
         match self.scale {
             Scale::Linear => Some((value - self.from) / (self.to - self.from)),
             Scale::Log if value <= 0.0 => None,

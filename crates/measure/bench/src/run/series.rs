@@ -12,6 +12,7 @@ use crate::{
     emulated::Emulated,
     environment::{Commit, Environment},
     fault::Fault,
+    life::Life,
     load::Offer,
     report::Document,
     row::{Row, Setting},
@@ -25,6 +26,7 @@ use super::{
     measure::{Bench, Service, processes},
     segment,
     session::{Session, resolve},
+    trace,
 };
 use crate::problem::Problem;
 
@@ -70,6 +72,8 @@ pub struct Load {
     pub disk_flush: Duration,
     /// What is done to one of those nodes meanwhile.
     pub fault: Option<Fault>,
+    /// Whether the nodes that are started here stamp what happens to commands.
+    pub hops: bool,
     /// Whether the client speaks frames to devices, and at which interface: one that is there, or, at the switch of the
     /// nodes that are started here, one that is made.
     pub frames: Option<String>,
@@ -90,6 +94,9 @@ impl Load {
     fn check(&self, time: &Time) -> Result<(), Problem> {
         if let Some(device) = self.device {
             self.check_device(device)?;
+        }
+        if self.hops {
+            self.check_trace()?;
         }
         self.fault.map_or(Ok(()), |fault| {
             let is_series = self.rate.is_none() && self.outstanding.is_none();
@@ -127,6 +134,25 @@ impl Load {
         let what = "--frames needs nodes of a volatile cluster with devices that hear raw frames";
         let hint = "add --lan 10gbit --device kernel --durability volatile, as root";
         Err(Problem::usage(what).hint(hint))
+    }
+
+    /// Whether the stamps of all nodes, and of the client, are of one clock, and of one command at a time.
+    fn check_trace(&self) -> Result<(), Problem> {
+        let wrong = if !self.connect.is_empty() {
+            "--connect: the nodes of a running cluster keep no stamps, and have clocks of their own"
+        } else if self.frames.is_some() {
+            "--frames: no node has part in its commands"
+        } else if self.rate.is_some()
+            || self.outstanding.is_some_and(|outstanding| outstanding != 1)
+        {
+            "--rate or more than one command outstanding: it is of one command at a time"
+        } else if self.learners > 0 || self.fault.is_some() {
+            "--learners or --lan-fault: it is of voting nodes without faults"
+        } else {
+            return Ok(());
+        };
+        let what = format_args!("--trace cannot be combined with {wrong}");
+        Err(Problem::usage(what).hint("leave that out: the bench then starts nodes that stamp"))
     }
 
     /// How the nodes that are started here speak and vote, if not as nodes do by default.
@@ -218,6 +244,48 @@ impl Series {
             document.notes.push(note.to_owned());
         }
         measured
+    }
+
+    /// The life of one command in a cluster of that class, or of each. Lives that were found before something failed stay in
+    /// the document.
+    pub fn trace(&self, document: &mut Document) -> Result<(), Problem> {
+        let classes = match self.load.durability {
+            Some(class) => vec![class],
+            None => vec![Class::Volatile, Class::Durable],
+        };
+        for class in classes {
+            let load = Load {
+                durability: Some(class),
+                ..self.load.clone()
+            };
+            let plane = load.way();
+            let one = Self {
+                info: Info::default(),
+                load,
+                time: self.time.clone(),
+                ..*self
+            };
+            let mut session = Session::with_room(self.load.network, self.load.nodes)?;
+            let life = one.life(&mut session);
+            let life = life.map_err(|problem| session.with_last_words(problem));
+            session.end();
+            document.lives.push(Life {
+                durability: class.name().to_owned(),
+                plane,
+                value_bytes: self.load.value_bytes,
+                ..life?
+            });
+        }
+        Ok(())
+    }
+
+    fn life(&self, session: &mut Session) -> Result<Life, Problem> {
+        let bench = self.bench(session)?;
+        let cluster = bench.cluster.unwrap_or_default();
+        if let Some(device) = self.load.device {
+            cluster.wait_for_devices(device)?;
+        }
+        trace::trace(session, &cluster, self.load.value_bytes, &self.time)
     }
 
     fn is_own(&self) -> bool {
@@ -402,6 +470,9 @@ impl Series {
             }
             if let Some(votes) = self.load.votes {
                 flags.extend(["--votes", votes]);
+            }
+            if self.load.hops {
+                flags.extend(["--hops", "on"]);
             }
             let loss = self.load.loss_percent.to_string();
             if self.load.loss_percent > 0.0 {

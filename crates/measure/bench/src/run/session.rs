@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     net::{SocketAddr, ToSocketAddrs as _},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -220,6 +220,16 @@ impl Session {
             }
         }
         problem
+    }
+
+    /// Stops the nodes in an orderly way. Gives their folders, which stay until the end of the session.
+    pub(super) fn stop(&mut self) -> Result<Vec<(u32, PathBuf)>, Problem> {
+        let stopped = self.nodes.terminate(&self.nodes.ids());
+        stopped.map_err(|error| Problem::io("stop the nodes", &error))?;
+        let nodes = self.nodes.all().iter();
+        Ok(nodes
+            .map(|node| (node.ready.node, node.spec.data.clone()))
+            .collect())
     }
 
     /// Ends the nodes and removes their folders.

@@ -212,6 +212,7 @@ fn document() -> Document {
             cpu_us_per_op: None,
         }],
         rows,
+        lives: Vec::new(),
         predictions: vec![Predicted {
             what: "64 B, batches of 512 B".to_owned(),
             predicted: 9500.0,

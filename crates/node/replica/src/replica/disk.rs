@@ -1,6 +1,10 @@
 //! What the disk has done for this replica, handed to its parts: records written, values read back.
 
-use quorate_core::{input::Input, slot::SlotRange, time::Time};
+use quorate_core::{
+    input::Input,
+    slot::{Slot, SlotRange},
+    time::Time,
+};
 use quorate_log::disk::Disk;
 use quorate_log::{LogError, ReadDone, Values};
 
@@ -8,6 +12,7 @@ use super::Replica;
 use crate::{
     catching_up,
     front::Front,
+    hops::Hop,
     observing::events::Event,
     outbox::{Outbox, RETRY_MS},
     plane::Plane,
@@ -32,7 +37,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_writes(now);
         match polled {
             Ok(Some(persisted_to)) if !self.ending.is_silent() => {
+                let began = self.hops.as_ref().map(|hops| hops.now_ns());
+                let before = self.protocol.node().durable_to();
                 self.step(now, Input::Persisted(persisted_to), plane);
+                let durable_to = self.protocol.node().durable_to();
+                if let (Some(hops), Some(at_ns)) = (&mut self.hops, began)
+                    && durable_to > before
+                {
+                    hops.stamp_at(at_ns, Hop::Written, Some(Slot(durable_to.0 - 1)));
+                }
             }
             Ok(_) => {}
             Err(error) => self.fail_storage(error.to_string()),
@@ -45,11 +58,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Shows the tuner the writes that the log began since it was last looked at.
+    /// Shows the tuner, and whoever wants a picture, the writes that the log began since it was last looked at.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             self.tuning.on_write(now, seq, bytes);
+        }
+        if let Some(hops) = &mut self.hops {
+            // All that was voted for is in the last write.
+            let voted_to = self.protocol.node().hard_state().voted_to;
+            hops.writes(self.storing.log().next_seq(), voted_to);
         }
     }
 

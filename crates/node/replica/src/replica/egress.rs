@@ -9,8 +9,8 @@ use quorate_core::{
     message::Message,
     node_id::NodeId,
     node_set::NodeSet,
-    record::{HardState, Record, RecordSeq},
-    slot::SlotRange,
+    record::{Class, HardState, Record, RecordSeq},
+    slot::{Slot, SlotRange},
     time::Time,
     value::{StreamName, Value},
 };
@@ -21,6 +21,7 @@ use quorate_wire::{Frame, Lane, encoded_len};
 use super::Replica;
 use crate::{
     contents::{Bytes, positions},
+    hops::Hop,
     observing::events::Event,
     outbox::{Outbox, RETRY_MS},
     plane::Plane,
@@ -110,6 +111,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         match &mut message {
             Message::Heartbeat(beat) => beat.clock_ms = self.clocks.group_ms(now),
             Message::HeartbeatReply(reply) => reply.clock_ms = self.clocks.own_ms(now),
+            Message::Phase2a(proposal) => self.stamp(Hop::Proposed, Some(proposal.range.from)),
+            Message::Phase2b(vote) => {
+                let to = match self.protocol.node().configuration().class() {
+                    Class::Durable => vote.durable_to,
+                    Class::Volatile => vote.volatile_to,
+                };
+                self.stamp(Hop::Voted, Some(Slot(to.0.saturating_sub(1))));
+            }
             _ => {}
         }
         let (content, lane) = match &message {
@@ -154,6 +163,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 if ballot.node == self.member.node {
                     self.proposing.proposed(ballot, value);
                 }
+                self.stamp(Hop::Recorded, Some(range.from));
                 Some((range, value))
             }
             Record::Decided { range, value } => Some((range, value)),
@@ -271,6 +281,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Gives the stream, and up to where, whose bytes nobody needs but the log: this node applies nothing now.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
+        self.stamp(Hop::Decided, Some(range.from));
         self.proposing.decided(&value);
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
         let not_applied = match value {

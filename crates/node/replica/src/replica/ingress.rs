@@ -18,6 +18,7 @@ use super::{Replica, egress::origin_of};
 use crate::{
     applying::{digest::Claim, sessions::Turn},
     contents::{Brought, Mismatched},
+    hops::Hop,
     outbox::Outbox,
     plane::{Plane, Received},
     proposing::batch::Batch,
@@ -44,6 +45,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         self.clocks.turn(now, wall_ms);
         self.begin_turn(now);
+        self.stamp(Hop::Frame, None);
         self.drain_inbox(now, plane);
         self.take_frame(now, received, plane);
     }

@@ -8,6 +8,7 @@ use super::Replica;
 use crate::{
     frame_clients::FrameClients,
     front::{Failure, NOBODY, Requests, Sequenced, Tag},
+    hops::Hop,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
     service::StateMachine,
@@ -58,6 +59,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
             Ok(()) => {
                 counters.commands_accepted += 1;
                 self.replica.completions.opened();
+                self.replica.stamp(Hop::Command, None);
             }
             Err(_) => counters.commands_busy += 1,
         }

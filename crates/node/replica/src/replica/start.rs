@@ -206,6 +206,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             tuning: Tuning::new(tuning, possible, class),
             routing: (options.votes == Votes::Auto).then(|| Routing::new(now)),
             counters: Counters::default(),
+            hops: None,
             rings: Rings::default(),
             devices: Devices::default(),
             names_lent: 0,

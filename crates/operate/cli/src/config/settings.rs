@@ -55,6 +55,8 @@ const fn setting(
 pub(super) const CONFIG: &str = "config";
 /// Not shown in the help: nobody wants it but `quorate bench`.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
+/// Nor this one: stamps for its picture.
+pub(super) const HOPS: &str = "hops";
 /// Nor this one: losses on purpose.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
@@ -67,7 +69,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 59] = [
+pub(super) const SETTINGS: [Setting; 60] = [
     setting(
         "data",
         "DIR",
@@ -411,6 +413,12 @@ pub(super) const SETTINGS: [Setting; 59] = [
         Preset::Text("0"),
     ),
     setting(
+        HOPS,
+        "on|off",
+        "Stamp what happens to commands, and leave the stamps in the data folder at the end: for measurements",
+        Preset::Text("off"),
+    ),
+    setting(
         LOG_SEGMENT,
         "BYTES",
         "Size of new log segments: for tests",
@@ -446,7 +454,7 @@ impl Args for StartArgs {
                     .default_missing_value(if bare { "on" } else { "" })
                     .hide(matches!(
                         setting.name,
-                        DISK_FLUSH_MS | LOG_SEGMENT | PLANE_LOSS | PLANE_BUFFER
+                        DISK_FLUSH_MS | HOPS | LOG_SEGMENT | PLANE_LOSS | PLANE_BUFFER
                     ))
                     .help(format!(
                         "{}{}{variable}",

@@ -7,6 +7,7 @@ mod paper;
 mod part;
 mod publish;
 mod segment;
+mod trace;
 
 use std::env;
 
@@ -66,10 +67,14 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         }
         BenchCommand::Log(args) => {
             let load = Load {
+                hops: args.trace.is_some(),
                 frames: args.frames.clone(),
                 ..args.load.plain()?
             };
             let series = Series::log(load, args.time.plain())?;
+            if let Some(picture) = &args.trace {
+                return trace::run(&series, picture, &args.files);
+            }
             measure(series.network(), &args.files, |document| {
                 series.run(document)
             })

@@ -71,6 +71,49 @@ fn the_log_service_is_measured_beside_a_bare_program() {
     assert_eq!(bare["outstanding"], row["outstanding"]);
 }
 
+#[test]
+fn the_life_of_a_command_is_drawn_for_both_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("life.svg");
+    let path = picture.to_str().unwrap();
+    let (code, document) = bench(&["log", "--trace", path]);
+    assert_eq!(code, 0, "{document}");
+    let svg = fs::read_to_string(&picture).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains(">leader</text>"));
+    let lives = document["lives"].as_array().unwrap();
+    let classes: Vec<&Json> = lives.iter().map(|life| &life["durability"]).collect();
+    assert_eq!(classes, ["volatile", "durable"]);
+    for life in lives {
+        let lanes = life["lanes"].as_array().unwrap();
+        let first = |lane: usize, name: &str| {
+            let hops = lanes[lane]["hops"].as_array().unwrap();
+            let hop = hops.iter().find(|hop| hop["hop"] == name);
+            let hop = hop.unwrap_or_else(|| panic!("lane {lane} has no {name}: {life}"));
+            // What one command did has its order, however busy the machine is.
+            hop["typical_us"].as_f64()
+        };
+        let in_order = |hops: &[Option<f64>]| hops.iter().flatten().is_sorted();
+        assert_eq!(lanes.len(), 4, "client, leader and two followers");
+        let leader = ["command", "proposed", "decided", "applied", "replying"];
+        let mut leader: Vec<_> = leader.iter().map(|name| first(1, name)).collect();
+        leader.push(first(0, "replied"));
+        assert!(in_order(&leader), "{life}");
+        for follower in [2, 3] {
+            let way = ["frame", "recorded", "voted"].map(|name| first(follower, name));
+            assert!(in_order(&way), "{life}");
+            if life["durability"] == "durable" {
+                let disk = ["recorded", "writing", "written", "voted"];
+                let disk = disk.map(|name| first(follower, name));
+                assert!(in_order(&disk), "{life}");
+            }
+        }
+    }
+    for more in [["--connect", "127.0.0.1:1"], ["--outstanding", "2"]] {
+        let (code, error) = bench_once(&[&["log", "--trace", path], &more[..]].concat());
+        assert_eq!(code, 2, "{error}");
+    }
+}
+
 /// Devices that are threads need no rights and no network of their own.
 #[test]
 fn a_cluster_that_votes_by_devices_says_so() {

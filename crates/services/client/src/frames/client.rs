@@ -130,10 +130,9 @@ impl FrameClient {
         self.machine.counts()
     }
 
-    /// The name that its batches have in the log, as the log shows it.
-    pub fn name(&self) -> String {
-        let Name { origin, boot } = self.name;
-        format!("{origin}/{boot}")
+    /// The name that its batches have in the log.
+    pub const fn name(&self) -> Name {
+        self.name
     }
 
     /// Whether its session is gone: what was open is unknown, and a new client is needed.

@@ -19,25 +19,15 @@ use quorate_wire::{
 
 use super::walk::{Heard, Unheard, Walk};
 
+mod leaving;
+
 /// Microseconds of any clock that does not go back.
 pub type Micros = u64;
 
 /// Batches that may wait, on their way or not.
 pub const OPEN_MAX: usize = 1 << 14;
-/// The oldest is sent again after so long; it goes by the connection, and so does what follows, after so long.
-const RETRY_US: Micros = 2_000;
-const LATE_US: Micros = 6_000;
-/// What was sent behind something lost is sent again at most so often.
-const BACK_US: Micros = 100;
-/// A gap lasts so long before a node is asked what was in it.
-const GAP_US: Micros = 500;
-/// How often a node is asked while something waits for its answer, or nothing does; and how often what is not executed is
-/// offered again.
-const ASK_US: Micros = 1_000;
-const IDLE_US: Micros = 50_000;
-const OFFER_US: Micros = 50_000;
-/// Offers that leave before an answer was heard.
-const OFFERS: u64 = 64;
+/// No log, and no session, gets that far: who says so is not believed, and nothing that is added to a number overflows.
+const NUMBER_MAX: u64 = 1 << 62;
 /// After frames were late the connection is kept to for so long; twice as long each time, up to the second.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
@@ -192,7 +182,11 @@ impl Machine {
             trusts_frames: true,
             counts: Counts::default(),
         };
-        machine.choose_way(0, stand);
+        if is_possible(stand) {
+            machine.choose_way(0, stand);
+        } else {
+            machine.is_over = true;
+        }
         machine
     }
 
@@ -366,7 +360,7 @@ impl Machine {
     pub fn on_stand(&mut self, now: Micros, stand: &Stand) {
         self.asks = false;
         // One of another cluster knows nothing of this one.
-        if self.is_over || stand.cluster != self.cluster {
+        if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
             return;
         }
         if stand.applied_to > self.session && stand.session != self.session {
@@ -466,114 +460,11 @@ impl Machine {
             });
         }
     }
+}
 
-    /// What is to be done now, until it is nothing.
-    pub fn next_act(&mut self, now: Micros) -> Option<Act<'_>> {
-        if self.is_over {
-            return None;
-        }
-        if self.ask_at().is_some_and(|at| now >= at) {
-            (self.asks, self.asked_at) = (true, now);
-            self.counts.asked += 1;
-            return Some(Act::Ask);
-        }
-        if let Way::Connection(_) = self.way {
-            return self.next_offer(now);
-        }
-        if let Some((last, first)) = self.open.front().and_then(|batch| batch.sent) {
-            if now >= first.max(self.progress_at) + LATE_US {
-                self.leave_frames(now);
-                return self.next_offer(now);
-            }
-            if now >= last.max(self.progress_at) + RETRY_US {
-                // What is behind it may have come: that is heard, if so.
-                return self.frame_of(now, self.first);
-            }
-        }
-        if let Some(number) = self.back.filter(|_| now >= self.back_at + BACK_US) {
-            (self.back, self.back_at) = (None, now);
-            self.counts.back += u64::from(self.cursor > number);
-            self.cursor = number.clamp(self.first, self.cursor);
-        }
-        if self.back.is_some() || self.cursor - self.first >= self.window {
-            return None;
-        }
-        if self.cursor - self.first >= self.open.len() as u64 {
-            return None;
-        }
-        self.cursor += 1;
-        self.frame_of(now, self.cursor - 1)
-    }
-
-    /// The batch of this number as a frame that leaves now.
-    fn frame_of(&mut self, now: Micros, number: u64) -> Option<Act<'_>> {
-        let at = usize::try_from(number - self.first).ok()?;
-        let (batch, place) = (self.open.get_mut(at)?, self.place?);
-        batch.sent = Some((now, batch.sent.map_or(now, |(_, first)| first)));
-        let value = Descriptor {
-            kind: 2,
-            origin: self.name.origin,
-            origin_boot: self.name.boot,
-            counter: number,
-            length: u16::try_from(batch.bytes.len()).ok()?,
-            crc: batch.crc,
-        };
-        let (bytes, rest) = self.room.split_at_mut_checked(batch.bytes.len())?;
-        bytes.copy_from_slice(&batch.bytes);
-        rest.fill(0);
-        let [from, to] = [self.own, place.station].map(|mac| Address {
-            mac,
-            ..Address::default()
-        });
-        let header = Header::submit(place.group, value, 0);
-        self.counts.sent += 1;
-        let frame = Form::Raw.write(&mut self.frame, &from, &to, &header, &self.room);
-        frame.map(|frame| Act::Send(frame))
-    }
-
-    fn next_offer(&mut self, now: Micros) -> Option<Act<'_>> {
-        if now >= self.offered_at + OFFER_US {
-            (self.offered, self.offered_at) = (self.first, now);
-        }
-        if !self.is_connected || self.offered - self.first >= OFFERS {
-            return None;
-        }
-        let at = usize::try_from(self.offered - self.first).ok()?;
-        let batch = self.open.get(at)?;
-        self.offered += 1;
-        self.counts.offered += 1;
-        Some(Act::Offer(self.offered - 1, &batch.bytes))
-    }
-
-    /// When a node is to be asked, if it is. An answer that does not come is the connection's matter, which says so.
-    fn ask_at(&self) -> Option<Micros> {
-        let gap = self.stuck_since.map(|since| since + GAP_US);
-        let by_connection = match self.way {
-            Way::Connection(_) if !self.open.is_empty() => Some(self.asked_at + ASK_US),
-            Way::Connection(until) => Some(until.max(self.asked_at + IDLE_US)),
-            Way::Frames => None,
-        };
-        let at = [gap, by_connection].into_iter().flatten().min();
-        let at = at.map(|at| at.max(self.asked_at + ASK_US));
-        at.filter(|_| self.is_connected && !self.asks)
-    }
-
-    /// When there may be something to be done without anything new.
-    pub fn wake_at(&self) -> Option<Micros> {
-        if self.is_over {
-            return None;
-        }
-        let offers = matches!(self.way, Way::Connection(_)) && !self.open.is_empty();
-        let offer = offers.then_some(self.offered_at + OFFER_US);
-        let oldest = self.open.front().and_then(|batch| batch.sent);
-        let retry = oldest.filter(|_| self.uses_frames());
-        let retry = retry.map(|(last, _)| last.max(self.progress_at) + RETRY_US);
-        let back = self.back.map(|_| self.back_at + BACK_US);
-        [self.ask_at(), retry, back, offer]
-            .into_iter()
-            .flatten()
-            .min()
-    }
+/// Whether a log may stand like that.
+const fn is_possible(stand: &Stand) -> bool {
+    stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }
 
 #[cfg(test)]

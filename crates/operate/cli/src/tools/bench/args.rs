@@ -68,6 +68,10 @@ pub(crate) struct LogArgs {
     /// frames; with --lan the interface is made. Needs a volatile cluster and the right to raw sockets
     #[arg(long, env = "QUORATE_FRAMES", value_name = "INTERFACE", num_args = 0..=1, default_missing_value = "clients")]
     pub(crate) frames: Option<String>,
+    /// Draw the life of one command in this file, as SVG: what its client and each node did when. Starts nodes that keep
+    /// time stamps, of --durability or of both classes in turn
+    #[arg(long, env = "QUORATE_TRACE", value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) time: TimeArgs,
     #[command(flatten)]
@@ -280,6 +284,7 @@ impl LoadArgs {
             durability: self.durability.map(Durability::class),
             disk_flush: self.disk_flush_ms,
             fault: self.lan_fault,
+            hops: false,
             frames: None,
         })
     }

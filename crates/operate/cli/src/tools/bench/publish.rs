@@ -8,7 +8,7 @@ use std::{
 
 use quorate_bench::{environment::Environment, figure::round, report::Document, row::Row};
 
-use super::{args::FileArgs, segment};
+use super::{args::FileArgs, segment, trace};
 use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
 /// An empty document of this run.
@@ -22,6 +22,7 @@ pub(super) fn document() -> Document {
         ceilings: Vec::new(),
         rows: Vec::new(),
         published: Vec::new(),
+        lives: Vec::new(),
         predictions: Vec::new(),
         notes: Vec::new(),
     }
@@ -46,10 +47,12 @@ pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
         files.csv.as_deref(),
         files.html.as_deref(),
     ];
-    for path in wanted.into_iter().flatten() {
-        try_writing(path).map_err(|error| Problem::io(path.display(), &error))?;
-    }
-    Ok(())
+    wanted.into_iter().flatten().try_for_each(check_file)
+}
+
+/// The same for one file.
+pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
+    try_writing(path).map_err(|error| Problem::io(path.display(), &error))
 }
 
 fn try_writing(path: &Path) -> io::Result<()> {
@@ -99,13 +102,18 @@ pub(super) fn skip(why: &str, files: &FileArgs) -> Result<Exit, Problem> {
 fn write_files(document: &Document, files: &FileArgs) -> Result<(), Problem> {
     let write = |path: Option<&Path>, render: fn(&Document) -> String| match path {
         None => Ok(()),
-        Some(path) => fs::write(path, render(document))
-            .map(|()| progress(&format!("wrote {}", path.display())))
-            .map_err(|error| Problem::io(path.display(), &error)),
+        Some(path) => write_file(path, &render(document)),
     };
     write(json_file(files), Document::json)?;
     write(files.csv.as_deref(), Document::csv)?;
     write(files.html.as_deref(), Document::html)
+}
+
+/// Says on the way out that it is there.
+pub(super) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
+    fs::write(path, text)
+        .map(|()| progress(&format!("wrote {}", path.display())))
+        .map_err(|error| Problem::io(path.display(), &error))
 }
 
 fn human(document: &Document) -> String {
@@ -139,6 +147,9 @@ fn human(document: &Document) -> String {
     }
     if !segments.is_empty() {
         text.push_str(&format!("\n{}", segment::shown(&segments)));
+    }
+    for life in &document.lives {
+        text.push_str(&format!("\n{}", trace::shown(life)));
     }
     if !document.published.is_empty() {
         let head = ["source", "what", "published", "ours"];

@@ -11,7 +11,7 @@ use quorate_offload::{
     header::{HINT, REPEAT},
 };
 
-use super::*;
+use super::{leaving::RETRY_US, *};
 
 const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 128;
@@ -584,6 +584,25 @@ fn what_nodes_say_is_weighed() {
         Some(Outcome::Unknown)
     );
     assert_eq!(client.counts().conflicts, 1);
+}
+
+/// Nothing that is added to such numbers overflows: nobody reckons with them.
+#[test]
+fn a_stand_that_no_log_reaches_is_not_believed() {
+    let group = Group::new(3);
+    for (applied_to, next) in [(u64::MAX, 1), (20, u64::MAX)] {
+        let stand = Stand {
+            applied_to,
+            next,
+            ..group.stand()
+        };
+        let mut client = client(&group);
+        submit(&mut client, 0);
+        client.on_stand(0, &stand);
+        assert!(!client.is_over());
+        assert_eq!((client.open(), client.counts().conflicts), (1, 0));
+        assert!(Machine::new(NAME, CLIENT, &stand, 16).is_over());
+    }
 }
 
 /// [offload-24] What lies behind the lost one is heard, so nobody waits for a time to be over.

@@ -1,0 +1,285 @@
+//! The life of one command: the hops of many commands, one under way at a time, laid over each other.
+//!
+//! Client and nodes stamp by one clock of one machine. Of a node's stamps those belong to a command that name its slot,
+//! and those of the same turns of its thread while the client waited: what a turn read before it voted for the slot, and
+//! what it sent after. Turns that did nothing for the command, such as those for votes that nobody waited for, are left
+//! out.
+
+use std::collections::BTreeMap;
+
+use quorate_replica::hops::{Hop, Stamp};
+use serde::Serialize;
+
+use crate::{figure::round, samples::Latencies, schedule::Nanos};
+
+/// A client's view of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Before the call that sent it.
+    pub sent_ns: u64,
+    /// After the call that received its reply.
+    pub replied_ns: u64,
+    /// As the reply says.
+    pub slot: u64,
+}
+
+/// All that was found about one kind of cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Life {
+    /// The class of the cluster.
+    pub durability: String,
+    /// What nodes spoke and voted by, if not as they do by default.
+    pub plane: Option<String>,
+    /// Bytes of a command.
+    pub value_bytes: usize,
+    /// Commands that were looked at.
+    pub commands: usize,
+    /// From send to reply.
+    pub p50_us: f64,
+    /// The same of 99 in 100.
+    pub p99_us: f64,
+    /// Of the command that is drawn as an example: the one in the middle.
+    pub typical_us: f64,
+    /// The client, the leader, and the followers.
+    pub lanes: Vec<Lane>,
+}
+
+/// What one process did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lane {
+    /// Which process.
+    pub name: String,
+    /// In the order of their medians.
+    pub hops: Vec<Reached>,
+}
+
+/// When commands reached a hop, in microseconds from the client's send.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reached {
+    /// What happened.
+    pub hop: &'static str,
+    /// The median.
+    pub p50_us: f64,
+    /// The time by which 99 of 100 were there.
+    pub p99_us: f64,
+    /// When the example was there.
+    pub typical_us: f64,
+    /// The share of the commands that had this hop.
+    pub share: f64,
+}
+
+/// The hops of a client.
+const SENT: &str = "sent";
+const REPLIED: &str = "replied";
+
+/// A hop of a lane. What names no slot is told apart by the hop of the command that its turn met first.
+type Key = (usize, Hop, Hop);
+
+/// Lays the stamps of these lanes, the leader's first, under the commands; `None` if no command was seen by all.
+pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life> {
+    let found: Vec<(&Command, BTreeMap<Key, u64>)> = commands
+        .iter()
+        .map(|command| (command, hops_of(command, nodes)))
+        .filter(|(_, hops)| (0..nodes.len()).all(|lane| hops.keys().any(|(of, ..)| *of == lane)))
+        .collect();
+    let mut all: BTreeMap<Key, Latencies> = BTreeMap::new();
+    let mut whole = Latencies::default();
+    for (command, hops) in &found {
+        whole.record(command.replied_ns - command.sent_ns);
+        for (key, after) in hops {
+            all.entry(*key).or_default().record(*after);
+        }
+    }
+    // What fewer than half of them met is not the way of a command.
+    let usual = |latencies: &Latencies| latencies.count() as usize * 2 >= found.len();
+    all.retain(|_, latencies| usual(latencies));
+    let middle = whole.quantile_us(0.5);
+    let off = |(command, _): &&(&Command, BTreeMap<Key, u64>)| {
+        let took = (command.replied_ns - command.sent_ns) as f64 / 1e3;
+        ((took - middle).abs() * 1e3) as u64
+    };
+    let complete =
+        |(_, hops): &&(&Command, BTreeMap<Key, u64>)| all.keys().all(|key| hops.contains_key(key));
+    let typical = found.iter().filter(complete).min_by_key(off);
+    let (typical, example) = typical.or_else(|| found.iter().min_by_key(off))?;
+    let typical_us = us(typical.replied_ns - typical.sent_ns);
+    let ends = |hop, p50_us, p99_us, typical_us| Reached {
+        hop,
+        p50_us,
+        p99_us,
+        typical_us,
+        share: 1.0,
+    };
+    let (p50_us, p99_us) = (round(middle), round(whole.quantile_us(0.99)));
+    let mut lanes = vec![Lane {
+        name: "client".to_owned(),
+        hops: vec![
+            ends(SENT, 0.0, 0.0, 0.0),
+            ends(REPLIED, p50_us, p99_us, typical_us),
+        ],
+    }];
+    for (lane, (name, _)) in nodes.iter().enumerate() {
+        let of = all.iter().filter(|((of, ..), _)| *of == lane);
+        let mut hops: Vec<Reached> = of
+            .map(|(key, latencies)| Reached {
+                hop: key.2.name(),
+                p50_us: round(latencies.quantile_us(0.5)),
+                p99_us: round(latencies.quantile_us(0.99)),
+                typical_us: example.get(key).map_or(f64::NAN, |after| us(*after)),
+                share: round(latencies.count() as f64 / found.len() as f64),
+            })
+            .collect();
+        hops.sort_by(|one, other| one.p50_us.total_cmp(&other.p50_us));
+        lanes.push(Lane {
+            name: name.clone(),
+            hops,
+        });
+    }
+    Some(Life {
+        durability: String::new(),
+        plane: None,
+        value_bytes: 0,
+        commands: found.len(),
+        p50_us,
+        p99_us,
+        typical_us,
+        lanes,
+    })
+}
+
+fn us(nanos: Nanos) -> f64 {
+    round(nanos as f64 / 1e3)
+}
+
+/// When this command met what, in nanoseconds after it was sent.
+fn hops_of(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u64> {
+    let mut hops = BTreeMap::new();
+    for (lane, (_, stamps)) in nodes.iter().enumerate() {
+        let from = stamps.partition_point(|stamp| stamp.at_ns < command.sent_ns);
+        let late = command.replied_ns + (command.replied_ns - command.sent_ns);
+        let rest = &stamps[from..];
+        let turns = rest.chunk_by(|_, next| next.hop != Hop::Woke);
+        for turn in turns.take_while(|turn| turn[0].at_ns <= late) {
+            let own = |stamp: &Stamp| stamp.slot.is_some_and(|slot| slot.0 == command.slot);
+            let Some(first) = turn.iter().position(own) else {
+                continue;
+            };
+            let anchor = turn[first].hop;
+            for (at, stamp) in turn.iter().enumerate() {
+                let after = stamp.at_ns - command.sent_ns;
+                let waits = stamp.slot.is_none() && stamp.at_ns <= command.replied_ns;
+                if own(stamp) {
+                    hops.entry((lane, stamp.hop, stamp.hop)).or_insert(after);
+                } else if waits && at < first {
+                    // The last one before it is what led to it.
+                    hops.insert((lane, anchor, stamp.hop), after);
+                } else if waits && stamp.hop > Hop::Frame {
+                    hops.entry((lane, anchor, stamp.hop)).or_insert(after);
+                }
+            }
+        }
+    }
+    hops
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::slot::Slot;
+
+    use super::*;
+
+    fn stamps(text: &str) -> Vec<Stamp> {
+        let parse = |part: &str| Stamp::parse(part.trim()).expect(part);
+        text.split(',').map(parse).collect()
+    }
+
+    /// A command every 100 µs, each of which takes 50.
+    fn commands() -> Vec<Command> {
+        let command = |slot| Command {
+            sent_ns: slot * 100_000,
+            replied_ns: slot * 100_000 + 50_000,
+            slot,
+        };
+        (1..=9).map(command).collect()
+    }
+
+    fn moved(first: &str, slots: u64) -> Vec<Stamp> {
+        let all = (1..=slots).flat_map(|slot| {
+            stamps(first).into_iter().map(move |stamp| Stamp {
+                at_ns: stamp.at_ns + slot * 100_000,
+                // 0: of this command; 1: of the one before.
+                slot: stamp.slot.map(|back| Slot(slot - back.0)),
+                ..stamp
+            })
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn stamps_of_the_turns_that_worked_for_a_command_are_its_hops() {
+        let leader = "10000 woke -, 12000 command -, 13000 proposed 0, 14000 recorded 0, 15000 sending -, \
+                      30000 woke -, 31000 frame -, 32000 decided 0, 33000 replying -, 40000 woke -, 41000 frame -";
+        // The decision of the command before comes in a turn of its own, and is none of this one's.
+        let follower = "5000 woke -, 6000 frame -, 7000 decided 1, 20000 woke -, 21000 frame -, 22000 voted 0, \
+                        23000 sending -, 60000 woke -, 61000 frame -, 62000 decided 0";
+        let nodes = [
+            ("leader".to_owned(), moved(leader, 9)),
+            ("follower".to_owned(), moved(follower, 9)),
+        ];
+        let life = life(&commands(), &nodes).unwrap();
+        assert_eq!((life.commands, life.typical_us), (9, 50.0));
+        let shown = |lane: usize| -> Vec<(&str, f64)> {
+            let hops = life.lanes[lane].hops.iter();
+            hops.map(|hop| (hop.hop, hop.typical_us)).collect()
+        };
+        assert_eq!(shown(0), [("sent", 0.0), ("replied", 50.0)]);
+        let leads = [
+            ("woke", 10.0),
+            ("command", 12.0),
+            ("proposed", 13.0),
+            ("recorded", 14.0),
+            ("sending", 15.0),
+            ("woke", 30.0),
+            ("frame", 31.0),
+            ("decided", 32.0),
+            ("replying", 33.0),
+        ];
+        assert_eq!(shown(1), leads, "and not the late vote");
+        let follows = [
+            ("woke", 20.0),
+            ("frame", 21.0),
+            ("voted", 22.0),
+            ("sending", 23.0),
+            ("decided", 62.0),
+        ];
+        assert_eq!(shown(2), follows);
+    }
+
+    #[test]
+    fn only_the_end_of_its_own_write_is_a_hop_of_a_command() {
+        let leader = "1000 woke -, 2000 written 1, 10000 woke -, 12000 recorded 0, 15000 writing 0, 30000 woke -, \
+                      31000 written 0, 40000 woke -, 41000 decided 0";
+        let life = life(&commands(), &[("leader".to_owned(), moved(leader, 9))]).unwrap();
+        let hops: Vec<&str> = life.lanes[1].hops.iter().map(|hop| hop.hop).collect();
+        let expected = [
+            "woke", "recorded", "writing", "woke", "written", "woke", "decided",
+        ];
+        assert_eq!(hops, expected);
+    }
+
+    #[test]
+    fn what_is_rare_is_left_out_and_without_stamps_there_is_no_life() {
+        let often = moved("10000 woke -, 13000 proposed 0", 9);
+        let rare = stamps("114000 writing 5, 115000 written 1");
+        let mut all = often.clone();
+        all.splice(2..2, rare);
+        let seen = life(&commands(), &[("leader".to_owned(), all)]).unwrap();
+        assert_eq!(seen.lanes[1].hops.len(), 2);
+        let none = [
+            ("leader".to_owned(), often),
+            ("node 2".to_owned(), Vec::new()),
+        ];
+        assert!(life(&commands(), &none).is_none());
+        assert!(life(&[], &[]).is_none());
+    }
+}

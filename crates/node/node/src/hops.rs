@@ -1,0 +1,39 @@
+//! The stamps of a node ([`quorate_replica::hops`]) by the clock of its machine, and the file that they are left in.
+
+use std::{fs, io, path::Path};
+
+use quorate_log::disk::DiskError;
+use quorate_replica::{Hops, hops::Stamp};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::home::Home;
+
+/// In the folder of a node that stopped, if it was asked for stamps.
+const FILE: &str = "hops";
+
+/// None yet, by a clock that all processes of a machine read alike.
+pub fn ring() -> Hops {
+    Hops::new(monotonic_ns)
+}
+
+/// That clock, in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(time.tv_sec)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(part(time.tv_nsec))
+}
+
+/// Leaves them in the folder.
+pub(crate) fn leave(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> {
+    home.replace(FILE, hops.text().as_bytes())
+}
+
+/// What a node left in its folder, in the order of time.
+pub fn left_in(folder: &Path) -> io::Result<Vec<Stamp>> {
+    let text = fs::read_to_string(folder.join(FILE))?;
+    let mut stamps: Vec<Stamp> = text.lines().filter_map(Stamp::parse).collect();
+    stamps.sort_by_key(|stamp| stamp.at_ns);
+    Ok(stamps)
+}

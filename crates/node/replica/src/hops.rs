@@ -1,0 +1,206 @@
+//! When a command reached which hop on its way through this node: for the picture that `quorate bench log --trace` draws.
+//!
+//! Stamps lie in a ring of a fixed size, which overwrites the oldest: nothing is allocated once it is made. A node that
+//! nobody asked for stamps has no ring, and pays one branch for each place that would stamp.
+
+use std::fmt::Write as _;
+
+use quorate_core::slot::Slot;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hop {
+    /// The thread has events to look at: it slept or polled until now.
+    Woke,
+    /// A client's command was read and taken.
+    Command,
+    /// A frame of a peer was read.
+    Frame,
+    /// The leader gave the slot to the batch, and queued its proposal.
+    Proposed,
+    /// The vote was appended to the log.
+    Recorded,
+    /// The vote may be told: where it must be durable, it is.
+    Voted,
+    /// The turn's frames begin to leave.
+    Sending,
+    /// A write to the disk was begun, with the vote for the slot in it.
+    Writing,
+    /// What this node recorded of the slot is on the disk.
+    Written,
+    /// The slot is known to be decided.
+    Decided,
+    /// The slot was applied.
+    Applied,
+    /// The turn's replies begin to leave.
+    Replying,
+}
+
+impl Hop {
+    /// All, in the order in which a turn meets them.
+    pub const ALL: [Self; 12] = [
+        Self::Woke,
+        Self::Command,
+        Self::Frame,
+        Self::Proposed,
+        Self::Recorded,
+        Self::Voted,
+        Self::Sending,
+        Self::Writing,
+        Self::Written,
+        Self::Decided,
+        Self::Applied,
+        Self::Replying,
+    ];
+
+    /// In one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Woke => "woke",
+            Self::Command => "command",
+            Self::Frame => "frame",
+            Self::Proposed => "proposed",
+            Self::Recorded => "recorded",
+            Self::Voted => "voted",
+            Self::Sending => "sending",
+            Self::Writing => "writing",
+            Self::Written => "written",
+            Self::Decided => "decided",
+            Self::Applied => "applied",
+            Self::Replying => "replying",
+        }
+    }
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// By the clock that the ring was made with, in nanoseconds.
+    pub at_ns: u64,
+    /// What happened.
+    pub hop: Hop,
+    /// To which slot, where that is known.
+    pub slot: Option<Slot>,
+}
+
+impl Stamp {
+    /// As a line of [`Hops::text`] has it.
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (at, name, slot) = (words.next()?, words.next()?, words.next()?);
+        let slot = match slot {
+            "-" => None,
+            slot => Some(Slot(slot.parse().ok()?)),
+        };
+        let hop = Hop::ALL.into_iter().find(|hop| hop.name() == name)?;
+        Some(Self {
+            at_ns: at.parse().ok()?,
+            hop,
+            slot,
+        })
+    }
+}
+
+/// The last stamps of a node.
+#[derive(Clone, Debug)]
+pub struct Hops {
+    /// All nodes and clients that are compared read the same clock.
+    clock: fn() -> u64,
+    ring: Box<[Stamp]>,
+    stamped: usize,
+    next_write: u64,
+}
+
+impl Hops {
+    /// Stamps that are kept.
+    pub const KEPT: usize = 1 << 16;
+
+    /// None yet, by this clock, in nanoseconds.
+    pub fn new(clock: fn() -> u64) -> Self {
+        let none = Stamp {
+            at_ns: 0,
+            hop: Hop::Woke,
+            slot: None,
+        };
+        Self {
+            clock,
+            ring: vec![none; Self::KEPT].into(),
+            stamped: 0,
+            next_write: 0,
+        }
+    }
+
+    /// What its clock shows.
+    pub fn now_ns(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// This happens now.
+    pub fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
+        self.stamp_at(self.now_ns(), hop, slot);
+    }
+
+    /// This happened then.
+    pub fn stamp_at(&mut self, at_ns: u64, hop: Hop, slot: Option<Slot>) {
+        self.ring[self.stamped % Self::KEPT] = Stamp { at_ns, hop, slot };
+        self.stamped += 1;
+    }
+
+    /// Writes below this one were begun, the last of them with the votes for all slots below that one.
+    pub(crate) fn writes(&mut self, next: u64, voted_to: Slot) {
+        if std::mem::replace(&mut self.next_write, next) < next {
+            self.stamp(Hop::Writing, Some(Slot(voted_to.0.saturating_sub(1))));
+        }
+    }
+
+    /// All that are kept, the oldest first: a line each.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for number in self.stamped.saturating_sub(Self::KEPT)..self.stamped {
+            let Stamp { at_ns, hop, slot } = self.ring[number % Self::KEPT];
+            let slot = slot.map_or_else(|| "-".to_owned(), |slot| slot.0.to_string());
+            let _ = writeln!(text, "{at_ns} {} {slot}", hop.name());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_stamps_are_kept_and_read_back() {
+        let mut hops = Hops::new(|| 7);
+        assert_eq!(hops.text(), "");
+        hops.stamp(Hop::Proposed, Some(Slot(3)));
+        hops.stamp_at(8, Hop::Sending, None);
+        assert_eq!(hops.text(), "7 proposed 3\n8 sending -\n");
+        for number in 0..Hops::KEPT as u64 {
+            let hop = Hop::ALL[number as usize % Hop::ALL.len()];
+            hops.stamp_at(number, hop, (number % 2 == 0).then_some(Slot(number)));
+        }
+        let text = hops.text();
+        let read: Vec<Stamp> = text.lines().filter_map(Stamp::parse).collect();
+        assert_eq!(read.len(), Hops::KEPT, "every line, and no older one");
+        assert_eq!((read[0].at_ns, read[0].slot), (0, Some(Slot(0))));
+        assert_eq!(read[13].hop, Hop::Command);
+        assert_eq!(read[13].slot, None);
+    }
+
+    #[test]
+    fn a_write_is_stamped_once() {
+        let mut hops = Hops::new(|| 7);
+        for (next, voted_to) in [(3, 9), (3, 10), (5, 10)] {
+            hops.writes(next, Slot(voted_to));
+        }
+        assert_eq!(hops.text(), "7 writing 8\n7 writing 9\n");
+    }
+
+    #[test]
+    fn what_is_no_stamp_is_not_read() {
+        for line in ["", "7", "7 woke", "x woke -", "7 slept -", "7 woke x"] {
+            assert_eq!(Stamp::parse(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The clients: by frames, by frames and by the connection at once, and by connections alone.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_client::frames::{FrameClient, Options, Outcome};
+use quorate_testbed::nodes::Nodes;
+use quorate_wire::frame_clients::{Name, Request, Stand, batch};
+
+use super::INTERFACE;
+use crate::{nodes::wait_for, shell::Failed};
+
+/// Batches of a client that are under way.
+const OPEN: usize = 32;
+/// So many are submitted at a time: the log of a round must stay small enough to be read.
+const EVERY: Duration = Duration::from_millis(4);
+/// What is open when a round ends has an outcome within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A node may take so long to answer.
+const ANSWER: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(20);
+/// Status of an answer that is what was asked for.
+const DONE: u8 = 0;
+
+/// What all clients were told.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) batches: Vec<Batch>,
+    /// The slots of commands.
+    pub(super) by_connection: Vec<u64>,
+}
+
+/// A batch of a client that speaks frames.
+pub(super) struct Batch {
+    pub(super) name: Name,
+    pub(super) number: u64,
+    /// Executed, and where, if that was heard; `None`: unknown.
+    pub(super) outcome: Option<Option<u64>>,
+    pub(super) both_ways: bool,
+}
+
+fn note(told: &Mutex<Told>, note: impl FnOnce(&mut Told)) {
+    note(&mut told.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+fn stopped(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Relaxed)
+}
+
+/// Speaks frames.
+pub(super) struct ByFrames {
+    number: u64,
+    nodes: Vec<SocketAddr>,
+}
+
+impl ByFrames {
+    pub(super) const fn new(number: u64, nodes: Vec<SocketAddr>) -> Self {
+        Self { number, nodes }
+    }
+
+    pub(super) fn run(&mut self, stop: &AtomicBool, told: &Mutex<Told>) -> Result<(), Failed> {
+        while !stopped(stop) {
+            let Some(mut session) = Session::open(&self.nodes, false) else {
+                continue;
+            };
+            let mut next = Instant::now();
+            while !session.is_over() && !stopped(stop) {
+                if Instant::now() >= next {
+                    next = Instant::now() + EVERY;
+                    while session.client.open_batches() < OPEN && session.submit(self.number) {}
+                }
+                session.turn(EVERY, told)?;
+            }
+            session.end(told)?;
+        }
+        Ok(())
+    }
+}
+
+/// Submits each batch by a frame, and offers the same to the leader by a connection.
+pub(super) struct ByBoth {
+    nodes: Vec<SocketAddr>,
+}
+
+impl ByBoth {
+    pub(super) const fn new(nodes: Vec<SocketAddr>) -> Self {
+        Self { nodes }
+    }
+
+    pub(super) fn run(&mut self, stop: &AtomicBool, told: &Mutex<Told>) -> Result<(), Failed> {
+        let mut door = Door::new(self.nodes.clone());
+        while !stopped(stop) {
+            let Some(mut session) = Session::open(&self.nodes, true) else {
+                continue;
+            };
+            while !session.is_over() && !stopped(stop) {
+                session.submit(u64::MAX);
+                // In turns the frame leaves before the offer, and behind it.
+                if session.submitted.is_multiple_of(2) {
+                    session.send(Duration::ZERO)?;
+                }
+                let (name, number) = (session.name, session.submitted);
+                let offered = door.offer(name, number, &command(u64::MAX, number));
+                session.both_ways = offered.is_ok();
+                let until = Instant::now() + PATIENCE;
+                while session.client.open_batches() > 0 {
+                    session.turn(PAUSE, told)?;
+                    session.check(until)?;
+                }
+            }
+            session.end(told)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a client submits under a number.
+fn command(client: u64, number: u64) -> Vec<u8> {
+    format!("client {client} command {number}").into_bytes()
+}
+
+/// A client of devices under one name.
+struct Session {
+    client: FrameClient,
+    name: Name,
+    submitted: u64,
+    both_ways: bool,
+}
+
+impl Session {
+    fn open(nodes: &[SocketAddr], both_ways: bool) -> Option<Self> {
+        let options = Options {
+            patience: Duration::from_secs(1),
+            ..Options::default()
+        };
+        let client = FrameClient::open(nodes, INTERFACE, options).ok()?;
+        Some(Self {
+            name: client.name(),
+            client,
+            submitted: 0,
+            both_ways,
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.client.is_over()
+    }
+
+    fn submit(&mut self, client: u64) -> bool {
+        let number = self.submitted + 1;
+        let bytes = command(client, number);
+        let taken = self.client.submit(number, [&bytes[..]].into_iter());
+        self.submitted += u64::from(taken.is_ok());
+        taken.is_ok()
+    }
+
+    fn send(&mut self, patience: Duration) -> Result<(), Failed> {
+        let turned = self.client.turn(patience);
+        turned.map_err(|error| Failed(error.to_string()))
+    }
+
+    fn turn(&mut self, patience: Duration, told: &Mutex<Told>) -> Result<(), Failed> {
+        self.send(patience)?;
+        note(told, |told| {
+            while let Some(done) = self.client.take_done() {
+                told.batches.push(Batch {
+                    name: self.name,
+                    number: done.tag,
+                    outcome: match done.outcome {
+                        Outcome::Executed(slot) => Some(slot),
+                        Outcome::Unknown => None,
+                    },
+                    both_ways: self.both_ways,
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// Nothing is submitted any more; what is open gets its outcome.
+    fn end(&mut self, told: &Mutex<Told>) -> Result<(), Failed> {
+        let until = Instant::now() + PATIENCE;
+        while self.client.open_batches() > 0 {
+            self.turn(PAUSE, told)?;
+            self.check(until)?;
+        }
+        self.turn(Duration::ZERO, told)
+    }
+
+    fn check(&self, until: Instant) -> Result<(), Failed> {
+        if Instant::now() < until {
+            return Ok(());
+        }
+        let (open, counts) = (self.client.open_batches(), self.client.counts());
+        Err(Failed(format!(
+            "{open} batches have no outcome: {counts:?}"
+        )))
+    }
+}
+
+/// Sends commands to nodes in turn, one at a time.
+pub(super) struct ByConnection {
+    nodes: Vec<SocketAddr>,
+}
+
+impl ByConnection {
+    pub(super) const fn new(nodes: Vec<SocketAddr>) -> Self {
+        Self { nodes }
+    }
+
+    pub(super) fn run(&mut self, stop: &AtomicBool, told: &Mutex<Told>) -> Result<(), Failed> {
+        let mut number = 0;
+        while !stopped(stop) {
+            self.nodes.rotate_left(1);
+            if self.talk(&mut number, stop, told).is_err() {
+                thread::sleep(PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the node or its connection fails.
+    fn talk(&self, number: &mut u64, stop: &AtomicBool, told: &Mutex<Told>) -> io::Result<()> {
+        let mut stream = connect(self.nodes[0])?;
+        while !stopped(stop) {
+            *number += 1;
+            let command = command(0, *number);
+            let mut bytes = u32::try_from(command.len())
+                .unwrap_or(0)
+                .to_le_bytes()
+                .to_vec();
+            bytes.extend(command);
+            stream.write_all(&bytes)?;
+            let slot = answer(&mut stream)?.try_into();
+            let slot = slot.map_err(|_| io::ErrorKind::InvalidData)?;
+            note(told, |told| {
+                told.by_connection.push(u64::from_le_bytes(slot))
+            });
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// What clients of devices ask nodes by a connection.
+struct Door {
+    nodes: Vec<SocketAddr>,
+    open: Option<TcpStream>,
+    /// That of the name that was asked for last.
+    session: Option<(Name, u64)>,
+}
+
+impl Door {
+    const fn new(nodes: Vec<SocketAddr>) -> Self {
+        Self {
+            nodes,
+            open: None,
+            session: None,
+        }
+    }
+
+    /// Offers this batch to whom it takes for the leader. If that fails, the next one is it.
+    fn offer(&mut self, name: Name, number: u64, command: &[u8]) -> io::Result<()> {
+        let offered = self.try_to_offer(name, number, command);
+        if offered.is_err() {
+            (self.open, self.session) = (None, None);
+            self.nodes.rotate_left(1);
+        }
+        offered
+    }
+
+    fn try_to_offer(&mut self, name: Name, number: u64, command: &[u8]) -> io::Result<()> {
+        let stream = match &mut self.open {
+            Some(stream) => stream,
+            none => none.insert(connect(self.nodes[0])?),
+        };
+        let session = match self.session {
+            Some((of, session)) if of == name => session,
+            _ => {
+                let stand = stand(stream, name)?;
+                let known = stand.leads && stand.session != 0;
+                let session = known.then_some(stand.session);
+                let session = session.ok_or(io::ErrorKind::NotFound)?;
+                self.session = Some((name, session));
+                session
+            }
+        };
+        let bytes = batch(session, number, [command].into_iter());
+        let request = Request::Offer {
+            name,
+            counter: number,
+            bytes: &bytes,
+        };
+        ask(stream, &request).map(drop)
+    }
+}
+
+/// What each node says is the next batch of each name, once all have applied the same.
+pub(super) fn next_of(nodes: &Nodes, told: &Told) -> Result<Vec<(u32, Name, u64)>, Failed> {
+    let mut names: Vec<Name> = told.batches.iter().map(|batch| batch.name).collect();
+    names.sort_by_key(|name| (name.boot, name.origin));
+    names.dedup();
+    wait_for("all nodes to have applied the same", || {
+        let mut all = Vec::new();
+        let mut applied = Vec::new();
+        for (node, at) in nodes.ids().into_iter().zip(nodes.client_addresses()) {
+            let mut stream = connect(at.parse().ok()?).ok()?;
+            for name in &names {
+                let stand = stand(&mut stream, *name).ok()?;
+                applied.push(stand.applied_to);
+                all.push((node, *name, stand.next));
+            }
+        }
+        applied.dedup();
+        (applied.len() <= 1).then_some(all)
+    })
+}
+
+fn connect(at: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&at, ANSWER)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER * 4))?;
+    Ok(stream)
+}
+
+fn stand(stream: &mut TcpStream, name: Name) -> io::Result<Stand> {
+    let body = ask(stream, &Request::Stand(name))?;
+    Ok(Stand::read(&body).ok_or(io::ErrorKind::InvalidData)?)
+}
+
+fn ask(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    stream.write_all(&bytes)?;
+    answer(stream)
+}
+
+/// What follows the status of an answer.
+fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut body = vec![
+        0;
+        u16::try_from(u32::from_le_bytes(length))
+            .map_err(io::Error::other)?
+            .into()
+    ];
+    stream.read_exact(&mut body)?;
+    match body.split_first() {
+        Some((&DONE, rest)) => Ok(rest.to_vec()),
+        _ => Err(io::ErrorKind::Other.into()),
+    }
+}

@@ -1,0 +1,130 @@
+//! What a node's log says was executed of the batches of clients by frames: each name's in the order of their numbers, one
+//! that comes again or too early not at all.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use quorate_wire::frame_clients::{LENT, Name};
+use serde::Deserialize;
+
+use crate::shell::{Failed, read};
+
+/// By name: the slots of its batches.
+pub(super) struct Executed {
+    slots: BTreeMap<u64, String>,
+    names: BTreeMap<(u32, u32), Vec<u64>>,
+    /// Values of those names in the log, and those that were not executed.
+    pub(super) values: u64,
+    pub(super) idle: u64,
+}
+
+/// `quorate log inspect --json`, as far as it is looked at.
+#[derive(Deserialize)]
+struct Inspected {
+    log: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    vote: Option<Held>,
+    decided: Option<Held>,
+}
+
+#[derive(Deserialize)]
+struct Held {
+    slots: Slots,
+    value: String,
+}
+
+#[derive(Deserialize)]
+struct Slots {
+    from: u64,
+    to: u64,
+}
+
+impl Executed {
+    /// Reads the log in the folder of a node that stopped.
+    pub(super) fn read(program: &Path, folder: &Path) -> Result<Self, Failed> {
+        let mut command = Command::new(program);
+        let text = read(command.args(["log", "inspect", "--json"]).arg(folder))?;
+        let inspected: Inspected = serde_json::from_str(&text)
+            .map_err(|error| Failed(format!("quorate log inspect: {error}")))?;
+        // The last vote for a slot is the one that counts; a decision counts more than any.
+        let (mut slots, mut decided) = (BTreeMap::new(), BTreeMap::new());
+        for item in inspected.log {
+            for (held, into) in [(item.vote, &mut slots), (item.decided, &mut decided)] {
+                let Some(held) = held else { continue };
+                for slot in held.slots.from..held.slots.to {
+                    into.insert(slot, held.value.clone());
+                }
+            }
+        }
+        slots.extend(decided);
+        Ok(Self::of_slots(slots))
+    }
+
+    /// The same of what each slot holds.
+    pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
+        let mut executed = Self {
+            slots: BTreeMap::new(),
+            names: BTreeMap::new(),
+            values: 0,
+            idle: 0,
+        };
+        for (slot, value) in &slots {
+            let Some((name, number)) = batch(value) else {
+                continue;
+            };
+            executed.values += 1;
+            let done = executed.names.entry(name).or_default();
+            if number == done.len() as u64 + 1 {
+                done.push(*slot);
+            } else {
+                executed.idle += 1;
+            }
+        }
+        executed.slots = slots;
+        executed
+    }
+
+    /// Where its batches were executed: the first, the second, and so on.
+    pub(super) fn of(&self, name: Name) -> &[u64] {
+        let slots = self.names.get(&(name.origin, name.boot));
+        slots.map_or(&[], |slots| slots)
+    }
+
+    pub(super) fn has(&self, slot: u64) -> bool {
+        self.slots.contains_key(&slot)
+    }
+}
+
+/// The lent name of a batch, and its number.
+fn batch(value: &str) -> Option<((u32, u32), u64)> {
+    let mut numbers = value.strip_prefix("batch ")?.split('/');
+    let origin = numbers.next()?.parse().ok()?;
+    let name = (origin, numbers.next()?.parse().ok()?);
+    let number = numbers.next()?.parse().ok()?;
+    (origin & LENT != 0).then_some((name, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_execute_once_and_in_the_order_of_their_numbers() {
+        let name = Name {
+            origin: LENT | 7,
+            boot: 3,
+        };
+        let numbers = [1, 1, 3, 2, 3, 2];
+        let value = |number| format!("batch {}/{}/{number}", name.origin, name.boot);
+        let mut slots: BTreeMap<u64, String> = (10..).zip(numbers.map(value)).collect();
+        slots.insert(4, "batch 1/3/1".to_owned());
+        slots.insert(5, "noop".to_owned());
+        let executed = Executed::of_slots(slots);
+        assert_eq!(executed.of(name), [10, 13, 14]);
+        assert_eq!((executed.values, executed.idle), (6, 3));
+        assert!(executed.has(5) && !executed.has(6));
+        assert!(executed.of(Name { boot: 4, ..name }).is_empty());
+    }
+}
