@@ -67,7 +67,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 59] = [
+pub(super) const SETTINGS: [Setting; 60] = [
     setting(
         "data",
         "DIR",
@@ -121,6 +121,12 @@ pub(super) const SETTINGS: [Setting; 59] = [
         "ROUTE",
         "How votes reach this node when it leads: star, straight from each member; ring, handed on from member to member of a quorum; or auto, depending on the load",
         Preset::Text("star"),
+    ),
+    setting(
+        "feature-level",
+        "auto|hold",
+        "When the cluster uses what a newer release brought, once all nodes run it: auto, 24 h after the last was upgraded; hold, when 'quorate member feature --raise' says so. The leader's setting counts",
+        Preset::Text("auto"),
     ),
     setting(
         "client",
