@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Whether this node may be stopped without a chance to write down its votes.
-    fn may_crash(&self, node: usize) -> bool {
+    pub(super) fn may_crash(&self, node: usize) -> bool {
         self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
 

@@ -1,7 +1,7 @@
 //! Operators install other releases: the newest, or the one before, which the same code stands for ([level-3] to
 //! [level-8]).
 
-use quorate_core::{level::Level, record::Class};
+use quorate_core::level::Level;
 
 use super::{Event, World, name};
 use crate::{
@@ -57,12 +57,11 @@ impl World {
         if process.running.is_none() {
             return;
         }
-        let kill = self.settings.class == Class::Durable && self.dice.chance(1, 2);
-        if kill || process.paused {
+        let life = process.life;
+        if self.may_crash(node) && self.dice.chance(1, 2) {
             self.kill(node, 100);
             self.starts_within(node, 100_000);
         } else {
-            let life = process.life;
             self.arrive(node, life, Arrival::Stop);
         }
     }
