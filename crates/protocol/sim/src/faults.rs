@@ -192,8 +192,8 @@ impl Releases {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5265_6c65_6173_6573);
         Self {
-            mean_us: dice.pick(&[15_000, 50_000, 150_000]),
-            back_of: dice.pick(&[3, 8, 24]),
+            mean_us: dice.pick(&[50_000, 150_000, 400_000]),
+            back_of: dice.pick(&[3, 6, 12]),
             laggard: dice.chance(1, 3).then(|| dice.index(nodes)),
             raise_ms: dice.pick(&[0, 50, 400]),
         }

@@ -2,6 +2,7 @@
 //! [level-8]).
 
 use quorate_core::level::Level;
+use quorate_node::host::PeerSide as _;
 
 use super::{Event, World, name};
 use crate::{
@@ -93,7 +94,6 @@ impl World {
         let Some(running) = &self.nodes[node].running else {
             return;
         };
-        use quorate_node::host::PeerSide as _;
         let lowest = running.host.levels().lowest;
         for peer in self.network.peers(node) {
             let process = &self.nodes[peer].running;
