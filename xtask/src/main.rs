@@ -29,6 +29,7 @@ mod suite;
 mod tidy;
 mod tla;
 mod tuner;
+mod upgrade;
 mod zoo;
 
 use std::process::ExitCode;
@@ -118,6 +119,9 @@ const HELP: &str = "cargo xtask NAME
                    whether it allows what nodes did, as `--example steps` wrote it down
   tla --seeds COUNT [FROM]
                    the same of that many seeds of the simulator
+  upgrade --from REV [--seed N]
+                   nodes of that revision and of today in one cluster, exchanged under load and
+                   kills, up and back: nothing is lost; builds the revision in target/upgrade
   zoo [--json]     bugs that other systems had, and what of ours finds them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]
@@ -165,6 +169,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         ["tla", rest @ ..] => tla::run(rest),
+        ["upgrade", rest @ ..] => upgrade::run(rest),
         ["zoo", rest @ ..] => zoo::run(rest),
         _ => {
             println!("{HELP}");

@@ -15,6 +15,8 @@ const STEPS: &[Step] = &[
     &["xtask", "cluster", "streams"],
     &["xtask", "cluster", "queues"],
     &["xtask", "cluster", "pressure"],
+    // The last revision before levels; the last tag, once there is one.
+    &["xtask", "upgrade", "--from", "4cfca773"],
     &["xtask", "etcd"],
     &["xtask", "redis-suite"],
     &["xtask", "page"],

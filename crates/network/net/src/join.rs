@@ -11,12 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_core::node_id::{Member, NodeId};
+use quorate_core::{
+    level::Levels,
+    node_id::{Member, NodeId},
+};
 use quorate_node::terms::Terms;
 use quorate_tls::{Trust, session::Session, stream::Stream};
 use quorate_wire::{
-    Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION,
-    RefusalCode, decode, encode,
+    Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, RefusalCode, decode,
+    encode,
 };
 
 use crate::host::Founded;
@@ -122,7 +125,7 @@ pub fn members_among(
 /// that of a node which runs, whatever it thinks of the question.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
-        version: PROTOCOL_VERSION,
+        levels: Levels::SUPPORTED,
         cluster: NO_CLUSTER,
         from: Member::first(me.0),
         boot: 0,

@@ -116,9 +116,11 @@ impl From<NotDone> for Failed {
             Failure::Busy | Failure::SessionFull => Code::Busy,
             Failure::TooBig => Code::Size,
             Failure::Stopping => Code::Stopped,
-            Failure::NoQuorum | Failure::Unavailable | Failure::Stale | Failure::Overtaken => {
-                Code::Unavailable
-            }
+            Failure::NoQuorum
+            | Failure::Unavailable
+            | Failure::Stale
+            | Failure::Overtaken
+            | Failure::Level => Code::Unavailable,
             Failure::Unknown | Failure::NoSession | Failure::ReplyForgotten => Code::Unknown,
         };
         Self::new(code, why.to_string())

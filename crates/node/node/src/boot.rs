@@ -316,6 +316,7 @@ fn replica_options<H: Home>(
         configuration,
     );
     options.seed = identity.seed();
+    options.marked = identity.level();
     let of = |(node, peer): (&NodeId, &String)| {
         let elsewhere = Addresses {
             peer: peer.clone(),

@@ -13,6 +13,7 @@ use std::{
 use quorate_access::Users;
 use quorate_core::{
     effect::Refusal,
+    level::Levels,
     node_id::{Member, NodeId},
     record::Class,
     slot::Slot,
@@ -62,6 +63,8 @@ pub struct PeerUp {
     pub member: Member,
     /// Its process start.
     pub boot: u32,
+    /// What it supports ([level-4]).
+    pub levels: Levels,
     /// Where it listens.
     pub addresses: Addresses,
 }
@@ -118,6 +121,10 @@ pub trait PeerSide {
 
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
+
+    /// What this node may speak: nothing below the level that the group uses, as far as it has applied that
+    /// ([level-7]). Asked in each turn.
+    fn levels(&self) -> Levels;
 
     /// Who has an id and where they listen, if that has changed since the last call. Asked in each turn.
     fn take_table(&mut self) -> Option<PeerTable>;

@@ -10,6 +10,7 @@ mod text;
 use std::{collections::BTreeMap, path::Path};
 
 use quorate_core::{
+    level::Level,
     node_id::{Incarnation, Member, NodeId},
     record::Class,
 };
@@ -58,6 +59,8 @@ pub struct Expected {
     pub class: Option<Class>,
     /// `--store`
     pub store: Option<String>,
+    /// The newest level that the release supports, if that is not [`Level::NEWEST`]: a test stands for an earlier one.
+    pub supports: Option<Level>,
 }
 
 /// How the process before this one ended.
@@ -103,13 +106,20 @@ struct State {
     joins: Option<As>,
     /// It was removed from the group.
     removed: bool,
+    /// What the folder may hold needs this level ([level-8]).
+    level: Level,
 }
 
 impl<H: Home> Identity<H> {
     /// Makes an unused home that of a node; `founding` says of which.
     pub fn create(home: H, founding: Founding) -> Result<Self, IdentityError> {
+        Self::create_at(home, founding, Level::BASE)
+    }
+
+    /// The same with what needs this level in it already ([level-10]).
+    pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
         let book = AddressBook::founded(&founding.members);
-        Self::make(home, founding, None, book)
+        Self::make(home, founding, None, book, level)
     }
 
     /// The same of a node that joins a group which was founded by others, and is to become this in it. `book`
@@ -120,7 +130,7 @@ impl<H: Home> Identity<H> {
         role: As,
         book: AddressBook,
     ) -> Result<Self, IdentityError> {
-        Self::make(home, founding, Some(role), book)
+        Self::make(home, founding, Some(role), book, Level::BASE)
     }
 
     fn make(
@@ -128,6 +138,7 @@ impl<H: Home> Identity<H> {
         founding: Founding,
         joins: Option<As>,
         book: AddressBook,
+        level: Level,
     ) -> Result<Self, IdentityError> {
         let sound = check(&founding).and_then(|()| book.check());
         sound.map_err(|reason| IdentityError::Damaged {
@@ -157,6 +168,7 @@ impl<H: Home> Identity<H> {
                 admitted: BTreeMap::new(),
                 joins,
                 removed: false,
+                level,
             },
             book,
             book_unsaved: false,
@@ -169,6 +181,14 @@ impl<H: Home> Identity<H> {
     /// Reads which node the home belongs to, and compares that with what was asked for.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
+        let supports = expected.supports.unwrap_or(Level::NEWEST);
+        if state.level > supports {
+            return Err(IdentityError::Level {
+                file: home.path().join(FILE),
+                level: state.level,
+                supports,
+            });
+        }
         let (book, book_lost) = match AddressBook::read(&home) {
             Ok(book) => (book, None),
             Err(Unreadable::Disk(error)) => return Err(error.into()),
@@ -305,6 +325,23 @@ impl<H: Home> Identity<H> {
         })
     }
 
+    /// [level-8] What the folder may hold needs this level.
+    pub fn level(&self) -> Level {
+        self.state.level
+    }
+
+    /// [level-8] From now on the folder may hold what needs this level: durable when this returns, so that no earlier
+    /// release ever looks into it.
+    pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
+        if level <= self.state.level {
+            return Ok(());
+        }
+        self.change(|state| {
+            state.level = level;
+            Ok(())
+        })
+    }
+
     /// Counts this start, and consumes the mark of a clean stop, both durably, before the first
     /// message ([volatile-1], [volatile-4]). Says how the last process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
@@ -409,7 +446,7 @@ fn read(files: &impl SmallFiles, folder: &Path) -> Result<State, IdentityError> 
     let newer = text
         .strip_prefix("quorate identity ")
         .and_then(|rest| rest.lines().next());
-    if newer.is_some_and(|version| version.parse::<u32>().is_ok_and(|version| version > 1)) {
+    if newer.is_some_and(|version| version.parse::<u32>().is_ok_and(|version| version > 2)) {
         return Err(IdentityError::Newer { file });
     }
     decode(&text).map_err(|reason| IdentityError::Damaged { file, reason })

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use quorate_core::{
+    level::Level,
     node_id::{Incarnation, NodeId},
     record::Class,
     slot::Slot,
@@ -145,6 +146,7 @@ fn another_node_class_or_store_is_refused_by_name() {
         node: Some(NodeId(2)),
         class: Some(Class::Volatile),
         store: Some("lsm".into()),
+        supports: None,
     };
     assert!(open(folder.path(), &same).is_ok());
 }
@@ -231,11 +233,45 @@ fn the_first_format_stays_readable() {
     assert_eq!(identity.admitted(), &BTreeMap::from([(NodeId(3), 5)]));
     let newer = String::from_utf8(text.to_vec())
         .unwrap()
-        .replace("identity 1", "identity 2");
+        .replace("identity 1", "identity 3");
     fs::write(folder.path().join("identity"), newer).unwrap();
     drop(identity);
     let error = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(error, IdentityError::Newer { .. }));
+}
+
+/// [level-8] An earlier release stops at the first line, a later one at the number; neither changes a byte.
+#[test]
+fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("identity");
+    let mut identity = create(folder.path(), founding()).unwrap();
+    let before = fs::read(&file).unwrap();
+    assert!(before.starts_with(b"quorate identity 1\n"));
+    identity.mark_level(Level::BASE).unwrap();
+    assert_eq!(
+        fs::read(&file).unwrap(),
+        before,
+        "as every release wrote it"
+    );
+    identity.mark_level(Level(9)).unwrap();
+    let raised = fs::read(&file).unwrap();
+    assert!(raised.starts_with(b"quorate identity 2\nlevel 9\n"));
+    identity.mark_level(Level(8)).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), raised, "it never goes back");
+    drop(identity);
+    let supporting = |level| Expected {
+        supports: Some(level),
+        ..Expected::default()
+    };
+    let error = open(folder.path(), &supporting(Level(8))).unwrap_err();
+    let expected = "this folder needs level 9, and this release supports 8 at most";
+    assert!(error.to_string().ends_with(expected), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), raised);
+    assert_eq!(
+        open(folder.path(), &supporting(Level(9))).unwrap().level(),
+        Level(9)
+    );
 }
 
 fn book() -> AddressBook {

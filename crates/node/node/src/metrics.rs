@@ -514,6 +514,7 @@ mod tests {
             role: Role::Follower,
             leader: Some(NodeId(2)),
             era: Era(0),
+            level: quorate_replica::status::LevelStatus::default(),
             plan: None,
             removed: false,
             ballot: Ballot::ZERO,

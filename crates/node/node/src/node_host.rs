@@ -7,6 +7,7 @@ use std::{
 
 use quorate_access::Users;
 use quorate_core::{
+    level::{Level, Levels},
     node_id::{Incarnation, Member, NodeId},
     quorum::{MemberSet, Phase},
     record::Class,
@@ -25,7 +26,7 @@ use quorate_replica::{
     service::StateMachine,
     status::{Status, TuningReport},
 };
-use quorate_wire::{Join, Lane};
+use quorate_wire::{Join, Lane, levels::level_of};
 
 use crate::{
     admission::{admit, founded},
@@ -68,6 +69,8 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     had_users: bool,
     /// When to write that down, if it could not be.
     note_users_at: Time,
+    /// A level that this release does not support, of which a peer spoke.
+    too_old: Option<Level>,
 }
 
 /// The small file that says that there were users.
@@ -102,6 +105,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             write_at: None,
             had_users,
             note_users_at: Time(0),
+            too_old: None,
         }
     }
 
@@ -201,6 +205,35 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         Ok(())
     }
 
+    /// [level-8] The folder is about to hold what needs this level: it says so first, durably. Whether it may.
+    fn mark_level(&mut self, level: Level) -> bool {
+        if level <= self.identity.level() {
+            return true;
+        }
+        let newest = self.replica.levels().newest;
+        if level > newest {
+            // It was raised to that while this node was away, or while it was another release.
+            if self.too_old.replace(level) != Some(level) {
+                self.listener.notice(&format!(
+                    "the cluster is at level {level}, and this release supports {newest} at most: install the release \
+                     that the other nodes run"
+                ));
+            }
+            return false;
+        }
+        match self.identity.mark_level(level) {
+            Ok(()) => {
+                self.replica.level_marked(level);
+                true
+            }
+            Err(error) => {
+                self.listener
+                    .notice(&format!("cannot write the identity: {error}"));
+                false
+            }
+        }
+    }
+
     /// Whoever has the cluster's id may say any node's: only members are remembered longer than they stay.
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
@@ -242,8 +275,11 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
         self.forget_strangers();
+        // [level-8] It may send a snapshot of a group at this level.
+        self.mark_level(peer.levels.lowest);
+        let (member, boot, newest) = (peer.member, peer.boot, peer.levels.newest);
         self.replica
-            .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
+            .peer_up(now.time, member, boot, newest, peer.addresses.clone());
     }
 
     fn told_removed(&mut self, now: Now) {
@@ -256,12 +292,20 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn frame(&mut self, turn: &mut Turn<'_>, _: Lane, received: Received<'_>) {
+        // [level-8] What cannot be kept is as good as lost, and is repeated.
+        if !self.mark_level(level_of(&received.frame)) {
+            return;
+        }
         self.replica
             .on_frame(turn.time, turn.wall_ms, received, turn.plane);
     }
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
         admit(&mut self.identity, join)
+    }
+
+    fn levels(&self) -> Levels {
+        self.replica.levels()
     }
 
     fn take_table(&mut self) -> Option<PeerTable> {
@@ -419,6 +463,9 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
                 _ => None,
             };
             self.listener.event(now, &event, never.as_deref());
+        }
+        if let Some(level) = self.replica.take_level_to_mark() {
+            self.mark_level(level);
         }
         if let Err(error) = self.note_group(now) {
             self.listener

@@ -1,24 +1,33 @@
 //! A node's host: what its front can ask of the reactor.
 
-use std::collections::BTreeMap;
-
-use quorate_core::{node_id::NodeId, node_set::NodeSet, record::Class, slot::Slot, time::Time};
+use quorate_core::{
+    ballot::Ballot,
+    level::Level,
+    message::{Message, Phase2a},
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    record::Class,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
 use quorate_log::LogOptions;
-use quorate_log::disk::MemoryDisk;
+use quorate_log::disk::{MemoryDisk, SmallFiles as _};
 use quorate_replica::{
     CommandId, ReplicaOptions, StateMachine,
     events::Event,
     front::{Completion, ConnectionId, Endpoints, Front, Requests},
-    plane::{Body, Plane, TooLarge},
+    plane::{Body, Plane, Received, TooLarge},
     tuner::Change,
 };
-use quorate_wire::Lane;
+use quorate_wire::{Frame, Lane};
 
 use crate::{
     boot::{BootError, Parts, Starter, Step, boot},
-    host::{ClientSide as _, Host as _, Now},
+    host::{ClientSide as _, Host as _, Now, PeerSide as _},
     identity::{Founding, Identity},
     listener::Listener,
+    node_host::NodeHost,
 };
 
 struct Nothing;
@@ -103,26 +112,83 @@ impl Plane for Nobody {
     }
 }
 
-/// Nobody else would wake the reactor: a client that reads sends nothing meanwhile.
-#[test]
-fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
+/// Node 1 of so many, on this disk.
+fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
+    let members = (1..=nodes).map(|node| (NodeId(node), format!("a:{node}")));
     let founding = Founding {
         cluster: 1,
         node: NodeId(1),
         class: Class::Durable,
         store: "none".into(),
-        members: BTreeMap::from([(NodeId(1), "a:1".to_owned())]),
+        members: members.collect(),
         join_nonce: 1,
         terms: Default::default(),
     };
-    let identity = Identity::create(MemoryDisk::new(), founding).unwrap();
+    let identity = Identity::create(disk, founding).unwrap();
     let parts = Parts {
         service: Nothing,
         stored_to: |_| Slot(0),
         front: Eager::default(),
         listener: Box::new(Quiet),
     };
-    let mut host = boot(identity, parts, &mut Quiet).unwrap();
+    boot(identity, parts, &mut Quiet).unwrap()
+}
+
+/// [level-8] The folder says what it may hold before it holds it; what this release does not know it never holds.
+#[test]
+fn the_folder_is_marked_before_a_raise_is_taken_in() {
+    let disk = MemoryDisk::new();
+    let mut host = host(disk.clone(), 3);
+    let marked = || {
+        let text = String::from_utf8(disk.read("identity").unwrap().unwrap()).unwrap();
+        text.lines().take(2).collect::<Vec<_>>().join(", ")
+    };
+    let mut hears = |to: u16| {
+        let ballot = Ballot {
+            round: 1,
+            node: NodeId(2),
+            ..Ballot::ZERO
+        };
+        let proposal = Phase2a {
+            ballot,
+            range: SlotRange::one(Slot(1)),
+            value: Value::Raise {
+                era: ballot.era,
+                nodes: 0,
+                to: Level(to),
+            },
+            prefix: 0,
+            decided_to: Slot(1),
+            own_volatile_to: Slot(1),
+            own_durable_to: Slot(1),
+            with_bytes: false,
+        };
+        let frame = Frame::Protocol {
+            message: Message::Phase2a(proposal),
+            bytes: None,
+        };
+        let now = Now {
+            time: Time(10),
+            wall_ms: 0,
+        };
+        let received = Received::plain(Member::first(2), frame);
+        host.frame(&mut now.turn(&mut Nobody), Lane::Control, received);
+        host.replica().node().run().voted_to(ballot)
+    };
+    assert_eq!(hears(10), Slot(0), "no vote for what is not known here");
+    assert!(marked().starts_with("quorate identity 1"), "{}", marked());
+    assert_eq!(
+        hears(9),
+        Slot(2),
+        "a vote, and nothing of it was written yet"
+    );
+    assert_eq!(marked(), "quorate identity 2, level 9");
+}
+
+/// Nobody else would wake the reactor: a client that reads sends nothing meanwhile.
+#[test]
+fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
+    let mut host = host(MemoryDisk::new(), 1);
     // Once it has nothing to do by itself, only the front decides.
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
         let now = Now {

@@ -89,7 +89,7 @@ pub fn restore<R: Read>(
         members: BTreeMap::from([(group.node, group.peer.clone())]),
         join_nonce: nonce,
     };
-    Identity::create(home, founding)?;
+    Identity::create_at(home, founding, checked.level())?;
     // With an identity beside it, it says nothing any more.
     remove_mark(folder)?;
     Ok(())

@@ -63,6 +63,7 @@ impl From<IdentityError> for Error {
             IdentityError::Exists { .. } => "node_exists",
             IdentityError::Damaged { .. } => "damaged_identity",
             IdentityError::Newer { .. } => "newer_format",
+            IdentityError::Level { .. } => "level_too_high",
             IdentityError::Mismatch { .. } => "mismatch",
             IdentityError::AlreadyAdmitted { .. } => "already_admitted",
             IdentityError::Removed { .. } => "removed",

@@ -213,6 +213,12 @@ impl Journal {
                 Level::INFO,
                 "service available again: commands are applied".to_owned(),
             ),
+            Event::Raised { level } => line(
+                Level::INFO,
+                format!(
+                    "feature level: the cluster is at level {level}; releases that do not support it are refused"
+                ),
+            ),
             Event::ClockOff(off) if off.is_off() => line(
                 Level::WARN,
                 format!(
@@ -410,6 +416,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. } => {
             ("service", 4)
         }
+        Event::Raised { .. } => ("level", 2),
         Event::ClockOff(_) => ("clock", 4),
         Event::Alarm(_) => ("alarm", 1),
     }
@@ -632,6 +639,9 @@ mod tests {
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },
             Event::ServiceWell,
+            Event::Raised {
+                level: quorate_core::level::Level::NEWEST,
+            },
             Event::ClockOff(Off {
                 node: NodeId(3),
                 ms: -90_000,

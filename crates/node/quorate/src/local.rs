@@ -270,6 +270,9 @@ impl fmt::Display for NotDone {
             }
             Failure::ReplyForgotten => "executed before, its reply is forgotten",
             Failure::SessionFull => "too many commands open in the session; not executed",
+            Failure::Level => {
+                "it needs a feature level that the cluster does not use yet; not executed"
+            }
             Failure::Stale => "this node is not known to be as fresh as that; not executed",
             Failure::Overtaken => "the leader's lease ended meanwhile; not executed, ask again",
         })

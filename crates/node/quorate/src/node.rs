@@ -114,6 +114,7 @@ impl BootStarter for Production<'_, '_> {
         options.snapshots.log_bytes_max = settings.log_bytes_max;
         options.thrifty = settings.thrifty;
         options.votes = settings.votes.clone();
+        options.raising = settings.raising;
         options.snapshots.transfer_bytes_per_second = settings.transfer_bytes_per_second;
         options.clock_drift_ppm = settings.clock_drift_ppm;
         let leases = Leases::below(settings.election_ms.0, settings.clock_drift_ppm);

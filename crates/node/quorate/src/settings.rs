@@ -6,7 +6,9 @@ use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::disk::Want;
 use quorate_net::Spin;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
-use quorate_replica::{defaults, group::As, routing::Votes, tuner::Settings as Tuning};
+use quorate_replica::{
+    defaults, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
+};
 
 use quorate_tls::Protection;
 
@@ -31,6 +33,8 @@ pub struct Settings {
     pub thrifty: bool,
     /// How votes come to the node when it leads.
     pub votes: Votes,
+    /// What it does about feature levels when it leads.
+    pub raising: Raising,
     /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
     pub class: Option<Class>,
     /// The name of the service's store, fixed at the first start; `None` takes what is there.
@@ -92,6 +96,7 @@ impl Settings {
             terms: Terms::default(),
             thrifty: false,
             votes: Votes::default(),
+            raising: Raising::default(),
             class: None,
             store: None,
             store_default: "embedded".to_owned(),
@@ -125,6 +130,7 @@ impl Settings {
                 node: self.node,
                 class: self.class,
                 store: self.store.clone(),
+                supports: None,
             },
             cluster: self.cluster.clone(),
             store_default: self.store_default.clone(),

@@ -179,6 +179,11 @@ impl<S: StateMachine> Applying<S> {
         self.applier.membership()
     }
 
+    /// [level-9] Whether the group uses what this command of the service needs.
+    pub(crate) fn has_level(&self, command: &[u8]) -> bool {
+        self.applier.has_level(command)
+    }
+
     /// Who may do what, behind what was applied.
     pub(crate) fn access(&self) -> &Access {
         self.applier.access()

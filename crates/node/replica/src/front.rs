@@ -89,6 +89,8 @@ pub enum Failure {
     SessionFull,
     /// What this node has could not be shown to be as fresh as was asked for; not executed ([read-6]).
     Stale,
+    /// It needs a feature level that the group does not use yet; not executed ([level-9]).
+    Level,
     /// What let this read run was over when it had read: ask again ([`Requests::answer`]).
     Overtaken,
 }

@@ -16,11 +16,14 @@ use std::collections::BTreeMap;
 use quorate_core::{
     ballot::Era,
     configuration::{Change, Configuration, Invalid},
+    level::Level,
     node_id::{Member, NodeId},
     quorum::QuorumRule,
     reconfigure::Eras,
     slot::Slot,
 };
+
+use quorate_wire::checksum;
 
 pub use self::command::{Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
@@ -211,6 +214,7 @@ pub struct Group {
     next: u32,
     plan: Option<Plan>,
     ended: Option<Ended>,
+    level: Level,
 }
 
 impl Group {
@@ -246,6 +250,34 @@ impl Group {
     /// The next id that was never given out.
     pub fn next_id(&self) -> u32 {
         self.next
+    }
+
+    /// [level-5] The level that the group uses.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The same group at a level from which it begins: that of a backup ([level-10]).
+    #[must_use]
+    pub fn at_level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    /// [level-5] A sum over the nodes that have come, for who asked all of them for something.
+    pub fn nodes_sum(&self) -> u32 {
+        let come = self.nodes.iter().filter(|(_, known)| known.has_come());
+        let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
+        checksum(&ids)
+    }
+
+    /// [level-5] A raise was decided, with these eras in front of it; whether it counts. It does not if other nodes belong
+    /// to the group than those whom the leader asked, or if the level is not the next.
+    pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
+        let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
+        if counts {
+            self.level = to;
+        }
+        counts
     }
 
     /// The plan that is under way.
@@ -529,6 +561,40 @@ mod tests {
         assert_eq!(run(&mut group, 5, &keep("a:1", As::Voter)), six);
         let seven = Ok(Granted::Node(NodeId(7)));
         assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
+    }
+
+    /// [level-5] It counts for those whom the leader asked, and one level at a time; a release before levels keeps its
+    /// table as ever until then.
+    #[test]
+    fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
+        let (mut group, configuration) = group();
+        let mut eras = Eras::founded(configuration);
+        let (era, sum) = (eras.era(), group.nodes_sum());
+        assert_eq!(group.encode()[0], 1, "as every release wrote it");
+        assert!(!group.raise(era, sum ^ 1, Level(9), &eras));
+        assert!(!group.raise(Era(1), sum, Level(9), &eras));
+        for level in [7, 8, 10, u16::MAX] {
+            assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
+        }
+        // Somebody came meanwhile, or somebody's weight changed.
+        let mut with_four = group.clone();
+        run(&mut with_four, 1, &allocate(None, None)).unwrap();
+        assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is nobody");
+        run(&mut with_four, 2, &allocate(Some(7), Some(4))).unwrap();
+        assert!(!with_four.raise(era, sum, Level(9), &eras));
+        let change = Change::Multiply(2);
+        assert!(eras.decide(Slot(3), &Value::Reconfigure { era, change }));
+        assert!(!group.raise(era, sum, Level(9), &eras));
+        assert_eq!(group.level(), Level(8));
+        assert!(group.raise(eras.era(), sum, Level(9), &eras));
+        assert!(!group.raise(eras.era(), sum, Level(9), &eras), "twice");
+        assert_eq!(group.level(), Level(9));
+        let bytes = group.encode();
+        assert_eq!(bytes[0], 2, "a release before levels refuses it");
+        assert_eq!(Group::decode(&bytes), Some(group));
+        let mut odd = bytes;
+        odd[2] = 8;
+        assert_eq!(Group::decode(&odd), None, "one table, one form");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use quorate_core::{
     configuration::Configuration,
     lease::Leases,
+    level::Level,
     node_id::{Member, NodeId},
 };
 use quorate_log::disk::DiskError;
@@ -12,7 +13,7 @@ use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 
 use crate::{
-    applying::sessions::Unreadable, defaults, limits::Limits, routing::Votes,
+    applying::sessions::Unreadable, defaults, limits::Limits, rising::Raising, routing::Votes,
     snapshots::trimming::SnapshotOptions, status::Addresses,
 };
 
@@ -84,6 +85,12 @@ pub struct ReplicaOptions {
     pub thrifty: bool,
     /// How votes come to this node when it leads.
     pub votes: Votes,
+    /// The newest level that it supports; below that of this release only in tests, where it stands for an earlier one.
+    pub supports: Level,
+    /// What the folder may hold already ([level-8]).
+    pub marked: Level,
+    /// What it does about levels when it leads.
+    pub raising: Raising,
 }
 
 impl ReplicaOptions {
@@ -113,6 +120,9 @@ impl ReplicaOptions {
             founding,
             thrifty: false,
             votes: Votes::default(),
+            supports: Level::NEWEST,
+            marked: Level::NEWEST,
+            raising: Raising::default(),
         }
     }
 }

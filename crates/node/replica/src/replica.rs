@@ -13,6 +13,7 @@ mod disk;
 mod egress;
 mod frame_clients;
 mod ingress;
+mod levels;
 mod members;
 mod report;
 pub(crate) mod requests;
@@ -24,6 +25,7 @@ use quorate_core::{
     device::Word,
     effect::{Refusal, Role},
     input::Input,
+    level::Level,
     node_id::{Member, NodeId},
     record::Class,
     slot::{Slot, SlotRange},
@@ -58,6 +60,7 @@ use crate::{
     reading::{Reading, probe::Probed},
     replica::{requests::Requester, start::largest_command},
     rings::Rings,
+    rising::Rising,
     routing::Routing,
     service::StateMachine,
     snapshots::{Snapshots, turn::Around},
@@ -99,6 +102,10 @@ pub struct Replica<D: Disk, S: StateMachine> {
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: Steering,
+    /// What other nodes support, and what this one waits for.
+    rising: Rising,
+    /// The level when it was last looked at.
+    raised_to: Option<Level>,
     ending: Ending,
     fit: Fit,
     turns: Turns,
@@ -120,12 +127,20 @@ pub struct Replica<D: Disk, S: StateMachine> {
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// A peer can be talked to: its handshake is done.
-    pub fn peer_up(&mut self, now: Time, member: Member, boot: u32, addresses: Addresses) {
+    pub fn peer_up(
+        &mut self,
+        now: Time,
+        member: Member,
+        boot: u32,
+        newest: Level,
+        addresses: Addresses,
+    ) {
         if member.node == self.member.node {
             return;
         }
         self.peer_down(now, member.node);
         self.peers.connect(member, addresses);
+        self.rising.met(now, member.node, newest);
         self.tuning.on_peers_changed();
         self.protocol.later(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
@@ -138,6 +153,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// It cannot be talked to any more.
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.disconnect(node) {
+            self.rising.lost(node);
             self.catching_up.stop_serving(node);
             self.snapshots.lose(node);
             self.streaming.peer_down(node);
@@ -184,6 +200,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.turn_device(now);
         // A group of one in memory has decided what it just proposed.
         self.apply(now, wall_ms, front);
+        self.answer_raises(now);
         self.release_reads_within(now);
         self.reading.settle_probe(now, self.applying.applied_to());
         self.help_peers(now, plane);

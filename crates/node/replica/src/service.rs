@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use quorate_core::level::Level;
 use quorate_core::slot::Slot;
 
 /// One change to what a persistent service keeps for the replica (its sessions), next to its data.
@@ -112,6 +113,16 @@ pub trait StateMachine {
     /// to bring what they need near; what the service holds must not change.
     fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
         let _ = commands;
+    }
+
+    /// The feature level that a command needs, with all that it has inside: what the group does not use yet is neither
+    /// taken nor executed, on any node ([level-9]). What makes no sense needs none: its reply says so.
+    ///
+    /// A service that learns a new command, or a new use of an old one, answers with the level of its release. Then no
+    /// node of the release before, which would do something else, meets it.
+    fn level_of(&self, command: &[u8]) -> Level {
+        let _ = command;
+        Level::BASE
     }
 
     /// Executes one command and appends its reply.

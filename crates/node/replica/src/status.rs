@@ -5,6 +5,7 @@ use std::fmt;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
+    level::Level,
     node_id::{Member, NodeId},
     quorum::QuorumRule,
     record::Class,
@@ -330,6 +331,30 @@ pub struct PlanStatus {
     pub waits: Option<String>,
 }
 
+/// What a node's release supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelOf {
+    /// Which node.
+    pub node: NodeId,
+    /// The newest level; `None`: it is not connected.
+    pub newest: Option<Level>,
+}
+
+/// The feature level ([level-1]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelStatus {
+    /// What the group uses.
+    pub level: Level,
+    /// The newest that this node's release supports.
+    pub supports: Level,
+    /// Every node that belongs to the group, itself included, in order of ids.
+    pub nodes: Vec<LevelOf>,
+    /// What keeps the group from using the next level, a line each; known to the leader only.
+    pub held_back: Vec<String>,
+    /// In how many milliseconds the leader raises it, if nothing comes between; known to the leader only.
+    pub raise_in_ms: Option<u64>,
+}
+
 /// A node's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -345,6 +370,8 @@ pub struct Status {
     pub era: Era,
     /// What a quorum is in it.
     pub quorum: QuorumRule,
+    /// The feature level that the group uses, and what its nodes support.
+    pub level: LevelStatus,
     /// The change of the members that is under way.
     pub plan: Option<PlanStatus>,
     /// It was removed from the group, for good ([member-1]).

@@ -338,8 +338,9 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // Nobody reads here.
-            Failure::Stale
+            // Nobody reads here, and no command of the group needs a level.
+            Failure::Level
+            | Failure::Stale
             | Failure::Overtaken
             | Failure::NoQuorum
             | Failure::TooBig

@@ -347,6 +347,11 @@ impl<S: StateMachine> Cluster<S> {
             incarnation: other.incarnation,
         };
         let boot = other.boot;
+        let newest = other
+            .replica
+            .as_ref()
+            .map(|replica| replica.levels().newest);
+        let newest = newest.unwrap_or_default();
         let up = other.replica.is_some() && self.runs(node) && !self.cut.contains(&(node, peer));
         let now = self.now;
         let seat = self.seat(node);
@@ -357,7 +362,7 @@ impl<S: StateMachine> Cluster<S> {
         };
         seat.dirty = true;
         match (was, up) {
-            (false, true) => replica.peer_up(now, member, boot, Addresses::default()),
+            (false, true) => replica.peer_up(now, member, boot, newest, Addresses::default()),
             (true, false) => replica.peer_down(now, peer),
             _ => {}
         }

@@ -10,6 +10,7 @@ pub mod certificates;
 pub mod client;
 pub mod error;
 pub mod joining;
+pub mod level;
 pub mod look;
 pub mod members;
 pub mod problem;

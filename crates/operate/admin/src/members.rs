@@ -147,6 +147,9 @@ pub struct MembersRequest {
     /// A node, and where it listens for peers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<(u32, String)>,
+    /// The cluster uses the next feature level.
+    #[serde(skip_serializing_if = "is_false")]
+    pub raise: bool,
     /// The plan under way ends where it is.
     #[serde(skip_serializing_if = "is_false")]
     pub cancel: bool,
@@ -214,6 +217,7 @@ impl MembersRequest {
             priority,
             replace,
             address,
+            raise,
             cancel,
             dry_run,
         } = self;
@@ -242,6 +246,7 @@ impl MembersRequest {
                 new: NodeId(new),
             }),
             address.transpose()?,
+            raise.then_some(Ask::Raise),
             cancel.then_some(Ask::Cancel),
         ];
         let mut wishes = wishes.into_iter().flatten();
@@ -543,6 +548,7 @@ mod tests {
                     role: As::Learner,
                 },
             ),
+            (r#"{"raise": true}"#, Ask::Raise),
             (r#"{"cancel": true}"#, Ask::Cancel),
         ] {
             assert_eq!(ask(text), Ok((expected.clone(), false)), "{text}");

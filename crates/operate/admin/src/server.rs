@@ -809,6 +809,7 @@ mod tests {
             role: effect::Role::Follower,
             leader: leader.map(NodeId),
             era: Era(0),
+            level: quorate_replica::status::LevelStatus::default(),
             plan: None,
             removed: false,
             ballot: Ballot::ZERO,

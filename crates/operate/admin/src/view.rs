@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     certificates::CertificateView,
+    level::LevelView,
     traffic::TrafficView,
     units::{bytes, span},
 };
@@ -32,6 +33,9 @@ pub struct NodeView {
     /// What a quorum is: `majority` or `flexible:Q1,Q2`.
     #[serde(default)]
     pub quorum: String,
+    /// The feature level that the cluster uses, and what holds the next one back.
+    #[serde(default)]
+    pub level: LevelView,
     /// The change of the members that is under way.
     #[serde(default)]
     pub plan: Option<PlanView>,
@@ -567,6 +571,7 @@ impl NodeView {
             leader: status.leader.map(|leader| leader.0),
             era: status.era.0.into(),
             quorum: status.quorum.to_string(),
+            level: LevelView::new(&status.level),
             plan: status.plan.as_ref().map(|plan| PlanView {
                 id: plan.id,
                 what: plan.what.clone(),
@@ -667,12 +672,15 @@ impl ClusterView {
 pub(crate) mod tests {
     use quorate_core::{
         ballot::Era,
+        level::Level,
         node_id::{Incarnation, Member},
         quorum::QuorumRule,
         record::Class,
         slot::Slot,
     };
-    use quorate_replica::status::{Addresses, PeerPlane, PlanStatus, Traffic};
+    use quorate_replica::status::{
+        Addresses, LevelOf, LevelStatus, PeerPlane, PlanStatus, Traffic,
+    };
 
     use super::*;
 
@@ -701,6 +709,16 @@ pub(crate) mod tests {
             leader: Some(NodeId(1)),
             era: Era(1),
             quorum: QuorumRule::Majority,
+            level: LevelStatus {
+                level: Level(8),
+                supports: Level(9),
+                nodes: vec![LevelOf {
+                    node: NodeId(1),
+                    newest: Some(Level(9)),
+                }],
+                held_back: vec!["node 2 is not connected".to_owned()],
+                raise_in_ms: Some(1_500),
+            },
             plan: Some(PlanStatus {
                 id: 8,
                 what: "remove node 3".to_owned(),
@@ -809,6 +827,10 @@ pub(crate) mod tests {
                  "weight": 0, "connected": false, "lag": null,
                  "payload_bytes_sent": 0, "engaged": null, "plane": null},
             ],
+        });
+        expected["level"] = serde_json::json!({
+            "level": 8, "supports": 9, "nodes": [{"node": 1, "newest": 9}],
+            "held_back": ["node 2 is not connected"], "raise_in_s": 2,
         });
         // One more within is more than the macro's recursion takes.
         expected["device"] = serde_json::Value::Null;

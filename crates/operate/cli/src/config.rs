@@ -22,7 +22,7 @@ use quorate_log::disk::Want;
 use quorate_net::{Spin, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
-use quorate_replica::{group::As, routing::Votes, tuner::Settings as Tuning};
+use quorate_replica::{group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning};
 
 use crate::{
     output::Problem,
@@ -60,6 +60,7 @@ pub(crate) struct StartConfig {
     pub(crate) terms: Terms,
     pub(crate) thrifty: bool,
     pub(crate) votes: Votes,
+    pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
@@ -108,6 +109,7 @@ impl StartConfig {
             terms: self.terms.clone(),
             thrifty: self.thrifty,
             votes: self.votes.clone(),
+            raising: self.raising,
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
             store_default: Store::default_of(self.service).name().to_owned(),
@@ -276,6 +278,7 @@ impl StartConfig {
                 .optional("thrifty", "on or off", switch)?
                 .unwrap_or_default(),
             votes: layers.required("votes", "star, ring or auto", Votes::named)?,
+            raising: layers.required("feature-level", "auto or hold", Raising::named)?,
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,

@@ -1,6 +1,7 @@
 //! `quorate member`: who belongs to the cluster, and how operators change that.
 
 mod drain;
+mod feature;
 mod follow;
 mod group;
 mod show;
@@ -17,6 +18,7 @@ use crate::{
 };
 
 use self::{
+    feature::FeatureArgs,
     follow::{Ended, Follower},
     group::Group,
 };
@@ -67,6 +69,12 @@ pub(crate) enum MemberCommand {
     ///
     /// Run this first, then restart the node with the new --peer.
     Address(AddressArgs),
+    /// Show the feature level of the cluster, which release each node supports, and what holds the next level back
+    ///
+    /// A cluster begins to use what only a newer release knows when every node runs it: by default 24 h after the last
+    /// node was upgraded (quorate start --feature-level), or with --raise. Until then, the previous release can be
+    /// installed again.
+    Feature(FeatureArgs),
     /// Stop the change in progress; the steps already done remain
     Cancel(CancelArgs),
     /// Move leadership away from a node, for maintenance
@@ -309,6 +317,7 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
             );
             at_once(wish, &args.ask, &done, output)
         }
+        MemberCommand::Feature(args) => feature::run(args, output),
         MemberCommand::Cancel(args) => {
             let wish = MembersRequest {
                 cancel: true,
@@ -478,6 +487,8 @@ mod tests {
             "replace 2 4",
             "address 2 h:7451",
             "cancel",
+            "feature",
+            "feature --raise --dry-run --admin a:1",
             "drain 1 --dry-run",
         ] {
             assert!(parse(line).is_ok(), "{line}");
@@ -499,6 +510,7 @@ mod tests {
             "replace 2",
             "address 2 nowhere",
             "drain",
+            "feature --dry-run",
             "drain all",
             "list --admin nonsense",
             "quiesce 1",

@@ -138,6 +138,13 @@ fn headline(cluster: &ClusterView) -> String {
     let streams = streams.map_or_else(String::new, |StreamsView { count, open, .. }| {
         format!(", byte streams {count}, open {open}")
     });
+    // Where all is as it should be, there is nothing to say.
+    let level = leads
+        .map(|view| &view.level)
+        .filter(|level| level.may_rise());
+    let level = level.map_or_else(String::new, |level| {
+        format!(", feature level {}: {}", level.level, level.prospect())
+    });
     let settings = views().next().map(|view| {
         let NodeView {
             durability, store, ..
@@ -145,7 +152,7 @@ fn headline(cluster: &ClusterView) -> String {
         format!(" ({durability}, store {store}, era {})", view.era)
     });
     let settings = settings.unwrap_or_default();
-    format!("cluster {id}{settings}: {leader}{ring}{streams}")
+    format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
 }
 
 /// The way of votes to a leader, if they are handed on.
@@ -246,6 +253,7 @@ fn plane(node: u32, cluster: &ClusterView) -> String {
 mod tests {
     use super::*;
     use quorate_admin::{
+        level::LevelView,
         traffic::TrafficView,
         view::{DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView},
     };
@@ -271,6 +279,7 @@ mod tests {
             role: if node == 1 { "leader" } else { "follower" }.to_owned(),
             leader: Some(1),
             era: 0,
+            level: LevelView::default(),
             plan: None,
             removed: false,
             ballot: BallotView {

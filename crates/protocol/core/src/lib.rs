@@ -108,6 +108,7 @@ pub mod laying;
 pub mod leader;
 pub mod learner;
 pub mod lease;
+pub mod level;
 pub mod lost;
 pub mod message;
 pub mod node;

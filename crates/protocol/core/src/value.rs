@@ -5,7 +5,9 @@
 
 use core::fmt;
 
-use crate::{ballot::Era, configuration::Change, dice::mix, node_id::NodeId, slot::SlotRange};
+use crate::{
+    ballot::Era, configuration::Change, dice::mix, level::Level, node_id::NodeId, slot::SlotRange,
+};
 
 /// Name of a batch of commands: whose it is, and how to know its bytes again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +83,15 @@ pub enum Value {
         /// Unix time in milliseconds.
         ms: u64,
     },
+    /// The group uses a further level, if it is still the group that the leader asked ([level-5]).
+    Raise {
+        /// The era of the members that it asked.
+        era: Era,
+        /// The sum over the nodes that it asked, members and learners.
+        nodes: u32,
+        /// The level.
+        to: Level,
+    },
 }
 
 impl Value {
@@ -143,6 +154,7 @@ fn fingerprint(value: &Value) -> (u64, u64) {
         }
         Value::AllocateNode { nonce } => [8, nonce, 0, 0],
         Value::Now { ms } => [9, ms, 0, 0],
+        Value::Raise { era, nodes, to } => [10, era.0.into(), nodes.into(), to.0.into()],
     };
     let mut state = 0x9e37_79b9_7f4a_7c15;
     for word in words {
@@ -190,6 +202,7 @@ impl fmt::Display for Value {
             Self::Reconfigure { era, change } => write!(f, "reconfigure era {era}: {change}"),
             Self::AllocateNode { nonce } => write!(f, "allocate node {nonce:x}"),
             Self::Now { ms } => write!(f, "now {ms}"),
+            Self::Raise { era, to, .. } => write!(f, "raise era {era}: level {to}"),
         }
     }
 }

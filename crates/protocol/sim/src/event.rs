@@ -103,6 +103,8 @@ pub(crate) enum Event {
     DiskRoom(usize),
     /// Files can be opened again.
     Descriptors(usize),
+    /// Somebody installs another release.
+    Release,
     /// The disk of a service fails.
     StoreFault,
     /// It is sound again.

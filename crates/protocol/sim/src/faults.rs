@@ -170,6 +170,34 @@ pub struct Settings {
     pub votes: Route,
     /// Whether nodes have devices, and what goes wrong with them.
     pub devices: Option<device::Faults>,
+    /// Whether releases are installed meanwhile.
+    pub releases: Option<Releases>,
+}
+
+/// Nodes begin with the release before the newest, and get others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Releases {
+    /// Mean time between two installations.
+    pub mean_us: u64,
+    /// One in so many is of the release before.
+    pub back_of: u64,
+    /// This node gets the newest last of all.
+    pub laggard: Option<usize>,
+    /// What a leader waits before it raises the level.
+    pub raise_ms: u64,
+}
+
+impl Releases {
+    /// From dice of their own.
+    pub fn draw(seed: u64, nodes: usize) -> Self {
+        let dice = &mut Dice::new(seed ^ 0x5265_6c65_6173_6573);
+        Self {
+            mean_us: dice.pick(&[50_000, 150_000, 400_000]),
+            back_of: dice.pick(&[3, 6, 12]),
+            laggard: dice.chance(1, 3).then(|| dice.index(nodes)),
+            raise_ms: dice.pick(&[0, 50, 400]),
+        }
+    }
 }
 
 impl Settings {
@@ -235,6 +263,7 @@ impl Settings {
                 Route::Star
             },
             devices: device::Faults::draw(seed).filter(|_| nodes > 1),
+            releases: None,
         }
         .draw_leases()
         .draw_packets()
@@ -293,6 +322,7 @@ impl Settings {
             thrifty: false,
             votes: Route::Star,
             devices: None,
+            releases: None,
         }
     }
 

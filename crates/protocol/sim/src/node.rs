@@ -12,6 +12,7 @@ use std::{
 
 use quorate_core::{
     ballot::Ballot,
+    level::{Level, Levels},
     node_id::{Member, NodeId},
     record::Class,
     slot::Slot,
@@ -41,6 +42,7 @@ use quorate_replica::{
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
+    rising::Raising,
     service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine},
     stream_front::StreamTag,
     tuner::Change,
@@ -265,6 +267,8 @@ pub enum Arrival {
         member: Member,
         /// Which of its process starts.
         boot: u32,
+        /// What its release supports.
+        levels: Levels,
     },
     /// A connection broke.
     PeerDown {
@@ -390,6 +394,12 @@ pub struct Node {
     pub store: Rc<Cell<StoreDisk>>,
     /// The latest position that a persistent service could have on its disk.
     pub kept_to: Rc<Cell<Slot>>,
+    /// The newest level that the installed release supports.
+    pub release: Level,
+    /// The same of the process that runs, or ran last.
+    pub release_running: Level,
+    /// Whether a process of the newest release ever ran here.
+    pub ran_newest: bool,
 }
 
 /// How a start ended.
@@ -398,6 +408,8 @@ pub enum Start {
     Runs(Box<Started>),
     /// It waits for what the text says, having done nothing but what it would do again.
     Waits(&'static str),
+    /// Its folder needs a newer release.
+    TooOld,
     /// It died.
     Died,
 }
@@ -434,6 +446,9 @@ impl Node {
             dies_after: None,
             store: Rc::default(),
             kept_to: Rc::default(),
+            release: Level::NEWEST,
+            release_running: Level::NEWEST,
+            ran_newest: false,
         }
     }
 
@@ -452,6 +467,16 @@ impl Node {
     pub fn is_removed(&self) -> bool {
         let opened = Identity::open(self.disk.attach(), &Expected::default());
         matches!(opened, Err(IdentityError::Removed { .. }))
+    }
+
+    /// Whether its folder needs a newer release than the one that is installed.
+    fn is_too_old(&self) -> bool {
+        let expected = Expected {
+            supports: Some(self.release),
+            ..Expected::default()
+        };
+        let opened = Identity::open(self.disk.clone(), &expected);
+        matches!(opened, Err(IdentityError::Level { .. }))
     }
 
     /// Who it is.
@@ -520,6 +545,9 @@ impl Node {
         dice: &mut Dice,
         ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
     ) -> Result<Start, String> {
+        if self.is_too_old() {
+            return Ok(Start::TooOld);
+        }
         let Some(identity) = self.settle(settings, dice, ask)? else {
             return Ok(Start::Waits("the founder"));
         };
@@ -545,6 +573,7 @@ impl Node {
         };
         let mut starter = Simulated {
             settings,
+            release: self.release,
             recovery: None,
             lost: Vec::new(),
         };
@@ -558,6 +587,8 @@ impl Node {
             Time(reading.load(Ordering::Relaxed))
         }));
         self.running = Some(Running::new(host, told));
+        self.release_running = self.release;
+        self.ran_newest |= self.release == Level::NEWEST;
         Ok(Start::Runs(Box::new(Started {
             recovery: starter.recovery.ok_or("the boot recovered nothing")?,
             lost: starter.lost,
@@ -616,6 +647,7 @@ impl Node {
 /// A start with what the run's settings say.
 struct Simulated<'a> {
     settings: &'a Settings,
+    release: Level,
     recovery: Option<Recovery>,
     lost: Vec<String>,
 }
@@ -633,6 +665,10 @@ impl Starter for Simulated<'_> {
 
     fn choose_replica(&self, options: &mut ReplicaOptions) {
         let settings = self.settings;
+        options.supports = self.release;
+        options.raising = settings
+            .releases
+            .map_or(Raising::Hold, |releases| Raising::After(releases.raise_ms));
         options.timeouts = Timeouts::default();
         options.command_bytes_max = COMMAND_BYTES_MAX;
         options.client_timeout_ms = settings.client_timeout_ms;
@@ -688,6 +724,7 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
             node: Some(node),
             class: Some(settings.class),
             store: Some("memory".to_owned()),
+            supports: None,
         },
         cluster: (0..settings.nodes).map(member).collect(),
         store_default: "memory".to_owned(),

@@ -15,6 +15,7 @@ mod datagrams;
 mod devices;
 mod lives;
 mod operators;
+mod releases;
 mod scene;
 mod streams;
 mod turn;
@@ -51,6 +52,12 @@ pub struct Counts {
     pub start_kills: u64,
     /// Clean stops.
     pub stops: u64,
+    /// Other releases installed.
+    pub installed: u64,
+    /// Of those: refused by their folder.
+    pub too_old: u64,
+    /// Whether the group's level rose.
+    pub raised: u64,
     /// Times that a node began to lead.
     pub elections: u64,
     /// Connections broken.
@@ -209,6 +216,7 @@ impl World {
             world.arm_founding(node);
         }
         world.plan_store_fault();
+        world.plan_releases();
         world.plan_operator();
         world.plan_stall();
         world.plan_reset();
@@ -339,6 +347,7 @@ impl World {
                 self.nodes[node].disk.set_capacity(None);
                 self.line(&name(node), "disk", format_args!("has room again"));
             }
+            Event::Release => self.change_release(),
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
             Event::Frame { from, to, bytes } => self.device_hears(from, to, &bytes),

@@ -6,6 +6,7 @@ use core::fmt;
 use quorate_core::{
     effect::Refusal,
     lease::Lease,
+    level::{Level, Levels},
     message::{
         Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry, RingVote,
     },
@@ -598,11 +599,17 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
         text(rest)?
     };
     no_body(rest)?;
+    let lowest = Level(u16::from_le_bytes([fixed[24], fixed[25]]));
+    let newest = match u16::try_from(header.number) {
+        Ok(0) => lowest,
+        Ok(newest) if newest > lowest.0 => Level(newest),
+        _ => return Err(Malformed::Field("number")),
+    };
     Ok(Hello {
         cluster: cluster(fixed),
         boot: word32(fixed, 16),
         to: NodeId(word32(fixed, 20)),
-        version: u16::from_le_bytes([fixed[24], fixed[25]]),
+        levels: Levels { lowest, newest },
         from: header.sender,
         lane: lane(fixed[26]).ok_or(Malformed::Field("lane"))?,
         client,

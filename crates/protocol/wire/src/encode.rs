@@ -430,6 +430,10 @@ fn fill_hello<'a>(
     hello: &Hello<'_>,
 ) -> Result<Carried<'a>, Unencodable> {
     header.kind = kind;
+    // Whoever knows one version says nothing more; a release before levels ignores the field.
+    if hello.levels.newest > hello.levels.lowest {
+        header.number = hello.levels.newest.0.into();
+    }
     text_fits(hello.client)?;
     text_fits(hello.admin)?;
     text_fits(hello.stream)?;
@@ -659,7 +663,7 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&hello.cluster.to_le_bytes());
             out.extend_from_slice(&hello.boot.to_le_bytes());
             out.extend_from_slice(&hello.to.0.to_le_bytes());
-            out.extend_from_slice(&hello.version.to_le_bytes());
+            out.extend_from_slice(&hello.levels.lowest.0.to_le_bytes());
             out.extend_from_slice(&[lane_number(hello.lane), 0]);
             text(hello.client, out);
             text(hello.admin, out);

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use quorate_core::{
     effect::Refusal,
+    level::Levels,
     message::Message,
     node_id::{Member, NodeId},
     record::Class,
@@ -117,8 +118,9 @@ impl RefusalCode {
 /// How a connection begins, from either side. Who speaks is the frame's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
-    /// The highest protocol version spoken.
-    pub version: u16,
+    /// What the speaker supports ([level-3]). The lowest is the version that the hello names, and all that a release
+    /// before levels reads of it.
+    pub levels: Levels,
     /// The group, or [`NO_CLUSTER`].
     pub cluster: u128,
     /// The speaker.

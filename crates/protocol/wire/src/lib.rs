@@ -30,6 +30,7 @@ pub mod encode;
 pub mod frame;
 pub mod frame_clients;
 pub mod header;
+pub mod levels;
 pub mod streams;
 pub mod value;
 
@@ -47,9 +48,6 @@ pub const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Bound for the body of a frame from somebody not known yet.
 pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
-
-/// What is spoken between nodes. A newer peer is refused, with this number in the reason.
-pub const PROTOCOL_VERSION: u16 = 8;
 
 /// CRC-32C, as every frame, batch name and log record uses it.
 pub fn checksum(bytes: &[u8]) -> u32 {

@@ -6,6 +6,7 @@
 use quorate_core::{
     ballot::Era,
     configuration::Change,
+    level::Level,
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
     value::{BatchName, StreamName, Value},
@@ -140,6 +141,13 @@ impl Columns {
                 wide: ms,
                 ..plain
             },
+            Value::Raise { era, nodes, to } => Self {
+                kind: 10,
+                small: era.0,
+                wide: to.0.into(),
+                check: nodes,
+                ..plain
+            },
         }
     }
 
@@ -176,6 +184,11 @@ impl Columns {
             },
             8 => Value::AllocateNode { nonce: self.wide },
             9 => Value::Now { ms: self.wide },
+            10 => Value::Raise {
+                era: Era(self.small),
+                nodes: self.check,
+                to: Level(u16::try_from(self.wide).ok()?),
+            },
             _ => return None,
         })
     }

@@ -381,4 +381,19 @@ mod tests {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
+
+    /// [level-9] What the release before does not know is executed by nobody before the group uses its level.
+    #[test]
+    fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {
+        const OF_LEVEL_8: [std::ops::RangeInclusive<u8>; 2] = [1..=47, 64..=124];
+        let new = Op::ALL.into_iter().filter(|op| {
+            let number = *op as u8;
+            !OF_LEVEL_8.iter().any(|known| known.contains(&number))
+        });
+        assert_eq!(
+            new.collect::<Vec<_>>(),
+            [],
+            "let Service::level_of say the level of a command with it, in transactions and scripts, too"
+        );
+    }
 }

@@ -3,6 +3,7 @@
 use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
+    level::Level,
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
     record::Record,
@@ -136,6 +137,12 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
             out.push(8);
             put64(out, ms);
         }
+        Value::Raise { era, nodes, to } => {
+            out.push(9);
+            put32(out, era.0);
+            put32(out, nodes);
+            put32(out, to.0.into());
+        }
     }
 }
 
@@ -163,6 +170,11 @@ fn put_change(out: &mut Vec<u8>, change: Change) {
     out.push(kind);
     put32(out, first);
     put32(out, second);
+}
+
+fn level(number: u32) -> Result<Level, Malformed> {
+    let number = u16::try_from(number).map_err(|_| Malformed("no level is so high"))?;
+    Ok(Level(number))
 }
 
 fn put32(out: &mut Vec<u8>, number: u32) {
@@ -274,6 +286,11 @@ impl<'a> Reader<'a> {
             },
             7 => Value::AllocateNode { nonce: self.u64()? },
             8 => Value::Now { ms: self.u64()? },
+            9 => Value::Raise {
+                era: Era(self.u32()?),
+                nodes: self.u32()?,
+                to: level(self.u32()?)?,
+            },
             _ => return Err(Malformed("unknown kind of value")),
         })
     }
@@ -421,6 +438,11 @@ mod tests {
             Value::AllocateNode { nonce: 0xdead_beef },
             Value::Now {
                 ms: 1_700_000_000_000,
+            },
+            Value::Raise {
+                era: Era(7),
+                nodes: 0xfeed_5eed,
+                to: Level(9),
             },
         ];
         for change in [

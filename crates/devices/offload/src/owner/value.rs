@@ -1,6 +1,6 @@
 //! Values of the core as descriptors of devices, and back: without loss, or not at all.
 //!
-//! Devices carry every kind but content and reconfiguration ([offload-15]), and **each of the six fits without loss**:
+//! Devices carry every kind but content, reconfiguration and raises of the level ([offload-15]), and **each of the six fits without loss**:
 //!
 //! | | kind | origin | its boot | counter | length | CRC |
 //! |---|--:|---|---|---|---|---|
@@ -36,7 +36,7 @@ const NOW: u32 = 1;
 /// Why a device does not carry a value; it goes over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCarried {
-    /// Content and reconfiguration.
+    /// Content, reconfiguration and raises of the level.
     Kind,
     /// Longer than the room.
     TooLong,
@@ -99,7 +99,9 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
             counter: ms,
             ..plain(8)
         },
-        Value::Content { .. } | Value::Reconfigure { .. } => return Err(NotCarried::Kind),
+        Value::Content { .. } | Value::Reconfigure { .. } | Value::Raise { .. } => {
+            return Err(NotCarried::Kind);
+        }
     };
     if bytes.is_empty() {
         Ok(named)

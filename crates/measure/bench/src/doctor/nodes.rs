@@ -27,6 +27,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         settings(&views),
         room(&views),
         health(&views),
+        level(cluster, &views),
     ];
     found
         .into_iter()
@@ -76,6 +77,18 @@ fn versions(views: &[&NodeView]) -> Finding {
             Finding::warning(name, format!("nodes differ: {}", what.join(", ")), hint)
         }
     }
+}
+
+/// [level-5] What the cluster uses of what its releases know.
+fn level(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
+    let name = "level";
+    let telling = || views.iter().filter(|view| view.level.level > 0);
+    let leads = telling().find(|view| Some(view.node) == cluster.leader);
+    let Some(view) = leads.or_else(|| telling().max_by_key(|view| view.applied)) else {
+        return Finding::unknown(name, "no node reports it", "upgrade the nodes");
+    };
+    let told = format!("the cluster is at level {}", view.level.level);
+    Finding::ok(name, told).detail(view.level.prospect())
 }
 
 fn numbers(version: &str) -> Vec<u64> {

@@ -1,7 +1,7 @@
 //! Who may talk to this node: the judgement over a `Hello` or a `Welcome`. Pure.
 
-use quorate_core::node_id::NodeId;
-use quorate_wire::{Hello, PROTOCOL_VERSION, RefusalCode};
+use quorate_core::{level::Levels, node_id::NodeId};
+use quorate_wire::{Hello, RefusalCode};
 
 use crate::{host::Refused, identity::Identity};
 
@@ -10,6 +10,8 @@ use crate::{host::Refused, identity::Identity};
 pub struct Expectation<'a> {
     /// This node.
     pub identity: &'a Identity,
+    /// What it supports: nothing below the group's level.
+    pub levels: Levels,
     /// Whether the greeter's id was removed from the group.
     pub removed: bool,
     /// Whether there is a place for the greeter.
@@ -27,13 +29,10 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
     let refuse = |code, reason: String| Err(Refused { code, reason });
-    if hello.version != PROTOCOL_VERSION {
+    if expected.levels.agreed(hello.levels).is_none() {
         return refuse(
             RefusalCode::Version,
-            format!(
-                "node {greeter} speaks protocol version {}, node {me} speaks {PROTOCOL_VERSION}",
-                hello.version
-            ),
+            disagreement((greeter, hello.levels), (me, expected.levels)),
         );
     }
     if hello.cluster != identity.cluster {
@@ -91,10 +90,23 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     Ok(())
 }
 
+/// [level-7] Which of the two nodes needs another release.
+fn disagreement(greeter: (NodeId, Levels), own: (NodeId, Levels)) -> String {
+    let (old, new) = match greeter.1.newest < own.1.lowest {
+        true => (greeter, own),
+        false => (own, greeter),
+    };
+    format!(
+        "node {} supports level {} at most, and the cluster of node {} is at level {} or above: install the release on \
+         node {0} that the other nodes run",
+        old.0, old.1.newest, new.0, new.1.lowest
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_core::node_id::Member;
+    use quorate_core::{level::Level, node_id::Member};
     use quorate_replica::status::Addresses;
     use quorate_wire::Lane;
 
@@ -107,13 +119,14 @@ mod tests {
         };
         let mut expectation = Expectation {
             identity: &identity,
+            levels: Levels::SUPPORTED,
             removed: false,
             room: true,
             dialled: None,
             connected_boot: None,
         };
         let mut hello = Hello {
-            version: PROTOCOL_VERSION,
+            levels: Levels::SUPPORTED,
             cluster: 0xc,
             from: Member::first(3),
             boot: 5,
@@ -151,14 +164,34 @@ mod tests {
         );
     }
 
+    const fn levels(lowest: u16, newest: u16) -> Levels {
+        Levels {
+            lowest: Level(lowest),
+            newest: Level(newest),
+        }
+    }
+
+    /// [level-3] The release before says one version and nothing of levels; the one behind this one may come, too.
     #[test]
-    fn a_newer_peer_is_refused() {
+    fn neighbours_are_welcome() {
+        check(|hello, _| hello.levels = levels(8, 8), "ok");
+        check(|hello, _| hello.levels = levels(9, 10), "ok");
+    }
+
+    /// [level-7]
+    #[test]
+    fn who_is_too_old_is_told_what_to_install() {
         check(
-            |hello, _| hello.version = PROTOCOL_VERSION + 1,
-            &format!(
-                "Version: node 3 speaks protocol version {}, node 2 speaks {PROTOCOL_VERSION}",
-                PROTOCOL_VERSION + 1
-            ),
+            |hello, expected| {
+                (hello.levels, expected.levels) = (levels(8, 8), levels(9, 9));
+            },
+            "Version: node 3 supports level 8 at most, and the cluster of node 2 is at level 9 or above: install the \
+             release on node 3 that the other nodes run",
+        );
+        check(
+            |hello, _| hello.levels = levels(10, 11),
+            "Version: node 2 supports level 9 at most, and the cluster of node 3 is at level 10 or above: install the \
+             release on node 2 that the other nodes run",
         );
     }
 

@@ -3,6 +3,7 @@
 
 use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
 use quorate_core::{
+    level::{Level, Levels},
     message::Message,
     node_id::{Member, NodeId},
 };
@@ -185,6 +186,45 @@ fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     }
     speak(&node, &mut other, 3, 3);
     assert!(!node.shared.saw(&Event::Down(NodeId(3))));
+}
+
+/// [level-7] A connection of the release before lives until the group uses what that does not know.
+#[test]
+fn who_is_too_old_for_the_level_is_told_and_refused() {
+    let node = lone(hasty(), &[2, 3]);
+    let old = |lane| Hello {
+        levels: Levels {
+            lowest: Level(8),
+            newest: Level(8),
+        },
+        lane,
+        ..hello(2)
+    };
+    let mut bulk = Raw::greet(&node, old(Lane::Bulk));
+    let mut raw = Raw::greet(&node, old(Lane::Control));
+    let mut other = Raw::greet(&node, hello(3));
+    speak(&node, &mut raw, 2, 1);
+    node.shared.change(|world| world.raised = true);
+    let told = raw.answer();
+    let expected =
+        "Version: node 2 supports level 8 at most, and the cluster of node 1 is at level 9 now";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!(
+        (raw.answer(), bulk.answer()),
+        ("end".to_owned(), "end".to_owned())
+    );
+    node.shared.wait_event(&Event::Down(NodeId(2)));
+    let mut again = Raw::connect(&node);
+    again.say(&old(Lane::Control));
+    let answer = again.answer();
+    assert!(
+        answer.starts_with("Version: node 2 supports level 8"),
+        "{answer}"
+    );
+    speak(&node, &mut other, 3, 3);
+    // The release that it was told to install.
+    let mut new = Raw::greet(&node, hello(2));
+    speak(&node, &mut new, 2, 4);
 }
 
 /// A node that was away when it was removed hears of it from its peers alone; one of them may be wrong.

@@ -7,10 +7,14 @@ use std::{
 };
 
 use crate::common::{Bound, CLUSTER, Event, Node, Raw, Start, Task, batch, hello, lone, patient};
-use quorate_core::{message::Message, node_id::Member, node_id::NodeId};
+use quorate_core::{
+    level::{Level, Levels},
+    message::Message,
+    node_id::{Member, NodeId},
+};
 use quorate_net::{Limits, PeerAddress};
 use quorate_replica::Payload;
-use quorate_wire::{Frame, Hello, Lane, NO_CLUSTER, PROTOCOL_VERSION, encode};
+use quorate_wire::{Frame, Hello, Lane, NO_CLUSTER, encode};
 
 fn run(bounds: Vec<Bound>) -> Vec<Node> {
     let peers: Vec<PeerAddress> = bounds.iter().map(Bound::peer_address).collect();
@@ -162,13 +166,14 @@ fn strangers_are_refused_with_a_reason() {
     );
     check(
         Hello {
-            version: PROTOCOL_VERSION + 1,
+            levels: Levels {
+                lowest: Level(10),
+                newest: Level(11),
+            },
             ..hello(2)
         },
-        &format!(
-            "Version: node 2 speaks protocol version {}, node 1 speaks {PROTOCOL_VERSION}",
-            PROTOCOL_VERSION + 1
-        ),
+        "Version: node 1 supports level 9 at most, and the cluster of node 2 is at level 10 or above: install the \
+         release on node 1 that the other nodes run",
     );
     check(
         Hello {

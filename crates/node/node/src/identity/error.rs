@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
-use quorate_core::node_id::NodeId;
+use quorate_core::{level::Level, node_id::NodeId};
 use quorate_log::disk::{DiskError, is_full};
 
 use super::NODES_MAX;
@@ -50,6 +50,15 @@ pub enum IdentityError {
     Newer {
         /// The file.
         file: PathBuf,
+    },
+    /// [level-8] What the folder holds needs a newer release.
+    Level {
+        /// The file that says so.
+        file: PathBuf,
+        /// What it needs.
+        level: Level,
+        /// What this release supports.
+        supports: Level,
     },
     /// It is another's than was asked for.
     Mismatch {
@@ -101,6 +110,9 @@ impl IdentityError {
                     .into()
             }
             Self::Newer { .. } => "start the newer version of the program".into(),
+            Self::Level { .. } => "install the release that the other nodes of the cluster run: a cluster never goes \
+                                   back to a lower level, and nothing in the folder was changed"
+                .into(),
             Self::Mismatch { what, stored, .. } => {
                 format!("leave --{what} out or set it to {stored}, or use another --data folder")
             }
@@ -148,6 +160,15 @@ impl fmt::Display for IdentityError {
                     file.display()
                 )
             }
+            Self::Level {
+                file,
+                level,
+                supports,
+            } => write!(
+                f,
+                "{}: this folder needs level {level}, and this release supports {supports} at most",
+                file.display()
+            ),
             Self::Mismatch {
                 what,
                 stored,

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
 use quorate_core::{
+    level::Level,
     node_id::{Incarnation, NodeId},
     quorum::QuorumRule,
     record::Class,
@@ -13,7 +14,10 @@ use quorate_replica::group::As;
 use super::{Founding, NODES_MAX, State};
 use crate::terms::Terms;
 
+/// At level 8.
 const FIRST_LINE: &str = "quorate identity 1";
+/// Above it, which a line of its own names: a release before levels refuses to start, and touches nothing ([level-8]).
+const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
 /// What would not survive being written as lines.
 pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
@@ -47,7 +51,13 @@ pub(super) fn encode(state: &State) -> String {
             .expect("writing to a string does not fail");
         text.push('\n');
     };
-    line(format_args!("{FIRST_LINE}"));
+    match state.level {
+        Level::BASE => line(format_args!("{FIRST_LINE}")),
+        level => {
+            line(format_args!("{FIRST_LINE_WITH_LEVEL}"));
+            line(format_args!("level {level}"));
+        }
+    }
     line(format_args!("cluster {:032x}", founding.cluster));
     line(format_args!("node {}", founding.node));
     line(format_args!("durability {}", founding.class.name()));
@@ -82,10 +92,13 @@ pub(super) fn encode(state: &State) -> String {
 
 pub(super) fn decode(text: &str) -> Result<State, String> {
     let mut lines = sealed::open(text)?.lines();
-    if lines.next() != Some(FIRST_LINE) {
-        return Err("the first line is unknown".into());
-    }
+    let first = lines.next();
     let mut fields = Lines { lines };
+    let level = match first {
+        Some(FIRST_LINE) => Level::BASE,
+        Some(FIRST_LINE_WITH_LEVEL) => Level(number(fields.word("level")?.parse())?),
+        _ => return Err("the first line is unknown".into()),
+    };
     let founding = Founding {
         cluster: fields
             .hex("cluster")
@@ -110,6 +123,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         admitted: BTreeMap::new(),
         joins: None,
         removed: false,
+        level,
     };
     state.founding.join_nonce = fields
         .hex("nonce")

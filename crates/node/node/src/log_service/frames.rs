@@ -39,6 +39,7 @@ impl Status {
             | Failure::NoSession
             | Failure::ReplyForgotten
             | Failure::SessionFull
+            | Failure::Level
             | Failure::Stale
             | Failure::Overtaken => Self::Unknown,
         }

@@ -324,6 +324,7 @@ fn failed(what: &str, failure: Failure) -> Step {
         Failure::Stopping => "the node is stopping",
         Failure::Unavailable => "this node cannot serve byte streams at the moment",
         Failure::Busy | Failure::Stale | Failure::Overtaken => "the node is overloaded",
+        Failure::Level => "it needs a feature level that the cluster does not use yet",
         Failure::Unknown
         | Failure::TooBig
         | Failure::NoSession

@@ -207,6 +207,11 @@ impl From<Failure> for Refusal {
                 "this node cannot serve byte streams at the moment; nothing was done",
                 "ask another node",
             ),
+            Failure::Level => (
+                Code::Unavailable,
+                "it needs a feature level that the cluster does not use yet; nothing was done",
+                "upgrade all nodes, then `quorate member feature --raise`",
+            ),
             Failure::Unknown
             | Failure::TooBig
             | Failure::NoSession

@@ -499,6 +499,7 @@ impl Requests for Played {
             role: Role::Leader,
             leader: Some(OWN),
             era: Era(0),
+            level: quorate_replica::status::LevelStatus::default(),
             plan: None,
             removed: false,
             ballot: Ballot::ZERO,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{
     group_time::GroupTime,
+    level::Level,
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
@@ -354,6 +355,12 @@ impl<S: StateMachine> Applier<S> {
             range.from, self.applied_to,
             "slots are applied in order, each once"
         );
+        // [level-8] Nothing of it was executed, and nothing behind it may be.
+        if let Some(why) = self.membership.too_old(Level::of(value)) {
+            self.condition.set_unreadable(why);
+            self.condition.set(Health::Well);
+            return false;
+        }
         let mut done = true;
         match *value {
             Value::Batch(name) => {
@@ -374,6 +381,7 @@ impl<S: StateMachine> Applier<S> {
             }
             Value::CloseStream(stream) => self.streams.close(stream),
             Value::Now { ms } => self.apply_time(ms),
+            Value::Raise { .. } => self.membership.raised(value),
             Value::NoOp | Value::AllocateNode { .. } => {}
         }
         if !done {
@@ -600,6 +608,11 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> Result<(), Failure> {
         self.reply.clear();
+        // Somebody proposed it all the same: the same on every node, as the level is.
+        let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
+        if of_service && !self.has_level(entry.command) {
+            return Err(Failure::Level);
+        }
         let at = match entry.kind {
             Kind::Plain => return self.ask_service(id, entry.command),
             Kind::Group => {
@@ -637,6 +650,11 @@ impl<S: StateMachine> Applier<S> {
             Verdict::Unknown => return Err(Failure::NoSession),
         }
         Ok(())
+    }
+
+    /// [level-9] Whether the group uses what this command of the service needs.
+    pub(crate) fn has_level(&self, command: &[u8]) -> bool {
+        self.service.level_of(command) <= self.membership.table().level()
     }
 
     fn ask_service(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! The group as it is behind the slots that were applied: its table, and the eras. Both follow from the log
 //! alone, are kept beside the service's state, and are part of every snapshot ([snap-1], [member-2]).
 
-use quorate_core::{reconfigure::Eras, slot::Slot, value::Value};
+use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
 
 use crate::{
     applying::sessions::Unreadable,
@@ -20,6 +20,8 @@ pub(crate) struct Membership {
     founded: (Group, Eras),
     table: Group,
     eras: Eras,
+    /// The newest level that this release supports.
+    supports: Level,
     /// The service has not kept it as it is now.
     unsaved: bool,
     /// Counts what may have changed it.
@@ -30,12 +32,18 @@ impl Membership {
     /// As founded.
     pub(crate) fn new(table: Group, eras: Eras) -> Self {
         Self {
+            supports: Level::NEWEST,
             founded: (table.clone(), eras.clone()),
             table,
             eras,
             unsaved: true,
             version: 0,
         }
+    }
+
+    /// The same at a release that supports this level at most.
+    pub(crate) fn supporting(self, supports: Level) -> Self {
+        Self { supports, ..self }
     }
 
     /// As a service kept it: takes that out of its metadata. A service that has none is of a time in which
@@ -48,7 +56,8 @@ impl Membership {
             self.unsaved = true;
             return Ok(());
         };
-        (self.table, self.eras) = decode(&value).ok_or(Unreadable { key })?;
+        let decoded = decode(&value).filter(|(table, _)| table.level() <= self.supports);
+        (self.table, self.eras) = decoded.ok_or(Unreadable { key })?;
         self.unsaved = false;
         Ok(())
     }
@@ -84,6 +93,27 @@ impl Membership {
             self.table.look(slot, &self.eras);
             self.note_change();
         }
+    }
+
+    /// [level-5] A raise was decided in the next slot.
+    pub(crate) fn raised(&mut self, value: &Value) {
+        let Value::Raise { era, nodes, to } = *value else {
+            return;
+        };
+        if self.table.raise(era, nodes, to, &self.eras) {
+            self.note_change();
+        }
+    }
+
+    /// [level-8] Why what was kept or decided is not for this release, if it needs a level that it does not support.
+    pub(crate) fn too_old(&self, level: Level) -> Option<String> {
+        (level > self.supports).then(|| {
+            format!(
+                "the cluster is at level {level}, and this release supports {} at most: install the release that the \
+                 other nodes run",
+                self.supports
+            )
+        })
     }
 
     fn note_change(&mut self) {

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use quorate_access::Users;
-use quorate_core::reconfigure::Eras;
+use quorate_core::{level::Level, reconfigure::Eras};
 use quorate_stream::Table as StreamTable;
 
 /// Streams are not longer: a position takes a slot, and there are fewer slots.
@@ -35,6 +35,13 @@ pub struct Checked {
     pub(super) table: Group,
     /// The eras there.
     pub(super) eras: Eras,
+}
+
+impl Checked {
+    /// What it was made at: a new cluster begins with it ([level-10]).
+    pub fn level(&self) -> Level {
+        self.table.level()
+    }
 }
 
 /// Where in the stream it is: the header, the metadata, the service's items, in this order.
@@ -73,7 +80,13 @@ impl Found {
             }
             Item::Meta(key, value) if *key == membership::KEY => {
                 let group = membership::decode(value);
-                self.group = Some(group.ok_or(Malformed("the group's table makes no sense"))?);
+                let group = group.ok_or(Malformed("the group's table makes no sense"))?;
+                if group.0.level() > Level::NEWEST {
+                    return Err(Malformed(
+                        "it was made at a level that this release does not support: use a newer release",
+                    ));
+                }
+                self.group = Some(group);
             }
             Item::Meta(key, value) if *key == access::KEY => {
                 Users::decode(value).ok_or(Malformed("the users' table makes no sense"))?;

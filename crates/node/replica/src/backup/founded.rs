@@ -170,7 +170,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Item::Header(&header.encode()).encode(&mut bytes);
     // Nodes of the new group compare what they apply from here on.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
-    let table = Group::founded([(group.node, group.peer.clone())]);
+    // [level-10] What it keeps may need it.
+    let table = Group::founded([(group.node, group.peer.clone())]).at_level(checked.level());
     let (key, value) = Membership::new(table, group.eras.clone()).entry();
     Item::Meta(&key, &value).encode(&mut bytes);
     cutter.push(&bytes, write)?;

@@ -52,6 +52,8 @@ pub enum Ask {
     Priority(NodeId, u32),
     /// It listens for peers elsewhere. On any node.
     Address(NodeId, String),
+    /// The group uses the next level ([level-5]). The leader only.
+    Raise,
     /// The plan under way ends where it is. On any node.
     Cancel,
     /// Users change, and what they may do. On any node.

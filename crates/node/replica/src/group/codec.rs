@@ -1,6 +1,6 @@
 //! The group's table as bytes: how a service keeps it, and how it lies in a snapshot.
 
-use quorate_core::{node_id::NodeId, slot::Slot};
+use quorate_core::{level::Level, node_id::NodeId, slot::Slot};
 
 use super::{
     Ended, Group, Known, NODES_MAX, Plan,
@@ -11,12 +11,22 @@ use super::{
 };
 use crate::fields::Fields;
 
+/// At level 8.
 const FORMAT: u8 = 1;
+/// Above it: the level stands behind the format. A release before levels refuses it ([level-8]).
+const FORMAT_WITH_LEVEL: u8 = 2;
 
 impl Group {
     /// The whole table.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
+        let mut out = Vec::new();
+        match self.level {
+            Level::BASE => out.push(FORMAT),
+            Level(level) => {
+                out.push(FORMAT_WITH_LEVEL);
+                out.extend_from_slice(&level.to_be_bytes());
+            }
+        }
         put32(self.next, &mut out);
         let count = u32::try_from(self.nodes.len()).expect("bounded by NODES_MAX");
         put32(count, &mut out);
@@ -54,9 +64,11 @@ impl Group {
     /// `None`: it is of a later version, or nonsense.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
-        if fields.u8()? != FORMAT {
-            return None;
-        }
+        let level = match fields.u8()? {
+            FORMAT => Level::BASE,
+            FORMAT_WITH_LEVEL => Some(Level(fields.u16()?)).filter(|level| *level > Level::BASE)?,
+            _ => return None,
+        };
         let next = fields.u32()?;
         let count = usize::try_from(fields.u32()?).ok()?;
         if count > NODES_MAX {
@@ -69,6 +81,7 @@ impl Group {
         };
         let mut group = Self {
             next,
+            level,
             ..Self::default()
         };
         for _ in 0..count {

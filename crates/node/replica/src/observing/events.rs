@@ -6,6 +6,7 @@ use quorate_core::{
     ballot::Ballot,
     effect::{Alarm, Role},
     explanation::Explanation,
+    level::Level,
     node_id::NodeId,
     slot::Slot,
 };
@@ -111,6 +112,11 @@ pub enum Event {
     },
     /// The service works again.
     ServiceWell,
+    /// The group uses this feature level from now on, as far as this node has applied the log.
+    Raised {
+        /// Which.
+        level: Level,
+    },
     /// The service came back from where it was, and has something to say about that.
     ServiceBack {
         /// What.

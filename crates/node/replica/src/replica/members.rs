@@ -190,6 +190,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
             },
             Ask::Users(command) => return self.begin_users(now, asked, &command, dry_run),
+            Ask::Raise => {
+                self.check_leads()?;
+                return self.begin_raise(now, asked, dry_run);
+            }
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
         if dry_run {
@@ -242,14 +246,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ask: &Ask,
         dry_run: bool,
     ) -> Result<(), Refused> {
-        if !self.protocol.leads() {
-            let leader = self.protocol.node().leader();
-            let message = match leader {
-                Some(leader) => format!("node {leader} leads, not this one"),
-                None => "no leader with a quorum is known".to_owned(),
-            };
-            return Err(Refused::new("not_leader", message, "ask the leader"));
-        }
+        self.check_leads()?;
         let Some(wanted) = self.wanted(ask)? else {
             self.steering.answer(asked, Ok(Answer::Already));
             return Ok(());
@@ -307,6 +304,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_command(now, Waiter::Operator(asked), &command)?;
         self.steering.wait(asked, steps);
         Ok(())
+    }
+
+    /// Plans and raises are the leader's.
+    fn check_leads(&self) -> Result<(), Refused> {
+        if self.protocol.leads() {
+            return Ok(());
+        }
+        let leader = self.protocol.node().leader();
+        let message = match leader {
+            Some(leader) => format!("node {leader} leads, not this one"),
+            None => "no leader with a quorum is known".to_owned(),
+        };
+        Err(Refused::new("not_leader", message, "ask the leader"))
     }
 
     /// The weights that somebody asks for; `None` if they are in force.
@@ -418,6 +428,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             | Ask::Priority(..)
             | Ask::Address(..)
             | Ask::Users(_)
+            | Ask::Raise
             | Ask::Cancel => return Ok(None),
         };
         if goal.is_empty() {
@@ -481,7 +492,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// How far behind a node is that this leader hears of.
-    fn lag(&self, now: Time, member: Member) -> Option<u64> {
+    pub(super) fn lag(&self, now: Time, member: Member) -> Option<u64> {
         if member == self.member {
             return Some(0);
         }
@@ -572,6 +583,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if now >= self.steering.look_at {
             self.steering.look_at = now.plus_ms(LOOK_MS);
+            self.raise(now, plane);
             self.take_back(now);
             self.hand_over(now);
         }

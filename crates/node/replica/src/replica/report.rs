@@ -39,6 +39,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leader: self.protocol.node().leader(),
             era: self.protocol.node().era(),
             quorum: self.protocol.node().configuration().rule(),
+            level: self.level_status(now),
             plan: self.group().plan().map(|plan| PlanStatus {
                 id: plan.id,
                 what: plan.what.clone(),

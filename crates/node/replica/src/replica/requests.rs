@@ -49,6 +49,9 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.applying.takes_commands()?;
+        if !replica.applying.has_level(command) {
+            return Err(Failure::Level);
+        }
         let taken = replica.proposing.accept(self.now, tag, at, command);
         self.count(taken)
     }

@@ -37,6 +37,7 @@ use crate::{
     protocol::Protocol,
     reading::Reading,
     rings::Rings,
+    rising::Rising,
     routing::{Routing, Votes},
     service::StateMachine,
     snapshots::{self, Snapshots},
@@ -84,6 +85,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
         let founding = Eras::founded(options.founding);
         let membership = founded(founding.clone(), &options.founding_peers);
+        let membership = membership.supporting(options.supports);
         let applier = Applier::new(member.node, boot, &limits, membership, service)
             .map_err(OpenError::Metadata)?;
         let mut store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
@@ -199,6 +201,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
             steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
+            rising: Rising::new(now, options.supports, options.marked, options.raising),
+            raised_to: None,
             ending: Ending::new(timeout_ms),
             fit: Fit::new(),
             turns: Turns::default(),

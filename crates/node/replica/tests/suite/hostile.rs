@@ -3,6 +3,7 @@
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Refusal,
+    level::Level,
     message::{Message, Phase2a},
     node_id::{Member, NodeId},
     node_set::NodeSet,
@@ -170,6 +171,11 @@ fn impossible_frames_change_nothing() {
         Value::ExpireSession { session: u64::MAX },
         Value::AllocateNode { nonce: 0 },
         Value::Now { ms: 0 },
+        Value::Raise {
+            era: Era(9),
+            nodes: 0,
+            to: Level(9),
+        },
     ];
     let ranges = [
         (0, 0),

@@ -9,6 +9,7 @@ use quorate_core::{
     extents::Vote,
     leader::Leading,
     lease::{Lease, Leases},
+    level::Level,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Member, NodeId},
     node_set::NodeSet,
@@ -133,7 +134,13 @@ impl Stage {
         let now = cluster.now();
         for peer in PEERS {
             let replica = cluster.replica_mut(ONE);
-            replica.peer_up(now, Member::first(peer), 1, Addresses::default());
+            replica.peer_up(
+                now,
+                Member::first(peer),
+                1,
+                Level::NEWEST,
+                Addresses::default(),
+            );
         }
         Self(cluster)
     }

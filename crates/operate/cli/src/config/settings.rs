@@ -125,6 +125,12 @@ pub(super) const SETTINGS: [Setting; 60] = [
         Preset::Text("star"),
     ),
     setting(
+        "feature-level",
+        "auto|hold",
+        "When the cluster uses what a newer release brought, once all nodes run it: auto, 24 h after the last was upgraded; hold, when 'quorate member feature --raise' says so. The leader's setting counts",
+        Preset::Text("auto"),
+    ),
+    setting(
         "client",
         "ADDR",
         "Address for clients",

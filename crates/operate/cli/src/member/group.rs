@@ -242,7 +242,7 @@ fn is_passing(code: &str) -> bool {
 
 /// A node's refusal with its own code.
 pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
-    const CODES: [&str; 29] = [
+    const CODES: [&str; 30] = [
         "already_votes",
         "bad_address",
         "bad_answer",
@@ -251,6 +251,7 @@ pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
         "failed",
         "foreign_page",
         "full",
+        "held_back",
         "impossible",
         "last_voter",
         "malformed",

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_admin::{
+    level::LevelView,
     traffic::TrafficView,
     tuning::TuningView,
     view::{
@@ -38,6 +39,7 @@ pub(super) fn view(node: u32) -> NodeView {
         leader: Some(1),
         era: 0,
         quorum: "majority".to_owned(),
+        level: LevelView::default(),
         plan: None,
         removed: false,
         ballot,

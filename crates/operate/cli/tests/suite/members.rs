@@ -462,3 +462,52 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     });
     drop(three);
 }
+
+/// [level-5] By way of any node: what holds the level back, the raise, and what is said from then on.
+#[test]
+fn the_feature_level_is_shown_held_back_and_raised() {
+    let mut cluster = Cluster::start(3, &[]);
+    let admins = cluster.nodes.admin_addresses();
+    let leader = cluster.leader();
+    let (away, other) = (1 + leader % 3, 1 + (leader + 1) % 3);
+    let admin = &admins[other as usize - 1];
+    let before = done(admin, "feature");
+    assert_eq!(
+        (&before["level"], &before["supports"]),
+        (&json!(8), &json!(9))
+    );
+    assert_eq!(before["downgrade"], json!(true));
+    cluster.nodes.kill(&[away]).unwrap();
+    wait_for("what holds it back", || {
+        let (code, json) = member(admin, "feature --raise --dry-run");
+        (code == 1 && json["error"]["code"] == "held_back").then_some(())
+    });
+    cluster.nodes.restart(&[away]).unwrap();
+    cluster.wait_until_all_serve();
+    let raised = wait_for("the raise", || {
+        let (code, json) = member(admin, "feature --raise");
+        (code == 0).then_some(json)
+    });
+    assert_eq!(
+        (&raised["raised"], &raised["level"], &raised["downgrade"]),
+        (&json!(true), &json!(9), &json!(false))
+    );
+    // Its folder says so, for releases before levels, and it starts from that.
+    wait_for("all to be there", || {
+        let level = |id| {
+            cluster
+                .status(id)
+                .map(|status| status["level"]["level"].clone())
+        };
+        (1..=3).all(|id| level(id) == Some(json!(9))).then_some(())
+    });
+    cluster.nodes.terminate(&[away]).unwrap();
+    let folder = cluster.node(away).spec.data.clone();
+    let identity = std::fs::read_to_string(folder.join("identity")).unwrap();
+    assert!(
+        identity.starts_with("quorate identity 2\nlevel 9\n"),
+        "{identity}"
+    );
+    cluster.nodes.restart(&[away]).unwrap();
+    cluster.wait_until_all_serve();
+}

@@ -10,12 +10,13 @@ use crate::common::{Cluster, NodeProcess, PATIENCE, http, wait_for};
 use quorate_client::Reply;
 use quorate_core::{
     ballot::{Ballot, Era},
+    level::Levels,
     message::{Message, Phase2a},
     node_id::{Member, NodeId},
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, PROTOCOL_VERSION, decode, encode};
+use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, decode, encode};
 
 /// Says hello to node 1 in the name of node 2, and then this.
 fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
@@ -27,7 +28,7 @@ fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
     let from = Member::first(2);
     let mut bytes = Vec::new();
     let hello = Hello {
-        version: PROTOCOL_VERSION,
+        levels: Levels::SUPPORTED,
         cluster: u128::from_str_radix(id, 16).unwrap(),
         from,
         boot: 1000,

@@ -22,10 +22,13 @@ use crate::common::{
     NodeProcess, PATIENCE, once_answered, program, quorate, quorate_json, wait_for,
 };
 use quorate_client::{Client, Options, Reply};
-use quorate_core::node_id::{Member, NodeId};
+use quorate_core::{
+    level::Levels,
+    node_id::{Member, NodeId},
+};
 use quorate_testbed::{nodes::Nodes, process};
 use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, authority, stream::Stream};
-use quorate_wire::{Frame, Hello, Join, Lane, PROTOCOL_VERSION, encode};
+use quorate_wire::{Frame, Hello, Join, Lane, encode};
 use tempfile::TempDir;
 
 /// The certificates of this process: it talks to one cluster's authority, as every program does.
@@ -307,7 +310,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
 
     // Those who speak plainly.
     let hello = Hello {
-        version: PROTOCOL_VERSION,
+        levels: Levels::SUPPORTED,
         cluster: u128::from_str_radix(&cluster.nodes.view(1).unwrap().cluster, 16).unwrap(),
         from: Member::first(2),
         boot: 1000,

@@ -265,7 +265,10 @@ impl Node {
             Stage::There(_) | Stage::Starting(_) => {
                 // [offload-13], [offload-15] What no device carries goes by this node, once it gives out slots again.
                 let carried = slots == 1
-                    && !matches!(value, Value::Reconfigure { .. } | Value::Content { .. });
+                    && !matches!(
+                        value,
+                        Value::Reconfigure { .. } | Value::Content { .. } | Value::Raise { .. }
+                    );
                 if !carried {
                     self.take_back(effects);
                     return Some(Refusal::Busy);

@@ -3,6 +3,7 @@
 pub mod agreement;
 pub mod bounds;
 pub mod exactly_once;
+pub mod levels;
 pub mod linearizable;
 pub mod lives;
 pub mod prefix;

@@ -13,8 +13,8 @@ use quorate_replica::service::CommandId;
 use quorate_wire::Frame;
 
 use super::{
-    Verdict, agreement::Agreement, lives::Lives, prefix::Prefix, promises::Promises, rings::Rings,
-    rounds::Rounds,
+    Verdict, agreement::Agreement, levels::Levels, lives::Lives, prefix::Prefix,
+    promises::Promises, rings::Rings, rounds::Rounds,
 };
 use crate::{
     disk::{LogWrite, Released},
@@ -30,6 +30,7 @@ pub(crate) struct Watch {
     rings: Rings,
     rounds: Rounds,
     lives: Lives,
+    levels: Levels,
     released: Vec<Released>,
     /// Written down only if somebody asks for it.
     pub(crate) steps: Option<Steps>,
@@ -45,6 +46,7 @@ impl Watch {
             rings: Rings::default(),
             rounds: Rounds::default(),
             lives: Lives::default(),
+            levels: Levels::default(),
             released: (0..nodes).map(|_| Released::new(1)).collect(),
             steps: None,
         }
@@ -74,6 +76,11 @@ impl Watch {
     /// The properties of a node's lives.
     pub(crate) fn lives(&mut self) -> &mut Lives {
         &mut self.lives
+    }
+
+    /// The properties of feature levels.
+    pub(crate) fn levels(&mut self) -> &mut Levels {
+        &mut self.levels
     }
 
     /// The properties of promises.

@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Whether this node may be stopped without a chance to write down its votes.
-    fn may_crash(&self, node: usize) -> bool {
+    pub(super) fn may_crash(&self, node: usize) -> bool {
         self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
 
@@ -493,6 +493,7 @@ impl World {
                 Event::Block { blocked: true, .. }
                     | Event::Fault(_)
                     | Event::StoreFault
+                    | Event::Release
                     | Event::Stall
                     | Event::Deaf
                     | Event::Way
@@ -537,6 +538,7 @@ impl World {
             }
         }
         self.after(2, Event::Rounds);
+        self.heal_releases();
         self.heal_streams();
         for client in 0..self.clients.len() {
             self.clients[client].done = true;

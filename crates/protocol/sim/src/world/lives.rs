@@ -1,10 +1,11 @@
 //! The lives of processes: they start, write, connect to each other, and die.
 
+use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
 
 use super::{Event, World, name};
 use crate::{
-    check::{Verdict, Violation},
+    check::{Verdict, Violation, levels::Levels},
     disk::scan,
     network::{Link, pair},
     node::{Arrival, Node, Start, Started},
@@ -63,6 +64,10 @@ impl World {
                 self.starts_within(node, 50_000);
                 Ok(())
             }
+            Ok(Start::TooOld) => {
+                self.refused_release(node);
+                Ok(())
+            }
             Ok(Start::Died) => {
                 self.counts.start_kills += 1;
                 self.nodes[node].kill(&mut self.dice);
@@ -111,6 +116,14 @@ impl World {
                 recovery.votes.len()
             ),
         );
+        let release = self.nodes[node].release_running;
+        if recovery
+            .votes
+            .iter()
+            .any(|vote| Level::of(&vote.value) > release)
+        {
+            return Levels::cannot_read(node, release);
+        }
         let next = recovery.next_seq;
         let gone = before.saturating_sub(next);
         self.watch.lives().belongs(node, cluster)?;
@@ -265,6 +278,12 @@ impl World {
                 .host
                 .identity();
             let (member, boot) = (identity.member(), identity.boot());
+            let levels = self.nodes[peer]
+                .running
+                .as_ref()
+                .expect("ready")
+                .host
+                .levels();
             let life = self.nodes[node].life;
             self.arrive(
                 node,
@@ -274,6 +293,7 @@ impl World {
                     connection,
                     member,
                     boot,
+                    levels,
                 },
             );
         }
@@ -294,6 +314,15 @@ impl World {
         };
         if removed(low, high) || removed(high, low) {
             return Admission::Refused;
+        }
+        let levels = |node: usize| {
+            let running = self.nodes[node].running.as_ref();
+            running.map(|running| running.host.levels())
+        };
+        if let (Some(low), Some(high)) = (levels(low), levels(high))
+            && low.agreed(high).is_none()
+        {
+            return Admission::Unknown;
         }
         let id = self.nodes[low].id();
         let unknown = book(high).is_some_and(|book| !book.peers.contains_key(&id));

@@ -170,7 +170,9 @@ impl World {
         let held = held_bytes(running);
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
         self.follow(node);
+        self.follow_level(node);
         self.check_told(node)?;
+        self.check_level(node)?;
         self.check_streams(node)?;
         self.make_room(node);
         self.send_frames(node)?;
@@ -575,6 +577,7 @@ impl Turn<'_> {
                     connection,
                     member,
                     boot,
+                    levels,
                 } => {
                     up.insert(peer, connection);
                     partial.retain(|(from, _), _| *from != peer);
@@ -595,6 +598,7 @@ impl Turn<'_> {
                         &PeerUp {
                             member,
                             boot,
+                            levels,
                             addresses,
                         },
                     );

@@ -6,6 +6,7 @@ mod auxiliaries;
 mod clocks;
 mod devices;
 mod disks;
+mod levels;
 mod packets;
 mod pauses;
 mod rings;

@@ -3,6 +3,7 @@
 use crate::common::{KINDS, Random, bytes_of};
 use quorate_core::{
     ballot::{Ballot, Era},
+    level::{Level, Levels},
     message::{Extent, Message, Phase1b},
     node_id::{Member, NodeId},
     record::Class,
@@ -50,6 +51,49 @@ fn a_hello_without_a_word_about_streams_is_understood() {
     assert_eq!(body.len(), 28 + texts, "it ends behind the admin address");
     let decoded = decode(&without, BODY_BYTES_MAX);
     assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
+}
+
+/// [level-3] A release before levels says one version, and reads one: what this release says more, it ignores.
+#[test]
+fn a_hello_says_what_its_sender_supports() {
+    let mut random = Random::new(1);
+    let (from, frame) = random.frame(0, b"");
+    let Frame::Hello(hello) = frame else {
+        panic!("{frame:?}");
+    };
+    let saying = |lowest, newest| {
+        let levels = Levels {
+            lowest: Level(lowest),
+            newest: Level(newest),
+        };
+        bytes_of(from, &Frame::Hello(Hello { levels, ..hello }))
+    };
+    let (old, new) = (saying(8, 8), saying(8, 9));
+    let differ: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
+    // The sum of the header, and `number`.
+    assert!(
+        differ.iter().all(|at| (8..12).contains(at) || *at == 112),
+        "{differ:?}"
+    );
+    for (bytes, lowest, newest) in [(old, 8, 8), (new.clone(), 8, 9)] {
+        let Ok(Decoded::Frame {
+            frame: Frame::Hello(said),
+            ..
+        }) = decode(&bytes, BODY_BYTES_MAX)
+        else {
+            panic!("a hello");
+        };
+        assert_eq!(
+            (said.levels.lowest.0, said.levels.newest.0),
+            (lowest, newest)
+        );
+    }
+    for number in [8_u64, 1, 1 << 16, u64::MAX] {
+        let mut odd = new.clone();
+        odd[112..120].copy_from_slice(&number.to_le_bytes());
+        seal(&mut odd);
+        assert!(decode(&odd, BODY_BYTES_MAX).is_err(), "{number}");
+    }
 }
 
 /// What names channels is bounded, and has one form.

@@ -7,6 +7,7 @@ mod decode;
 mod documented;
 #[path = "../../../../../fuzz/driver.rs"]
 mod driver;
+mod frozen;
 mod fuzz;
 mod streams;
 mod vectors;

@@ -108,7 +108,7 @@ fn golden_bytes_decode_to_what_they_say() {
 fn values_have_their_golden_bytes() {
     let mut seen: Vec<(String, Value)> = Vec::new();
     let mut random = Random::new(0x5eed);
-    while seen.len() < 12 {
+    while seen.len() < 13 {
         let (_, Frame::FetchRequest { value, .. }) = random.frame(7, b"SET key value") else {
             unreachable!("kind 7 is a fetch request");
         };

@@ -196,6 +196,10 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         Failure::Stopping => stopped(),
         Failure::NoQuorum => Status::new(Code::Unavailable, "etcdserver: no leader"),
         Failure::Unavailable => Status::new(Code::Unavailable, "etcdserver: unhealthy cluster"),
+        Failure::Level => Status::new(
+            Code::FailedPrecondition,
+            "etcdserver: the cluster does not use the feature level of this request yet",
+        ),
         // It may have been done: clients must not repeat it by themselves, and do not at this text.
         Failure::Unknown
         | Failure::Stale

@@ -31,6 +31,10 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
             "STALE not executed: in time nobody confirmed that what this node has is within the bound; \
              ask another node, allow more, or take what is here with QUORATE READ stale"
         }
+        Failure::Level => {
+            "LEVEL not executed: the cluster does not use the feature level of this command yet; upgrade all \
+             nodes, then `quorate member feature --raise`"
+        }
         Failure::Overtaken => {
             "BUSY not executed: the leader changed while this was read; try again"
         }

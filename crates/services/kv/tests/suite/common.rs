@@ -279,6 +279,7 @@ impl Requests for World {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(0),
+            level: quorate_replica::status::LevelStatus::default(),
             plan: None,
             removed: false,
             ballot: Ballot::ZERO,

@@ -96,6 +96,7 @@ impl Requests for Instant {
             role: Role::Leader,
             leader: None,
             era: Era(0),
+            level: quorate_replica::status::LevelStatus::default(),
             plan: None,
             removed: false,
             ballot: Ballot::ZERO,

@@ -356,6 +356,7 @@ fn every_failure_has_its_word() {
         (Failure::ReplyForgotten, "-REPLYFORGOTTEN "),
         (Failure::SessionFull, "-SESSIONFULL "),
         (Failure::Stale, "-STALE not executed"),
+        (Failure::Level, "-LEVEL not executed"),
     ] {
         let mut node = Node::memory();
         let client = node.connect();

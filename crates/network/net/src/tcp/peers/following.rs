@@ -4,15 +4,16 @@
 //! A hello proves nothing, so those that the table does not have are bounded, and one that says nothing
 //! makes room for the next. Votes are another matter: whose count is the configuration's business.
 
-use quorate_core::node_id::NodeId;
+use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
 
-use super::{Peers, journal::News, table::Was};
+use super::{Peers, greeting::Stage, journal::News, link::LinkId, table::Was};
 use crate::{cx::PeerCx, host::Now};
 
 impl Peers {
-    /// Takes over the group's table, if it has changed.
+    /// Takes over the group's table, and its level, if they have changed.
     pub(crate) fn follow(&mut self, cx: &mut PeerCx<'_>) {
+        self.follow_level(cx);
         let Some(table) = cx.host.take_table() else {
             return;
         };
@@ -24,6 +25,38 @@ impl Peers {
                 self.send_away(guest, cx);
             }
         }
+    }
+
+    /// [level-7] Whoever does not support the level that the group uses from now on hears so, and goes.
+    fn follow_level(&mut self, cx: &mut PeerCx<'_>) {
+        let levels = cx.host.levels();
+        if levels == std::mem::replace(&mut self.levels, levels) {
+            return;
+        }
+        let me = self.identity.member.node;
+        for (node, newest) in self.too_old() {
+            let reason = format!(
+                "node {node} supports level {newest} at most, and the cluster of node {me} is at level {} now: install \
+                 the release on node {node} that the other nodes run",
+                levels.lowest
+            );
+            self.journal.complain(node, &reason);
+            self.part_with(node, RefusalCode::Version, &reason, cx);
+        }
+    }
+
+    /// Peers that do not support what this node speaks from now on.
+    fn too_old(&self) -> Vec<(NodeId, Level)> {
+        let peers = self.table.up().filter_map(|node| {
+            let (_, id) = self.table.open_lanes(node).next()?;
+            match self.links.stage(id)? {
+                Stage::Open { levels, .. } => Some((node, levels.newest)),
+                _ => None,
+            }
+        });
+        peers
+            .filter(|(_, newest)| *newest < self.levels.lowest)
+            .collect()
     }
 
     /// Removed nodes that have had their time are told, and go.
@@ -55,34 +88,44 @@ impl Peers {
     /// Ends all connections with a node that the group's table does not have. One that was removed hears
     /// that it was.
     fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
-        let removed = self.table.is_removed(node);
-        let why = if removed {
-            "it was removed from the cluster"
-        } else {
-            "it makes room for others"
-        };
+        if self.table.is_removed(node) {
+            let reason = format!("node {node} was removed from the cluster");
+            return self.part_with(node, RefusalCode::Removed, &reason, cx);
+        }
+        let open: Vec<_> = self.table.open_lanes(node).collect();
+        for (_, id) in open {
+            self.lose(id, "it makes room for others", cx);
+        }
+        self.table.forget_guest(node);
+    }
+
+    /// Ends all connections with a node, and tells it why.
+    fn part_with(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {
-            if !removed || lane != Lane::Control {
-                if let Some(link) = self.links.get_mut(id) {
-                    link.lose(why.to_owned());
-                }
-                self.close(id, cx);
+            if lane != Lane::Control {
+                self.lose(id, reason, cx);
                 continue;
             }
-            let reason = format!("node {node} was removed from the cluster");
-            self.say(id, &Frame::Refused(RefusalCode::Removed, &reason));
+            self.say(id, &Frame::Refused(code, reason));
             let deadline = cx.now.time.plus_ms(self.limits.farewell_ms);
             self.links.part(id, deadline);
             if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open)
                 && self.table.set_up(node, false)
             {
-                let why = why.to_owned();
+                let why = reason.to_owned();
                 self.journal.tell(cx.now.time, News::Went { node, why });
                 self.part_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }
         }
         self.table.forget_guest(node);
+    }
+
+    fn lose(&mut self, id: LinkId, why: &str, cx: &mut PeerCx<'_>) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.lose(why.to_owned());
+        }
+        self.close(id, cx);
     }
 }

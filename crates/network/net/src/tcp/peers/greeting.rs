@@ -1,10 +1,11 @@
 //! How a connection becomes a peer's: who greets whom, what each says, and who is refused.
 
 use quorate_core::{
+    level::Levels,
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION, RefusalCode};
+use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
 
 use super::{Peers, link::LinkId};
 use crate::{
@@ -42,6 +43,7 @@ pub(super) enum Stage {
     Open {
         member: Member,
         boot: u32,
+        levels: Levels,
         lane: Lane,
     },
 }
@@ -91,6 +93,8 @@ pub(super) enum Verdict {
 pub(super) struct Greeter {
     pub(super) member: Member,
     pub(super) boot: u32,
+    /// What it supports.
+    pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) client: String,
     pub(super) admin: String,
@@ -102,6 +106,7 @@ impl Greeter {
         Self {
             member: hello.from,
             boot: hello.boot,
+            levels: hello.levels,
             lane: hello.lane,
             client: hello.client.to_owned(),
             admin: hello.admin.to_owned(),
@@ -136,7 +141,10 @@ impl Peers {
             return;
         }
         let identity = self.identity.clone();
-        self.say(id, &Frame::Hello(greeting(&identity, node, lane)));
+        self.say(
+            id,
+            &Frame::Hello(greeting(&identity, self.levels, node, lane)),
+        );
     }
 
     /// The first frame of an accepted connection.
@@ -204,7 +212,7 @@ impl Peers {
         match self.judge(hello, None, cx.now) {
             Ok(()) => {
                 let identity = self.identity.clone();
-                let welcome = greeting(&identity, hello.from.node, hello.lane);
+                let welcome = greeting(&identity, self.levels, hello.from.node, hello.lane);
                 self.say(id, &Frame::Welcome(welcome));
                 let greeter = Greeter::of(hello);
                 if self.must_wait(&greeter, cx.now) {
@@ -339,6 +347,7 @@ impl Peers {
             self.table.has(greeter) || !self.table.is_full() || self.idle_guest(now).is_some();
         let expectation = Expectation {
             identity: &self.identity,
+            levels: self.levels,
             removed: self.table.is_removed(greeter),
             room,
             dialled,
@@ -362,9 +371,9 @@ impl Peers {
     }
 }
 
-fn greeting(identity: &Identity, to: NodeId, lane: Lane) -> Hello<'_> {
+fn greeting(identity: &Identity, levels: Levels, to: NodeId, lane: Lane) -> Hello<'_> {
     Hello {
-        version: PROTOCOL_VERSION,
+        levels,
         cluster: identity.cluster,
         from: identity.member,
         boot: identity.boot,

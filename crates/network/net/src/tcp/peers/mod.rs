@@ -14,6 +14,7 @@ use std::{net::SocketAddrV4, sync::Arc};
 use quorate_core::{
     ballot::Ballot,
     configuration::Configuration,
+    level::Levels,
     node_id::{Member, NodeId},
     node_set::NodeSet,
     slot::Slot,
@@ -62,6 +63,8 @@ const STRANGER_READ_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
+    /// What this node may speak.
+    levels: Levels,
     limits: Limits,
     shared: Arc<Shared>,
     table: Table,
@@ -99,6 +102,7 @@ impl Peers {
             packets,
             trust,
             identity,
+            levels: Levels::SUPPORTED,
             limits,
             shared,
             bodies: inbox::pool(),
@@ -544,13 +548,15 @@ impl Peers {
         let Greeter {
             member,
             boot,
+            levels,
             lane,
             client,
             admin,
             stream,
         } = greeter;
         let node = member.node;
-        if !self.make_room(node, cx) {
+        // [level-7] It may have waited while the level was raised.
+        if levels.newest < self.levels.lowest || !self.make_room(node, cx) {
             return false;
         }
         for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
@@ -562,7 +568,12 @@ impl Peers {
         let Some(link) = self.links.get_mut(id) else {
             return false;
         };
-        link.set_stage(Stage::Open { member, boot, lane });
+        link.set_stage(Stage::Open {
+            member,
+            boot,
+            levels,
+            lane,
+        });
         // What ended above may have been all that kept it.
         self.table.take_in(node);
         let address = self.table.address(node).unwrap_or_default().to_owned();
@@ -582,6 +593,7 @@ impl Peers {
             let peer = PeerUp {
                 member,
                 boot,
+                levels,
                 addresses,
             };
             cx.host.peer_up(cx.now, &peer);

@@ -236,6 +236,12 @@ impl Table {
         self.peer(node).is_some_and(|peer| peer.up)
     }
 
+    /// Those that can be talked to.
+    pub(super) fn up(&self) -> impl Iterator<Item = NodeId> {
+        let up = self.peers.iter().filter(|peer| peer.up);
+        up.map(|peer| peer.node)
+    }
+
     /// It can be talked to, or cannot any more; whether it could before.
     pub(super) fn set_up(&mut self, node: NodeId, up: bool) -> bool {
         let peer = self.peer_mut(node);

@@ -18,6 +18,7 @@ use quorate_access::Users;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::{Refusal, Role},
+    level::{Level, Levels},
     message::Message,
     node_id::{Member, NodeId},
     node_set::NodeSet,
@@ -42,8 +43,8 @@ use quorate_replica::{
 use quorate_testbed::asked::Asked;
 use quorate_tls::Protection;
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
-    decode, encode, encode_parts,
+    BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, RefusalCode, checksum, decode, encode,
+    encode_parts,
 };
 
 /// Longer than anything here takes; only a failing test waits that long.
@@ -112,6 +113,8 @@ pub(crate) struct World {
     pub(crate) asked: Vec<(u64, Ask, bool)>,
     /// Told to the reactor in the next turn.
     pub(crate) table: Option<PeerTable>,
+    /// The group uses the newest level.
+    pub(crate) raised: bool,
 }
 
 pub(crate) struct Shared {
@@ -412,6 +415,15 @@ impl PeerSide for Fake {
         }
     }
 
+    fn levels(&self) -> Levels {
+        let raised = self.shared.lock().raised;
+        let lowest = if raised { Level::NEWEST } else { Level::BASE };
+        Levels {
+            lowest,
+            ..Levels::SUPPORTED
+        }
+    }
+
     fn take_table(&mut self) -> Option<PeerTable> {
         let table = self.shared.lock().table.take();
         if table.is_some() {
@@ -459,6 +471,7 @@ impl OperatorSide for Fake {
             role: Role::Follower,
             leader: None,
             era: Era(0),
+            level: quorate_replica::status::LevelStatus::default(),
             plan: None,
             removed: false,
             ballot: Ballot::ZERO,
@@ -793,7 +806,7 @@ pub(crate) fn patient(stream: TcpStream) -> TcpStream {
 /// A hello of this node to node 1.
 pub(crate) fn hello(node: u32) -> Hello<'static> {
     Hello {
-        version: PROTOCOL_VERSION,
+        levels: Levels::SUPPORTED,
         cluster: CLUSTER,
         from: Member::first(node),
         boot: 1,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorate_admin::{
+    level::LevelView,
     members::StepView,
     traffic::TrafficView,
     view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView},
@@ -34,6 +35,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         role: if node == 1 { "leader" } else { "follower" }.to_owned(),
         leader: Some(1),
         era: 4,
+        level: LevelView::default(),
         plan: None,
         removed: false,
         ballot: BallotView {

@@ -7,6 +7,7 @@ use quorate_core::{
     configuration::Change,
     effect::Refusal,
     lease::Lease,
+    level::{Level, Levels},
     message::{
         Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry, RingVote,
     },
@@ -98,7 +99,7 @@ impl Random {
     }
 
     fn value(&mut self, bytes: &[u8]) -> Value {
-        match self.below(9) {
+        match self.below(10) {
             0 => Value::NoOp,
             1 => Value::Content {
                 stream: self.stream(),
@@ -119,6 +120,11 @@ impl Random {
             },
             6 => Value::AllocateNode { nonce: self.wide() },
             7 => Value::Now { ms: self.wide() },
+            8 => Value::Raise {
+                era: Era(self.small()),
+                nodes: self.small(),
+                to: Level(u16::try_from(self.small() >> 16).unwrap()),
+            },
             _ => self.batch(bytes),
         }
     }
@@ -188,9 +194,18 @@ impl Random {
         (value.has_bytes() && self.below(3) > 0).then_some(bytes)
     }
 
+    fn levels(&mut self) -> Levels {
+        let lowest = u16::try_from(self.small() & 0xffff).unwrap();
+        let above = u16::try_from(self.below(2)).unwrap();
+        Levels {
+            lowest: Level(lowest),
+            newest: Level(lowest.saturating_add(above)),
+        }
+    }
+
     fn hello(&mut self) -> Hello<'static> {
         Hello {
-            version: u16::try_from(self.small() & 0xffff).unwrap(),
+            levels: self.levels(),
             cluster: u128::from(self.word()) << 64 | u128::from(self.word()),
             from: self.member(),
             boot: self.small(),

@@ -6,6 +6,7 @@ use crate::driver::{self, Seed};
 use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
+    level::Level,
     node_id::{Member, NodeId},
     record::{HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
@@ -51,6 +52,11 @@ fn values() -> Vec<Value> {
         },
         Value::AllocateNode { nonce: 6 },
         Value::Now { ms: 7 },
+        Value::Raise {
+            era: Era(8),
+            nodes: 9,
+            to: Level(9),
+        },
     ]
 }
 

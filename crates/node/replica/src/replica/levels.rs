@@ -1,0 +1,200 @@
+//! The level that the group uses, who holds it back, and how a leader raises it ([level-4] to [level-8]).
+
+use quorate_core::{
+    level::{Level, Levels},
+    node_id::NodeId,
+    time::Time,
+    value::Value,
+};
+use quorate_log::disk::Disk;
+
+use super::Replica;
+use crate::{
+    group::asking::{Answer, Refused},
+    observing::events::Event,
+    plane::Plane,
+    proposing::origin::Offer,
+    service::StateMachine,
+    status::{LevelOf, LevelStatus},
+};
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// The level that the group uses, behind the slots that were applied here.
+    pub fn level(&self) -> Level {
+        self.group().level()
+    }
+
+    /// [level-7] What this node may speak.
+    pub fn levels(&self) -> Levels {
+        let newest = self.rising.supports();
+        Levels {
+            lowest: self.level().min(newest),
+            newest,
+        }
+    }
+
+    /// [level-8] What the folder is to be marked with, if it is: [`Replica::level_marked`] says that it is.
+    pub fn take_level_to_mark(&mut self) -> Option<Level> {
+        // A snapshot may have brought it.
+        self.rising.may_hold(self.level());
+        self.rising.take_to_mark()
+    }
+
+    /// The folder is marked, durably: it may hold what needs this level.
+    pub fn level_marked(&mut self, level: Level) {
+        self.rising.marked(level);
+    }
+
+    /// The group's level, and what each node supports, as far as this one knows.
+    pub fn level_status(&self, now: Time) -> LevelStatus {
+        let (level, own) = (self.level(), self.member.node);
+        let to = level.next();
+        let nodes = self.asked_nodes().map(|node| LevelOf {
+            node,
+            newest: match node == own {
+                true => Some(self.rising.supports()),
+                false => self.rising.newest_of(node),
+            },
+        });
+        let supported = to <= self.rising.supports();
+        let leads = self.protocol.leads();
+        let held_back = match supported && leads {
+            true => self.held_back(now, to),
+            false => Vec::new(),
+        };
+        let due = match supported && leads && held_back.is_empty() {
+            true => self.rising.due_at(self.asked_nodes()),
+            false => None,
+        };
+        LevelStatus {
+            level,
+            supports: self.rising.supports(),
+            nodes: nodes.collect(),
+            held_back,
+            raise_in_ms: due.map(|at| at.0.saturating_sub(now.0) / 1_000),
+        }
+    }
+
+    /// Members and learners: every node that has an id and has come.
+    fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let nodes = self.group().nodes();
+        let come = nodes.filter(|(_, known)| known.has_come());
+        come.map(|(node, _)| node)
+    }
+
+    /// [level-5] Why the group cannot use this level yet, a line per reason.
+    fn held_back(&self, now: Time, to: Level) -> Vec<String> {
+        let own = self.member;
+        let eras = self.applying.membership().eras();
+        let mut reasons: Vec<String> = self
+            .asked_nodes()
+            .filter(|node| *node != own.node)
+            .filter_map(|node| match self.rising.newest_of(node) {
+                None => Some(format!("node {node} is not connected")),
+                Some(newest) if newest < to => Some(format!(
+                    "node {node} runs a release that supports level {newest} at most"
+                )),
+                Some(_) => None,
+            })
+            .collect();
+        let members = eras.current().members().iter().map(|voter| voter.member);
+        let unheard = members
+            .filter(|member| *member != own && self.lag(now, *member).is_none())
+            .filter(|member| self.rising.newest_of(member.node) >= Some(to));
+        reasons.extend(unheard.map(|member| format!("node {member} does not answer")));
+        if eras.era() != self.protocol.node().era() {
+            reasons.push("the members are being changed".to_owned());
+        }
+        reasons
+    }
+
+    /// An operator wants the next level.
+    pub(super) fn begin_raise(
+        &mut self,
+        now: Time,
+        asked: u64,
+        dry_run: bool,
+    ) -> Result<(), Refused> {
+        let (level, to) = (self.level(), self.level().next());
+        if level >= self.rising.supports() {
+            self.steering.answer(asked, Ok(Answer::Already));
+            return Ok(());
+        }
+        self.check_held_back(now, to)?;
+        if dry_run {
+            let planned = Answer::Planned(None, Vec::new());
+            self.steering.answer(asked, Ok(planned));
+            return Ok(());
+        }
+        self.rising.ask(now, asked, to);
+        self.steering.look_at = now;
+        Ok(())
+    }
+
+    fn check_held_back(&self, now: Time, to: Level) -> Result<(), Refused> {
+        let reasons = self.held_back(now, to);
+        match reasons.is_empty() {
+            true => Ok(()),
+            false => Err(Refused::new(
+                "held_back",
+                format!(
+                    "the cluster cannot use level {to} yet: {}",
+                    reasons.join("; ")
+                ),
+                "upgrade and start these nodes, or remove those that are gone",
+            )),
+        }
+    }
+
+    /// [level-5] [level-6] A leader raises when everybody supports it, and it is asked to or it is time.
+    pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
+        let to = self.level().next();
+        if to > self.rising.supports() {
+            return;
+        }
+        let due = self.rising.due_at(self.asked_nodes());
+        let wanted = self.rising.is_asked() || due.is_some_and(|at| now >= at);
+        if !wanted || !self.held_back(now, to).is_empty() || !self.may_propose(0) {
+            return;
+        }
+        // [level-8] The folder first: what is proposed is in the log at once.
+        if !self.rising.may_hold(to) || !self.rising.take_turn(now) {
+            return;
+        }
+        let membership = self.applying.membership();
+        let value = Value::Raise {
+            era: membership.eras().era(),
+            nodes: membership.table().nodes_sum(),
+            to,
+        };
+        let payload = None;
+        self.propose_value(now, Offer { value, payload }, plane);
+    }
+
+    /// Tells who waits for a level.
+    pub(super) fn answer_raises(&mut self, now: Time) {
+        let level = self.level();
+        if self
+            .raised_to
+            .replace(level)
+            .is_some_and(|before| before < level)
+        {
+            self.observing.tell(Event::Raised { level });
+        }
+        for asked in self.rising.reached(level) {
+            self.steering.answer(asked, Ok(Answer::Done));
+        }
+        let leads = self.protocol.leads();
+        for asked in self.rising.given_up(now, leads) {
+            let refused = self.check_held_back(now, level.next()).err();
+            let refused = refused.filter(|_| leads).unwrap_or_else(|| {
+                Refused::new(
+                    "unknown_outcome",
+                    "the level was not raised so far",
+                    "check with `quorate member feature`; repeating the request is harmless",
+                )
+            });
+            self.steering.answer(asked, Err(refused));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! When the group uses a further level: what this node hears of the others' releases, and what it waits for ([level-4],
+//! [level-6]).
+//!
+//! Only the state; the replica asks and proposes (`replica/levels`), the group's table decides whether a raise counts.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{level::Level, node_id::NodeId, time::Time};
+
+use crate::defaults;
+
+/// A raise that was proposed is proposed again after this, if nothing came of it.
+const RETRY_MS: u64 = 1_000;
+/// An operator is answered after this, whatever has become of it.
+const ANSWER_MS: u64 = 10_000;
+/// Most nodes that are remembered when they go.
+const HEARD_MAX: usize = 128;
+
+/// What a leader does about levels, unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raising {
+    /// Nothing: an operator raises.
+    Hold,
+    /// It raises so many milliseconds after it met the last node in its present release.
+    After(u64),
+}
+
+impl Default for Raising {
+    fn default() -> Self {
+        Self::After(defaults::RAISE_MS)
+    }
+}
+
+impl Raising {
+    /// As it is given: `auto` or `hold`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::default()),
+            "hold" => Some(Self::Hold),
+            _ => None,
+        }
+    }
+}
+
+/// What this process has heard of another node.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    newest: Level,
+    /// When it was first met with that.
+    since: Time,
+    connected: bool,
+}
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Rising {
+    /// The newest level that this release supports.
+    supports: Level,
+    raising: Raising,
+    /// When this process began to look.
+    begun: Time,
+    heard: BTreeMap<NodeId, Heard>,
+    /// What the folder may hold already ([level-8]).
+    marked: Level,
+    /// What it should be allowed to hold.
+    to_mark: Option<Level>,
+    /// Nothing is proposed before.
+    retry_at: Time,
+    /// Operators who wait for this level, and until when.
+    asked: Vec<(u64, Level, Time)>,
+}
+
+impl Rising {
+    pub(crate) fn new(now: Time, supports: Level, marked: Level, raising: Raising) -> Self {
+        Self {
+            supports,
+            raising,
+            begun: now,
+            heard: BTreeMap::new(),
+            marked,
+            to_mark: None,
+            retry_at: now,
+            asked: Vec::new(),
+        }
+    }
+
+    pub(crate) fn supports(&self) -> Level {
+        self.supports
+    }
+
+    /// [level-4] A process of this node is connected, and says what it supports.
+    pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
+        let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
+        let since = same.map_or(now, |heard| heard.since);
+        let heard = Heard {
+            newest,
+            since,
+            connected: true,
+        };
+        self.heard.insert(node, heard);
+        // Whoever has the cluster's id may say any node's.
+        if self.heard.len() > HEARD_MAX {
+            self.heard.retain(|_, heard| heard.connected);
+        }
+    }
+
+    /// It is gone: what it comes back with, nobody knows.
+    pub(crate) fn lost(&mut self, node: NodeId) {
+        if let Some(heard) = self.heard.get_mut(&node) {
+            heard.connected = false;
+        }
+    }
+
+    /// What the process of this node that is connected supports; `None`: there is none.
+    pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
+        let heard = self.heard.get(&node).filter(|heard| heard.connected)?;
+        Some(heard.newest)
+    }
+
+    /// [level-6] When these nodes have been what they are for long enough; `None`: nothing happens unasked.
+    pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
+        let Raising::After(ms) = self.raising else {
+            return None;
+        };
+        let since = others.filter_map(|node| Some(self.heard.get(&node)?.since));
+        let last = since.chain([self.begun]).max()?;
+        Some(last.plus_ms(ms))
+    }
+
+    /// Whether somebody waits for it.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// An operator wants this level.
+    pub(crate) fn ask(&mut self, now: Time, asked: u64, to: Level) {
+        self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
+    }
+
+    /// Operators who have what they wanted.
+    pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
+        let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
+        done.map(|(asked, ..)| asked).collect()
+    }
+
+    /// Operators who are to be told that they have not; all of them, if this node does not lead any more.
+    pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
+        let over = self
+            .asked
+            .extract_if(.., |(_, _, until)| !leads || now >= *until);
+        over.map(|(asked, ..)| asked).collect()
+    }
+
+    /// [level-8] Whether the folder may hold this; else its owner is asked to mark it.
+    pub(crate) fn may_hold(&mut self, level: Level) -> bool {
+        if level > self.marked {
+            self.to_mark = Some(level);
+        }
+        level <= self.marked
+    }
+
+    /// What the folder is to be marked with.
+    pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
+        self.to_mark.take()
+    }
+
+    /// It is, durably.
+    pub(crate) fn marked(&mut self, level: Level) {
+        self.marked = self.marked.max(level);
+    }
+
+    /// Whether a raise may be proposed now; another one not at once.
+    pub(crate) fn take_turn(&mut self, now: Time) -> bool {
+        let may = now >= self.retry_at;
+        if may {
+            self.retry_at = now.plus_ms(RETRY_MS);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(2);
+
+    fn at(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    fn rising(raising: Raising) -> Rising {
+        Rising::new(at(0), Level(9), Level(8), raising)
+    }
+
+    /// [level-4] What a process said that is gone does not count for the one that comes.
+    #[test]
+    fn a_word_counts_as_long_as_its_connection() {
+        let mut rising = rising(Raising::Hold);
+        assert_eq!(rising.newest_of(NODE), None);
+        rising.met(at(1), NODE, Level(9));
+        assert_eq!(rising.newest_of(NODE), Some(Level(9)));
+        rising.lost(NODE);
+        assert_eq!(rising.newest_of(NODE), None);
+        rising.met(at(2), NODE, Level(8));
+        assert_eq!(rising.newest_of(NODE), Some(Level(8)));
+    }
+
+    /// [level-6] A connection that breaks is no upgrade; another release is.
+    #[test]
+    fn it_counts_from_the_last_node_that_came_in_another_release() {
+        let due = |rising: &Rising| rising.due_at([NODE, NodeId(3)].into_iter());
+        let mut held = rising(Raising::Hold);
+        held.met(at(1), NODE, Level(9));
+        assert_eq!(due(&held), None);
+        let mut rising = rising(Raising::After(1_000));
+        assert_eq!(due(&rising), Some(at(1_000)), "from its own start");
+        rising.met(at(10), NODE, Level(8));
+        rising.met(at(20), NodeId(3), Level(9));
+        rising.met(at(30), NodeId(4), Level(9));
+        assert_eq!(
+            due(&rising),
+            Some(at(1_020)),
+            "node 4 is no node of the group"
+        );
+        rising.met(at(500), NODE, Level(9));
+        assert_eq!(due(&rising), Some(at(1_500)));
+        rising.lost(NODE);
+        rising.met(at(900), NODE, Level(9));
+        assert_eq!(due(&rising), Some(at(1_500)));
+    }
+
+    /// [level-8]
+    #[test]
+    fn nothing_is_held_before_the_folder_is_marked() {
+        let mut rising = rising(Raising::Hold);
+        assert!(rising.may_hold(Level(8)));
+        assert_eq!(rising.take_to_mark(), None);
+        assert!(!rising.may_hold(Level(9)));
+        assert_eq!(rising.take_to_mark(), Some(Level(9)));
+        rising.marked(Level(9));
+        assert!(rising.may_hold(Level(9)));
+    }
+
+    #[test]
+    fn operators_hear_of_it_once() {
+        let mut rising = rising(Raising::Hold);
+        rising.ask(at(0), 1, Level(9));
+        rising.ask(at(5), 2, Level(9));
+        assert_eq!(rising.reached(Level(8)), []);
+        assert_eq!(rising.given_up(at(10_000), true), [1]);
+        assert_eq!(rising.reached(Level(9)), [2]);
+        rising.ask(at(9), 3, Level(9));
+        assert_eq!(rising.given_up(at(9), false), [3]);
+        assert!(!rising.is_asked());
+    }
+
+    #[test]
+    fn who_is_remembered_is_bounded() {
+        let mut rising = rising(Raising::Hold);
+        for node in 1..10_000 {
+            rising.met(at(1), NodeId(node), Level(9));
+            rising.lost(NodeId(node));
+        }
+        assert!(rising.heard.len() <= HEARD_MAX + 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! `quorate member feature`: the level that the cluster uses, and what each node supports.
+
+use std::fmt;
+
+use clap::Args;
+use quorate_admin::{
+    level::{LevelOfView, LevelView},
+    look::look,
+    members::{Asked, MembersRequest},
+    view::{Answer, ClusterView},
+};
+use serde::Serialize;
+
+use super::{Where, group::Group};
+use crate::output::{Exit, Output, Problem, table};
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FeatureArgs {
+    #[command(flatten)]
+    place: Where,
+    /// Use the next level now; from then on, the previous release cannot be installed again
+    #[arg(long)]
+    raise: bool,
+    /// With --raise: say whether it is possible, and change nothing
+    #[arg(long, requires = "raise")]
+    dry_run: bool,
+}
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Shown {
+    /// Whether this call raised it.
+    raised: bool,
+    /// Who says the rest.
+    node: u32,
+    #[serde(flatten)]
+    level: LevelView,
+    /// Whether the release before may be installed again.
+    downgrade: bool,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
+    let mut raised = false;
+    if args.raise {
+        let request = MembersRequest {
+            raise: true,
+            dry_run: args.dry_run,
+            ..MembersRequest::default()
+        };
+        let asked = Group::new(&args.place.admin).ask(&request)?;
+        raised = asked == Asked::Done;
+    }
+    let cluster = look(&args.place.admin)?;
+    let shown = Shown::of(&cluster, raised)?;
+    output.result(&shown, || shown.to_string());
+    Ok(Exit::Done)
+}
+
+impl Shown {
+    /// As the leader says, who knows what holds the next level back; else whoever has applied most.
+    fn of(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
+        let views = || cluster.nodes.iter().filter_map(Answer::view);
+        let leader = views().find(|view| Some(view.node) == cluster.leader);
+        let view = leader
+            .filter(|view| view.level.level > 0)
+            .or_else(|| {
+                let knows = views().filter(|view| view.level.level > 0);
+                knows.max_by_key(|view| view.applied)
+            })
+            .ok_or_else(|| {
+                let what = "the nodes that answer run a release without feature levels";
+                Problem::new(Exit::Failed, "no_levels", what)
+                    .hint("upgrade them: docs/operate/packages.md#upgrade")
+            })?;
+        let downgrade = view.level.may_rise();
+        Ok(Self {
+            raised,
+            node: view.node,
+            level: view.level.clone(),
+            downgrade,
+        })
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LevelView { level, nodes, .. } = &self.level;
+        let mut rows = vec![["node", "supports"].map(str::to_owned).to_vec()];
+        rows.extend(nodes.iter().map(|LevelOfView { node, newest }| {
+            let newest = newest.map_or("not connected".to_owned(), |newest| newest.to_string());
+            vec![node.to_string(), newest]
+        }));
+        let now = if self.raised { " now" } else { "" };
+        writeln!(f, "the cluster is at feature level {level}{now}\n")?;
+        writeln!(f, "{}\n", table(&rows))?;
+        writeln!(f, "{}", self.level.prospect())?;
+        f.write_str(match self.downgrade {
+            true => "until it is raised, the previous release can be installed again",
+            false => "a release that does not support this level cannot be installed any more",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(level: u16, held_back: &[&str]) -> Shown {
+        let of = |node, newest| LevelOfView { node, newest };
+        Shown {
+            raised: level == 9,
+            node: 1,
+            level: LevelView {
+                level,
+                supports: 9,
+                nodes: vec![of(1, Some(9)), of(2, Some(8)), of(3, None)],
+                held_back: held_back.iter().map(|&why| why.to_owned()).collect(),
+                raise_in_s: None,
+            },
+            downgrade: level == 8,
+        }
+    }
+
+    #[test]
+    fn people_see_who_holds_it_back_and_until_when_they_may_go_back() {
+        let text = shown(8, &["node 3 is not connected"]).to_string();
+        for line in [
+            "the cluster is at feature level 8\n",
+            "level 9 is held back: node 3 is not connected\n",
+            "until it is raised, the previous release can be installed again",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(text.contains("not connected\n"), "{text}");
+        let text = shown(9, &[]).to_string();
+        assert!(text.contains("feature level 9 now\n"), "{text}");
+        assert!(text.contains("cannot be installed any more"), "{text}");
+    }
+
+    /// The names are fixed: scripts rely on them.
+    #[test]
+    fn programs_see_the_documented_fields() {
+        let json = serde_json::to_value(shown(8, &["why"])).unwrap();
+        let expected = serde_json::json!({
+            "raised": false, "node": 1, "level": 8, "supports": 9,
+            "nodes": [{"node": 1, "newest": 9}, {"node": 2, "newest": 8}, {"node": 3, "newest": null}],
+            "held_back": ["why"], "raise_in_s": null, "downgrade": true,
+        });
+        assert_eq!(json, expected);
+    }
+}

@@ -1,0 +1,140 @@
+//! Operators install other releases: the newest, or the one before, which the same code stands for ([level-3] to
+//! [level-8]).
+
+use quorate_core::level::Level;
+use quorate_node::host::PeerSide as _;
+
+use super::{Event, World, name};
+use crate::{
+    check::{Verdict, levels::Levels},
+    node::Arrival,
+};
+
+impl World {
+    /// Nodes begin with the release before; now and then one gets another.
+    pub(super) fn plan_releases(&mut self) {
+        if self.settings.releases.is_none() {
+            return;
+        }
+        for node in &mut self.nodes {
+            node.release = Level::BASE;
+        }
+        self.plan_release();
+    }
+
+    fn plan_release(&mut self) {
+        if let Some(releases) = self.settings.releases {
+            let wait = self.dice.interval(releases.mean_us);
+            self.after(wait, Event::Release);
+        }
+    }
+
+    /// Somebody installs the newest release somewhere, or goes back.
+    pub(super) fn change_release(&mut self) {
+        let Some(releases) = self.settings.releases.filter(|_| self.chaos.goes_on()) else {
+            return;
+        };
+        self.plan_release();
+        let node = self.dice.index(self.nodes.len());
+        let back = self.dice.chance(1, releases.back_of);
+        let laggard = releases.laggard == Some(node);
+        let release = if back || laggard {
+            Level::BASE
+        } else {
+            Level::NEWEST
+        };
+        self.install(node, release);
+    }
+
+    /// This release is installed on a node, and its process restarts, cleanly or not.
+    pub fn install(&mut self, node: usize, release: Level) {
+        if self.nodes[node].release == release {
+            return;
+        }
+        self.nodes[node].release = release;
+        self.counts.installed += 1;
+        self.line(&name(node), "install", format_args!("level {release}"));
+        let process = &self.nodes[node];
+        if process.running.is_none() {
+            return;
+        }
+        let life = process.life;
+        if self.may_crash(node) && self.dice.chance(1, 2) {
+            self.kill(node, 100);
+            self.starts_within(node, 100_000);
+        } else {
+            self.arrive(node, life, Arrival::Stop);
+        }
+    }
+
+    /// A folder refused the release that was installed: there is one way on.
+    pub(super) fn refused_release(&mut self, node: usize) {
+        self.counts.too_old += 1;
+        self.nodes[node].release = Level::NEWEST;
+        self.line(
+            &name(node),
+            "refused",
+            format_args!("its folder needs a newer release"),
+        );
+        self.starts_within(node, 100_000);
+    }
+
+    /// Nothing goes wrong any more: all nodes get the newest release.
+    pub(super) fn heal_releases(&mut self) {
+        if self.settings.releases.is_none() {
+            return;
+        }
+        for node in 0..self.nodes.len() {
+            self.install(node, Level::NEWEST);
+        }
+    }
+
+    /// [level-7] Connections end with those who do not support what this node speaks from now on.
+    pub(super) fn follow_level(&mut self, node: usize) {
+        let Some(running) = &self.nodes[node].running else {
+            return;
+        };
+        let lowest = running.host.levels().lowest;
+        for peer in self.network.peers(node) {
+            let process = &self.nodes[peer].running;
+            let newest = process.as_ref().map(|running| running.host.levels().newest);
+            if newest.is_some_and(|newest| newest < lowest) {
+                self.break_connection(node, peer, 100);
+            }
+        }
+    }
+
+    /// What a node uses is what its release supports, what all others use there, and what everybody was asked for.
+    pub(super) fn check_level(&mut self, node: usize) -> Verdict {
+        let process = &self.nodes[node];
+        let Some(running) = &process.running else {
+            return Ok(());
+        };
+        let replica = running.replica();
+        let (level, applied_to) = (replica.level(), replica.applied_to());
+        if level > Level::BASE && !self.watch.levels().is_raised() {
+            self.counts.raised += 1;
+            let come = replica
+                .group()
+                .nodes()
+                .filter(|(_, known)| known.has_come());
+            let indices = come.map(|(id, _)| id.0 as usize - 1);
+            let unasked = indices
+                .filter_map(|index| self.nodes.get(index))
+                .find(|other| other.life > 0 && !other.ran_newest);
+            if let Some(unasked) = unasked {
+                return Levels::never_asked(unasked.index);
+            }
+        }
+        let release = process.release_running;
+        // The release before, as it was built, does not get as far: it cannot read such a log.
+        if release < Level::NEWEST
+            && replica
+                .error()
+                .is_some_and(|why| why.contains("is at level"))
+        {
+            return Levels::cannot_read(node, release);
+        }
+        self.watch.levels().stands(node, release, level, applied_to)
+    }
+}

@@ -1,0 +1,148 @@
+//! Clusters whose nodes are of two releases, upgraded and taken back while everything goes wrong ([level-3] to [level-8]).
+
+use quorate_core::{level::Level, record::Class};
+use quorate_replica::group::asking::{Answer, Ask};
+use quorate_sim::{
+    check::Violation,
+    faults::{Releases, Settings},
+    run_with,
+    world::{Counts, World},
+};
+
+type Outcome = Result<(), Violation>;
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
+const STEPS: u64 = 20_000;
+
+/// The faults of the seed, and releases on top.
+fn settings(seed: u64) -> Settings {
+    let drawn = Settings::draw(seed);
+    Settings {
+        releases: Some(Releases::draw(seed, drawn.nodes)),
+        ..drawn
+    }
+}
+
+#[test]
+fn releases_change_under_faults_and_nobody_uses_what_others_do_not_know() {
+    let mut all = Counts::default();
+    for seed in SEEDS {
+        let report = run_with(settings(seed), STEPS);
+        assert!(report.holds(), "\n{report}\n");
+        let Counts {
+            installed,
+            too_old,
+            raised,
+            ..
+        } = report.counts;
+        all.installed += installed;
+        all.too_old += too_old;
+        all.raised += raised;
+    }
+    assert!(all.installed > 200, "{all:?}");
+    // The scenarios below do both for sure.
+    assert!(all.raised > 5 && all.too_old > 0, "{all:?}");
+}
+
+fn level(world: &World, node: usize) -> Option<Level> {
+    let running = world.nodes[node].running.as_ref()?;
+    Some(running.replica().level())
+}
+
+/// Nodes of the release before, in a group where nothing rises by itself for long.
+fn old(seed: u64) -> Result<World, Violation> {
+    let releases = Releases {
+        mean_us: 1 << 50,
+        back_of: 2,
+        laggard: None,
+        raise_ms: 3_600_000,
+    };
+    World::elected(Settings {
+        releases: Some(releases),
+        ..Settings::calm(seed, 3, Class::Durable)
+    })
+}
+
+fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
+    world.install(node, release);
+    world.run_until("it runs the other release", |world| {
+        let process = &world.nodes[node];
+        process.running.is_some() && process.release_running == release
+    })?;
+    world.run_until("it follows", |world| {
+        let replica = world.nodes[node]
+            .running
+            .as_ref()
+            .map(|running| running.replica());
+        replica.is_some_and(|replica| replica.node().leader().is_some()) && world.leader().is_some()
+    })
+}
+
+/// Up, back, up again, and raised when everybody is there: then there is no way back.
+#[test]
+fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcome {
+    for seed in 0..4 {
+        let mut world = old(seed)?;
+        for node in 0..3 {
+            upgrade(&mut world, node, Level::NEWEST)?;
+            if node < 2 {
+                let leader = world.wait_for_leader()?;
+                let refused = world.ask_group(leader, Ask::Raise)?;
+                assert!(
+                    refused.is_err() || refused == Ok(Answer::Already),
+                    "{refused:?}"
+                );
+            }
+        }
+        upgrade(&mut world, 1, Level::BASE)?;
+        upgrade(&mut world, 1, Level::NEWEST)?;
+        assert!((0..3).all(|node| level(&world, node) == Some(Level::BASE)));
+        world.run_until("it is raised", |world| world.leader().is_some())?;
+        loop {
+            let leader = world.wait_for_leader()?;
+            match world.ask_group(leader, Ask::Raise)? {
+                Ok(Answer::Done | Answer::Already) => break,
+                Ok(other) => panic!("{other:?}"),
+                // A node has not answered a heartbeat yet.
+                Err(refused) => assert_eq!(refused.code, "held_back", "{refused:?}"),
+            }
+            world.run_for(100_000)?;
+        }
+        world.run_until("everybody heard of it", |world| {
+            (0..3).all(|node| level(world, node) == Some(Level::NEWEST))
+        })?;
+        let before = world.counts.too_old;
+        world.install(2, Level::BASE);
+        world.run_until("its folder refuses", |world| world.counts.too_old > before)?;
+        world.run_until("it is back in the newest", |world| {
+            level(world, 2) == Some(Level::NEWEST)
+        })?;
+    }
+    Ok(())
+}
+
+/// [level-5] A node that is down holds the level back, and so does one that came back in the release before.
+#[test]
+fn who_is_away_is_waited_for() -> Outcome {
+    let mut world = old(7)?;
+    for node in 0..3 {
+        upgrade(&mut world, node, Level::NEWEST)?;
+    }
+    let leader = world.wait_for_leader()?;
+    let away = (leader + 1) % 3;
+    world.kill_now(away);
+    world.run_for(200_000)?;
+    let leader = world.wait_for_leader()?;
+    let refused = world.ask_group(leader, Ask::Raise)?.unwrap_err();
+    assert_eq!(refused.code, "held_back");
+    let expected = format!("node {} is not connected", away + 1);
+    assert!(refused.message.contains(&expected), "{refused:?}");
+    world.nodes[away].release = Level::BASE;
+    world.start_now(away);
+    world.run_for(300_000)?;
+    let leader = world.wait_for_leader()?;
+    let refused = world.ask_group(leader, Ask::Raise)?.unwrap_err();
+    let expected = format!("node {} runs a release that supports level 8", away + 1);
+    assert!(refused.message.contains(&expected), "{refused:?}");
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! The level that a frame needs: whoever supports less cannot read it ([level-2]).
+//!
+//! Both matches are exhaustive: a kind of frame or of message does not compile before somebody says which level
+//! brought it. Between levels 8 and 9 the layout of no frame differs; one kind of value came with 9.
+
+use quorate_core::{
+    level::Level,
+    message::{Extent, Message},
+};
+
+use crate::frame::Frame;
+
+/// The level that brought what stands in this frame.
+pub fn level_of(frame: &Frame<'_>) -> Level {
+    match frame {
+        Frame::Protocol { message, .. } => level_of_message(message),
+        Frame::Forward { value, .. }
+        | Frame::NotTaken { value, .. }
+        | Frame::FetchRequest { value, .. }
+        | Frame::FetchReply { value, .. } => Level::of(value),
+        // How greetings lie in a frame never changes: they say what may be said afterwards.
+        Frame::Hello(_)
+        | Frame::Welcome(_)
+        | Frame::Refused(..)
+        | Frame::Join(_)
+        | Frame::Founding(_)
+        | Frame::Datagrams(_)
+        | Frame::Applied { .. }
+        | Frame::SnapshotAsk { .. }
+        | Frame::SnapshotOffer { .. }
+        | Frame::SnapshotPiece { .. }
+        | Frame::StreamBytes { .. }
+        | Frame::Needless { .. } => Level(8),
+    }
+}
+
+fn level_of_message(message: &Message) -> Level {
+    match message {
+        Message::Phase2a(proposal) => Level::of(&proposal.value),
+        Message::Learn { value, .. } => Level::of(value),
+        Message::Phase1b(promise) => {
+            let levels = promise.extents.iter();
+            let level = |extent: &Extent| Level::of(&extent.value);
+            levels.map(level).max().unwrap_or(Level(8))
+        }
+        Message::Phase1a { .. }
+        | Message::Preempted { .. }
+        | Message::Phase2b(_)
+        | Message::Lay { .. }
+        | Message::RingVote(_)
+        | Message::Arm { .. }
+        | Message::Armed { .. }
+        | Message::Decided { .. }
+        | Message::Heartbeat(_)
+        | Message::HeartbeatReply(_)
+        | Message::PreVote { .. }
+        | Message::PreVoteReply { .. }
+        | Message::Transfer { .. }
+        | Message::CatchupRequest { .. }
+        | Message::BelowStart { .. }
+        | Message::ReadRequest { .. }
+        | Message::ReadReply { .. } => Level(8),
+    }
+}

@@ -1,0 +1,263 @@
+//! `cargo xtask upgrade --from REV`: the program of another revision beside today's, in one cluster, under load and kills:
+//! up, back, to and fro, and up for good. Nothing acknowledged may be lost, and behind the raise of the level the old program
+//! must refuse the folder and leave it as it is.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use quorate_core::dice::Dice;
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE},
+    process::command,
+    wait,
+    writers::Writers,
+};
+
+use crate::shell::{self, Failed};
+
+const NODES: u32 = 3;
+/// Acknowledged writes between two steps.
+const STEP: u64 = 100;
+/// Programs exchanged at random, one at a time, between the way back and the way up for good.
+const ROUNDS: u32 = 12;
+
+/// What nodes are started with; in memory and without a flush a kill would lose votes, by the class's promise.
+struct Row {
+    name: &'static str,
+    flags: &'static [&'static str],
+    kills: bool,
+}
+
+const ROWS: [Row; 3] = [
+    Row {
+        name: "durable",
+        flags: &["--durability", "durable"],
+        kills: true,
+    },
+    Row {
+        name: "durable, datagrams",
+        flags: &[
+            "--durability",
+            "durable",
+            "--plane",
+            "udp",
+            "--plane-trusted",
+        ],
+        kills: true,
+    },
+    Row {
+        name: "volatile, stopped cleanly",
+        flags: &["--durability", "volatile"],
+        kills: false,
+    },
+];
+
+/// Runs all rows.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let (revision, seed) = match words {
+        ["--from", revision] => (*revision, 1),
+        ["--from", revision, "--seed", seed] => {
+            let seed = seed.parse();
+            (*revision, seed.map_err(|_| Failed("--seed N".to_owned()))?)
+        }
+        _ => return Err(Failed("upgrade --from REV [--seed N]".to_owned())),
+    };
+    let old = old_program(revision)?;
+    shell::build_programs()?;
+    let new = shell::program("quorate");
+    let mut failed = 0;
+    for row in &ROWS {
+        let begun = Instant::now();
+        let result = exchange(row, &old, &new, seed);
+        let took = begun.elapsed().as_secs();
+        match result {
+            Ok(keys) => println!("{}: {keys} keys, none lost, {took} s", row.name),
+            Err(error) => {
+                failed += 1;
+                println!("{}: {error}, after {took} s", row.name);
+            }
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failed(format!("{failed} of {} rows failed", ROWS.len()))),
+    }
+}
+
+/// The program of this revision, built from its own sources in a folder of its own, once.
+fn old_program(revision: &str) -> Result<PathBuf, Failed> {
+    let output = Command::new("git")
+        .current_dir(shell::root())
+        .args(["rev-parse", "--verify", "--short=12"])
+        .arg(format!("{revision}^{{commit}}"))
+        .output()?;
+    if !output.status.success() {
+        return Err(Failed(format!("no revision {revision}")));
+    }
+    let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let folder = shell::target().join("upgrade").join(&name);
+    let profile = if shell::profile().is_empty() {
+        "debug"
+    } else {
+        "release"
+    };
+    let built = folder.join(profile).join("quorate");
+    if built.is_file() {
+        return Ok(built);
+    }
+    println!("building {name}");
+    let source = folder.join("source");
+    fs::create_dir_all(&source)?;
+    let archive = folder.join("source.tar");
+    let archived = Command::new("git")
+        .current_dir(shell::root())
+        .args(["archive", "--output"])
+        .arg(&archive)
+        .arg(&name)
+        .status()?;
+    let unpacked = Command::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(&source)
+        .status()?;
+    if !archived.success() || !unpacked.success() {
+        return Err(Failed(format!("the sources of {name} cannot be unpacked")));
+    }
+    let built_in = folder.join("target");
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(program)
+        .current_dir(&source)
+        .env("CARGO_TARGET_DIR", &built_in)
+        .args(["build", "--quiet", "--bin", "quorate"])
+        .args(shell::profile())
+        .status()?;
+    if !status.success() {
+        return Err(Failed(format!("{name} does not build")));
+    }
+    fs::create_dir_all(folder.join(profile))?;
+    fs::copy(built_in.join(profile).join("quorate"), &built)?;
+    Ok(built)
+}
+
+/// Up, back, to and fro, up for good, raised. How many keys were compared.
+fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
+    let mut dice = Dice::new(seed);
+    let mut nodes = Nodes::on_loopback(old, "quorate-upgrade-", NODES, row.flags)?;
+    nodes.wait_until_all_serve()?;
+    let writers = Writers::repeating(NODES as usize, &nodes.client_addresses());
+    for program in [new, old] {
+        for id in 1..=NODES {
+            install(&mut nodes, row, id, program, &mut dice, &writers)?;
+        }
+    }
+    for _ in 0..ROUNDS {
+        let id = 1 + u32::try_from(dice.index(NODES as usize)).unwrap_or(0);
+        let program = dice.pick(&[old, new]);
+        install(&mut nodes, row, id, program, &mut dice, &writers)?;
+    }
+    for id in 1..=NODES {
+        install(&mut nodes, row, id, new, &mut dice, &writers)?;
+    }
+    if level(&nodes)? != [8; NODES as usize] {
+        return Err(io::Error::other("the level rose by itself"));
+    }
+    raise(&nodes, new)?;
+    wait::at_most(PATIENCE, "all nodes to be at level 9", || {
+        (level(&nodes).ok()? == [9; NODES as usize]).then_some(())
+    })?;
+    refuses(&mut nodes, old)?;
+    more(&writers)?;
+    writers.compare(&mut nodes)
+}
+
+/// This program takes the place of the one that runs on a node.
+fn install(
+    nodes: &mut Nodes,
+    row: &Row,
+    id: u32,
+    program: &Path,
+    dice: &mut Dice,
+    writers: &Writers,
+) -> io::Result<()> {
+    match row.kills && dice.chance(1, 2) {
+        true => nodes.kill(&[id])?,
+        false => nodes.terminate(&[id])?,
+    }
+    more(writers)?;
+    nodes.node(id)?.spec.program = program.to_owned();
+    nodes.restart(&[id])?;
+    nodes.wait_until_all_serve()?;
+    more(writers)
+}
+
+fn more(writers: &Writers) -> io::Result<()> {
+    let from = writers.acknowledged();
+    wait::at_most(PATIENCE, "more acknowledged writes", || {
+        (writers.acknowledged() >= from + STEP).then_some(())
+    })
+}
+
+/// What each node says of the cluster's level.
+fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
+    let views = (1..=NODES).map(|id| nodes.view(id).map(|view| view.level.level));
+    let levels: Option<Vec<u16>> = views.collect();
+    levels.ok_or_else(|| io::Error::other("a node does not answer"))
+}
+
+fn raise(nodes: &Nodes, new: &Path) -> io::Result<()> {
+    let admin = nodes.admin_addresses().join(",");
+    wait::at_most(PATIENCE, "the level to be raised", || {
+        let raised = command(new)
+            .args(["member", "feature", "--raise", "--admin", &admin])
+            .output()
+            .ok()?;
+        raised.status.success().then_some(())
+    })
+}
+
+/// The old program does not start on a folder of a higher level, says why, and changes nothing but its log lines.
+fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
+    nodes.terminate(&[NODES])?;
+    let node = nodes.node(NODES)?;
+    let before = contents(&node.spec.data)?;
+    let output = command(old)
+        .arg("start")
+        .arg("--data")
+        .arg(&node.spec.data)
+        .args(&node.spec.flags)
+        .output()?;
+    if output.status.success() {
+        return Err(io::Error::other("the old program ran at the new level"));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !said.contains("newer version") {
+        return Err(io::Error::other(format!("the old program said: {said}")));
+    }
+    if contents(&node.spec.data)? != before {
+        return Err(io::Error::other("the old program changed the folder"));
+    }
+    nodes.restart(&[NODES])?;
+    nodes.wait_until_all_serve()
+}
+
+/// Names and bytes of all files below, in order.
+fn contents(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut all = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => all.push((path.clone(), fs::read(path)?)),
+            }
+        }
+    }
+    all.sort();
+    Ok(all)
+}
