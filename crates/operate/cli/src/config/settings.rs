@@ -67,7 +67,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 59] = [
+pub(super) const SETTINGS: [Setting; 60] = [
     setting(
         "data",
         "DIR",
@@ -343,6 +343,12 @@ pub(super) const SETTINGS: [Setting; 59] = [
         "BYTES",
         "Largest size of all data with --service etcd; writes beyond it are refused (0: no limit)",
         Preset::Number(0),
+    ),
+    setting(
+        "etcd-auth-token",
+        "KIND",
+        "What clients get that log in with --service etcd, as etcd's --auth-token: simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME; the same on all nodes",
+        Preset::Text("simple"),
     ),
     setting(
         "log-ready",
