@@ -103,7 +103,7 @@ fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
             "--from-etcd",
             snapshot,
             "--data",
-            &data,
+            data.as_str(),
             "--peer",
             "127.0.0.1:0",
         ];
@@ -145,7 +145,7 @@ fn a_kind_of_token_that_is_none_is_refused_at_the_start() {
             "--service",
             "etcd",
             "--data",
-            &data,
+            data.as_str(),
             "--etcd-auth-token",
             kind,
         ];
