@@ -1,4 +1,5 @@
 // Unmodified clients of etcd against a cluster of Quorate: `etcdclient ctl …` is etcdctl, and
+// `etcdclient history …` writes and watches while members are killed, and
 // `etcdclient ENDPOINT…` tries the Go client with its locks, elections and transactions in memory.
 package main
 
@@ -7,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +22,17 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "ctl" {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		ctlv3.MustStart()
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "history" {
+		seconds, err := strconv.Atoi(os.Args[2])
+		if err == nil {
+			err = runHistory(seconds, os.Args[3:])
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 		return
 	}
 	for _, trial := range []struct {

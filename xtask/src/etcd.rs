@@ -1,7 +1,14 @@
 //! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with its locks, elections and
-//! transactions. Built of their modules; without Go or a network that is skipped.
+//! transactions; and histories of that client while members are killed. Built of their modules; without Go or a network that
+//! is skipped.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use quorate_testbed::interrupt;
 
@@ -9,6 +16,12 @@ use crate::{
     nodes,
     shell::{self, Failed, read, root, skip},
 };
+
+/// Members that are killed while a history is made, one after the other.
+const KILLS: u32 = 9;
+/// Between two of them, and how long a member is gone.
+const PAUSE: Duration = Duration::from_millis(1500);
+const GONE: Duration = Duration::from_millis(700);
 
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
@@ -32,9 +45,10 @@ pub(crate) fn run() -> Result<(), Failed> {
     read(here().args(["build", "-o"]).arg(&program).arg("."))?;
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
-    ["memory", "lsm"]
-        .into_iter()
-        .try_for_each(|store| against(&program, store))
+    ["memory", "lsm"].into_iter().try_for_each(|store| {
+        against(&program, store)?;
+        history(&program, store)
+    })
 }
 
 /// All of them, against a cluster that keeps its data there.
@@ -53,6 +67,37 @@ fn against(program: &Path, store: &str) -> Result<(), Failed> {
     let text = read(Command::new(program).args(&endpoints))?;
     text.lines().for_each(|line| println!("  {line}"));
     println!("done: the Go client");
+    Ok(())
+}
+
+/// Writers and watchers at every member, while one member after the other is killed: the program says whether what was
+/// acknowledged is in the history that all of them have, and that all watchers saw.
+fn history(program: &Path, store: &str) -> Result<(), Failed> {
+    let mut nodes = nodes::ready(3, &["--service", "etcd", "--store", store])?;
+    let ports = nodes.client_ports();
+    let seconds = (PAUSE + GONE).as_secs_f64() * f64::from(KILLS) + 3.0;
+    let mut command = Command::new(program);
+    command.args(["history", &format!("{seconds:.0}")]);
+    command.args(ports.iter().map(|port| format!("127.0.0.1:{port}")));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |error: std::io::Error| Failed(error.to_string());
+    let running = command.spawn().map_err(failed)?;
+    for kill in 0..KILLS {
+        thread::sleep(PAUSE);
+        let victim = kill % 3 + 1;
+        nodes.kill(&[victim])?;
+        thread::sleep(GONE);
+        nodes.restart(&[victim])?;
+    }
+    let ended = running.wait_with_output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
+    if !ended.status.success() {
+        let place = shell::target().join("etcd-history");
+        let place = nodes.keep_for_inspection(&place);
+        let place = place.display();
+        return Err(Failed(format!("{said}; the nodes are in {place}")));
+    }
+    println!("done: {KILLS} kills: {said}");
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use quorate_core::effect::Role;
-use quorate_log::disk::Disk;
+use quorate_log::disk::{Disk, Durations};
 use quorate_replica::{
     DeviceStatus, Replica,
     counters::Counters,
@@ -444,6 +444,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         prepared: "Segments prepared.",
         segment_waits: "Of those, how many a write had to wait for.",
     });
+    flush_times(&replica.log().counters().flush_times, out);
     totals!(out, "slow_", replica.slow_paths(), {
         campaigns: "Phase 1 started.",
         rewrites: "Votes that replaced older ones.",
@@ -473,6 +474,22 @@ fn latencies(counters: &Counters, out: &mut String) {
     }
     let all = counters.commands_answered;
     let took = seconds(counters.commands_answered_us);
+    let _ = writeln!(
+        out,
+        "quorate_{name}_bucket{{le=\"+Inf\"}} {all}\nquorate_{name}_sum {took}\nquorate_{name}_count {all}"
+    );
+}
+
+/// The same of the log's writes.
+fn flush_times(times: &Durations, out: &mut String) {
+    let name = "disk_flush_seconds";
+    let help = "Seconds that writes of the log took until they were on stable storage.";
+    head(out, name, help, "histogram");
+    for (us, count) in times.up_to() {
+        let le = seconds(us);
+        let _ = writeln!(out, "quorate_{name}_bucket{{le=\"{le}\"}} {count}");
+    }
+    let (all, took) = (times.count, seconds(times.sum_us));
     let _ = writeln!(
         out,
         "quorate_{name}_bucket{{le=\"+Inf\"}} {all}\nquorate_{name}_sum {took}\nquorate_{name}_count {all}"
@@ -572,6 +589,29 @@ mod tests {
             let line = format!("{name}{line}");
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn flushes_are_told_by_how_long_they_took() {
+        let mut times = Durations::default();
+        [100, 5000, u64::MAX / 2]
+            .into_iter()
+            .for_each(|us| times.add_us(us));
+        let mut text = String::new();
+        flush_times(&times, &mut text);
+        for line in [
+            "{le=\"0.000064\"} 0",
+            "{le=\"0.000128\"} 1",
+            "{le=\"8.388608\"} 2",
+            "{le=\"+Inf\"} 3",
+        ] {
+            let line = format!("quorate_disk_flush_seconds_bucket{line}");
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+        assert!(
+            text.ends_with("quorate_disk_flush_seconds_count 3\n"),
+            "{text}"
+        );
     }
 
     /// What alerts are made of: each is said whether or not it is so.

@@ -11,6 +11,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
+use quorate_log::disk::Durations;
 use quorate_tuner::{Report, Setting};
 
 use crate::{counters::Counters, devices::DeviceStatus, latencies::Latencies};
@@ -302,6 +303,8 @@ pub struct DiskUse {
     pub free_bytes: Option<u64>,
     /// How fast the log grew over the last minute.
     pub log_bytes_per_second: Option<u64>,
+    /// How long writes of the log took until they were on stable storage, since the start.
+    pub flush_times: Durations,
 }
 
 impl DiskUse {
@@ -458,6 +461,7 @@ mod tests {
         let disk = |free_bytes, log_bytes_per_second| DiskUse {
             free_bytes,
             log_bytes_per_second,
+            ..DiskUse::default()
         };
         assert_eq!(disk(Some(1000), Some(10)).full_in_seconds(), Some(100));
         assert_eq!(disk(Some(1000), Some(0)).full_in_seconds(), None);

@@ -747,6 +747,7 @@ pub(crate) mod tests {
             disk: DiskUse {
                 free_bytes: Some(8000),
                 log_bytes_per_second: Some(100),
+                ..DiskUse::default()
             },
             streams: Streams {
                 named: 4,

@@ -37,6 +37,7 @@ pub(crate) use trust::Trusting;
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
 const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
+const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
 /// Beyond it a typing error rather than a wish.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
@@ -84,6 +85,8 @@ pub(crate) struct StartConfig {
     pub(crate) client_memory: usize,
     /// Most bytes of the data of clients of etcd; 0: there is no bound.
     pub(crate) etcd_quota: u64,
+    /// What clients of etcd get that have logged in, as the flag says it.
+    pub(crate) etcd_auth_token: String,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
     pub(crate) snapshot_ratio: u32,
@@ -236,6 +239,11 @@ impl Store {
     }
 }
 
+/// What is understood elsewhere.
+fn parse_text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 impl StartConfig {
     /// Looks through the layers.
     pub(crate) fn resolve(
@@ -303,6 +311,7 @@ impl StartConfig {
             command_max: layers.number("command-max", COMMAND_MAX)?,
             client_memory: layers.number("client-memory", CLIENT_MEMORY)?,
             etcd_quota: layers.number("etcd-quota", ETCD_QUOTA)?,
+            etcd_auth_token: layers.required("etcd-auth-token", AUTH_TOKEN, parse_text)?,
             log_ready: layers.number("log-ready", LOG_READY)?,
             log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
             snapshot_ratio: layers.number("snapshot-ratio", SNAPSHOT_RATIO)?,

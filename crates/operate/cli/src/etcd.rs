@@ -1,5 +1,17 @@
 //! A node whose clients speak etcd v3: the feature `etcd`. Without it such a folder is refused.
 
+/// What operators say of it.
+#[cfg_attr(
+    not(feature = "etcd"),
+    expect(dead_code, reason = "there is no such service")
+)]
+pub(crate) struct Wanted<'c> {
+    /// Most bytes of all data; 0: there is no bound.
+    pub(crate) quota_bytes: u64,
+    /// What clients get that have logged in.
+    pub(crate) auth_token: &'c str,
+}
+
 #[cfg(feature = "etcd")]
 pub(crate) use with::{Items, recover, run};
 #[cfg(not(feature = "etcd"))]
@@ -12,12 +24,13 @@ mod with {
     use quorate::Protection;
     pub(crate) use quorate_etcd::image::Items;
     use quorate_etcd::{
-        front::{Door, Settings},
+        front::{Door, Settings, Tokens},
         service::Service,
         store::{lsm::LsmStore, memory::MemoryStore},
     };
     use quorate_node::{Home as _, Identity, LockedFolder};
 
+    use super::Wanted;
     use crate::{
         config::Store,
         output::{Exit, Problem},
@@ -41,13 +54,17 @@ mod with {
         mut node: Starting,
         store: Store,
         has_socket: bool,
-        quota_bytes: u64,
+        wanted: Wanted<'_>,
     ) -> Result<Exit, Problem> {
         if has_socket {
             // It was bound, and nobody would answer there.
             let what = "--client-socket has no effect with --service etcd";
             return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
         }
+        let tokens = Tokens::of_flag(wanted.auth_token).map_err(|bad| {
+            Problem::usage(format_args!("--etcd-auth-token: {bad}"))
+                .hint("docs/etcd.md describes both kinds under 'Users, roles and passwords'")
+        })?;
         let failed = |error| Problem::io("serve clients of etcd", &error);
         let listener = node.listeners.take_client();
         let listener = listener.ok_or_else(|| Problem::usage("--client is missing"))?;
@@ -59,7 +76,8 @@ mod with {
             node: founding.node,
             connections_max: node.known.descriptors.clients,
             memory_bytes: node.known.client_memory_bytes,
-            quota_bytes,
+            quota_bytes: wanted.quota_bytes,
+            tokens,
         };
         let (local, front) = quorate::local()?;
         let wake = Arc::clone(front.wake());
@@ -89,6 +107,7 @@ mod without {
     use quorate::LoadError;
     use quorate_node::{Identity, LockedFolder};
 
+    use super::Wanted;
     use crate::{
         config::Store,
         output::{Exit, Problem},
@@ -101,7 +120,7 @@ mod without {
         Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
     }
 
-    pub(crate) fn run(_: Starting, _: Store, _: bool, _: u64) -> Result<Exit, Problem> {
+    pub(crate) fn run(_: Starting, _: Store, _: bool, _: Wanted<'_>) -> Result<Exit, Problem> {
         Err(refused())
     }
 

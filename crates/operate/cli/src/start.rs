@@ -182,7 +182,10 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             node,
             store,
             config.client_socket.is_some(),
-            config.etcd_quota,
+            etcd::Wanted {
+                quota_bytes: config.etcd_quota,
+                auth_token: &config.etcd_auth_token,
+            },
         );
     }
     let files = node.opens_store();

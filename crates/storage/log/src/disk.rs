@@ -19,6 +19,7 @@ mod choose;
 mod conformance_tests;
 #[cfg(target_os = "linux")]
 mod driver;
+mod durations;
 mod error;
 #[cfg(target_os = "linux")]
 mod event;
@@ -71,6 +72,7 @@ pub use checksum::joined;
 pub use choose::{Want, open, open_with};
 #[cfg(target_os = "linux")]
 pub use driver::FileDisk;
+pub use durations::Durations;
 pub use error::{DiskError, Lack, is_full};
 pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]
@@ -232,6 +234,8 @@ pub struct DiskCounters {
     pub prepared: u64,
     /// How many of them a write had to wait for.
     pub segment_waits: u64,
+    /// How long writes of the log took until they were on stable storage; empty if the disk has no clock.
+    pub flush_times: Durations,
 }
 
 impl DiskCounters {

@@ -100,10 +100,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// What room the log has, and how fast it needs it.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.storing.log();
-        let written = log.counters().write_bytes;
+        let counters = log.counters();
         DiskUse {
             free_bytes: log.disk().free_bytes(Family::Log),
-            log_bytes_per_second: self.observing.log_growth(now, written),
+            log_bytes_per_second: self.observing.log_growth(now, counters.write_bytes),
+            flush_times: counters.flush_times,
         }
     }
 

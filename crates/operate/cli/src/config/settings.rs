@@ -353,6 +353,12 @@ pub(super) const SETTINGS: [Setting; 60] = [
         Preset::Number(0),
     ),
     setting(
+        "etcd-auth-token",
+        "KIND",
+        "What clients get that log in with --service etcd, as etcd's --auth-token: simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME; the same on all nodes",
+        Preset::Text("simple"),
+    ),
+    setting(
         "log-ready",
         "BYTES",
         "Log space to prepare in advance while the node is idle, so that bursts run faster",

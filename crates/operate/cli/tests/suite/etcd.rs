@@ -86,3 +86,79 @@ fn keys_on_disk_are_there_after_a_kill() {
     let address = cluster.clients().remove(0);
     assert_eq!(now(&address), before);
 }
+
+/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: nobody could log in, so nothing is written. With a
+/// new password of root there is a cluster in which clients have to log in.
+#[test]
+fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    let snapshot = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../services/etcd/tests/suite/import/etcd-3.7.3.db"
+    );
+    let restore = |more: &[&str]| {
+        let restore = [
+            "restore",
+            "--from-etcd",
+            snapshot,
+            "--data",
+            data.as_str(),
+            "--peer",
+            "127.0.0.1:0",
+        ];
+        quorate(&[&restore[..], more].concat())
+    };
+    let refused = restore(&[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("its passwords cannot be restored"), "{said}");
+    assert!(said.contains("--root-password-file"), "{said}");
+    assert!(!std::path::Path::new(&data).exists(), "nothing is written");
+    let password = folder.path().join("password");
+    std::fs::write(&password, "sesame\n").unwrap();
+    let done = restore(&["--root-password-file", &password.display().to_string()]);
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let status = quorate(&["restore", "--from-etcd", snapshot, "--json"]);
+    let status: Json = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(
+        (&status["auth_enabled"], &status["total_key"]),
+        (&true.into(), &29.into())
+    );
+}
+
+#[test]
+fn a_kind_of_token_that_is_none_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let any = "127.0.0.1:0";
+    let start = |kind: &str| {
+        let data = folder.path().join("data").display().to_string();
+        let places = [
+            "--client", any, "--admin", any, "--stream", any, "--peer", any,
+        ];
+        let start = [
+            "start",
+            "--service",
+            "etcd",
+            "--data",
+            data.as_str(),
+            "--etcd-auth-token",
+            kind,
+        ];
+        let refused = quorate(&[&start[..], &places].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        said
+    };
+    let said = start("jws");
+    assert!(
+        said.contains("--etcd-auth-token: \"jws\" is no kind of token"),
+        "{said}"
+    );
+    let said = start("jwt,sign-method=HS256,priv-key=/nowhere/key");
+    assert!(said.contains("cannot read /nowhere/key"), "{said}");
+}

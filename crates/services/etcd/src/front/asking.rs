@@ -20,6 +20,7 @@ use tonic::Status;
 use super::{
     Settings, errors,
     gate::{Asker, Gate},
+    jwt::Tokens,
     memory::Memory,
     metrics::Counters,
 };
@@ -82,6 +83,7 @@ pub(super) struct Asking {
     pub(super) counters: Arc<Counters>,
     /// Who is who.
     pub(super) gate: Gate,
+    pub(super) tokens: Tokens,
     /// Above so many bytes of data nothing may grow; 0: there is no bound.
     pub(super) quota_bytes: u64,
     /// Bytes of the data, as this node has them.
@@ -116,6 +118,7 @@ impl Asking {
             memory: Memory::new(settings.memory_bytes),
             counters: Arc::default(),
             gate: Gate::new(),
+            tokens: settings.tokens.clone(),
             quota_bytes: settings.quota_bytes,
             bytes: AtomicU64::new(0),
             snapshots: Arc::new(Semaphore::new(1)),

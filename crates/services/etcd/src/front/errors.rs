@@ -24,6 +24,11 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
 }
 
+/// This node cannot make tokens, as etcd says it.
+pub(super) fn verify_only() -> Status {
+    Status::unknown("auth: token signing attempted with verify-only key")
+}
+
 /// Nobody has to log in.
 pub(super) fn auth_not_enabled() -> Status {
     Status::failed_precondition("etcdserver: authentication is not enabled")

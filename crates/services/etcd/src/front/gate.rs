@@ -16,6 +16,7 @@ use tonic::{Request, Status};
 use super::{
     asking::{Asking, Caller, Freshness},
     errors,
+    jwt::{Jwt, Tokens},
     token::{LIFE_MS, Signed, Statement},
 };
 use crate::{
@@ -71,6 +72,14 @@ struct Known {
 struct Session {
     known: Known,
     last: Instant,
+    /// When it is over, however often it is used.
+    ends: Option<Instant>,
+}
+
+impl Session {
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.last) >= LIFE || self.ends.is_some_and(|ends| ends <= now)
+    }
 }
 
 /// What the node remembers of those who ask.
@@ -109,7 +118,7 @@ impl Gate {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get_mut(token)?;
-        if now.duration_since(session.last) >= LIFE {
+        if session.is_over(now) {
             sessions.remove(token);
             return None;
         }
@@ -117,11 +126,20 @@ impl Gate {
         Some(session.known.clone())
     }
 
-    fn remember(&self, token: &Arc<str>, known: Known, now: Instant) {
+    /// The user of this token changed, and is who they were.
+    fn renew(&self, token: &str, known: Known) {
+        let sessions = self.sessions.lock();
+        let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = sessions.get_mut(token) {
+            session.known = known;
+        }
+    }
+
+    fn remember(&self, token: &Arc<str>, known: Known, now: Instant, ends: Option<Instant>) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
-            sessions.retain(|_, session| now.duration_since(session.last) < LIFE);
+            sessions.retain(|_, session| !session.is_over(now));
             // A tenth of them at a time, so that this is rare.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
@@ -131,7 +149,8 @@ impl Gate {
                 sessions.retain(|_, session| session.last > oldest);
             }
         }
-        sessions.insert(Arc::clone(token), Session { known, last: now });
+        let last = now;
+        sessions.insert(Arc::clone(token), Session { known, last, ends });
     }
 
     fn forget(&self, token: &str) {
@@ -208,9 +227,17 @@ impl Asking {
 
     /// What the state has of a user, as this node knows it.
     pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
+        self.credentials_as(name, Freshness::Local).await
+    }
+
+    async fn credentials_as(
+        &self,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Credentials, Status> {
         let what = Some(auth_ask::What::Credentials(name.to_owned()));
         let query = Query::Auth(AuthAsk { what });
-        let asked = self.query_once(&By::Member, &query, Freshness::Local);
+        let asked = self.query_once(&By::Member, &query, freshness);
         let (credentials, _): (Credentials, _) = asked.await?;
         self.gate.reach(credentials.mark());
         Ok(credentials)
@@ -274,27 +301,54 @@ impl Asking {
     }
 
     async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<Known, Status> {
-        let known = match self.gate.recall(token, Instant::now()) {
-            Some(known) if known.mark == mark => return Ok(known),
+        match self.gate.recall(token, Instant::now()) {
+            Some(known) if known.mark == mark => Ok(known),
             Some(known) => {
                 let still = self.still(&known, mark).await;
-                if still.as_ref().is_err_and(errors::is_invalid_token) {
-                    self.gate.forget(token);
+                match &still {
+                    Ok(still) => self.gate.renew(token, still.clone()),
+                    Err(error) if errors::is_invalid_token(error) => self.gate.forget(token),
+                    Err(_) => {}
                 }
-                still?
+                still
             }
             None => {
-                let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
-                let name = &signed.statement.name;
-                let now = self.credentials(name).await?;
-                if !signed.holds(&now, self.cluster()) {
-                    return Err(errors::invalid_token());
-                }
-                Known::of(name, &now)
+                let (known, ends) = match &self.tokens {
+                    Tokens::Simple => (self.stated(token).await?, None),
+                    Tokens::Jwt(jwt) => self.claimed(jwt, token).await?,
+                };
+                self.gate
+                    .remember(token, known.clone(), Instant::now(), ends);
+                Ok(known)
             }
-        };
-        self.gate.remember(token, known.clone(), Instant::now());
-        Ok(known)
+        }
+    }
+
+    /// Who that is by a token of ours.
+    async fn stated(&self, token: &str) -> Result<Known, Status> {
+        let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
+        let name = &signed.statement.name;
+        let now = self.credentials(name).await?;
+        match signed.holds(&now, self.cluster()) {
+            true => Ok(Known::of(name, &now)),
+            false => Err(errors::invalid_token()),
+        }
+    }
+
+    /// Who that is by a JSON Web Token, and until when.
+    async fn claimed(&self, jwt: &Jwt, token: &str) -> Result<(Known, Option<Instant>), Status> {
+        let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
+        let mut now = self.credentials(&claims.username).await?;
+        if now.revision < claims.revision {
+            // Another member made it, and this one may be behind.
+            let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
+            now = freshest.await?;
+        }
+        if !claims.hold(&now) {
+            return Err(errors::invalid_token());
+        }
+        let known = Known::of(&claims.username, &now);
+        Ok((known, Instant::now().checked_add(claims.left())))
     }
 
     /// From here on that is whoever it is now, for as long as that user and that password exist: for a stream, which may
@@ -316,6 +370,11 @@ impl Asking {
 
     /// A token for somebody whose password was checked against these.
     pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
+        if let Tokens::Jwt(jwt) = &self.tokens {
+            let signed = jwt.sign(name, now.revision);
+            let signed = signed.ok_or_else(errors::verify_only)?;
+            return signed.map_err(|error| Status::internal(format!("etcdserver: {error}")));
+        }
         let statement = Statement {
             name: name.to_owned(),
             since: now.since,
@@ -344,7 +403,7 @@ mod tests {
     fn use_renews_a_token_where_it_is_known() {
         let (gate, token) = (Gate::new(), Arc::from("a"));
         let mut now = Instant::now();
-        gate.remember(&token, known(), now);
+        gate.remember(&token, known(), now, None);
         for _ in 0..10 {
             now += LIFE - Duration::from_secs(1);
             assert!(gate.recall("a", now).is_some());
@@ -354,16 +413,33 @@ mod tests {
     }
 
     #[test]
+    fn what_ends_at_a_time_is_not_renewed_by_use() {
+        let gate = Gate::new();
+        let now = Instant::now();
+        let ends = now + Duration::from_secs(20);
+        gate.remember(&"a".into(), known(), now, Some(ends));
+        assert!(gate.recall("a", now + Duration::from_secs(19)).is_some());
+        let later = Known {
+            since: 2,
+            ..known()
+        };
+        gate.renew("a", later);
+        let there = gate.recall("a", now + Duration::from_secs(19));
+        assert_eq!(there.map(|known| known.since), Some(2));
+        assert!(gate.recall("a", ends).is_none());
+    }
+
+    #[test]
     fn of_too_many_tokens_those_used_last_are_known() {
         let gate = Gate::new();
         let mut now = Instant::now();
         for at in 0..SESSIONS_MAX {
             now += Duration::from_millis(1);
-            gate.remember(&at.to_string().into(), known(), now);
+            gate.remember(&at.to_string().into(), known(), now, None);
         }
         now += Duration::from_millis(1);
         assert!(gate.recall("0", now).is_some());
-        gate.remember(&"more".into(), known(), now);
+        gate.remember(&"more".into(), known(), now, None);
         assert!(gate.recall("0", now).is_some(), "it was used lately");
         assert!(gate.recall("1", now).is_none());
         assert!(gate.recall("9000", now).is_some() && gate.recall("more", now).is_some());

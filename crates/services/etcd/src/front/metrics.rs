@@ -1,5 +1,7 @@
 //! `/metrics`: figures under the names that etcd's dashboards and alerts use, as far as they mean the same here.
 
+mod process;
+
 use std::{
     fmt::Write as _,
     sync::{
@@ -13,6 +15,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
+use quorate::Status as NodeStatus;
 use tokio::time::timeout;
 
 use super::{
@@ -327,6 +330,8 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
         "Bytes of answers",
         load(&counters.sent),
     );
+    disk_and_peers(&mut text, &status);
+    process::render(&mut text);
     let memory = asking.memory.used() as u64;
     text.gauge(
         "quorate_etcd_client_memory_bytes",
@@ -368,6 +373,36 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     }
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
     (StatusCode::OK, kind, text.0).into_response()
+}
+
+/// What there is of disks and peers that means the same as in etcd.
+fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
+    let name = "etcd_disk_wal_fsync_duration_seconds";
+    let help = "Seconds that writes of the log took until they were on stable storage";
+    let times = &status.disk.flush_times;
+    text.head(name, "histogram", help);
+    let bucket = format!("{name}_bucket");
+    for (us, count) in times.up_to() {
+        text.line(&bucket, &format!("le=\"{}\"", seconds(us)), count);
+    }
+    text.line(&bucket, "le=\"+Inf\"", times.count);
+    let took = seconds(times.sum_us);
+    let _ = writeln!(text.0, "{name}_sum {took}\n{name}_count {}", times.count);
+    let name = "etcd_network_active_peers";
+    text.head(name, "gauge", "Whether a member can be talked to");
+    let own = status.member.node;
+    for peer in status.peers.iter().filter(|peer| peer.member.node != own) {
+        let labels = format!("Local=\"{:x}\",Remote=\"{:x}\"", own.0, peer.member.node.0);
+        text.line(name, &labels, u64::from(peer.connected));
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "for people, and exact for centuries"
+)]
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
 }
 
 fn labels((service, method, kind): (&str, &str, &str)) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]); the services ([`kv`], [`watch`], [`lease`],
 //! [`cluster`], [`maintenance`], [`lock`], [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
-//! them into answers or errors ([`errors`]). Who asks is said by a [`token`] or a certificate ([`gate`]), [`passwords`] are
+//! them into answers or errors ([`errors`]). Who asks is said by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]), [`passwords`] are
 //! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads once
 //! what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
 //! [`turns`] are what locks and elections wait for.
@@ -18,6 +18,7 @@ mod gate;
 mod gateway;
 mod health;
 mod hub;
+mod jwt;
 mod keeping;
 mod kv;
 mod lease;
@@ -44,6 +45,7 @@ use quorate::{Handle, Local, NodeId, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
+pub use self::jwt::{BadTokens, Tokens};
 use self::{
     asking::Asking, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
     turns::Turns,
@@ -207,6 +209,8 @@ pub struct Settings {
     pub memory_bytes: usize,
     /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no bound.
     pub quota_bytes: u64,
+    /// What clients get that have logged in.
+    pub tokens: Tokens,
 }
 
 /// Serves clients for as long as it is kept.

@@ -59,7 +59,7 @@ pub struct Status {
     pub hash: u32,
     /// The revision of the last change.
     pub revision: i64,
-    /// Entries of all buckets.
+    /// Keys that there are now.
     pub total_keys: u64,
     /// Bytes of all pages.
     pub total_size: u64,
@@ -87,6 +87,8 @@ pub struct Contents<'s> {
     keys: Vec<u8>,
     /// In the order of their revisions.
     changes: Vec<Change>,
+    /// All of them by key, the newest of each first.
+    by_key: Vec<usize>,
     /// In the order of their ids: those, and for how many seconds each is granted.
     leases: Vec<(i64, i64)>,
     auth: Brought,
@@ -144,6 +146,7 @@ impl<'s> Contents<'s> {
             },
             keys: Vec::new(),
             changes: Vec::new(),
+            by_key: Vec::new(),
             leases: Vec::new(),
             auth: Brought::default(),
             scheduled: -1,
@@ -157,11 +160,12 @@ impl<'s> Contents<'s> {
         for (name, bucket) in &buckets {
             contents.bucket(&mut trees, name, bucket)?;
         }
+        contents.sort();
         Ok(contents)
     }
 
     fn bucket(&mut self, trees: &mut Trees<'_>, name: &[u8], bucket: &Bucket) -> Result<(), Bad> {
-        let (mut hash, mut count) = (crc32c::crc32c_append(self.status.hash, name), 0);
+        let mut hash = crc32c::crc32c_append(self.status.hash, name);
         let mut take: Box<Each<'_>> = match name {
             b"key" => Box::new(|element| self.change(element)),
             b"meta" => Box::new(|element| self.meta(element)),
@@ -174,7 +178,6 @@ impl<'s> Contents<'s> {
         };
         trees.each(bucket, &mut |element| {
             hash = crc32c::crc32c_append(crc32c::crc32c_append(hash, element.key), element.value);
-            count += 1;
             match element.is_bucket {
                 true => Err(Bad::damaged(element.at, "a bucket lies in a bucket")),
                 false => take(element),
@@ -182,8 +185,19 @@ impl<'s> Contents<'s> {
         })?;
         drop(take);
         self.status.hash = hash;
-        self.status.total_keys += count;
         Ok(())
+    }
+
+    fn sort(&mut self) {
+        let mut by_key: Vec<usize> = (0..self.changes.len()).collect();
+        by_key.sort_unstable_by(|a, b| {
+            let [one, other] = [a, b].map(|index| self.change_at(*index).map(|change| change.2));
+            // Later changes have higher numbers.
+            one.cmp(&other).then(b.cmp(a))
+        });
+        self.by_key = by_key;
+        let now = (0..self.changes.len()).filter(|at| matches!(self.by_key(*at), Some((_, true))));
+        self.status.total_keys = now.count() as u64;
     }
 
     fn change(&mut self, Element { key, value, at, .. }: Element<'_>) -> Result<(), Bad> {
@@ -335,6 +349,18 @@ impl<'s> Contents<'s> {
         let (from, length) = change.key;
         let key = self.keys.get(from..from.checked_add(length as usize)?)?;
         Some((change.at, change.deletes, key))
+    }
+
+    /// The change at this place in the order of keys, and whether it is what its key has now.
+    pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
+        let index = *self.by_key.get(place)?;
+        let (_, deletes, key) = self.change_at(index)?;
+        let newer = place
+            .checked_sub(1)
+            .and_then(|before| self.by_key.get(before));
+        let newer = newer.and_then(|newer| self.change_at(*newer));
+        let is_newest = newer.is_none_or(|(_, _, of)| of != key);
+        Some((index, is_newest && !deletes))
     }
 
     /// The lease that the key went with behind a change; 0: none.

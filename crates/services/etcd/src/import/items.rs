@@ -1,7 +1,5 @@
 //! The items of an image, made of what a snapshot of etcd holds: in the order of the rows of the store.
 
-use std::cmp::Ordering;
-
 use super::{Bad, Contents};
 use crate::{
     image,
@@ -45,8 +43,6 @@ enum Stage {
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Changes by key, the newest of each first.
-    by_key: Vec<usize>,
     /// When leases begin anew, Unix time in milliseconds.
     begins_ms: u64,
     /// Deadlines, with the leases that have them.
@@ -73,15 +69,12 @@ impl<'c> Items<'c> {
             .auth()
             .rows(&settings.secret, settings.root_hash.as_deref());
         let auth = auth.map_err(Bad::Unfit)?;
-        let mut by_key: Vec<usize> = (0..contents.changes()).collect();
-        by_key.sort_unstable_by(|a, b| newest_first(contents, *a, *b));
         let begins_ms = settings.now_ms.saturating_add(LEASE_GRACE_MS);
         let deadline = |(id, ttl): &(i64, i64)| (deadline(begins_ms, *ttl), id.cast_unsigned());
         let deadlines = leases.iter().map(deadline);
         let mut items = Self {
             contents,
             auth,
-            by_key,
             begins_ms,
             deadlines: deadlines.collect(),
             attached: Vec::new(),
@@ -95,8 +88,8 @@ impl<'c> Items<'c> {
 
     /// Finds the keys of leases.
     fn attach(&mut self) {
-        for place in 0..self.by_key.len() {
-            let Some((index, true)) = self.is_current(place) else {
+        for place in 0..self.contents.changes() {
+            let Some((index, true)) = self.contents.by_key(place) else {
                 continue;
             };
             let lease = self.contents.lease_of(index).cast_unsigned();
@@ -113,18 +106,6 @@ impl<'c> Items<'c> {
         let leases = self.contents.leases();
         let found = leases.binary_search_by_key(&id, |(id, _)| id.cast_unsigned());
         found.is_ok()
-    }
-
-    /// The change at this place in the order of keys, and whether it is what its key has now.
-    fn is_current(&self, place: usize) -> Option<(usize, bool)> {
-        let index = *self.by_key.get(place)?;
-        let (_, deletes, key) = self.contents.change_at(index)?;
-        let newer = place
-            .checked_sub(1)
-            .and_then(|before| self.by_key.get(before));
-        let newer = newer.and_then(|newer| self.contents.change_at(*newer));
-        let is_newest = newer.is_none_or(|(_, _, of)| of != key);
-        Some((index, is_newest && !deletes))
     }
 
     /// Begins again.
@@ -175,7 +156,7 @@ impl<'c> Items<'c> {
     }
 
     fn current(&self, at: usize) -> Result<Row, Bad> {
-        match self.is_current(at) {
+        match self.contents.by_key(at) {
             None => Ok(Row::Over),
             Some((_, false)) => Ok(Row::None),
             Some((index, true)) => {
@@ -189,8 +170,8 @@ impl<'c> Items<'c> {
     }
 
     fn history(&self, at: usize) -> Result<Row, Bad> {
-        let Some((index, false)) = self.is_current(at) else {
-            let more = at < self.by_key.len();
+        let Some((index, false)) = self.contents.by_key(at) else {
+            let more = at < self.contents.changes();
             return Ok(if more { Row::None } else { Row::Over });
         };
         let Some((revision, deletes, key)) = self.contents.change_at(index) else {
@@ -271,10 +252,4 @@ fn granted(ttl: i64) -> i64 {
 
 fn deadline(begins_ms: u64, ttl: i64) -> u64 {
     begins_ms.saturating_add(granted(ttl).unsigned_abs().saturating_mul(1000))
-}
-
-fn newest_first(contents: &Contents<'_>, a: usize, b: usize) -> Ordering {
-    let [one, other] = [a, b].map(|index| contents.change_at(index).map(|change| change.2));
-    // Later changes have higher numbers.
-    one.cmp(&other).then(b.cmp(&a))
 }

@@ -9,7 +9,7 @@ use std::{
 
 use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
-    front::{Door, Server, Settings},
+    front::{Door, Server, Settings, Tokens},
     proto::etcdserverpb::{
         CompactionRequest, Compare, DeleteRangeRequest, MemberAddRequest, MemberListRequest,
         MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
@@ -28,6 +28,7 @@ use self::client::{
 mod auth;
 mod figures;
 mod gateway;
+mod jwt;
 mod leases;
 mod maintenance;
 mod members;
@@ -82,6 +83,18 @@ impl Node {
         service: impl FnOnce() -> S + Send + 'static,
         quota_bytes: u64,
     ) -> Self {
+        Self::start_as(folder, node, cluster, service, |settings| {
+            settings.quota_bytes = quota_bytes;
+        })
+    }
+
+    fn start_as<S: StateMachine + 'static>(
+        folder: &Path,
+        node: u32,
+        cluster: &[(u32, String)],
+        service: impl FnOnce() -> S + Send + 'static,
+        set: impl FnOnce(&mut Settings),
+    ) -> Self {
         let door = Door::bind("127.0.0.1:0", Protection::Loopback).expect("a port");
         let address = door.address().to_string();
         let replica = Builder::new(folder.join(node.to_string()))
@@ -91,13 +104,15 @@ impl Node {
             .start(service)
             .expect("starts");
         let status = replica.status().expect("answers");
-        let settings = Settings {
+        let mut settings = Settings {
             cluster: status.cluster,
             node: status.member.node,
             connections_max: 16,
             memory_bytes: MEMORY_BYTES,
-            quota_bytes,
+            quota_bytes: 0,
+            tokens: Tokens::Simple,
         };
+        set(&mut settings);
         let local = replica.local().clone();
         let server = door.serve(local, replica.handle().clone(), settings);
         Self {
@@ -158,7 +173,13 @@ impl Drop for Node {
 }
 
 fn three(folder: &Path) -> Vec<Node> {
-    let ports: Vec<TcpListener> = (0..3)
+    three_with(folder, &[Tokens::Simple, Tokens::Simple, Tokens::Simple])
+}
+
+/// A cluster of nodes that have these.
+fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
+    let ports: Vec<TcpListener> = tokens
+        .iter()
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
         .collect();
     let address = |port: &TcpListener| port.local_addr().expect("bound").to_string();
@@ -166,11 +187,15 @@ fn three(folder: &Path) -> Vec<Node> {
     drop(ports);
     // A first start waits for the founder.
     std::thread::scope(|scope| {
-        let starts: Vec<_> = (1..=3)
-            .map(|node| {
-                scope.spawn({
-                    let cluster = &cluster;
-                    move || Node::start(folder, node, cluster)
+        let starts: Vec<_> = (1..)
+            .zip(tokens)
+            .map(|(node, tokens)| {
+                let cluster = &cluster;
+                scope.spawn(move || {
+                    let service = || Service::new(Box::new(MemoryStore::new()));
+                    Node::start_as(folder, node, cluster, service, |settings| {
+                        settings.tokens = tokens.clone();
+                    })
                 })
             })
             .collect();

@@ -2,6 +2,7 @@
 
 mod file;
 mod hostile;
+mod real;
 mod same;
 
 use quorate_etcd::import::{Bad, Contents, Items, Settings, verify};

@@ -154,6 +154,8 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
         let counters = disk.counters();
         assert_eq!((counters.writes, counters.flushes), (8, 8));
         assert_eq!(counters.write_bytes, 16 * BLOCK as u64);
+        assert_eq!(counters.flush_times.count, 8);
+        assert!(counters.flush_times.sum_us > 0);
         for (token, at) in expected {
             let buffer = Buffer::new(2 * BLOCK);
             disk.start_read(token, at, buffer, 2 * BLOCK);

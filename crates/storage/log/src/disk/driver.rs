@@ -5,6 +5,7 @@
 //! files, and says what ended.
 
 use std::{
+    collections::VecDeque,
     fmt,
     fs::File,
     io,
@@ -22,7 +23,7 @@ use crate::disk::{
     folder::{self, Folder},
     mailbox::{Inbox, Mailbox},
     maker::Makers,
-    modelled::Modelled,
+    modelled::{Modelled, device_time},
     operation::Operation,
     threads::Threads,
     uring::{Parts, Ring},
@@ -38,6 +39,8 @@ pub struct FileDisk {
     makers: Makers,
     event: Arc<Event>,
     counters: DiskCounters,
+    /// Writes of the log that are not on stable storage yet, by their tokens, and since when.
+    underway: VecDeque<(u64, u64)>,
     /// For measurements, a slower device in front.
     modelled: Option<Box<Modelled>>,
 }
@@ -138,6 +141,7 @@ impl FileDisk {
             makers,
             event,
             counters: DiskCounters::default(),
+            underway: VecDeque::new(),
             modelled: None,
         })
     }
@@ -156,6 +160,33 @@ impl FileDisk {
             self.modelled = Some(Box::new(modelled));
         }
         Ok(self)
+    }
+
+    /// Counts how long it took, if that was a write of the log.
+    fn time(&mut self, completed: &Completed) {
+        let Completed::Written {
+            token,
+            file,
+            durability: Durability::Flushed,
+            result,
+            ..
+        } = completed
+        else {
+            return;
+        };
+        let mine = |(one, _): &(u64, u64)| file.family == Family::Log && one == token;
+        let Some((_, since)) = self
+            .underway
+            .iter()
+            .position(mine)
+            .and_then(|at| self.underway.remove(at))
+        else {
+            return;
+        };
+        if result.is_ok() {
+            let took = device_time().saturating_sub(since);
+            self.counters.flush_times.add_us(took / 1000);
+        }
     }
 
     fn start(&mut self, operation: Operation) {
@@ -229,6 +260,9 @@ impl Disk for FileDisk {
         bytes: usize,
         durability: Durability,
     ) {
+        if at.file.family == Family::Log && durability == Durability::Flushed {
+            self.underway.push_back((token, device_time()));
+        }
         self.start(Operation::write(token, at, output, bytes, durability));
     }
 
@@ -282,10 +316,12 @@ impl Disk for FileDisk {
     }
 
     fn poll(&mut self) -> Option<Completed> {
-        match &mut self.modelled {
+        let completed = match &mut self.modelled {
             Some(modelled) => modelled.poll(|| self.engine.poll()),
             None => self.engine.poll(),
-        }
+        };
+        self.time(completed.as_ref()?);
+        completed
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -32,11 +32,11 @@ use super::{
 };
 
 const DENIED: &str = "etcdserver: permission denied";
-const INVALID: &str = "etcdserver: invalid auth token";
+pub const INVALID: &str = "etcdserver: invalid auth token";
 const NOBODY: &str = "etcdserver: user name is empty";
 
 /// A request with a token.
-fn with<T>(token: &str, message: T) -> Request<T> {
+pub fn with<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request
         .metadata_mut()
@@ -44,11 +44,11 @@ fn with<T>(token: &str, message: T) -> Request<T> {
     request
 }
 
-fn auth(node: &Node) -> AuthClient<Channel> {
+pub fn auth(node: &Node) -> AuthClient<Channel> {
     AuthClient::new(node.channel())
 }
 
-async fn login(node: &Node, name: &str, password: &str) -> Result<String, Status> {
+pub async fn login(node: &Node, name: &str, password: &str) -> Result<String, Status> {
     let request = AuthenticateRequest {
         name: name.to_owned(),
         password: password.to_owned(),
@@ -95,7 +95,7 @@ fn permission(
 }
 
 /// Root, and ann who may do everything to keys from `a` up to `b`. Root's token.
-async fn enable(node: &Node) -> String {
+pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
     add(node, "", "ann", "sesame").await;

@@ -86,6 +86,11 @@ fn figures_have_the_names_of_etcd() {
     for name in [
         "etcd_mvcc_db_total_size_in_bytes",
         "etcd_server_proposals_committed_total",
+        "etcd_disk_wal_fsync_duration_seconds_count",
+        "etcd_disk_wal_fsync_duration_seconds_bucket{le=\"+Inf\"}",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
         "etcd_network_client_grpc_received_bytes_total",
     ] {
         let found = text

@@ -12,8 +12,9 @@ use quorate_etcd::{
     proto::{
         authpb::{Permission, permission::Type},
         etcdserverpb::{
-            CompactionRequest, CompactionResponse, LeaseGrantResponse, LeaseTimeToLiveRequest,
-            LeaseTimeToLiveResponse, PutRequest, PutResponse, RangeRequest,
+            CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
+            LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest,
+            PutResponse, RangeRequest,
         },
     },
     service::Service,
@@ -197,14 +198,19 @@ fn leases_come_with_their_keys_and_begin_anew() {
 #[test]
 fn a_status_is_that_of_etcdutl() {
     let mut original = service();
-    for value in ["1", "2"] {
+    for (key, value) in [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4")] {
         let put = PutRequest {
-            key: "a".into(),
+            key: key.into(),
             value: value.into(),
             ..PutRequest::default()
         };
         apply::<PutResponse>(&mut original, &Command::Put(put)).unwrap();
     }
+    let delete = DeleteRangeRequest {
+        key: "b".into(),
+        ..DeleteRangeRequest::default()
+    };
+    apply::<DeleteRangeResponse>(&mut original, &Command::Delete(delete)).unwrap();
     let buckets = buckets(&original, None);
     let file = write(&buckets, 4096);
     let contents = Contents::read(&file, file.len() as u64).unwrap();
@@ -217,8 +223,8 @@ fn a_status_is_that_of_etcdutl() {
     }
     let expected = Status {
         hash: crc32c::crc32c(&all),
-        revision: 3,
-        total_keys: 2 + 2 + 1,
+        revision: 6,
+        total_keys: 2,
         total_size: file.len() as u64,
         version: "3.6.0".to_owned(),
     };

@@ -1,0 +1,402 @@
+//! JSON Web Tokens: who logged in, signed with a key that operators bring. As etcd's flag `--auth-token` describes them.
+//!
+//! Somebody else may issue them, too: whoever has the private key. A node that has the public key alone only checks.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    str::FromStr as _,
+    sync::Arc,
+    time::Duration,
+};
+
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, Header, Validation, decode, encode,
+    errors::Error as Unusable, get_current_timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::auth::Credentials;
+
+/// Longest token that is looked at.
+const TOKEN_BYTES_MAX: usize = 8 << 10;
+/// Largest file of a key.
+const KEY_BYTES_MAX: u64 = 64 << 10;
+/// Shortest secret of HMAC: as long as the shortest hash.
+const SECRET_BYTES_MIN: usize = 32;
+/// For how long a token is good if nobody says.
+const LIFE: Duration = Duration::from_secs(300);
+/// And at most: what lasts longer cannot be taken back in time.
+const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The algorithms, as the flag calls them.
+const METHODS: &str =
+    "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
+
+/// Why a flag does not say how tokens are made.
+#[derive(Debug, thiserror::Error)]
+pub enum BadTokens {
+    /// It is neither of the two kinds.
+    #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
+    Kind(String),
+    /// An option that is not known, is there twice, or has no value.
+    #[error("{0:?} is no option of jwt, or is there twice")]
+    Option(String),
+    /// An option that is needed.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// No algorithm of that name.
+    #[error("sign-method is to be {METHODS}, not {0:?}")]
+    Method(String),
+    /// No time, or none that makes sense.
+    #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
+    Life(String),
+    /// A file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file holds no key of that kind.
+    #[error("{} holds no key for {method}: {why}", path.display())]
+    Key {
+        /// Which.
+        path: PathBuf,
+        /// The algorithm.
+        method: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// What the one signs the other does not know.
+    #[error("{} is not the public key of {}", public.display(), private.display())]
+    Pair {
+        /// One of them.
+        public: PathBuf,
+        /// The other one.
+        private: PathBuf,
+    },
+}
+
+/// What clients get that have logged in.
+#[derive(Clone, Debug, Default)]
+pub enum Tokens {
+    /// Statements that every member of the cluster can check, with a key that is in the state.
+    #[default]
+    Simple,
+    /// JSON Web Tokens.
+    Jwt(Arc<Jwt>),
+}
+
+impl Tokens {
+    /// By a flag such as etcd's: `simple`, or `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the keys.
+    ///
+    /// # Errors
+    /// It is neither, or a key cannot be used.
+    pub fn of_flag(text: &str) -> Result<Self, BadTokens> {
+        match text.split_once(',') {
+            None if text == "simple" => Ok(Self::Simple),
+            Some(("jwt", options)) => Ok(Self::Jwt(Arc::new(Jwt::of_options(options)?))),
+            None if text == "jwt" => Err(BadTokens::Missing("sign-method")),
+            _ => Err(BadTokens::Kind(text.to_owned())),
+        }
+    }
+}
+
+/// What a token says, in etcd's words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Claims {
+    /// Who logged in.
+    pub(super) username: String,
+    /// The revision of users and roles at that time.
+    pub(super) revision: u64,
+    /// When it is over, Unix time in seconds; others may write fractions.
+    exp: f64,
+}
+
+impl Claims {
+    /// Whether that user logged in with the password of now, as far as the revisions tell.
+    pub(super) const fn hold(&self, now: &Credentials) -> bool {
+        now.enabled
+            && now.since != 0
+            && self.revision >= now.since
+            && self.revision >= now.epoch
+            && self.revision <= now.revision
+    }
+
+    /// For how long it is good yet.
+    pub(super) fn left(&self) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "seconds of centuries are exact")]
+        let left = self.exp - get_current_timestamp() as f64;
+        Duration::try_from_secs_f64(left.max(0.0)).map_or(LIFE_MAX, |left| left.min(LIFE_MAX))
+    }
+}
+
+/// Signs tokens, if it may, and checks them.
+pub struct Jwt {
+    signs: Option<EncodingKey>,
+    checks: DecodingKey,
+    algorithm: Algorithm,
+    validation: Validation,
+    life: Duration,
+}
+
+impl std::fmt::Debug for Jwt {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Jwt")
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the options of the flag say.
+#[derive(Default)]
+struct Options<'f> {
+    method: Option<&'f str>,
+    public: Option<&'f str>,
+    private: Option<&'f str>,
+    life: Option<&'f str>,
+}
+
+impl<'f> Options<'f> {
+    fn parse(text: &'f str) -> Result<Self, BadTokens> {
+        let mut options = Self::default();
+        for option in text.split(',') {
+            let bad = || BadTokens::Option(option.to_owned());
+            let (name, value) = option.split_once('=').ok_or_else(bad)?;
+            let place = match name.trim() {
+                "sign-method" => &mut options.method,
+                "pub-key" => &mut options.public,
+                "priv-key" => &mut options.private,
+                "ttl" => &mut options.life,
+                _ => return Err(bad()),
+            };
+            if value.is_empty() || place.replace(value).is_some() {
+                return Err(bad());
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl Jwt {
+    fn of_options(text: &str) -> Result<Self, BadTokens> {
+        let options = Options::parse(text)?;
+        let method = options.method.ok_or(BadTokens::Missing("sign-method"))?;
+        // The library knows further names, of families that etcd does not have.
+        let algorithm =
+            Algorithm::from_str(method).map_err(|_| BadTokens::Method(method.to_owned()))?;
+        let life = match options.life {
+            None => LIFE,
+            Some(text) => {
+                let life = duration(text);
+                let life = life.filter(|life| (Duration::from_secs(1)..=LIFE_MAX).contains(life));
+                life.ok_or_else(|| BadTokens::Life(text.to_owned()))?
+            }
+        };
+        let (signs, checks) = keys(&options, method, algorithm.family())?;
+        let mut validation = Validation::new(algorithm);
+        // As etcd: what is over is over. Whose tokens are for somebody else signs them with another key.
+        (validation.leeway, validation.validate_aud) = (0, false);
+        validation.validate_nbf = true;
+        let jwt = Self {
+            signs,
+            checks,
+            algorithm,
+            validation,
+            life,
+        };
+        jwt.try_out(&options, method)?;
+        Ok(jwt)
+    }
+
+    /// What it signs, it knows.
+    fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
+        let private = PathBuf::from(options.private.unwrap_or_default());
+        match self.sign("somebody", 1) {
+            None => Ok(()),
+            Some(Ok(token)) if self.read(&token).is_some() => Ok(()),
+            Some(Ok(_)) => Err(BadTokens::Pair {
+                public: PathBuf::from(options.public.unwrap_or_default()),
+                private,
+            }),
+            Some(Err(error)) => Err(unusable(&private, method, &error)),
+        }
+    }
+
+    /// A token for somebody who has just logged in. `None`: there is no private key.
+    pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
+        let key = self.signs.as_ref()?;
+        // In whole seconds: not every reader takes fractions.
+        let exp = get_current_timestamp().saturating_add(self.life.as_secs());
+        let claims = serde_json::json!({
+            "username": name,
+            "revision": revision,
+            "exp": exp,
+        });
+        Some(encode(&Header::new(self.algorithm), &claims, key))
+    }
+
+    /// What a token says, if somebody with the private key signed it, and it is not over.
+    pub(super) fn read(&self, token: &str) -> Option<Claims> {
+        // As some programs write it in HTTP.
+        let token = token.strip_prefix("Bearer ").unwrap_or(token);
+        if token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let read = decode::<Claims>(token, &self.checks, &self.validation).ok()?;
+        Some(read.claims)
+    }
+}
+
+fn unusable(path: &Path, method: &str, why: &dyn std::fmt::Display) -> BadTokens {
+    BadTokens::Key {
+        path: path.to_owned(),
+        method: method.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+fn keys(
+    options: &Options<'_>,
+    method: &str,
+    family: AlgorithmFamily,
+) -> Result<(Option<EncodingKey>, DecodingKey), BadTokens> {
+    if family == AlgorithmFamily::Hmac {
+        let path = options.private.ok_or(BadTokens::Missing("priv-key"))?;
+        let secret = file(path)?;
+        if secret.len() < SECRET_BYTES_MIN {
+            let why = format!(
+                "it has {} bytes; at least {SECRET_BYTES_MIN} are needed",
+                secret.len()
+            );
+            return Err(unusable(Path::new(path), method, &why));
+        }
+        let signs = EncodingKey::from_secret(&secret);
+        return Ok((Some(signs), DecodingKey::from_secret(&secret)));
+    }
+    let path = options.public.ok_or(BadTokens::Missing("pub-key"))?;
+    let pem = file(path)?;
+    let checks = match family {
+        AlgorithmFamily::Ec => DecodingKey::from_ec_pem(&pem),
+        AlgorithmFamily::Ed => DecodingKey::from_ed_pem(&pem),
+        _ => DecodingKey::from_rsa_pem(&pem),
+    };
+    let checks = checks.map_err(|error| unusable(Path::new(path), method, &error))?;
+    let Some(path) = options.private else {
+        return Ok((None, checks));
+    };
+    let pem = file(path)?;
+    let signs = match family {
+        AlgorithmFamily::Ec => EncodingKey::from_ec_pem(&pem),
+        AlgorithmFamily::Ed => EncodingKey::from_ed_pem(&pem),
+        _ => EncodingKey::from_rsa_pem(&pem),
+    };
+    let signs = signs.map_err(|error| unusable(Path::new(path), method, &error))?;
+    Ok((Some(signs), checks))
+}
+
+fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
+    let read = || {
+        let length = fs::metadata(path)?.len();
+        match length <= KEY_BYTES_MAX {
+            true => fs::read(path),
+            false => Err(io::Error::other("it is too long for a key")),
+        }
+    };
+    read().map_err(|error| BadTokens::File {
+        path: path.into(),
+        error,
+    })
+}
+
+/// A time as Go writes it, such as `1h30m`: hours, minutes, seconds and milliseconds, in whole numbers.
+fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit())?;
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|letter: char| letter.is_ascii_digit());
+        let (unit, behind) = behind.split_at(letters.unwrap_or(behind.len()));
+        let unit_ms: u64 = match unit {
+            "h" => 3_600_000,
+            "m" => 60_000,
+            "s" => 1000,
+            "ms" => 1,
+            _ => return None,
+        };
+        let ms = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
+        sum = sum.checked_add(Duration::from_millis(ms))?;
+        rest = behind;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credentials() -> Credentials {
+        Credentials {
+            enabled: true,
+            revision: 9,
+            epoch: 4,
+            since: 6,
+            ..Credentials::default()
+        }
+    }
+
+    fn claims(revision: u64) -> Claims {
+        Claims {
+            username: "ann".to_owned(),
+            revision,
+            exp: 0.0,
+        }
+    }
+
+    /// From the login on until the password changes, or auth is turned off.
+    #[test]
+    fn claims_hold_for_the_password_of_now() {
+        for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {
+            assert_eq!(claims(revision).hold(&credentials()), holds, "{revision}");
+        }
+        let others: [fn(&mut Credentials); 4] = [
+            |now| now.enabled = false,
+            |now| now.epoch = 8,
+            |now| now.since = 8,
+            |now| now.since = 0,
+        ];
+        for change in others {
+            let mut other = credentials();
+            change(&mut other);
+            assert!(!claims(7).hold(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_go_does() {
+        let ms = |text| duration(text).map(|time| time.as_millis());
+        for (text, expected) in [
+            ("10m", 600_000),
+            ("1h30m", 5_400_000),
+            ("90s", 90_000),
+            ("1s500ms", 1500),
+        ] {
+            assert_eq!(ms(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "10",
+            "m",
+            "-1s",
+            "1.5h",
+            "1d",
+            "99999999999999999999s",
+            "5m ",
+        ] {
+            assert_eq!(ms(text), None, "{text}");
+        }
+    }
+}
