@@ -69,7 +69,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 60] = [
+pub(super) const SETTINGS: [Setting; 62] = [
     setting(
         "data",
         "DIR",
