@@ -32,7 +32,7 @@ struct Row {
     kills: bool,
 }
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 5] = [
     Row {
         name: "durable",
         flags: &["--durability", "durable"],
@@ -44,6 +44,28 @@ const ROWS: [Row; 3] = [
             "--durability",
             "durable",
             "--plane",
+            "udp",
+            "--plane-trusted",
+        ],
+        kills: true,
+    },
+    Row {
+        name: "durable, multicast",
+        flags: &[
+            "--durability",
+            "durable",
+            "--plane",
+            "multicast",
+            "--plane-trusted",
+        ],
+        kills: true,
+    },
+    Row {
+        name: "durable, devices in threads",
+        flags: &[
+            "--durability",
+            "durable",
+            "--device",
             "udp",
             "--plane-trusted",
         ],
