@@ -166,10 +166,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let (source, target) = (entry.path(), to.join(&name));
-        if [".git", "target", "docs"]
-            .iter()
-            .any(|skipped| name == *skipped)
-        {
+        // Documentation belongs to it: tests compare pages with the code.
+        if [".git", "target"].iter().any(|skipped| name == *skipped) {
             continue;
         }
         if entry.file_type()?.is_dir() {
