@@ -105,7 +105,7 @@ fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
             "--data",
             data.as_str(),
             "--peer",
-            "127.0.0.1:0",
+            "127.0.0.1:7451",
         ];
         quorate(&[&restore[..], more].concat())
     };
