@@ -8,7 +8,7 @@
 pub(crate) struct Wanted<'c> {
     /// Most bytes of all data; 0: there is no bound.
     pub(crate) quota_bytes: u64,
-    /// What clients get that have logged in.
+    /// The tokens that clients get at login.
     pub(crate) auth_token: &'c str,
 }
 

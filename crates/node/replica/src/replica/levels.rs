@@ -190,7 +190,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let refused = refused.filter(|_| leads).unwrap_or_else(|| {
                 Refused::new(
                     "unknown_outcome",
-                    "the level was not raised so far",
+                    "the level has not been raised yet",
                     "check with `quorate member feature`; repeating the request is harmless",
                 )
             });

@@ -355,7 +355,7 @@ pub(super) const SETTINGS: [Setting; 62] = [
     setting(
         "etcd-auth-token",
         "KIND",
-        "What clients get that log in with --service etcd, as etcd's --auth-token: simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME; the same on all nodes",
+        "Tokens for clients that log in with --service etcd, as in etcd's --auth-token: simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME; the same on all nodes",
         Preset::Text("simple"),
     ),
     setting(

@@ -79,7 +79,7 @@ pub enum BadTokens {
     },
 }
 
-/// What clients get that have logged in.
+/// The tokens that clients get at login.
 #[derive(Clone, Debug, Default)]
 pub enum Tokens {
     /// Statements that every member of the cluster can check, with a key that is in the state.

@@ -209,7 +209,7 @@ pub struct Settings {
     pub memory_bytes: usize,
     /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no bound.
     pub quota_bytes: u64,
-    /// What clients get that have logged in.
+    /// The tokens that clients get at login.
     pub tokens: Tokens,
 }
 
