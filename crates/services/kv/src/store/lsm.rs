@@ -68,7 +68,7 @@ use self::{
         parse_deadline_key, parse_row_key, prefix, row_key,
     },
     loading::Load,
-    tree::{Home, Opened, Tree},
+    tree::{CACHE_BYTES, Home, Opened, Tree},
     trouble::Condition,
     writer::Writer,
 };
@@ -246,6 +246,7 @@ impl LsmStore {
             path: path.to_owned(),
             disk,
             files_max: limits.files_max,
+            cache_bytes: CACHE_BYTES,
         };
         let (opened, condition) = match Tree::open(&home, None) {
             Ok(opened) => (Some(opened), Condition::Well),

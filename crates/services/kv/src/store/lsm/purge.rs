@@ -195,6 +195,7 @@ mod tests {
             path: folder.path().to_owned(),
             disk: Arc::new(RealDisk),
             files_max: 16,
+            cache_bytes: 1 << 20,
         };
         let Ok(opened) = Tree::open(&home, None) else {
             panic!("a new folder can be opened")

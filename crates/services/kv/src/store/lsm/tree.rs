@@ -10,7 +10,7 @@ use std::{
 
 use fjall::{
     AbstractTree as _, CompressionType, Database, Keyspace, KeyspaceCreateOptions,
-    KvSeparationOptions, PersistMode, Readable as _, Slice, Snapshot,
+    KvSeparationOptions, PersistMode, Readable as _, Slice, Snapshot, config::PartitioningPolicy,
 };
 
 use super::{
@@ -39,6 +39,8 @@ const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
 /// In every folder that is a whole tree.
 const MARKER: &str = "version";
+/// Blocks kept between reads, unless a test wants fewer.
+pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
 /// Where a tree is, and how it is kept there.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub(super) struct Home {
     pub(super) disk: Arc<dyn Disk>,
     /// Files kept open between reads.
     pub(super) files_max: usize,
+    /// Bytes of blocks that are kept between reads.
+    pub(super) cache_bytes: u64,
 }
 
 /// A tree that is open; all handles are of one.
@@ -121,13 +125,14 @@ impl Tree {
             path,
             disk,
             files_max,
+            cache_bytes,
         } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
             // There is nothing in it yet.
             fs::remove_dir_all(path)?;
         }
-        let (database, keyspace) = recover(path, *files_max)?;
+        let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
         let tree = Self {
             database,
             keyspace,
@@ -334,18 +339,29 @@ fn options() -> KeyspaceCreateOptions {
         .separation_threshold(APART_BYTES)
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
-    KeyspaceCreateOptions::default().with_kv_separation(Some(values))
+    // A table of small rows has a filter and an index of megabytes. Below the first level, where they are not held in
+    // memory, they lie in parts: a look-up reads the part that it needs, and never all of it for one row.
+    let in_parts = PartitioningPolicy::new([false, true]);
+    KeyspaceCreateOptions::default()
+        .filter_block_partitioning_policy(in_parts.clone())
+        .index_block_partitioning_policy(in_parts)
+        .with_kv_separation(Some(values))
 }
 
 /// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
 /// journal's item are the same, and a process killed between them leaves zeros in one: that is
 /// damage like any other, not a reason to fail at each start.
-fn recover(path: &Path, files_max: usize) -> Result<(Database, Keyspace), Failure> {
+fn recover(
+    path: &Path,
+    files_max: usize,
+    cache_bytes: u64,
+) -> Result<(Database, Keyspace), Failure> {
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
         // Left alone it would keep 900 open, whatever the process may have.
         let files_max = files_max.max(FILES_MIN);
         let database = Database::builder(path)
             .max_cached_files(Some(files_max))
+            .cache_size(cache_bytes)
             // With more, one only writes tables, and spins while another compacts.
             .worker_threads(1)
             .journal_compression(CompressionType::None)
@@ -384,5 +400,62 @@ fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
             return Ok(Some(aside));
         }
         number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+    use crate::store::lsm::disk::RealDisk;
+
+    /// Bytes that this thread has read, from wherever the kernel had them.
+    fn read_bytes() -> u64 {
+        let text = fs::read_to_string("/proc/thread-self/io").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_look_up_reads_parts_of_filters_and_indices() {
+        const ROWS: u32 = 100_000;
+        const PARTS: u32 = 8;
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home {
+            path: folder.path().to_owned(),
+            disk: Arc::new(RealDisk),
+            files_max: 16,
+            cache_bytes: 1 << 10,
+        };
+        let Ok(Opened { tree, .. }) = Tree::open(&home, None) else {
+            panic!("a new folder can be opened")
+        };
+        let key = |number: u32| [b"row ", &number.to_be_bytes()[..]].concat();
+        // Tables of the first level that overlap, until they are merged into the next.
+        for part in 0..PARTS {
+            for number in (part..ROWS).step_by(PARTS as usize) {
+                tree.keyspace.insert(key(2 * number), "value").unwrap();
+            }
+            tree.keyspace.rotate_memtable_and_wait().unwrap();
+        }
+        let began = Instant::now();
+        while tree.keyspace.tree.l0_run_count() >= 4 {
+            assert!(began.elapsed() < Duration::from_secs(60), "never merged");
+            thread::yield_now();
+        }
+        let before = read_bytes();
+        // Rows that are there, and rows that are not.
+        let asked = (0..2 * ROWS).step_by(1999);
+        for number in asked.clone() {
+            let found = tree.get(&key(number)).unwrap();
+            assert_eq!(found.is_some(), number % 2 == 0);
+        }
+        let each = (read_bytes() - before) / asked.count() as u64;
+        // Whole ones have 65 KB.
+        assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }
