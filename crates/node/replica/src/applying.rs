@@ -35,6 +35,9 @@ use crate::{
     service::{LoadError, Metadata, StateMachine},
 };
 
+/// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A single value is
+/// never divided, and each turn applies one.
+const TURN_US: u64 = 10_000;
 /// What the apply budget is charged for a value without bytes.
 const CHARGE_BYTES: usize = 64;
 
@@ -289,6 +292,7 @@ impl<S: StateMachine> Applying<S> {
         let mut budget = self.turn_bytes;
         while budget > 0 && self.may_apply(to.completions) {
             let (range, value) = match self.applier.next(decided_to) {
+                Next::Value(..) if budget < self.turn_bytes && is_long(to) => return None,
                 Next::Value(range, value) => (range, value),
                 Next::FromLog(range) => return Some(range),
                 Next::Nothing => return None,
@@ -365,6 +369,9 @@ impl<S: StateMachine> Applying<S> {
             }
             to.counters.applied_from_log += 1;
             self.apply(range, value, payload.as_ref(), to);
+            if is_long(to) {
+                break;
+            }
         }
         None
     }
@@ -393,4 +400,10 @@ impl<S: StateMachine> Applying<S> {
             .service_mut()
             .take_notices(&mut |subject, message| front.notice(subject, message));
     }
+}
+
+/// Whether the turn has lasted long enough.
+fn is_long(to: &Listeners<'_>) -> bool {
+    to.clock
+        .is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
 }

@@ -418,6 +418,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) -> (&'a mut Applying<S>, &'a Contents, Listeners<'a>) {
         let listeners = Listeners {
             now,
+            clock: self.clock.as_ref(),
             wall_ms,
             front,
             origin: self.proposing.origin(),

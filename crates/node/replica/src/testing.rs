@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -41,6 +41,8 @@ use crate::{
 
 pub use self::front::{Heard, Outcome};
 
+/// How long a turn of a slow node has lasted, whenever it looks.
+const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
 /// A replica that is polled this often without time passing does not come to rest.
@@ -87,6 +89,8 @@ struct Seat<S: StateMachine> {
     ledger: Ledger,
     /// How much later than the turn began its clock is read next, in microseconds.
     ahead: Arc<AtomicU64>,
+    /// Whether its clock shows that every turn lasts long.
+    slow: Arc<AtomicBool>,
     /// Disk operations in flight: when they complete, by id.
     disk_done: BTreeMap<u64, Time>,
     dirty: bool,
@@ -104,6 +108,7 @@ impl<S: StateMachine> Seat<S> {
             plane: Buffers::default(),
             ledger: Ledger::default(),
             ahead: Arc::default(),
+            slow: Arc::default(),
             disk_done: BTreeMap::new(),
             dirty: false,
         }
@@ -222,8 +227,17 @@ impl<S: StateMachine> Cluster<S> {
     fn clock(&mut self, node: NodeId) -> Clock {
         let shown = Arc::clone(&self.shown);
         let ahead = Arc::clone(&self.seat(node).ahead);
-        let read = move || Time(shown.load(Relaxed) + ahead.swap(0, Relaxed));
+        let slow = Arc::clone(&self.seat(node).slow);
+        let read = move || {
+            let slowly_us = if slow.load(Relaxed) { SLOWLY_US } else { 0 };
+            Time(shown.load(Relaxed) + slowly_us + ahead.swap(0, Relaxed))
+        };
         Clock::new(read)
+    }
+
+    /// From now on all turns of this node last long, whenever it looks.
+    pub fn set_slow(&mut self, node: NodeId, slow: bool) {
+        self.seat(node).slow.store(slow, Relaxed);
     }
 
     /// This node stands still for so long between the beginning of a turn and the next look at its clock.

@@ -13,6 +13,8 @@ pub(crate) struct Turns {
     ended: Time,
     /// When the next one should begin at the latest.
     due: Option<Time>,
+    /// By how much this turn is late.
+    late_us: u64,
 }
 
 impl Turns {
@@ -27,8 +29,14 @@ impl Turns {
             began: now,
             ended: now,
             due: None,
+            late_us: took + waited,
         };
-        Some(took + waited).filter(|late| *late >= ON_TIME_US)
+        Some(self.late_us).filter(|late| *late >= ON_TIME_US)
+    }
+
+    /// How long nobody looked before this turn, in microseconds: what ended meanwhile may have ended at once.
+    pub(crate) const fn late_us(&self) -> u64 {
+        self.late_us
     }
 
     /// It is over at this time, and the next one is wanted by then.
@@ -60,6 +68,7 @@ mod tests {
         turns.end(ms(1_011), Some(ms(1_020)));
         assert_eq!(turns.begin(ms(1_220)), Some(201_000));
         assert_eq!(turns.begin(ms(1_220)), None, "once a turn");
+        assert_eq!(turns.late_us(), 201_000);
         // There was work left, and the turn itself took long.
         turns.end(ms(1_300), Some(ms(1_220)));
         assert_eq!(turns.begin(ms(1_350)), Some(130_000));

@@ -21,6 +21,7 @@ use crate::{
         membership::Membership,
         sessions::{Sessions, Turn, Unreadable, Verdict},
     },
+    clock::Clock,
     completions::Completions,
     counters::Counters,
     front::{Failure, Front, State, Tag},
@@ -47,6 +48,8 @@ const SHORT_REPLY: usize = 64;
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
+    /// Shows how long the turn has lasted, if the host lent it.
+    pub(crate) clock: Option<&'a Clock>,
     pub(crate) wall_ms: u64,
     /// Reads run in it, between commands.
     pub(crate) front: &'a mut dyn Front,

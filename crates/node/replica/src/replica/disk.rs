@@ -29,10 +29,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         front: &mut dyn Front,
     ) {
         let polled = self.storing.poll(now);
-        let observing = &mut self.observing;
+        // A write that ended while this node computed was not slow for that long.
+        let (observing, late_us) = (&mut self.observing, self.turns.late_us());
         self.tuning
             .on_written(now, self.storing.written_to(), |us, bytes| {
-                observing.on_written(us, bytes);
+                observing.on_written(us.saturating_sub(late_us), bytes);
             });
         self.note_writes(now);
         match polled {

@@ -22,6 +22,8 @@ struct Book {
     prefetched: VecDeque<Vec<u8>>,
     /// What an image still has to give.
     image: Option<VecDeque<Vec<u8>>>,
+    /// How many pages there were when something was committed.
+    commits: Vec<usize>,
 }
 
 impl StateMachine for Book {
@@ -38,6 +40,10 @@ impl StateMachine for Book {
 
     fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
         reply.extend_from_slice(&self.pages.join(&b' '));
+    }
+
+    fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {
+        self.commits.push(self.pages.len());
     }
 
     fn begin_image(&mut self) -> bool {
@@ -313,6 +319,32 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let look = cluster.read_in_order(slow, b"");
     cluster.isolate(slow, false);
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
+}
+
+/// A node that is slow to execute leaves its turn, so that peers hear of it, and goes on with the next.
+#[test]
+fn a_turn_that_has_lasted_long_executes_no_more() {
+    let mut cluster = books(3, Class::Durable, 9);
+    let leader = led(&mut cluster);
+    let [slow, _] = followers(leader);
+    let mut catch_up = |is_slow| {
+        let before = cluster.replica(leader).service().pages.len();
+        cluster.isolate(slow, true);
+        for _ in 0..20 {
+            let tag = cluster.write(leader, b"page");
+            done(&mut cluster, leader, tag);
+        }
+        cluster.set_slow(slow, is_slow);
+        cluster.isolate(slow, false);
+        let pages = |cluster: &Cluster<Book>| cluster.replica(slow).service().pages.len();
+        assert!(cluster.run_until(5_000, |cluster| pages(cluster) == before + 20));
+        let commits = &cluster.replica(slow).service().commits;
+        let new = commits.iter().filter(|pages| **pages > before);
+        new.count()
+    };
+    assert!(catch_up(false) < 20);
+    assert_eq!(catch_up(true), 20, "one at a time");
+    assert!(catch_up(false) < 20);
 }
 
 /// Without a quorum a read in order ends as "not executed", wherever it was; and it never runs later.
