@@ -101,6 +101,9 @@ pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
     device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
 }
 
+/// What rows add to [`plane_and_device`] where clients speak frames to the devices.
+pub const BY_FRAMES: &str = ", clients by frames";
+
 /// What the leader and its device had done at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {

@@ -620,8 +620,9 @@ mod tests {
         for (from, to) in [
             ("{ plane = \"udp\" }", "{ plane = \"pigeon\" }"),
             ("device = \"kernel\"", "device = \"magic\""),
-            ("beside = \"tcp + kernel\"", "beside = \"tcp + tc\""),
-            (", beside = \"tcp + kernel\"", ""),
+            ("beside = \"tcp + kernel,", "beside = \"tcp + tc,"),
+            (", beside = \"tcp + kernel, clients by frames\"", ""),
+            ("\"kernel\", frames = true", "\"udp\", frames = true"),
             ("links = [\"1gbit\"]", "links = [\"10gbit\"]"),
             ("links = [\"1gbit\"]", "links = []"),
             ("link = \"10gbit\"", "link = \"2gbit\""),

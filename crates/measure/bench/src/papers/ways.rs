@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{Figure, Kind, Run};
 use crate::{
-    device::{Device, plane_and_device},
+    device::{BY_FRAMES, Device, plane_and_device},
     echo,
     lan::Lan,
 };
@@ -31,12 +31,16 @@ pub struct Spoken {
     pub plane: String,
     /// As `--device` has it; absent if they vote by themselves.
     pub device: Option<Device>,
+    /// Clients speak frames to the leader's device, and no node has part in their commands.
+    #[serde(default)]
+    pub frames: bool,
 }
 
 impl Spoken {
     /// As rows have it.
     pub fn name(&self) -> String {
-        plane_and_device(&self.plane, self.device)
+        let by_frames = if self.frames { BY_FRAMES } else { "" };
+        plane_and_device(&self.plane, self.device) + by_frames
     }
 }
 
@@ -50,7 +54,8 @@ pub(super) fn fits(run: &Run) -> bool {
             let excluded = one
                 .device
                 .is_some_and(|device| device.excludes(Some(&one.plane)));
-            PLANES.contains(&one.plane.as_str()) && !excluded
+            let heard = !one.frames || one.device.is_some_and(Device::needs_segment);
+            PLANES.contains(&one.plane.as_str()) && !excluded && heard
         };
         !ways.nodes.is_empty()
             && !ways.links.is_empty()

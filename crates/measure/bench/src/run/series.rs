@@ -7,7 +7,7 @@ use quorate_core::record::Class;
 use quorate_tls::ClientTrust;
 
 use crate::{
-    device::{Device, plane_and_device},
+    device::{BY_FRAMES, Device, plane_and_device},
     door::Door,
     emulated::Emulated,
     environment::{Commit, Environment},
@@ -159,7 +159,7 @@ impl Load {
     fn way(&self) -> Option<String> {
         let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
         if self.frames.is_some() {
-            plane.push_str(", clients by frames");
+            plane.push_str(BY_FRAMES);
         }
         match self.votes {
             None | Some("star") => (self.plane.is_some() || self.device.is_some()).then_some(plane),

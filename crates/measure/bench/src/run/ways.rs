@@ -26,6 +26,9 @@ use crate::{
 const MEASURE: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(500);
 
+/// Where clients speak frames: an interface at the switch.
+const FRAMES: &str = "frames0";
+
 /// As long as it was asked for.
 pub(super) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
@@ -46,12 +49,17 @@ pub(super) fn run(
 ) -> Result<(), Problem> {
     let environment = document.environment.clone();
     let mut ceilings = Ceilings::new(session, &time(&experiment.wish.time), environment)?;
+    if let (Some(network), true) = (session.network(), ways.nodes.iter().any(|one| one.frames)) {
+        let joined = network.join(FRAMES);
+        joined.map_err(|error| Problem::io("make an interface for clients", &error))?;
+    }
     let measured = sizes(experiment, ways, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
     if let Some(network) = session.network() {
         document.notes.push(network.kind().to_string());
     }
-    let note = "bare programs ran on loopback; clients speak TCP with the leader's process, whatever votes";
+    let note = "bare programs ran on loopback; clients speak TCP with the leader's process, whatever votes, \
+                if rows do not say that they speak frames: then one process is all of them";
     document.notes.push(note.to_owned());
     measured?;
     session.end();
@@ -183,6 +191,7 @@ impl<'a> Group<'a> {
             ..self.time()
         };
         bench.device = self.spoken.device;
+        bench.frames = self.spoken.frames.then(|| FRAMES.to_owned());
         Ok(bench)
     }
 
