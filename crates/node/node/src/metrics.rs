@@ -140,6 +140,18 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
         "Number of the configuration in force.",
         status.era.0,
     );
+    gauge(
+        out,
+        "feature_level",
+        "Feature level that the cluster uses.",
+        status.level.level.0,
+    );
+    gauge(
+        out,
+        "feature_level_supported",
+        "Newest feature level that this node's release supports.",
+        status.level.supports.0,
+    );
     members(status, out);
     device(status.device.as_ref(), out);
     gauge(
