@@ -23,6 +23,7 @@ mod package;
 mod page;
 mod release;
 mod shell;
+mod soak;
 mod spec;
 mod steps;
 mod suite;
@@ -119,6 +120,10 @@ const HELP: &str = "cargo xtask NAME
                    whether it allows what nodes did, as `--example steps` wrote it down
   tla --seeds COUNT [FROM]
                    the same of that many seeds of the simulator
+  soak [--hours N | --minutes N] [--seed N] [--from REV]
+                   clusters that live on under load and faults, 24 hours unless said
+                   otherwise: keys, byte streams, etcd; what was done and how the nodes
+                   fare in target/soak/index.html
   upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
                    kills, up and back: nothing is lost; builds the revision in target/upgrade
@@ -166,6 +171,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["page"] => page::run(None),
         ["page", program] => page::run(Some(program)),
         ["tuner", rest @ ..] => tuner::run(rest),
+        ["soak", rest @ ..] => soak::run(rest),
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         ["tla", rest @ ..] => tla::run(rest),

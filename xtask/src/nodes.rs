@@ -1,6 +1,10 @@
 //! Clusters of the binary of this workspace, built for release.
 
-use std::path::PathBuf;
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use quorate_testbed::{
     network::Network,
@@ -64,4 +68,52 @@ pub(crate) fn started(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
 /// Waits for a condition; says what was waited for if it does not come.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
     Ok(wait::at_most(PATIENCE, what, condition)?)
+}
+
+/// What nodes hold: of each, the most that one of them has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Bytes of resident memory.
+    pub(crate) memory: u64,
+    /// Open descriptors.
+    pub(crate) descriptors: usize,
+    /// Bytes that the folder occupies.
+    pub(crate) folder: u64,
+}
+
+impl Held {
+    /// Of those that belong to the cluster.
+    pub(crate) fn most(nodes: &Nodes) -> io::Result<Self> {
+        let mut most = Self::default();
+        for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
+            let folder = format!("/proc/{process}");
+            let open = fs::read_dir(format!("{folder}/fd"))?.count();
+            let status = fs::read_to_string(format!("{folder}/status"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let kib = line.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+            let node = nodes.all().get(id as usize - 1);
+            let data = node.map_or(Ok(0), |node| bytes_of(&node.spec.data))?;
+            most.memory = most.memory.max(kib.unwrap_or(0) << 10);
+            most.descriptors = most.descriptors.max(open);
+            most.folder = most.folder.max(data);
+        }
+        Ok(most)
+    }
+}
+
+/// What all files of a folder occupy.
+fn bytes_of(folder: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // A file may be gone meanwhile.
+        let Ok(about) = entry.metadata() else {
+            continue;
+        };
+        sum += match about.is_dir() {
+            true => bytes_of(&entry.path())?,
+            false => about.blocks() * 512,
+        };
+    }
+    Ok(sum)
 }

@@ -13,6 +13,7 @@ use quorate_core::dice::Dice;
 use quorate_testbed::{
     nodes::{Nodes, PATIENCE},
     process::command,
+    stream_load::{self, Load},
     wait,
     writers::Writers,
 };
@@ -24,19 +25,30 @@ const NODES: u32 = 3;
 const STEP: u64 = 100;
 /// Programs exchanged at random, one at a time, between the way back and the way up for good.
 const ROUNDS: u32 = 12;
+/// Bytes that the writer of a stream writes at a time.
+const STREAM_PART: u64 = 8 << 10;
 
 /// What nodes are started with; in memory and without a flush a kill would lose votes, by the class's promise.
 struct Row {
     name: &'static str,
     flags: &'static [&'static str],
     kills: bool,
+    /// Byte streams are written, followed, trimmed and taken over meanwhile.
+    streams: bool,
 }
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 6] = [
     Row {
         name: "durable",
         flags: &["--durability", "durable"],
         kills: true,
+        streams: false,
+    },
+    Row {
+        name: "durable, byte streams",
+        flags: &["--durability", "durable"],
+        kills: true,
+        streams: true,
     },
     Row {
         name: "durable, datagrams",
@@ -48,6 +60,7 @@ const ROWS: [Row; 5] = [
             "--plane-trusted",
         ],
         kills: true,
+        streams: false,
     },
     Row {
         name: "durable, multicast",
@@ -59,6 +72,7 @@ const ROWS: [Row; 5] = [
             "--plane-trusted",
         ],
         kills: true,
+        streams: false,
     },
     Row {
         name: "durable, devices in threads",
@@ -70,11 +84,13 @@ const ROWS: [Row; 5] = [
             "--plane-trusted",
         ],
         kills: true,
+        streams: false,
     },
     Row {
         name: "volatile, stopped cleanly",
         flags: &["--durability", "volatile"],
         kills: false,
+        streams: false,
     },
 ];
 
@@ -111,7 +127,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// The program of this revision, built from its own sources in a folder of its own, once.
-fn old_program(revision: &str) -> Result<PathBuf, Failed> {
+pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
     let output = Command::new("git")
         .current_dir(shell::root())
         .args(["rev-parse", "--verify", "--short=12"])
@@ -171,19 +187,19 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     let mut dice = Dice::new(seed);
     let mut nodes = Nodes::on_loopback(old, "quorate-upgrade-", NODES, row.flags)?;
     nodes.wait_until_all_serve()?;
-    let writers = Writers::repeating(NODES as usize, &nodes.client_addresses());
+    let mut writing = Writing::start(row, &nodes, seed)?;
     for program in [new, old] {
         for id in 1..=NODES {
-            install(&mut nodes, row, id, program, &mut dice, &writers)?;
+            install(&mut nodes, row, id, program, &mut dice, &mut writing)?;
         }
     }
     for _ in 0..ROUNDS {
         let id = 1 + u32::try_from(dice.index(NODES as usize)).unwrap_or(0);
         let program = dice.pick(&[old, new]);
-        install(&mut nodes, row, id, program, &mut dice, &writers)?;
+        install(&mut nodes, row, id, program, &mut dice, &mut writing)?;
     }
     for id in 1..=NODES {
-        install(&mut nodes, row, id, new, &mut dice, &writers)?;
+        install(&mut nodes, row, id, new, &mut dice, &mut writing)?;
     }
     if level(&nodes)? != [8; NODES as usize] {
         return Err(io::Error::other("the level rose by itself"));
@@ -193,8 +209,56 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
         (level(&nodes).ok()? == [9; NODES as usize]).then_some(())
     })?;
     refuses(&mut nodes, old)?;
-    more(&writers)?;
-    writers.compare(&mut nodes)
+    writing.goes_on()?;
+    writing.compare(&mut nodes)
+}
+
+/// Who writes meanwhile.
+struct Writing {
+    keys: Writers,
+    streams: Option<Load>,
+}
+
+impl Writing {
+    fn start(row: &Row, nodes: &Nodes, seed: u64) -> io::Result<Self> {
+        let keys = Writers::repeating(NODES as usize, &nodes.client_addresses());
+        let streams = row
+            .streams
+            .then(|| Load::start(&nodes.stream_addresses(), true, STREAM_PART, seed));
+        Ok(Self {
+            keys,
+            streams: streams.transpose()?,
+        })
+    }
+
+    /// Waits until all keys' writers together wrote a step more.
+    fn keys_go_on(&self) -> io::Result<()> {
+        let from = self.keys.acknowledged();
+        wait::at_most(PATIENCE, "more acknowledged writes", || {
+            (self.keys.acknowledged() >= from + STEP).then_some(())
+        })
+    }
+
+    /// The same, and until each stream has grown.
+    fn goes_on(&mut self) -> io::Result<()> {
+        self.keys_go_on()?;
+        self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
+    }
+
+    /// Ends it; all nodes have what was acknowledged.
+    fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
+        if let Some(streams) = self.streams {
+            let lanes = streams.lanes();
+            streams.finish()?;
+            let sum = stream_load::compare(&lanes, &nodes.stream_addresses())?;
+            println!(
+                "{} streams, {} KiB: the same on all nodes",
+                sum.streams,
+                sum.bytes >> 10
+            );
+        }
+        self.keys.compare(nodes)
+    }
 }
 
 /// This program takes the place of the one that runs on a node.
@@ -204,24 +268,17 @@ fn install(
     id: u32,
     program: &Path,
     dice: &mut Dice,
-    writers: &Writers,
+    writing: &mut Writing,
 ) -> io::Result<()> {
     match row.kills && dice.chance(1, 2) {
         true => nodes.kill(&[id])?,
         false => nodes.terminate(&[id])?,
     }
-    more(writers)?;
+    writing.keys_go_on()?;
     nodes.node(id)?.spec.program = program.to_owned();
     nodes.restart(&[id])?;
     nodes.wait_until_all_serve()?;
-    more(writers)
-}
-
-fn more(writers: &Writers) -> io::Result<()> {
-    let from = writers.acknowledged();
-    wait::at_most(PATIENCE, "more acknowledged writes", || {
-        (writers.acknowledged() >= from + STEP).then_some(())
-    })
+    writing.goes_on()
 }
 
 /// What each node says of the cluster's level.

@@ -65,7 +65,8 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     // An auxiliary serves nobody, and so is never ready.
     let mut nodes = nodes::started(NODES, &nodes::small_logs(&FLAGS))?;
     nodes.agreed_leader()?;
-    let full: Vec<String> = streams::stream_addresses(&nodes)
+    let full: Vec<String> = nodes
+        .stream_addresses()
         .into_iter()
         .take(AUXILIARY as usize - 1)
         .collect();

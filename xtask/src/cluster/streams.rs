@@ -3,9 +3,6 @@
 //! node.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
-    path::Path,
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -19,7 +16,10 @@ use quorate_testbed::{
 };
 
 use super::{NODES, check::evidence};
-use crate::{nodes, nodes::wait_for, shell::Failed};
+use crate::{
+    nodes::{self, Held, wait_for},
+    shell::Failed,
+};
 
 /// Logs are trimmed to what the stores of streams have.
 const FLAGS: [&str; 2] = ["--client-timeout-ms", "1000"];
@@ -66,7 +66,7 @@ fn under_faults(
     lanes: &mut Vec<Arc<Lane>>,
 ) -> Result<(), Failed> {
     let began = Instant::now();
-    let addresses = stream_addresses(nodes);
+    let addresses = nodes.stream_addresses();
     let mut load = Load::start(&addresses, true, SLOWLY, seed)?;
     *lanes = load.lanes();
     let mut plan = Plan::new(true, network.is_some(), seed);
@@ -118,7 +118,7 @@ fn under_replacement(
     let began = Instant::now();
     let program = nodes::program();
     let mut newcomers = replace::newcomers(nodes, &program, 1, &nodes::small_logs(&FLAGS))?;
-    let mut addresses = stream_addresses(nodes);
+    let mut addresses = nodes.stream_addresses();
     let later = newcomers.iter().filter_map(|spec| spec.flag("--stream"));
     addresses.extend(later.map(str::to_owned));
     let mut load = Load::start(&addresses, false, FAST, seed)?;
@@ -141,7 +141,7 @@ fn under_replacement(
     })?;
     failed?;
     load.finish()?;
-    let sum = compare(lanes, &stream_addresses(nodes))?;
+    let sum = compare(lanes, &nodes.stream_addresses())?;
     let used = used(nodes)?;
     end(nodes)?;
     let role = if leads { "the leader" } else { "a follower" };
@@ -183,54 +183,21 @@ fn kept_if_failed(
     )))
 }
 
-/// Where clients of streams connect, of all that belong to the cluster.
-pub(super) fn stream_addresses(nodes: &Nodes) -> Vec<String> {
-    let ids = nodes.ids();
-    let all = (1..).zip(nodes.all());
-    all.filter(|(id, _)| ids.contains(id))
-        .map(|(_, node)| node.ready.stream.clone())
-        .collect()
-}
-
 /// What nodes hold when their clients are gone: nobody keeps files open for streams that nobody reads.
 fn used(nodes: &Nodes) -> Result<String, Failed> {
-    let (mut files, mut memory, mut disk) = (0, 0, 0);
-    for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
-        let folder = format!("/proc/{process}");
-        let open = fs::read_dir(format!("{folder}/fd"))?.count();
-        if open > DESCRIPTORS_MAX {
-            return Err(Failed(format!("node {id} has {open} files open")));
-        }
-        let status = fs::read_to_string(format!("{folder}/status"))?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|text| text.split_whitespace().next()?.parse().ok());
-        files = files.max(open);
-        memory = memory.max(resident.unwrap_or(0_u64));
-        let data = nodes.all().get(id as usize - 1).map(|node| &node.spec.data);
-        disk = disk.max(data.map_or(Ok(0), |data| bytes_of(data))?);
+    let held = Held::most(nodes)?;
+    if held.descriptors > DESCRIPTORS_MAX {
+        return Err(Failed(format!(
+            "a node has {} files open",
+            held.descriptors
+        )));
     }
     Ok(format!(
-        "at most {files} descriptors, {} MiB of memory, {} MiB of disk per node",
-        memory >> 10,
-        disk >> 20
+        "at most {} descriptors, {} MiB of memory, {} MiB of disk per node",
+        held.descriptors,
+        held.memory >> 20,
+        held.folder >> 20
     ))
-}
-
-/// What all files of a folder occupy.
-fn bytes_of(folder: &Path) -> io::Result<u64> {
-    let mut sum = 0;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        // A file may be gone meanwhile.
-        let Ok(about) = entry.metadata() else {
-            continue;
-        };
-        sum += match about.is_dir() {
-            true => bytes_of(&entry.path())?,
-            false => about.blocks() * 512,
-        };
-    }
-    Ok(sum)
 }
 
 /// Nobody found itself wrong, and the logs are whole.

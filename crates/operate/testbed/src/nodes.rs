@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
-    interrupt,
+    etcd, interrupt,
     network::Network,
     process::{NodeProcess, Spec, cluster},
     resp::Link,
@@ -167,7 +167,13 @@ impl Nodes {
         self.members().map(client).collect()
     }
 
-    /// The same for programs that want ports of loopback.
+    /// Where clients of byte streams connect, per node.
+    pub fn stream_addresses(&self) -> Vec<String> {
+        let stream = |(_, node): (u32, &NodeProcess)| node.ready.stream.clone();
+        self.members().map(stream).collect()
+    }
+
+    /// Where clients connect, for programs that want ports of loopback.
     pub fn client_ports(&self) -> Vec<u16> {
         let port = |(_, node): (u32, &NodeProcess)| {
             let (_, port) = node.ready.client.rsplit_once(':')?;
@@ -270,7 +276,11 @@ impl Nodes {
     pub fn wait_until_all_serve(&mut self) -> io::Result<()> {
         for (id, address) in self.ids().into_iter().zip(self.client_addresses()) {
             let what = format!("node {id} to serve");
-            let serves = || serves(&address).then_some(());
+            let etcd = self.speak_etcd();
+            let serves = || match etcd {
+                true => etcd::serves(&address).then_some(()),
+                false => serves(&address).then_some(()),
+            };
             if wait::at_most(SLOW, &what, serves).is_err() {
                 crate::progress(&format!(
                     "  node {id} does not serve after {} s:\n{}",
@@ -283,9 +293,19 @@ impl Nodes {
         self.check_alive()
     }
 
+    /// Whether they were started with `--service etcd`.
+    pub fn speak_etcd(&self) -> bool {
+        let flag = |node: &NodeProcess| node.spec.flag("--service") == Some("etcd");
+        self.nodes.first().is_some_and(flag)
+    }
+
     /// Waits until all nodes have the same contents at the same position, which it returns.
     pub fn wait_until_equal(&self) -> io::Result<String> {
         let addresses = self.client_addresses();
+        let digest = match self.speak_etcd() {
+            true => etcd::digest,
+            false => digest,
+        };
         let equal = || {
             let digests: Option<Vec<String>> = addresses.iter().map(|at| digest(at)).collect();
             let mut digests = digests?;

@@ -20,20 +20,42 @@ use std::{
 use quorate_client::{Client, Options, Reply as Answer};
 
 use crate::{
+    etcd,
     nodes::{Nodes, PATIENCE},
     resp::{Link, Reply},
 };
 
-/// Bytes of a value that is written once, in the first turns and later, and of one that is written over.
-const ONCE: usize = 4 << 10;
-const ONCE_LATER: usize = 64;
-const OVER: usize = 64 << 10;
 /// Turns of a writer until the state is large enough for a snapshot to be seen on its way.
 const GROWING_TURNS: u64 = 4096;
 /// Keys of a writer that are written over.
 const PLACES: u64 = 4;
-/// Between two turns: nodes share their processors with whoever tests them.
-const PAUSE: Duration = Duration::from_millis(4);
+
+/// How much a writer writes.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Bytes of a value that is written once, in the first turns and later.
+    once: usize,
+    once_later: usize,
+    /// Bytes of a value that is written over.
+    over: usize,
+    /// Between two turns: nodes share their processors with whoever tests them.
+    pause: Duration,
+}
+
+/// Logs are trimmed, and snapshots are large enough to be seen on their way.
+const BUSY: Pace = Pace {
+    once: 4 << 10,
+    once_later: 64,
+    over: 64 << 10,
+    pause: Duration::from_millis(4),
+};
+/// It can go on for days.
+const CALM: Pace = Pace {
+    once: 256,
+    once_later: 256,
+    over: 4 << 10,
+    pause: Duration::from_millis(10),
+};
 
 /// A node that does not answer for so long is left by a client that repeats.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -77,7 +99,7 @@ impl Writers {
 
     /// So many writers at any of these addresses, the first ones at first. None repeats anything.
     pub fn few(count: usize, addresses: &[String]) -> Self {
-        Self::of(count, addresses, |addresses| Once {
+        Self::of(count, addresses, BUSY, |addresses| Once {
             link: None,
             addresses,
             next: 0,
@@ -86,19 +108,26 @@ impl Writers {
 
     /// The same through clients that repeat; [`Self::end`] fails if one of them sees an error.
     pub fn repeating(count: usize, addresses: &[String]) -> Self {
-        let options = Options {
-            deadline: PATIENCE,
-            attempt: ATTEMPT,
-            ..Options::default()
-        };
-        Self::of(count, addresses, |addresses| {
-            Client::new(&addresses, options.clone())
+        Self::of(count, addresses, BUSY, repeating)
+    }
+
+    /// [`Self::repeating`], one writer per address, with so little that it can go on for days.
+    pub fn calm(addresses: &[String]) -> Self {
+        Self::of(addresses.len(), addresses, CALM, repeating)
+    }
+
+    /// The same over etcd's JSON, at which nobody repeats anything.
+    pub fn calm_etcd(addresses: &[String]) -> Self {
+        Self::of(addresses.len(), addresses, CALM, |addresses| Etcd {
+            addresses,
+            next: 0,
         })
     }
 
     fn of<T: Target + Send + 'static>(
         count: usize,
         addresses: &[String],
+        pace: Pace,
         target: impl Fn(Vec<String>) -> T,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -109,7 +138,7 @@ impl Writers {
             let first = writer % addresses.len();
             addresses.rotate_left(first);
             let mut target = target(addresses);
-            thread::spawn(move || write(writer, &mut target, &stop, &acknowledged))
+            thread::spawn(move || write(writer, &mut target, pace, &stop, &acknowledged))
         });
         Self {
             threads: threads.collect(),
@@ -130,7 +159,10 @@ impl Writers {
         nodes.wait_until_equal()?;
         let mut keys = 0;
         for address in nodes.client_addresses() {
-            keys = written.compare(&address)?;
+            keys = match nodes.speak_etcd() {
+                true => written.compare_with(&address, |name| etcd::value(&address, name))?,
+                false => written.compare(&address)?,
+            };
         }
         Ok(keys)
     }
@@ -163,12 +195,21 @@ impl Written {
     pub fn compare(&self, address: &str) -> io::Result<usize> {
         let mut link = Link::connect(address)?;
         link.ask(&["READONLY"])?;
+        self.compare_with(address, |name| match link.ask(&["GET", name])? {
+            Reply::Bulk(text) => Ok(Some(text)),
+            Reply::Nothing => Ok(None),
+            other => Err(io::Error::other(format!("{name}: {other:?}"))),
+        })
+    }
+
+    /// The same, with values that are read so.
+    fn compare_with(
+        &self,
+        address: &str,
+        mut read: impl FnMut(&str) -> io::Result<Option<String>>,
+    ) -> io::Result<usize> {
         for (name, key) in &self.keys {
-            let found = match link.ask(&["GET", name])? {
-                Reply::Bulk(text) => Some(number(name, &text)?),
-                Reply::Nothing => None,
-                other => return Err(io::Error::other(format!("{name}: {other:?}"))),
-            };
+            let found = read(name)?.map(|text| number(name, &text)).transpose()?;
             if !key.allows(found) {
                 let why = format!("{address} has {found:?} of {name}, and {key:?} was seen");
                 return Err(io::Error::other(why));
@@ -246,24 +287,53 @@ impl Target for Client {
     }
 }
 
+/// Etcd's JSON at one node after the other; nothing is sent twice.
+struct Etcd {
+    addresses: Vec<String>,
+    next: usize,
+}
+
+impl Target for Etcd {
+    fn set(&mut self, name: &str, value: &str) -> Option<Fate> {
+        let address = &self.addresses[self.next % self.addresses.len()];
+        Some(match etcd::put(address, name, value) {
+            Ok(()) => Fate::Done,
+            Err(_) => {
+                self.next += 1;
+                Fate::Unknown
+            }
+        })
+    }
+}
+
+fn repeating(addresses: Vec<String>) -> Client {
+    let options = Options {
+        deadline: PATIENCE,
+        attempt: ATTEMPT,
+        ..Options::default()
+    };
+    Client::new(&addresses, options)
+}
+
 fn write(
     writer: usize,
     target: &mut impl Target,
+    pace: Pace,
     stop: &AtomicBool,
     acknowledged: &AtomicU64,
 ) -> Written {
     let mut written = Written::default();
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
-        thread::sleep(PAUSE);
+        thread::sleep(pace.pause);
         turn += 1;
         let bytes = if turn <= GROWING_TURNS {
-            ONCE
+            pace.once
         } else {
-            ONCE_LATER
+            pace.once_later
         };
         let once = (format!("once:{writer}:{turn}"), bytes);
-        let over = (format!("over:{writer}:{}", turn % PLACES), OVER);
+        let over = (format!("over:{writer}:{}", turn % PLACES), pace.over);
         for (name, bytes) in [once, over] {
             let Some(fate) = target.set(&name, &value(turn, bytes)) else {
                 continue;
@@ -306,8 +376,8 @@ mod tests {
 
     #[test]
     fn a_value_says_which_write_it_is_of() {
-        let text = value(17, ONCE);
-        assert_eq!((number("k", &text).unwrap(), text.len()), (17, ONCE));
+        let text = value(17, BUSY.once);
+        assert_eq!((number("k", &text).unwrap(), text.len()), (17, BUSY.once));
         let mixed = text.replacen('r', "s", 1);
         assert!(number("k", &mixed).is_err());
         assert!(number("k", "").is_err());

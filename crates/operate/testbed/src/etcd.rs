@@ -1,0 +1,63 @@
+//! The little of etcd's JSON that a checker needs: a key is written, read, all keys are removed, and what a node has is
+//! compared.
+
+use std::{io, time::Duration};
+
+use base64ct::{Base64, Encoding as _};
+use quorate_admin::client;
+use serde_json::{Value, json};
+
+/// Longer than a node lets a command wait.
+const WAIT: Duration = Duration::from_millis(2500);
+
+/// What a node answers to this, if it is a success.
+fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
+    let answer = client::post(address, path, &body.to_string(), WAIT).map_err(io::Error::other)?;
+    if answer.status != 200 {
+        let why = format!("{address}{path}: {} {}", answer.status, answer.body);
+        return Err(io::Error::other(why));
+    }
+    Ok(serde_json::from_str(&answer.body)?)
+}
+
+/// Writes a key by this node.
+pub fn put(address: &str, key: &str, value: &str) -> io::Result<()> {
+    let body = json!({ "key": encoded(key), "value": encoded(value) });
+    ask(address, "/v3/kv/put", &body).map(drop)
+}
+
+/// What this node itself has of a key.
+pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
+    let body = json!({ "key": encoded(key), "serializable": true });
+    let answer = ask(address, "/v3/kv/range", &body)?;
+    let Some(value) = answer["kvs"][0]["value"].as_str() else {
+        return Ok(None);
+    };
+    let bytes = Base64::decode_vec(value).map_err(io::Error::other)?;
+    String::from_utf8(bytes).map(Some).map_err(io::Error::other)
+}
+
+/// Whether a linearizable read is answered.
+pub fn serves(address: &str) -> bool {
+    ask(address, "/v3/kv/range", &json!({ "key": encoded("x") })).is_ok()
+}
+
+/// Revision and fingerprint of a node's own contents.
+pub fn digest(address: &str) -> Option<String> {
+    let answer = ask(address, "/v3/maintenance/hash", &json!({})).ok()?;
+    let revision = answer["header"]["revision"].as_str()?;
+    Some(format!("{revision} {}", answer["hash"]))
+}
+
+/// Removes all keys with their history.
+pub fn clear(address: &str) -> io::Result<()> {
+    let all = json!({ "key": encoded("\0"), "range_end": encoded("\0") });
+    let answer = ask(address, "/v3/kv/deleterange", &all)?;
+    let revision = &answer["header"]["revision"];
+    let compact = json!({ "revision": revision, "physical": true });
+    ask(address, "/v3/kv/compaction", &compact).map(drop)
+}
+
+fn encoded(text: &str) -> String {
+    Base64::encode_string(text.as_bytes())
+}

@@ -1,0 +1,131 @@
+//! `cargo xtask soak`: clusters that live for hours under load and faults, on one machine, for anybody.
+//!
+//! Each cluster in turn has a *cycle*: clients write, nodes are killed, paused and stopped, members are replaced, a
+//! disk is filled, programs are exchanged; then everything that was acknowledged is compared on all nodes and
+//! removed, and the nodes, at rest, are measured. Whatever grows from cycle to cycle is a leak. The nodes are never
+//! started anew, except where that is the fault.
+
+mod cluster;
+mod page;
+mod sample;
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use quorate_core::dice::Dice;
+use quorate_testbed::{
+    interrupt,
+    network::{self, Network},
+};
+
+use crate::{
+    shell::{self, Failed, skip},
+    upgrade,
+};
+use cluster::{Cluster, KINDS};
+use page::Page;
+
+const USAGE: &str = "soak [--hours N | --minutes N] [--seed N] [--from REV]";
+/// Unless somebody says how long.
+const HOURS: u64 = 24;
+
+/// What is asked for.
+struct Wish {
+    time: Duration,
+    seed: u64,
+    /// Programs of this revision take turns with today's.
+    from: Option<String>,
+}
+
+/// Runs until the time is over, or something is wrong.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let wish = parse(words)?;
+    let old = match &wish.from {
+        Some(revision) => Some(upgrade::old_program(revision)?),
+        None => None,
+    };
+    if !network::is_inside() {
+        shell::build_programs()?;
+        match network::missing() {
+            None => return Err(network::enter().into()),
+            Some(why) => skip("disks that fill up", &why)?,
+        }
+    }
+    interrupt::clean_up_on_signals()?;
+    // Mounts of this process are its own then, and gone with it.
+    let network = network::is_inside().then(|| Network::new(0)).transpose()?;
+    let place = shell::target().join("soak");
+    fs::create_dir_all(&place)?;
+    let mut dice = Dice::new(wish.seed);
+    let mut clusters = Vec::new();
+    for kind in &KINDS {
+        let old = old.clone();
+        clusters.push(Cluster::start(kind, old, network.is_some(), dice.word())?);
+    }
+    let mut page = Page::new(&place, wish.seed, wish.time)?;
+    println!("seed {}; {}", wish.seed, page.path().display());
+    let played = play(&wish, &mut clusters, &mut page);
+    let folders = match &played {
+        Ok(()) => Vec::new(),
+        Err(_) => clusters
+            .into_iter()
+            .map(|cluster| cluster.keep(&place))
+            .collect(),
+    };
+    played.map_err(|Failed(why)| Failed(said(wish.seed, &why, &folders)))
+}
+
+fn said(seed: u64, why: &str, folders: &[PathBuf]) -> String {
+    let folders: Vec<String> = folders
+        .iter()
+        .map(|one| one.display().to_string())
+        .collect();
+    format!("seed {seed}: {why}\n  folders: {}", folders.join(", "))
+}
+
+fn play(wish: &Wish, clusters: &mut [Cluster], page: &mut Page) -> Result<(), Failed> {
+    let began = Instant::now();
+    let mut failed = Ok(());
+    while failed.is_ok() && began.elapsed() < wish.time {
+        for cluster in &mut *clusters {
+            failed = cluster.cycle();
+            if failed.is_err() {
+                break;
+            }
+        }
+        page.write(began.elapsed(), clusters, failed.as_ref().err())?;
+    }
+    failed?;
+    let grown: Vec<String> = clusters.iter().flat_map(Cluster::grown).collect();
+    if grown.is_empty() {
+        println!("nothing was lost, and nothing grew");
+        return Ok(());
+    }
+    Err(Failed(format!("it grew: {}", grown.join("; "))))
+}
+
+fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut wish = Wish {
+        time: Duration::from_secs(HOURS * 3600),
+        seed: now.unwrap_or_default().as_secs() % 1_000_000,
+        from: None,
+    };
+    let usage = || Failed(USAGE.to_owned());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(usage)?;
+        let number = || value.parse::<u64>().map_err(|_| usage());
+        match *word {
+            "--hours" => wish.time = Duration::from_secs(number()?.saturating_mul(3600)),
+            "--minutes" => wish.time = Duration::from_secs(number()?.saturating_mul(60)),
+            "--seed" => wish.seed = number()?,
+            "--from" => wish.from = Some((*value).to_owned()),
+            _ => return Err(usage()),
+        }
+    }
+    Ok(wish)
+}

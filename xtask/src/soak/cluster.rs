@@ -1,0 +1,339 @@
+//! One of the clusters that live on, and what a cycle does to it.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use quorate_client::stream::Streams;
+use quorate_core::dice::Dice;
+use quorate_testbed::{
+    etcd,
+    nodes::{Nodes, PATIENCE},
+    process,
+    replace::{self, Step},
+    resp::Link,
+    run,
+    stream_load::{self, Lane, Load},
+    trial::faults::Plan,
+    wait,
+    writers::Writers,
+};
+
+use super::sample::{Sample, grown};
+use crate::{nodes, shell::Failed};
+
+const NODES: u32 = 3;
+/// Faults of a cycle.
+const FAULTS: u32 = 4;
+/// Acknowledged writes between two events.
+const STEP: u64 = 50;
+/// Bytes that the writer of a stream writes at a time.
+const STREAM_PART: u64 = 8 << 10;
+/// The file system that is filled.
+const DISK: &str = "size=512m";
+/// What it is filled with, at a time.
+const FILL: usize = 64 << 10;
+
+/// What a cluster is for.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    flags: &'static [&'static str],
+    durable: bool,
+    streams: bool,
+    /// Members are replaced.
+    replaced: bool,
+    /// The disk of node 3 is a small one, and is filled.
+    filled: bool,
+}
+
+pub(super) const KINDS: [Kind; 3] = [
+    Kind {
+        name: "keys on disk and byte streams, durable, members replaced",
+        flags: &["--store", "lsm", "--durability", "durable"],
+        durable: true,
+        streams: true,
+        replaced: true,
+        filled: false,
+    },
+    Kind {
+        name: "keys in memory, volatile",
+        flags: &["--store", "memory", "--durability", "volatile"],
+        durable: false,
+        streams: false,
+        replaced: false,
+        filled: false,
+    },
+    Kind {
+        name: "etcd's keys on disk, durable, a disk that fills up",
+        flags: &["--service", "etcd", "--store", "lsm"],
+        durable: true,
+        streams: false,
+        replaced: false,
+        filled: true,
+    },
+];
+
+/// Small files, so that they come and go many times in an hour.
+const SMALL: [&str; 6] = [
+    "--log-ready",
+    "0",
+    "--log-segment",
+    "8388608",
+    "--snapshot-ratio",
+    "1",
+];
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) cycles: u64,
+    pub(super) faults: u64,
+    pub(super) replaced: u64,
+    pub(super) exchanged: u64,
+    pub(super) filled: u64,
+    /// Keys that were compared on each node.
+    pub(super) keys: u64,
+    /// The same of bytes of streams.
+    pub(super) stream_bytes: u64,
+}
+
+/// Nodes, and what becomes of them.
+pub(super) struct Cluster {
+    pub(super) kind: &'static Kind,
+    pub(super) done: Done,
+    /// One for each cycle.
+    pub(super) samples: Vec<Sample>,
+    nodes: Nodes,
+    plan: Plan,
+    dice: Dice,
+    new: PathBuf,
+    old: Option<PathBuf>,
+    /// Where the small disk is, if one could be made.
+    disk: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// `mounts`: a small disk may be made.
+    pub(super) fn start(
+        kind: &'static Kind,
+        old: Option<PathBuf>,
+        mounts: bool,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let new = nodes::program();
+        let flags = [kind.flags, &SMALL].concat();
+        let mut nodes = Nodes::none("quorate-soak-")?;
+        let mut specs = process::cluster(&new, nodes.folder(), NODES, &flags)?;
+        let mut disk = None;
+        if let (true, true, Some(spec)) = (kind.filled, mounts, specs.last_mut()) {
+            let place = nodes.folder().join("disk");
+            fs::create_dir(&place)?;
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", DISK, "tmpfs"]);
+            run::read(mount.arg(&place))?;
+            spec.data = place.join("node");
+            disk = Some(place);
+        }
+        nodes.start(specs)?;
+        nodes.wait_until_all_serve()?;
+        let mut dice = Dice::new(seed);
+        Ok(Self {
+            kind,
+            done: Done::default(),
+            samples: Vec::new(),
+            plan: Plan::new(kind.durable, false, dice.word()),
+            nodes,
+            dice,
+            new,
+            old,
+            disk,
+        })
+    }
+
+    /// Load, faults, comparison, rest.
+    pub(super) fn cycle(&mut self) -> Result<(), Failed> {
+        let kind = self.kind.name;
+        let cycle = self.done.cycles + 1;
+        let played = self.under_load();
+        played.map_err(|why| Failed(format!("{kind}, cycle {cycle}: {why}")))?;
+        let sample = Sample::take(&self.nodes);
+        let sample =
+            sample.map_err(|why| Failed(format!("{kind}, cycle {cycle}, at rest: {why}")))?;
+        println!("{kind}, cycle {cycle}: {sample}");
+        self.samples.push(sample);
+        self.done.cycles = cycle;
+        Ok(())
+    }
+
+    fn under_load(&mut self) -> io::Result<()> {
+        let newcomers = match self.kind.replaced {
+            true => replace::newcomers(&self.nodes, &self.new, 1, &SMALL)?,
+            false => Vec::new(),
+        };
+        let addresses = replace::client_addresses(&self.nodes, &newcomers);
+        let keys = match self.nodes.speak_etcd() {
+            true => Writers::calm_etcd(&addresses),
+            false => Writers::calm(&addresses),
+        };
+        let mut writing = Writing {
+            keys,
+            streams: None,
+        };
+        if self.kind.streams {
+            let mut at = self.nodes.stream_addresses();
+            let later = newcomers.iter().filter_map(|spec| spec.flag("--stream"));
+            at.extend(later.map(str::to_owned));
+            let seed = self.dice.word();
+            writing.streams = Some(Load::start(&at, false, STREAM_PART, seed)?);
+        }
+        for _ in 0..FAULTS {
+            writing.goes_on()?;
+            let step = self.plan.draw();
+            let played = self.plan.play(step, &mut self.nodes, None);
+            played.map_err(|why| io::Error::other(format!("{step}: {why}")))?;
+            self.done.faults += 1;
+        }
+        for spec in newcomers {
+            self.replace(spec, &mut writing)?;
+        }
+        self.exchange(&mut writing)?;
+        self.fill(&mut writing)?;
+        writing.goes_on()?;
+        self.compare(writing)
+    }
+
+    /// One of the members makes room.
+    fn replace(&mut self, spec: process::Spec, writing: &mut Writing) -> io::Result<()> {
+        let ids = self.nodes.ids();
+        let old = ids[self.dice.index(ids.len())];
+        let mut failed = Ok(());
+        replace::one(
+            &mut self.nodes,
+            &self.new,
+            old,
+            spec,
+            &mut |_, step: &Step| {
+                if failed.is_ok() {
+                    failed = writing
+                        .goes_on()
+                        .map_err(|why| io::Error::other(format!("after {step}: {why}")));
+                }
+            },
+        )?;
+        failed?;
+        let left = self.nodes.node(old)?;
+        fs::remove_dir_all(&left.spec.data)?;
+        self.done.replaced += 1;
+        Ok(())
+    }
+
+    /// A node goes on with the other program.
+    fn exchange(&mut self, writing: &mut Writing) -> io::Result<()> {
+        let Some(old) = &self.old else {
+            return Ok(());
+        };
+        let ids = self.nodes.ids();
+        let id = ids[self.dice.index(ids.len())];
+        self.nodes.terminate(&[id])?;
+        let program = &mut self.nodes.node(id)?.spec.program;
+        *program = match *program == self.new {
+            true => old.clone(),
+            false => self.new.clone(),
+        };
+        self.nodes.restart(&[id])?;
+        self.nodes.wait_until_all_serve()?;
+        self.done.exchanged += 1;
+        writing.goes_on()
+    }
+
+    /// The small disk has no room for a while.
+    fn fill(&mut self, writing: &mut Writing) -> io::Result<()> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let filler = disk.join("filler");
+        fill_up(&filler)?;
+        let went_on = writing.goes_on().and_then(|()| writing.goes_on());
+        fs::remove_file(&filler)?;
+        went_on.map_err(|why| io::Error::other(format!("a full disk: {why}")))?;
+        self.nodes.wait_until_all_serve()?;
+        self.done.filled += 1;
+        Ok(())
+    }
+
+    /// Whatever was acknowledged is on all nodes. It is removed then.
+    fn compare(&mut self, writing: Writing) -> io::Result<()> {
+        if let Some(load) = writing.streams {
+            let lanes = load.lanes();
+            load.finish()?;
+            let at = self.nodes.stream_addresses();
+            self.done.stream_bytes += stream_load::compare(&lanes, &at)?.bytes;
+            remove(&lanes, &at)?;
+        }
+        self.done.keys += writing.keys.compare(&mut self.nodes)? as u64;
+        let any = self.nodes.client_addresses();
+        let any = any.first().map_or("", String::as_str);
+        match self.nodes.speak_etcd() {
+            true => etcd::clear(any),
+            false => Link::connect(any)?.ask(&["FLUSHALL"]).map(drop),
+        }
+    }
+
+    /// What grew from the first half to the end, in words.
+    pub(super) fn grown(&self) -> Vec<String> {
+        let grown = grown(&self.samples).into_iter();
+        grown
+            .map(|what| format!("{}: {what}", self.kind.name))
+            .collect()
+    }
+
+    /// Ends the nodes; says where their folders are.
+    pub(super) fn keep(self, place: &Path) -> PathBuf {
+        let name = self.kind.flags.join("").replace("--", "-");
+        self.nodes
+            .keep_for_inspection(&place.join(format!("nodes{name}")))
+    }
+}
+
+/// Clients of a cycle.
+struct Writing {
+    keys: Writers,
+    streams: Option<Load>,
+}
+
+impl Writing {
+    /// Waits until everybody has written more.
+    fn goes_on(&mut self) -> io::Result<()> {
+        let from = self.keys.acknowledged();
+        wait::at_most(PATIENCE, "more acknowledged writes", || {
+            (self.keys.acknowledged() >= from + STEP).then_some(())
+        })?;
+        self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
+    }
+}
+
+/// Writes until nothing goes in any more.
+fn fill_up(filler: &Path) -> io::Result<()> {
+    let mut file = File::create(filler)?;
+    let zeros = vec![0; FILL];
+    loop {
+        match file.write_all(&zeros) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn remove(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<()> {
+    let mut streams = Streams::new(addresses, stream_load::options());
+    for lane in lanes {
+        let removed = streams.remove(&lane.name);
+        removed.map_err(|why| io::Error::other(format!("remove {}: {why}", lane.name)))?;
+    }
+    Ok(())
+}
