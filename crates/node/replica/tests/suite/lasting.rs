@@ -140,9 +140,9 @@ fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     assert!(stage.slot(two, lasting) > Slot(0));
 }
 
-/// [last-3] Two of three are enough, and one is not; whoever leads.
+/// [last-3] Two of three are enough, and nobody hangs on who leads.
 #[test]
-fn a_quorum_of_disks_is_enough_and_less_is_not() {
+fn a_quorum_of_disks_is_enough_whoever_leads() {
     let mut stage = Stage::new(Class::Volatile);
     let leader = stage.leader();
     let others: Vec<NodeId> = NODES.into_iter().filter(|node| *node != leader).collect();

@@ -150,7 +150,10 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.say(client, "QUORATE SEQ 1 SET a 4");
     assert_eq!(written(&node), 3);
     // What waits for a read keeps the class of when it was asked for.
-    node.feed(client, b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n");
+    node.feed(
+        client,
+        b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n",
+    );
     node.settle();
     node.take(client);
     assert_eq!(written(&node), 4);
