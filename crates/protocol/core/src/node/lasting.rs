@@ -135,11 +135,13 @@ mod tests {
     fn says(node: &mut Node, input: Input) -> Vec<Message> {
         let mut effects = Effects::default();
         node.step(Time(1_000), input, &mut effects);
-        let sent = effects.drain().filter_map(|effect| match effect {
-            Effect::Send { message, .. } => Some(message),
-            _ => None,
-        });
-        sent.collect()
+        let mut sent = Vec::new();
+        for effect in effects.drain() {
+            if let Effect::Send { message, .. } = effect {
+                sent.push(message);
+            }
+        }
+        sent
     }
 
     fn hear(node: &mut Node, message: Message) -> Vec<Message> {
@@ -211,9 +213,11 @@ mod tests {
                 late_us: 0,
             };
             let said = hear(&mut node, Message::Heartbeat(beat));
-            let held_to = said.iter().find_map(|message| match message {
-                Message::HeartbeatReply(reply) => Some(reply.held_to),
-                _ => None,
+            let held_to = said.iter().find_map(|message| {
+                let Message::HeartbeatReply(reply) = message else {
+                    return None;
+                };
+                Some(reply.held_to)
             });
             let held_to = held_to.expect("it answers");
             says(&mut node, Input::Persisted(RecordSeq(2)));
