@@ -7,6 +7,11 @@ use std::{
 };
 
 use quorate_client::Login;
+use quorate_node::log_service::{
+    classes,
+    frames::{self, Status},
+    introduction::Speaks,
+};
 use quorate_tls::{ClientTrust, stream::Stream};
 
 /// Longest answer to a name and a password.
@@ -20,6 +25,8 @@ pub struct Door {
     name: String,
     trust: Option<ClientTrust>,
     login: Option<Login>,
+    /// How replies are asked for that wait for disks, if they are.
+    lasting: Option<Speaks>,
 }
 
 impl From<SocketAddr> for Door {
@@ -36,7 +43,14 @@ impl Door {
             name: name.to_owned(),
             trust: trust.cloned(),
             login: None,
+            lasting: None,
         }
+    }
+
+    /// The same, for somebody who wants replies when commands are on the disks of a quorum, and says so in this protocol.
+    #[must_use]
+    pub fn lasting(self, lasting: Option<Speaks>) -> Self {
+        Self { lasting, ..self }
     }
 
     /// The same, for somebody who says to be this user, in the Redis protocol.
@@ -69,6 +83,9 @@ impl Door {
         if let Some(login) = &self.login {
             log_in(&stream, login, wait)?;
         }
+        if let Some(speaks) = self.lasting {
+            ask_durable(&stream, speaks, wait)?;
+        }
         Ok(stream)
     }
 }
@@ -77,18 +94,49 @@ impl Door {
 fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> {
     let Login { name, password } = login;
     let (name_bytes, password_bytes) = (name.len(), password.len());
-    stream.socket().set_write_timeout(Some(wait))?;
-    stream.socket().set_read_timeout(Some(wait))?;
+    patient(stream, wait)?;
     write!(
         stream,
         "*3\r\n$4\r\nAUTH\r\n${name_bytes}\r\n{name}\r\n${password_bytes}\r\n{password}\r\n"
     )?;
+    is_ok(stream, "AUTH")
+}
+
+/// From here on replies come when commands are on the disks of a quorum ([class-2]).
+fn ask_durable(mut stream: &Stream, speaks: Speaks, wait: Duration) -> io::Result<()> {
+    patient(stream, wait)?;
+    match speaks {
+        Speaks::Resp => {
+            stream.write_all(b"QUORATE CLASS durable\r\n")?;
+            is_ok(stream, "QUORATE CLASS")
+        }
+        Speaks::Frames => {
+            stream.write_all(classes::DURABLE)?;
+            let mut expected = Vec::new();
+            frames::reply(Status::Done, b"durable", &mut expected);
+            let mut answer = vec![0; expected.len()];
+            stream.read_exact(&mut answer)?;
+            if answer == expected {
+                return Ok(());
+            }
+            Err(io::Error::other("no answer to CLASS"))
+        }
+    }
+}
+
+fn patient(stream: &Stream, wait: Duration) -> io::Result<()> {
+    stream.socket().set_write_timeout(Some(wait))?;
+    stream.socket().set_read_timeout(Some(wait))
+}
+
+/// Waits for the answer to that word of the Redis protocol.
+fn is_ok(mut stream: &Stream, word: &str) -> io::Result<()> {
     let mut answer = [0; ANSWER_BYTES_MAX];
     let mut filled = 0;
     while !answer[..filled].ends_with(b"\r\n") {
         match stream.read(&mut answer[filled..])? {
             // Closed, or longer than any answer to this.
-            0 => return Err(io::Error::other("no answer to AUTH")),
+            0 => return Err(io::Error::other(format!("no answer to {word}"))),
             count => filled += count,
         }
     }

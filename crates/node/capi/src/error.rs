@@ -121,7 +121,10 @@ impl From<NotDone> for Failed {
             | Failure::Stale
             | Failure::Overtaken
             | Failure::Level => Code::Unavailable,
-            Failure::Unknown | Failure::NoSession | Failure::ReplyForgotten => Code::Unknown,
+            Failure::Unknown
+            | Failure::NotLasting
+            | Failure::NoSession
+            | Failure::ReplyForgotten => Code::Unknown,
         };
         Self::new(code, why.to_string())
     }

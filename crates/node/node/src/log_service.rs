@@ -2,6 +2,7 @@
 //!
 //! What it costs is what replication costs. `quorate bench log` measures it.
 
+pub mod classes;
 mod frame_clients;
 pub mod frames;
 pub mod introduction;
@@ -72,6 +73,8 @@ enum Ended {
     Stands(Box<[u8; lent::STAND_BYTES]>),
     /// Its request was taken.
     Taken,
+    /// From here on its commands are answered at this class.
+    Class(&'static str),
 }
 
 /// One client.
@@ -87,6 +90,8 @@ struct Connection {
     dirty: bool,
     /// It sent what cannot be understood.
     ending: bool,
+    /// Its commands are answered when they are on stable storage at a quorum ([class-2]).
+    lasting: bool,
 }
 
 impl Connection {
@@ -122,6 +127,9 @@ impl Connection {
                 }
                 Ended::Stands(stand) => frames::reply(Status::Done, &**stand, &mut self.output),
                 Ended::Taken => frames::reply(Status::Done, &[], &mut self.output),
+                Ended::Class(class) => {
+                    frames::reply(Status::Done, class.as_bytes(), &mut self.output);
+                }
                 Ended::Asked => {
                     frames::reply(Status::Done, introduction.as_bytes(), &mut self.output);
                 }
@@ -180,6 +188,16 @@ fn take_commands(
                 client.open.push_back(Some(Ended::Asked));
                 used += QUESTION.len();
             }
+            Found::TooLong if classes::begins(&input[used..]) => {
+                let Some((lasting, length)) = classes::find(&input[used..]) else {
+                    break;
+                };
+                client.lasting = lasting;
+                client
+                    .open
+                    .push_back(Some(Ended::Class(classes::name(lasting))));
+                used += length;
+            }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
             Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
                 // [offload-22] Who gets a name binds it to bytes, and is believed.
@@ -204,6 +222,7 @@ fn take_commands(
             Found::Frame(command) => {
                 let tag = tags.give((id, client.next_number()));
                 let taken = match may {
+                    true if client.lasting => requests.write_lasting(tag, None, command),
                     true => requests.write(tag, command),
                     false => {
                         *forbidden += 1;
@@ -341,7 +360,7 @@ impl Front for FrameFront {
 
 #[cfg(test)]
 mod tests {
-    use quorate_replica::front::SessionId;
+    use quorate_replica::front::{SessionId, Tag};
     use quorate_testbed::asked::Asked;
 
     use super::*;
@@ -390,6 +409,37 @@ mod tests {
                 [0, 0, Status::NoQuorum as u8]
             );
             assert_eq!((front.open_requests(), front.is_busy(CLIENT)), (0, false));
+        }
+    }
+
+    /// [class-2] Where a word stands, replies to what follows wait for more; those before do not.
+    #[test]
+    fn the_class_is_that_of_the_commands_behind_the_word() {
+        let mut bytes = Vec::new();
+        frames::command(b"one", &mut bytes);
+        bytes.extend_from_slice(classes::DURABLE);
+        frames::command(b"two", &mut bytes);
+        bytes.extend_from_slice(classes::GROUP);
+        frames::command(b"three", &mut bytes);
+        for cut in 0..bytes.len() {
+            let (mut front, mut replica) = opened();
+            let used = front.received(CLIENT, &bytes[..cut], &mut replica);
+            front.received(CLIENT, &bytes[used..], &mut replica);
+            let texts = |asked: &[(Tag, Vec<u8>)]| -> Vec<Vec<u8>> {
+                asked.iter().map(|(_, text)| text.clone()).collect()
+            };
+            assert_eq!(
+                texts(&replica.written),
+                [b"one".to_vec(), b"three".to_vec()]
+            );
+            assert_eq!(texts(&replica.lasting), [b"two".to_vec()]);
+            let (one, two) = (replica.written[0].0, replica.lasting[0].0);
+            front.completed(Completion::Written(one, &[0; 8]), &mut replica);
+            let failed = Completion::Failed(two, Failure::NotLasting);
+            front.completed(failed, &mut replica);
+            let output = front.take_output(CLIENT);
+            assert_eq!(statuses(&output), [0, 0, Status::NotLasting as u8, 0]);
+            assert!(output.windows(7).any(|word| word == b"durable"));
         }
     }
 

@@ -273,6 +273,7 @@ impl fmt::Display for NotDone {
             Failure::Level => {
                 "it needs a feature level that the cluster does not use yet; not executed"
             }
+            Failure::NotLasting => "executed, but not known in time to be on the disks of a quorum",
             Failure::Stale => "this node is not known to be as fresh as that; not executed",
             Failure::Overtaken => "the leader's lease ended meanwhile; not executed, ask again",
         })

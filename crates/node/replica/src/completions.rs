@@ -3,9 +3,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use quorate_core::{slot::Slot, time::Time};
+
 use crate::{
     front::{Completion, Failure, SessionId, Tag},
     group::Reply,
+    outlasting::Outlasting,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
     stream_front::StreamTag,
@@ -83,6 +86,8 @@ pub(crate) struct Completions {
     telling: bool,
     /// What operators asked of the group, by its number, and what came of it.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
+    /// Replies that wait until what they tell of is on stable storage at a quorum.
+    outlasting: Outlasting,
     /// What was asked about streams and failed, or may be looked at.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
@@ -112,6 +117,39 @@ impl Completions {
         }
     }
 
+    /// [class-2] This is told when the command in that slot is on stable storage at a quorum, or not known to be by then.
+    pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
+        self.outlasting.hold(tag, slot, until, reply);
+    }
+
+    /// What replies wait for.
+    pub(crate) fn outlasting(&mut self) -> &mut Outlasting {
+        &mut self.outlasting
+    }
+
+    /// [class-2] Tells the replies that waited for slots below `to`.
+    pub(crate) fn lasts(&mut self, to: Slot) {
+        self.outlasting.lasts(to);
+        while let Some((tag, reply)) = self.outlasting.next_told() {
+            self.written(tag, &reply);
+        }
+    }
+
+    /// When the first of them has waited too long.
+    pub(crate) fn lasting_deadline(&self) -> Option<Time> {
+        self.outlasting.deadline()
+    }
+
+    /// [last-4] Ends what has waited for that too long; says how many.
+    pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
+        let mut expired = 0;
+        while let Some(tag) = self.outlasting.next_overdue(now) {
+            self.failed(tag, Failure::NotLasting);
+            expired += 1;
+        }
+        expired
+    }
+
     pub(crate) fn registered(&mut self, tag: Tag, session: SessionId) {
         if self.ends(tag) {
             self.ended
@@ -125,7 +163,7 @@ impl Completions {
         match waiter {
             Waiter::Front(tag) => self.readable(tag, evidence),
             Waiter::Stream(tag) => self.streams.push_back((tag, Ok(()))),
-            Waiter::Operator(_) | Waiter::Service | Waiter::Gone => {}
+            Waiter::Lasting(_) | Waiter::Operator(_) | Waiter::Service | Waiter::Gone => {}
         }
     }
 
@@ -164,7 +202,7 @@ impl Completions {
     /// Whoever waits hears that there will be no reply; `false`: nobody waits.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         match waiter {
-            Waiter::Front(tag) => self.failed(tag, failure),
+            Waiter::Front(tag) | Waiter::Lasting(tag) => self.failed(tag, failure),
             Waiter::Operator(asked) => self.group.push_back((asked, Err(failure))),
             Waiter::Stream(tag) => self.streams.push_back((tag, Err(failure))),
             Waiter::Service | Waiter::Gone => return false,

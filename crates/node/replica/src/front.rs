@@ -93,6 +93,9 @@ pub enum Failure {
     Level,
     /// What let this read run was over when it had read: ask again ([`Requests::answer`]).
     Overtaken,
+    /// Executed, as the group decides; that it is on stable storage at a quorum could not be said in time ([class-2]).
+    /// It is executed all the same, and will be there, unless many memories are lost before.
+    NotLasting,
 }
 
 /// The end of a request.
@@ -120,6 +123,19 @@ pub trait Requests {
 
     /// The same, exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
+
+    /// One of the two above, answered when it outlasts a crash of everybody: when it is on stable storage at a quorum,
+    /// whatever class the group decides by ([class-2]). If that cannot be said in time: [`Failure::NotLasting`]. In a
+    /// group that does not use the level that this takes: [`Failure::Level`], and nothing is executed.
+    fn write_lasting(
+        &mut self,
+        tag: Tag,
+        at: Option<Sequenced>,
+        command: &[u8],
+    ) -> Result<(), Failure> {
+        let _ = (tag, at, command);
+        Err(Failure::Level)
+    }
 
     /// Register a client session.
     fn register(&mut self, tag: Tag) -> Result<(), Failure>;

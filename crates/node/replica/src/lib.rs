@@ -79,6 +79,7 @@ mod observing;
 mod offers;
 pub mod open;
 mod outbox;
+mod outlasting;
 pub mod payload;
 mod peers;
 pub mod plane;

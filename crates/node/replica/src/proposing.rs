@@ -14,13 +14,14 @@ use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 use crate::{
     contents::Contents,
     devices::Devices,
-    front::{Failure, Sequenced, Tag},
+    front::{Failure, Sequenced},
     outbox::{Outbox, RETRY_MS},
     payload::Payload,
     pressure::Pressure,
     proposing::{
         batch::{Entry, Kind},
         forwarded::Forwarded,
+        gather::Waiter,
         origin::{Offer, Origin},
     },
 };
@@ -83,7 +84,7 @@ impl Proposing {
     pub(crate) fn accept(
         &mut self,
         now: Time,
-        tag: Tag,
+        waiter: Waiter,
         at: Option<Sequenced>,
         command: &[u8],
     ) -> Result<(), Failure> {
@@ -91,7 +92,7 @@ impl Proposing {
             return Err(Failure::TooBig);
         }
         let kind = at.map_or(Kind::Plain, Kind::Sequenced);
-        self.origin.accept(now, tag, &Entry { kind, command })
+        self.origin.accept(now, waiter, &Entry { kind, command })
     }
 
     /// How full the queue of commands is.

@@ -52,6 +52,7 @@ use crate::{
     idling::Surroundings,
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
+    outlasting::{self, Way},
     peers::Peers,
     plane::Plane,
     pressure::Pressure,
@@ -231,7 +232,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Starts writing what was appended. Called after the plane's buffers were flushed.
     pub fn submit(&mut self, now: Time) {
-        self.storing.submit(now);
+        self.storing.submit(now, self.protocol.node().awaits_disk());
         self.note_writes(now);
     }
 
@@ -304,6 +305,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             read_at,
             short_retry,
             self.applying.condition().wake_at(now),
+            self.completions.lasting_deadline(),
             self.reading.wake_at(now),
             self.reading.probe_at(),
             self.catching_up.retry_at(),
@@ -386,7 +388,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         origin.repeat_if_silent(now);
         let commands = origin.expire(now, &mut self.completions);
         let reads = self.reading.expire(now, &mut self.completions);
-        self.counters.requests_timed_out += commands + reads;
+        let lasting = self.completions.expire_lasting(now);
+        self.counters.requests_timed_out += commands + reads + lasting;
     }
 
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
@@ -439,7 +442,29 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let logged = durable.then(|| node.durable_to());
         self.applying.commit(logged, front);
         self.contents.release_below(self.needed_from());
+        self.ask_what_lasts();
         self.release_reads();
+    }
+
+    /// [class-2] Somebody waits until what was applied is on stable storage at a quorum.
+    fn ask_what_lasts(&mut self) {
+        if self.completions.outlasting().is_empty() {
+            return;
+        }
+        // What was decided when others were asked for may have been applied since.
+        self.completions.lasts(Slot(0));
+        if let Some(to) = self.completions.outlasting().question() {
+            self.protocol.later(Input::Last { to });
+        }
+    }
+
+    /// [last-5] How a command comes to be answered when it is on stable storage at a quorum.
+    fn way_to_last(&self) -> Way {
+        match self.protocol.node().configuration().class() {
+            Class::Durable => Way::Decided,
+            Class::Volatile if self.level() >= outlasting::LEVEL => Way::Asked,
+            Class::Volatile => Way::Closed,
+        }
     }
 
     fn release_reads(&mut self) {
@@ -780,6 +805,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let origin = self.proposing.origin();
         origin.expire_all(&mut self.completions);
         self.reading.expire(Time(u64::MAX), &mut self.completions);
+        self.completions.expire_lasting(Time(u64::MAX));
         self.streaming.end_all(Failure::Stopping);
     }
 

@@ -340,6 +340,7 @@ impl From<Failure> for Refused {
             ),
             // Nobody reads here, and no command of the group needs a level.
             Failure::Level
+            | Failure::NotLasting
             | Failure::Stale
             | Failure::Overtaken
             | Failure::NoQuorum

@@ -217,11 +217,11 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Starts writing what was appended.
-    pub(crate) fn submit(&mut self, now: Time) {
+    /// Starts writing what was appended; without lingering if somebody waits for it.
+    pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
-            if now >= due {
+            if awaited || now >= due {
                 self.log.hurry();
             }
         }

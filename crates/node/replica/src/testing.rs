@@ -494,6 +494,13 @@ impl<S: StateMachine> Cluster<S> {
         self.request(node, |requests, tag| requests.write_once(tag, at, command))
     }
 
+    /// A write through this node that is to be answered when it is on stable storage at a quorum.
+    pub fn write_lasting(&mut self, node: NodeId, command: &[u8]) -> Tag {
+        self.request(node, |requests, tag| {
+            requests.write_lasting(tag, None, command)
+        })
+    }
+
     /// A new client session through this node.
     pub fn register(&mut self, node: NodeId) -> Tag {
         self.request(node, |requests, tag| requests.register(tag))

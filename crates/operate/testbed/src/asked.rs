@@ -10,6 +10,8 @@ use quorate_replica::{
 pub struct Asked {
     /// Commands, in the order in which they came.
     pub written: Vec<(Tag, Vec<u8>)>,
+    /// The same, of those that are to be answered when they are on stable storage at a quorum.
+    pub lasting: Vec<(Tag, Vec<u8>)>,
     /// Requests that the front waits for no more.
     pub forgotten: Vec<Tag>,
     /// Whether commands are refused.
@@ -51,6 +53,16 @@ impl Requests for Asked {
 
     fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
         Err(Failure::NoSession)
+    }
+
+    fn write_lasting(
+        &mut self,
+        tag: Tag,
+        _: Option<Sequenced>,
+        command: &[u8],
+    ) -> Result<(), Failure> {
+        self.lasting.push((tag, command.to_vec()));
+        Ok(())
     }
 
     fn register(&mut self, _: Tag) -> Result<(), Failure> {

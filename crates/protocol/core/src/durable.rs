@@ -43,6 +43,8 @@ pub struct Pending {
     spoken_of: Slot,
     /// What was decided when the current step began.
     decided_before: Slot,
+    /// Records about slots that an earlier record speaks of, and the first of those slots each.
+    replacing: VecDeque<(RecordSeq, Slot)>,
     /// [disk-9] After a failed write nothing is ever released again.
     failed: bool,
 }
@@ -62,6 +64,7 @@ impl Pending {
             appended_before: RecordSeq(0),
             spoken_of: Slot(u64::MAX),
             decided_before: Slot(0),
+            replacing: VecDeque::new(),
             failed: false,
         }
     }
@@ -113,6 +116,11 @@ impl Pending {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
 
+    /// The last record that was appended.
+    pub fn appended_to(&self) -> RecordSeq {
+        self.appended
+    }
+
     /// The last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.persisted
@@ -135,9 +143,25 @@ impl Pending {
     pub fn persisted(&mut self, seq: RecordSeq) {
         assert!(seq <= self.appended, "record {} was never appended", seq.0);
         self.persisted = self.persisted.max(seq);
+        while self
+            .replacing
+            .pop_front_if(|(last, _)| *last <= seq)
+            .is_some()
+        {}
         while let Some((_, to)) = self.restated.pop_front_if(|(last, _)| *last <= seq) {
             self.known_to = self.known_to.max(to);
         }
+    }
+
+    /// This record replaces what earlier ones say of slots from `from` on.
+    pub fn replaces(&mut self, record: RecordSeq, from: Slot) {
+        self.replacing.push_back((record, from));
+    }
+
+    /// Stable storage may have an older word of slots from here on.
+    pub fn replaced_from(&self) -> Slot {
+        let from = self.replacing.iter().map(|(_, from)| *from);
+        from.min().unwrap_or(Slot(u64::MAX))
     }
 
     /// Whether this record is on stable storage, whatever the class ([class-3]).

@@ -174,6 +174,11 @@ pub enum Effect {
         /// Which.
         token: ReadToken,
     },
+    /// Everything below is on stable storage at a phase-2 quorum, for who waits to hear that ([class-2]). Grows.
+    Lasts {
+        /// The first slot that this does not speak of.
+        to: Slot,
+    },
     /// The device of this node is to do something. There is none unless [`crate::input::Input::Offload`] said so.
     Device(Order),
     /// A proposal was not taken.

@@ -78,6 +78,12 @@ pub enum Input {
     Disconnected(NodeId),
     /// A linearizable read waits for its index.
     Read(ReadToken),
+    /// A client waits until everything below is on stable storage at a phase-2 quorum ([class-2]); to be answered by
+    /// [`crate::effect::Effect::Lasts`]. Where members might not understand the question, nobody asks.
+    Last {
+        /// The first slot that it does not wait for.
+        to: Slot,
+    },
     /// How votes should come from now on, while this node leads.
     Route(Route),
     /// Whether there is a device to be used, and how many slots each of its programs holds, a power of two; 0: there

@@ -104,6 +104,7 @@ pub mod flow;
 pub mod group_time;
 pub mod input;
 pub mod invariants;
+pub mod lasting;
 pub mod laying;
 pub mod leader;
 pub mod learner;

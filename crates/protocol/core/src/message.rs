@@ -18,6 +18,7 @@
 //! | `CatchupRequest`, `Learn` | who is behind ↔ who has it | decided values |
 //! | `BelowStart` | who was asked → who is behind | my log starts behind that: take a snapshot |
 //! | `ReadRequest`, `ReadReply` | follower ↔ leader | wait for this slot, then read |
+//! | `LastingRequest`, `LastingReply` | anybody ↔ member | tell me when everything below is on your disk |
 //!
 //! A plane may lose, delay, repeat, reorder and merge messages; it never invents one ([model-1]).
 
@@ -355,5 +356,15 @@ pub enum Message {
         id: u64,
         /// The confirmed read index.
         slot: Slot,
+    },
+    /// "Tell me when everything below is decided at your place, and on stable storage there" ([last-2]).
+    LastingRequest {
+        /// The first slot that is not asked about.
+        to: Slot,
+    },
+    /// It is. Cumulative, and true for ever of the incarnation that says so.
+    LastingReply {
+        /// The first slot that this does not speak of.
+        to: Slot,
     },
 }

@@ -4,7 +4,7 @@
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
 //! from a leader; `fencing` keeps a device's votes below the promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
+//! `lasting` is what outlasts a crash of everybody; `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
 mod engaging;
@@ -13,6 +13,7 @@ mod fencing;
 mod following;
 mod handover;
 mod installing;
+mod lasting;
 mod laying;
 mod leading;
 mod leasing;
@@ -45,6 +46,7 @@ use crate::{
     fitness::Fitness,
     flow::Peers,
     input::Input,
+    lasting::Lasting,
     laying::{Laying, Route},
     leader::{Leading, Phase1},
     learner::Learner,
@@ -114,6 +116,7 @@ pub struct Node {
     offload: Offload,
     reads: Reads,
     asked: Asked,
+    lasting: Lasting,
     transfer: Option<Transfer>,
     fitness: Fitness,
     pauses: Pauses,
@@ -188,6 +191,7 @@ impl Node {
             offload: Offload::default(),
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
+            lasting: Lasting::default(),
             transfer: None,
             fitness: Fitness::Fit,
             pauses: Pauses::default(),
@@ -226,6 +230,7 @@ impl Node {
             Input::Connected(member) => self.on_connected(now, member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
+            Input::Last { to } => self.lasting.want(to),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
@@ -297,6 +302,8 @@ impl Node {
             }
             Message::ReadRequest { id } => self.on_read_request(from.node, id, effects),
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
+            Message::LastingRequest { to } => self.on_lasting_request(from.node, to),
+            Message::LastingReply { to } => self.lasting.on_reply(from, to),
         }
     }
 
@@ -319,6 +326,7 @@ impl Node {
         self.raise_device_floor(effects);
         self.confirm_reads(now, effects);
         self.announce(effects);
+        self.look_what_lasts(now, effects);
         self.forget_held(effects);
         self.ask_for_missing(now, effects);
         self.tell(effects);

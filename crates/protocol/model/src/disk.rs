@@ -143,6 +143,25 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
+    /// Whether a crash at this moment leaves this as the last word about the slot, or a snapshot in its place.
+    pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
+        if slot < self.log_start() {
+            return !self.hollow;
+        }
+        let safe = self.entries[..self.persisted].iter().rev();
+        let last = safe
+            .filter(|entry| !entry.lost)
+            .find_map(|entry| match entry.record {
+                Record::Vote { range, value, .. } | Record::Decided { range, value }
+                    if range.contains(slot) =>
+                {
+                    Some(value)
+                }
+                _ => None,
+            });
+        last == Some(*value)
+    }
+
     /// Whether the log says something about this value in this slot, safe or not, with its bytes.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();

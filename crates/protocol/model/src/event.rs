@@ -151,6 +151,11 @@ pub enum Event {
         /// Which.
         site: usize,
     },
+    /// A client waits until everything that a node has decided is on disks.
+    Last {
+        /// Where.
+        site: usize,
+    },
     /// Somebody wants another leader.
     Transfer {
         /// Where.

@@ -78,12 +78,18 @@ pub fn heal(
     let verdict = act
         .converge(None)
         .and_then(|()| act.converge(Some(fresh)))
-        .and_then(|()| act.everybody_reads());
+        .and_then(|()| act.everybody_reads())
+        .and_then(|()| act.everybody_waits_for_disks());
     // A change that was in flight may have made members matter that have forgotten.
     if verdict.is_err() && !act.can_decide() {
         return Ok(false);
     }
     verdict.map(|()| true)
+}
+
+/// What runs there, if that executes anything.
+fn full(site: &Site) -> Option<&Node> {
+    site.node.as_ref().filter(|node| !node.is_auxiliary())
 }
 
 struct Act<'a> {
@@ -246,6 +252,30 @@ impl Act<'_> {
             }
         }
         Ok(())
+    }
+
+    /// [last-4] Who waits for disks hears of them, on any node that executes; whoever asks for the first time, too.
+    fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
+        if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
+            // Who cannot read something back does not say that it is there.
+            return Ok(());
+        }
+        for _ in 0..READ_TURNS_MAX {
+            for site in 0..self.world.sites.len() {
+                if full(&self.world.sites[site]).is_some() {
+                    self.apply(&Event::Last { site })?;
+                }
+            }
+            self.quiet()?;
+            let waits =
+                |site: &Site| full(site).is_some_and(|node| node.lasting_to() < site.decided_to());
+            if !self.world.sites.iter().any(waits) {
+                return Ok(());
+            }
+            self.wake()?;
+        }
+        let seen = Err("who waits for disks never hears of them".to_owned());
+        self.world.observer.judge(Property::Liveness, seen)
     }
 
     /// Everything that is on its way arrives, in order; disks and fetches are instant.

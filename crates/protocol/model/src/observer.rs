@@ -90,6 +90,8 @@ properties! {
     Time = "time",
     /// In what a leader inherits nothing is new.
     Inheritance = "inheritance",
+    /// What clients hear to be on disks is there, at a quorum.
+    Lasting = "lasting",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
 }

@@ -51,6 +51,8 @@ pub enum Profile {
     /// Devices that vote, give out slots and count; steps under way when they are fenced or taken back, lost power,
     /// owners that die, frames of before.
     Devices,
+    /// Clients of a volatile group that want to hear when what was decided is on disks.
+    Lasting,
 }
 
 /// How often a thing happens, relative to the others.
@@ -116,6 +118,8 @@ pub struct Rates {
     pub device: u64,
     /// Devices of some nodes do all that is ordered and heard, for a while.
     pub devices: u64,
+    /// A client waits until what its node has decided is on disks.
+    pub last: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -141,7 +145,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -157,6 +161,7 @@ impl Profile {
         Self::Streams,
         Self::Ring,
         Self::Devices,
+        Self::Lasting,
     ];
 
     /// The name on command lines.
@@ -177,6 +182,7 @@ impl Profile {
             Self::Streams => "streams",
             Self::Ring => "ring",
             Self::Devices => "devices",
+            Self::Lasting => "lasting",
         }
     }
 
@@ -191,7 +197,7 @@ impl Profile {
         let mut rates = self.rates();
         swarm(&mut rates, &mut dice);
         let class = match self {
-            Self::Volatile => Class::Volatile,
+            Self::Volatile | Self::Lasting => Class::Volatile,
             Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => Class::Durable,
             Self::Ring if dice.percent(40) => Class::Volatile,
             Self::Devices if dice.percent(65) => Class::Volatile,
@@ -389,6 +395,7 @@ impl Profile {
             route: 0,
             device: 0,
             devices: 0,
+            last: 0,
             lose_bytes: 10,
         };
         match self {
@@ -498,6 +505,16 @@ impl Profile {
                 read: 20,
                 ..base
             },
+            Self::Lasting => Rates {
+                last: 60,
+                burst: 90,
+                campaign: 40,
+                crash: 15,
+                change: 20,
+                trim: 10,
+                install: 8,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -567,6 +584,11 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     if rates.device > 0 {
         turn(&mut rates.device, false);
         turn(&mut rates.devices, false);
+    }
+    if rates.last > 0 {
+        turn(&mut rates.last, false);
+        rates.rot = 0;
+        rates.wipe = 0;
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);

@@ -63,6 +63,8 @@ pub struct Seen {
     pub fenced: u64,
     /// A device that was in use lost power.
     pub device_forgot: u64,
+    /// A client heard that what was decided is on disks.
+    pub lasting: u64,
 }
 
 impl Seen {
@@ -100,6 +102,7 @@ impl Seen {
             taken_back: self.taken_back + other.taken_back,
             fenced: self.fenced + other.fenced,
             device_forgot: self.device_forgot + other.device_forgot,
+            lasting: self.lasting + other.lasting,
         }
     }
 }

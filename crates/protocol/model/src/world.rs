@@ -209,6 +209,10 @@ impl World {
                 self.now = self.now.max(at);
                 self.read_by_lease(site)
             }
+            Event::Last { site } => {
+                let to = self.sites[site].decided_to();
+                self.step(site, Input::Last { to })
+            }
             Event::Fetch { site, found } => self.fetch(site, found),
             Event::Look { site } => self.look(site),
             Event::Serve { site } => self.serve(site),

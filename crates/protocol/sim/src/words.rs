@@ -147,6 +147,8 @@ fn message_words(message: &Message) -> String {
         Message::BelowStart { log_start } => format!("the log starts at slot {log_start} here"),
         Message::ReadRequest { id } => format!("read {id}: up to where?"),
         Message::ReadReply { id, slot } => format!("read {id}: below slot {slot}"),
+        Message::LastingRequest { to } => format!("are slots below {to} on your disk?"),
+        Message::LastingReply { to } => format!("slots below {to} are on my disk"),
     }
 }
 

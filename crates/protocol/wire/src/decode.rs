@@ -389,6 +389,12 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     id: header.number,
                     slot: Slot(header.from),
                 },
+                kind::LASTING_REQUEST => Message::LastingRequest {
+                    to: Slot(header.to),
+                },
+                kind::LASTING_REPLY => Message::LastingReply {
+                    to: Slot(header.to),
+                },
                 unknown => return Err(Malformed::Kind(unknown)),
             }
         }

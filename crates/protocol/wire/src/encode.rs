@@ -58,6 +58,8 @@ pub(crate) mod kind {
     pub(crate) const RING_VOTE: u8 = 33;
     pub(crate) const ARM: u8 = 34;
     pub(crate) const ARMED: u8 = 35;
+    pub(crate) const LASTING_REQUEST: u8 = 36;
+    pub(crate) const LASTING_REPLY: u8 = 37;
     pub(crate) const FORWARD: u8 = 48;
     pub(crate) const NOT_TAKEN: u8 = 49;
     pub(crate) const FETCH_REQUEST: u8 = 50;
@@ -581,6 +583,14 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.kind = kind::READ_REPLY;
             header.number = id;
             header.from = slot.0;
+        }
+        Message::LastingRequest { to } => {
+            header.kind = kind::LASTING_REQUEST;
+            header.to = to.0;
+        }
+        Message::LastingReply { to } => {
+            header.kind = kind::LASTING_REPLY;
+            header.to = to.0;
         }
     }
     about

@@ -1,7 +1,7 @@
 //! The level that a frame needs: whoever supports less cannot read it ([level-2]).
 //!
 //! Both matches are exhaustive: a kind of frame or of message does not compile before somebody says which level
-//! brought it. Between levels 8 and 9 the layout of no frame differs; one kind of value came with 9.
+//! brought it. Between levels 8 and 9 the layout of no frame differs; one kind of value and two kinds of frames came with 9.
 
 use quorate_core::{
     level::Level,
@@ -60,5 +60,6 @@ fn level_of_message(message: &Message) -> Level {
         | Message::BelowStart { .. }
         | Message::ReadRequest { .. }
         | Message::ReadReply { .. } => Level(8),
+        Message::LastingRequest { .. } | Message::LastingReply { .. } => Level(9),
     }
 }

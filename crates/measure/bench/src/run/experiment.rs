@@ -138,6 +138,7 @@ impl<'a> Experiment<'a> {
             network: session.network(),
             device: None,
             frames: None,
+            lasting: false,
         })
     }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use quorate_admin::progress::{HowFar, Progress};
+use quorate_node::log_service::introduction::Speaks;
 use quorate_testbed::progress;
 
 use crate::{
@@ -80,6 +81,8 @@ pub(super) struct Bench {
     pub(super) device: Option<Device>,
     /// The interface at which a client speaks frames to devices, if it does.
     pub(super) frames: Option<String>,
+    /// Whether clients want replies when commands are on the disks of a quorum.
+    pub(super) lasting: bool,
 }
 
 /// The processes of this machine that listen there; `None` if one of them cannot be told.
@@ -171,14 +174,22 @@ impl Bench {
 
     /// Clients of our own nodes talk to the leader, as nothing is forwarded then.
     fn targets(&self, leader: u32) -> Vec<Door> {
-        match &self.cluster {
+        let doors: Vec<Door> = match &self.cluster {
             Some(cluster) => cluster
                 .client_of(leader)
                 .map(Door::from)
                 .into_iter()
                 .collect(),
             None => self.doors.clone(),
-        }
+        };
+        let lasting = self.lasting.then_some(match self.service {
+            Service::Kv => Speaks::Resp,
+            Service::Log => Speaks::Frames,
+        });
+        doors
+            .into_iter()
+            .map(|door| door.lasting(lasting))
+            .collect()
     }
 
     pub(super) fn plan(&self, setting: &Setting) -> Plan {

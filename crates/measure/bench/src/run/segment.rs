@@ -148,6 +148,7 @@ fn with_nodes(
         network: session.network(),
         device: None,
         frames: None,
+        lasting: false,
     };
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {

@@ -68,6 +68,8 @@ pub struct Load {
     pub votes: Option<&'static str>,
     /// When something counts as done; without it what the cluster says, or durable.
     pub durability: Option<Class>,
+    /// Whether clients of a volatile cluster want replies when commands are on the disks of a quorum.
+    pub lasting: bool,
     /// A flush takes at least this long, under probe and the nodes that are started here.
     pub disk_flush: Duration,
     /// What is done to one of those nodes meanwhile.
@@ -97,6 +99,11 @@ impl Load {
         }
         if self.hops {
             self.check_trace()?;
+        }
+        if self.lasting && self.frames.is_some() {
+            let what =
+                "--class durable cannot be combined with --frames: devices know nothing of disks";
+            return Err(Problem::usage(what).hint("leave one of them out"));
         }
         self.fault.map_or(Ok(()), |fault| {
             let is_series = self.rate.is_none() && self.outstanding.is_none();
@@ -161,8 +168,13 @@ impl Load {
         if self.frames.is_some() {
             plane.push_str(BY_FRAMES);
         }
+        if self.lasting {
+            plane.push_str(", clients ask for durable");
+        }
         match self.votes {
-            None | Some("star") => (self.plane.is_some() || self.device.is_some()).then_some(plane),
+            None | Some("star") => {
+                (self.plane.is_some() || self.device.is_some() || self.lasting).then_some(plane)
+            }
             Some("ring") => Some(format!("{plane}, votes by a ring")),
             Some(votes) => Some(format!("{plane}, votes {votes}")),
         }
@@ -487,6 +499,9 @@ impl Series {
             if self.load.learners > 0 {
                 cluster = session.join(self.load.learners, &flags)?;
             }
+            if self.load.lasting {
+                cluster.raise()?;
+            }
             (Some(cluster), Vec::new())
         } else {
             (None, self.load.doors()?)
@@ -501,6 +516,7 @@ impl Series {
             network: session.network(),
             device: self.load.device,
             frames: self.load.frames.clone(),
+            lasting: self.load.lasting,
         })
     }
 

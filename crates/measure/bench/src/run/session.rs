@@ -35,6 +35,8 @@ pub(super) const NODES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
+/// What is asked of a leader.
+const RAISE: &str = "{\"raise\":true}";
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -260,6 +262,26 @@ impl Cluster {
             if began.elapsed() > PATIENCE {
                 let what = "the nodes elected no leader in time";
                 return Err(Problem::new(Kind::Unreachable, "no_leader", what));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Raises the feature level, as soon as all nodes have met: some of what is measured needs that.
+    pub(super) fn raise(&self) -> Result<(), Problem> {
+        let began = Instant::now();
+        loop {
+            let leader = self.leader()?;
+            let admin = self.place_of(leader).map(|place| place.admin.as_str());
+            let said = client::post(admin.unwrap_or_default(), "/members", RAISE, WAIT);
+            let why = match said {
+                Ok(response) if response.status == 200 => return Ok(()),
+                Ok(response) => response.body,
+                Err(error) => error.to_string(),
+            };
+            if began.elapsed() > PATIENCE {
+                let what = format_args!("the feature level cannot be raised: {why}");
+                return Err(Problem::new(Kind::Failed, "level", what));
             }
             thread::sleep(PAUSE);
         }

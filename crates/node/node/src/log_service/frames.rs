@@ -25,6 +25,10 @@ pub enum Status {
     Stopping = 4,
     /// It may have been executed.
     Unknown = 5,
+    /// Executed; that it is on stable storage at a quorum could not be said in time.
+    NotLasting = 6,
+    /// The group does not use the feature level that this takes; not executed.
+    Level = 7,
 }
 
 impl Status {
@@ -35,11 +39,12 @@ impl Status {
             Failure::NoQuorum | Failure::Unavailable => Self::NoQuorum,
             Failure::TooBig => Self::TooBig,
             Failure::Stopping => Self::Stopping,
+            Failure::NotLasting => Self::NotLasting,
+            Failure::Level => Self::Level,
             Failure::Unknown
             | Failure::NoSession
             | Failure::ReplyForgotten
             | Failure::SessionFull
-            | Failure::Level
             | Failure::Stale
             | Failure::Overtaken => Self::Unknown,
         }
@@ -54,6 +59,8 @@ impl Status {
             3 => "TOOBIG",
             4 => "STOPPING",
             5 => "UNKNOWN",
+            6 => "NOTDURABLE",
+            7 => "LEVEL",
             _ => "an unknown status",
         }
     }

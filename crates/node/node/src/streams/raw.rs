@@ -326,6 +326,7 @@ fn failed(what: &str, failure: Failure) -> Step {
         Failure::Busy | Failure::Stale | Failure::Overtaken => "the node is overloaded",
         Failure::Level => "it needs a feature level that the cluster does not use yet",
         Failure::Unknown
+        | Failure::NotLasting
         | Failure::TooBig
         | Failure::NoSession
         | Failure::ReplyForgotten

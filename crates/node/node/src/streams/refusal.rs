@@ -212,7 +212,9 @@ impl From<Failure> for Refusal {
                 "it needs a feature level that the cluster does not use yet; nothing was done",
                 "upgrade all nodes, then `quorate member feature --raise`",
             ),
+            // Nothing about streams waits for more than the group's class.
             Failure::Unknown
+            | Failure::NotLasting
             | Failure::TooBig
             | Failure::NoSession
             | Failure::ReplyForgotten

@@ -544,6 +544,11 @@ impl<S: StateMachine> Applier<S> {
             }
             match (waiter, outcome) {
                 (Waiter::Front(tag), outcome) => self.tell(tag, outcome, to),
+                (Waiter::Lasting(tag), Ok(())) => {
+                    let until = item.map_or(to.now, |item| item.deadline);
+                    self.hold(tag, slot, until, to);
+                }
+                (Waiter::Lasting(tag), Err(failure)) => to.completions.failed(tag, failure),
                 (Waiter::Operator(_) | Waiter::Stream(_), Err(failure)) => {
                     to.completions.fail(waiter, failure);
                 }
@@ -570,6 +575,16 @@ impl<S: StateMachine> Applier<S> {
             }
             Err(failure) => to.completions.failed(tag, failure),
         }
+    }
+
+    /// [class-2] The reply to a command whose client waits for more than that it is decided.
+    fn hold(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
+        let held = to.completions.outlasting().bytes();
+        if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {
+            to.counters.replies_dropped += 1;
+            return to.completions.failed(tag, Failure::Unknown);
+        }
+        to.completions.hold(tag, slot, until, &self.reply);
     }
 
     /// Lets the reads run that come before the next command of an own batch; that is returned. A service

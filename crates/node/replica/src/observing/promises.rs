@@ -64,7 +64,9 @@ impl Promises {
             | Message::Learn { .. }
             | Message::BelowStart { .. }
             | Message::ReadRequest { .. }
-            | Message::ReadReply { .. } => return,
+            | Message::ReadReply { .. }
+            | Message::LastingRequest { .. }
+            | Message::LastingReply { .. } => return,
         };
         if ballot.era > own && self.shown.is_none_or(|(era, _)| ballot.era >= era) {
             self.shown = Some((ballot.era, now));

@@ -14,6 +14,8 @@ use crate::{
 pub(crate) enum Waiter {
     /// A front.
     Front(Tag),
+    /// A front that wants its reply when the command is on stable storage at a quorum ([class-2]).
+    Lasting(Tag),
     /// An operator, by the number of what was asked.
     Operator(u64),
     /// A front of streams.

@@ -176,8 +176,13 @@ impl Origin {
     }
 
     /// Takes a command, or says that there is no room.
-    pub(crate) fn accept(&mut self, now: Time, tag: Tag, entry: &Entry<'_>) -> Result<(), Failure> {
-        self.push(now, Waiter::Front(tag), entry)
+    pub(crate) fn accept(
+        &mut self,
+        now: Time,
+        waiter: Waiter,
+        entry: &Entry<'_>,
+    ) -> Result<(), Failure> {
+        self.push(now, waiter, entry)
             .then_some(())
             .ok_or(Failure::Busy)
     }
@@ -560,7 +565,7 @@ mod tests {
         origin
             .accept(
                 Time(0),
-                Tag(tag),
+                Waiter::Front(Tag(tag)),
                 &Entry {
                     kind: Kind::Plain,
                     command,
@@ -778,7 +783,7 @@ mod tests {
         origin
             .accept(
                 Time(1),
-                Tag(1),
+                Waiter::Front(Tag(1)),
                 &Entry {
                     kind: Kind::Plain,
                     command: b"a",
@@ -809,7 +814,11 @@ mod tests {
             command: b"",
         };
         let taken = (0..100)
-            .take_while(|tag| origin.accept(Time(0), Tag(*tag), &entry).is_ok())
+            .take_while(|tag| {
+                origin
+                    .accept(Time(0), Waiter::Front(Tag(*tag)), &entry)
+                    .is_ok()
+            })
             .count();
         assert_eq!(
             taken,

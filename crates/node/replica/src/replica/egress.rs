@@ -76,6 +76,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         self.counters.reads_confirmed += 1;
                     }
                 }
+                Effect::Lasts { to } => self.completions.lasts(to),
                 Effect::ReadFailed { token } => self.reading.failed(now, token),
                 Effect::Device(Order::Submit { value }) => {
                     self.submit_to_device(now, value, plane);

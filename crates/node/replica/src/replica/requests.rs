@@ -9,6 +9,7 @@ use crate::{
     frame_clients::FrameClients,
     front::{Failure, NOBODY, Requests, Sequenced, Tag},
     hops::Hop,
+    outlasting::Way,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
     service::StateMachine,
@@ -45,14 +46,19 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         }
     }
 
-    fn accept(&mut self, tag: Tag, at: Option<Sequenced>, command: &[u8]) -> Result<(), Failure> {
+    fn accept(
+        &mut self,
+        waiter: Waiter,
+        at: Option<Sequenced>,
+        command: &[u8],
+    ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.applying.takes_commands()?;
         if !replica.applying.has_level(command) {
             return Err(Failure::Level);
         }
-        let taken = replica.proposing.accept(self.now, tag, at, command);
+        let taken = replica.proposing.accept(self.now, waiter, at, command);
         self.count(taken)
     }
 
@@ -72,11 +78,25 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
 
 impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        self.accept(tag, None, command)
+        self.accept(Waiter::Front(tag), None, command)
     }
 
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure> {
-        self.accept(tag, Some(at), command)
+        self.accept(Waiter::Front(tag), Some(at), command)
+    }
+
+    fn write_lasting(
+        &mut self,
+        tag: Tag,
+        at: Option<Sequenced>,
+        command: &[u8],
+    ) -> Result<(), Failure> {
+        let waiter = match self.replica.way_to_last() {
+            Way::Decided => Waiter::Front(tag),
+            Way::Asked => Waiter::Lasting(tag),
+            Way::Closed => return Err(Failure::Level),
+        };
+        self.accept(waiter, at, command)
     }
 
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ mod anticipation;
 mod cluster;
 mod frame_clients;
 mod hostile;
+mod lasting;
 mod levels;
 mod members;
 mod operators;

@@ -5,6 +5,7 @@
 mod alerts;
 mod backup;
 mod bench;
+mod classes;
 mod clients;
 mod commands;
 mod commit;

@@ -212,7 +212,7 @@ impl Node {
             range,
             value,
         };
-        let record = self.pending.append(record, effects);
+        let record = self.append_about(range, record, effects);
         self.acceptor.cast(ballot, range, value, record);
     }
 

@@ -183,9 +183,7 @@ impl Node {
             return;
         };
         self.catchup.learned(range.len());
-        let record = self
-            .pending
-            .append(Record::Decided { range, value }, effects);
+        let record = self.append_about(range, Record::Decided { range, value }, effects);
         // What the log holds behind a gap that this closed was on stable storage before.
         self.pending.park_decided(record, self.learner.decided_to());
         self.drop_decided();

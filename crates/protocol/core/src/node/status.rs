@@ -129,7 +129,10 @@ impl Node {
     pub fn held_to(&self) -> Slot {
         match self.pending.class() {
             Class::Volatile => self.holds_to(),
-            Class::Durable => self.holds_to().min(self.voted.durable_to()),
+            Class::Durable => {
+                let durable_to = self.voted.durable_to().min(self.pending.replaced_from());
+                self.holds_to().min(durable_to)
+            }
         }
     }
 

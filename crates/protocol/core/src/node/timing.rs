@@ -220,6 +220,7 @@ impl Node {
 
     pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId, effects: &mut Effects) {
         self.peers.disconnect(node);
+        self.lasting.disconnect(node);
         if self.election.leader() == Some(node) {
             effects.explain(Explanation::LeaderUnreachable { leader: node });
             self.election.lost(now);
@@ -248,7 +249,8 @@ impl Node {
         let ring = open.and_then(|open| self.laying.wake_at(open));
         let relay = self.relay.wake_at();
         let asked = self.asked.wake_at(patience);
-        let others = [phase1a, catchup, transfer, ring, relay, asked];
+        let lasting = self.lasting.wake_at(self.catchup_retry_us());
+        let others = [phase1a, catchup, transfer, ring, relay, asked, lasting];
         others.into_iter().flatten().fold(turn, Time::min)
     }
 }

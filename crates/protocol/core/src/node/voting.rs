@@ -10,7 +10,7 @@ use crate::{
     message::{Message, Phase1b, Phase2a},
     node_id::NodeId,
     record::{Record, RecordSeq},
-    slot::Slot,
+    slot::{Slot, SlotRange},
     time::Time,
     voted::{Run, Step},
 };
@@ -216,9 +216,24 @@ impl Node {
             range,
             value: m.value,
         };
-        let record = self.pending.append(record, effects);
+        let record = self.append_about(range, record, effects);
         effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
         self.runs_to(now, run, record, effects);
+    }
+
+    /// Appends a record about these slots. [era-12] While it is on its way, stable storage may have, or get, a vote for
+    /// another value there, which holds nothing that was decided.
+    pub(super) fn append_about(
+        &mut self,
+        range: SlotRange,
+        record: Record,
+        effects: &mut Effects,
+    ) -> RecordSeq {
+        let seq = self.pending.append(record, effects);
+        if range.from < self.acceptor.voted_to() {
+            self.pending.replaces(seq, range.from);
+        }
+        seq
     }
 
     /// The votes in the newest ballot are this run now, once its last record is on stable storage.

@@ -8,6 +8,7 @@ use quorate_core::{
     message::{Message, Phase2b},
     node::Node,
     node_id::NodeId,
+    quorum::{MemberSet, Phase},
     record::{Class, Record, RecordSeq},
     slot::Slot,
     value::Value,
@@ -118,6 +119,7 @@ impl World {
                 self.sites[at].end_read(token);
                 Ok(())
             }
+            Effect::Lasts { to } => self.judge_lasting(at, to),
             Effect::WakeAt(time) => {
                 self.sites[at].wake = self.moment(at, time);
                 Ok(())
@@ -235,6 +237,9 @@ impl World {
                 self.observer.promises(member, promise, &cast)?;
             }
             Message::Phase2b(vote) => self.is_true(at, vote)?,
+            Message::HeartbeatReply(reply) if durable => {
+                self.holds_what_it_says(at, reply.held_to)?
+            }
             Message::RingVote(vote) => {
                 for entry in &vote.entries {
                     if entry.member == member {
@@ -256,6 +261,58 @@ impl World {
         };
         self.post(at, to, message, bytes);
         Ok(())
+    }
+
+    /// [last-3] A client hears that everything below `to` lasts: as the node knows the group, members that form a
+    /// phase-2 quorum have it on their disks, whatever became of their processes. In a durable group it was decided so,
+    /// by whoever was a member then: that is judged where it is decided.
+    fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
+        let Some(node) = &self.sites[at].node else {
+            return Ok(());
+        };
+        if self.class() == Class::Durable {
+            return Ok(());
+        }
+        self.seen.lasting += 1;
+        let configuration = node.configuration();
+        let lasts = |slot: Slot| {
+            let Some(value) = self.observer.chosen(slot) else {
+                return false;
+            };
+            let voters = configuration.members().iter().enumerate();
+            let on_disk = voters.filter(|(_, voter)| {
+                let site = &self.sites[site_of(voter.member.node)];
+                site.member.node == voter.member.node && site.disk.lasts(slot, value)
+            });
+            let set = on_disk.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+            configuration.is_quorum(Phase::Two, set)
+        };
+        let mut slots = (Slot::FIRST.0..to.0).map(Slot);
+        let verdict = slots.find(|slot| !lasts(*slot)).map_or(Ok(()), |slot| {
+            let node = at + 1;
+            Err(format!(
+                "node {node} says that slots below {to} last; slot {slot} is not on the disks of a quorum"
+            ))
+        });
+        self.observer.judge(Property::Lasting, verdict)
+    }
+
+    /// [era-12] What a member of a durable group says to hold is on its disk.
+    fn holds_what_it_says(&self, at: usize, held_to: Slot) -> Result<(), Violation> {
+        let disk = &self.sites[at].disk;
+        if disk.is_damaged() {
+            return Ok(());
+        }
+        let lacks = |slot: &Slot| {
+            let value = self.observer.chosen(*slot);
+            !value.is_some_and(|value| disk.lasts(*slot, value))
+        };
+        let first = (Slot::FIRST.0..held_to.0).map(Slot).find(lacks);
+        let verdict = first.map_or(Ok(()), |slot| {
+            let node = at + 1;
+            Err(format!("node {node} says that it holds slots below {held_to}; slot {slot} is not on its disk"))
+        });
+        self.observer.judge(Property::Durable, verdict)
     }
 
     /// A vote leaves the node that cast it.

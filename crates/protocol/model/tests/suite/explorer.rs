@@ -139,6 +139,14 @@ fn devices_vote_for_nothing_that_their_owners_would_not() {
     assert!(seen.fenced > 200 && seen.device_forgot > 50, "{seen:?}");
 }
 
+/// [last-1]–[last-4] What clients of a volatile group are told to be on disks is there; and who waits hears it.
+#[test]
+fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
+    let seen = explore(Profile::Lasting, 4000);
+    assert!(seen.lasting > 4000, "{seen:?}");
+    assert!(seen.installed > 100, "{seen:?}");
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

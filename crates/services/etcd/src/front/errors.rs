@@ -207,6 +207,7 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         ),
         // It may have been done: clients must not repeat it by themselves, and do not at this text.
         Failure::Unknown
+        | Failure::NotLasting
         | Failure::Stale
         | Failure::Overtaken
         | Failure::NoSession

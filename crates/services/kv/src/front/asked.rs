@@ -69,13 +69,20 @@ pub(super) enum How {
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
     pub(super) how: How,
+    /// Its reply waits until it is on stable storage at a quorum ([class-2]).
+    pub(super) lasting: bool,
 }
 
 impl Write {
     pub(super) const fn plain(command: Vec<u8>) -> Self {
+        Self::new(command, How::Plain(None))
+    }
+
+    pub(super) const fn new(command: Vec<u8>, how: How) -> Self {
         Self {
             command,
-            how: How::Plain(None),
+            how,
+            lasting: false,
         }
     }
 }

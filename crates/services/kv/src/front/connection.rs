@@ -10,7 +10,7 @@ mod session;
 use std::collections::VecDeque;
 
 use quorate_access::Role;
-use quorate_core::time::Time;
+use quorate_core::{record::Class, time::Time};
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
 use self::{login::Checking, quiet::Quiet, session::Attached};
@@ -50,6 +50,9 @@ const LISTENS: [&str; 6] = [
     "ssubscribe",
     "sunsubscribe",
 ];
+/// Who gives a waiting client its element answers for itself, and not for a disk.
+const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
+    class; QUORATE CLASS group allows them";
 /// What a client that waits takes, besides its command.
 const WAIT_BYTES: usize = 256;
 /// Above this many bytes of waiting replies, no more requests are taken.
@@ -716,6 +719,9 @@ impl Connection {
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
+        }
+        if self.order.lasting && requests.status().class == Class::Volatile {
+            return self.refuse(WAITS_AT_GROUP, shared);
         }
         if self.order.has_unsent() {
             self.advance_to_write(shared, requests);

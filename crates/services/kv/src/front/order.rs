@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-use quorate_replica::front::{ConnectionId, Failure, Requests, State as Moment, Tag};
+use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, State as Moment, Tag};
 
 use super::{
     asked::{Freshness, How, Query, Read, Write},
@@ -33,6 +33,20 @@ const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
 const IDLE_PLACES: usize = 64;
 /// Above this many bytes of waiting replies, reads already taken are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
+
+/// Asks for a write, perhaps at a place in a session; whether its reply waits until it is on stable storage at a quorum.
+fn ask(
+    requests: &mut dyn Requests,
+    tag: Tag,
+    (at, lasting): (Option<Sequenced>, bool),
+    command: &[u8],
+) -> Result<(), Failure> {
+    match at {
+        _ if lasting => requests.write_lasting(tag, at, command),
+        Some(at) => requests.write_once(tag, at, command),
+        None => requests.write(tag, command),
+    }
+}
 
 /// Asks the service: query, and where its answer goes.
 type Ask<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
@@ -83,6 +97,8 @@ pub(super) struct Order {
     pub(super) stamp: Stamp,
     /// Whether nothing is said of it.
     pub(super) silent: bool,
+    /// Whether its reply, if it is a write, waits until it is on stable storage at a quorum.
+    pub(super) lasting: bool,
     seat: Seat,
     places: VecDeque<Place>,
     /// Number of the first place.
@@ -214,6 +230,10 @@ impl Order {
         let bytes = write.command.len();
         self.held += 1;
         self.kept_bytes += bytes;
+        let write = Write {
+            lasting: self.lasting,
+            ..write
+        };
         self.push(State::Held(write), version, bytes, returning);
     }
 
@@ -254,7 +274,7 @@ impl Order {
     ) {
         let number = self.end();
         let tag = shared.tag(connection, Target::Place(number));
-        match requests.write(tag, command) {
+        match ask(requests, tag, (None, self.lasting), command) {
             Ok(()) => {
                 self.push(State::Writing(tag), version, command.len(), returning);
                 self.cursor = number + 1;
@@ -502,10 +522,7 @@ impl Order {
             }
             State::Held(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
-                Step::Write(Write {
-                    command,
-                    how: write.how,
-                })
+                Step::Write(Write { command, ..*write })
             }),
             State::Reading(read) if read.fresh == Freshness::Stale && !in_log => Some(Step::Query),
             State::Reading(read) if read.alone || !among_writes => {
@@ -605,8 +622,7 @@ impl Order {
         self.kept_bytes -= write.command.len();
         let tag = shared.tag(own.id, Target::Place(number));
         let sent = match write.how {
-            How::Plain(None) => requests.write(tag, &write.command),
-            How::Plain(Some(at)) => requests.write_once(tag, at, &write.command),
+            How::Plain(at) => ask(requests, tag, (at, write.lasting), &write.command),
             How::Register => requests.register(tag),
             How::Exec { epoch, count, at } => {
                 let Some(watched) = own.watching.take(epoch) else {
@@ -619,10 +635,7 @@ impl Order {
                 let mut command = Vec::with_capacity(write.command.len() + 64);
                 let out = &mut Encoder(&mut command);
                 encode_exec(watched.iter(), count, &write.command, out);
-                match at {
-                    Some(at) => requests.write_once(tag, at, &command),
-                    None => requests.write(tag, &command),
-                }
+                ask(requests, tag, (at, write.lasting), &command)
             }
         };
         match sent {

@@ -35,6 +35,10 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
             "LEVEL not executed: the cluster does not use the feature level of this command yet; upgrade all \
              nodes, then `quorate member feature --raise`"
         }
+        Failure::NotLasting => {
+            "NOTDURABLE executed, but not known in time to be on the disks of a quorum; it will be, unless too many \
+             nodes lose their memory before"
+        }
         Failure::Overtaken => {
             "BUSY not executed: the leader changed while this was read; try again"
         }

@@ -83,6 +83,10 @@ pub(crate) struct World {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) told: Vec<Told>,
     pub(crate) forgotten: Vec<Tag>,
+    /// Commands that are to be answered when they are on disks.
+    pub(crate) lasting: Vec<Vec<u8>>,
+    /// Whether the group decides by memories.
+    pub(crate) volatile: bool,
     /// Applied commands, for replay.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,
     /// Replies of sessions.
@@ -110,6 +114,8 @@ impl World {
             asked: VecDeque::new(),
             told: Vec::new(),
             forgotten: Vec::new(),
+            lasting: Vec::new(),
+            volatile: false,
             log: Vec::new(),
             sessions: BTreeMap::new(),
             refuse: None,
@@ -221,6 +227,16 @@ impl Requests for World {
         self.ask(Asked::Write(tag, Some(at), command.to_vec()))
     }
 
+    fn write_lasting(
+        &mut self,
+        tag: Tag,
+        at: Option<Sequenced>,
+        command: &[u8],
+    ) -> Result<(), Failure> {
+        self.lasting.push(command.to_vec());
+        self.ask(Asked::Write(tag, at, command.to_vec()))
+    }
+
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
         self.ask(Asked::Register(tag))
     }
@@ -286,7 +302,10 @@ impl Requests for World {
             decided_to: Slot(self.slot),
             applied_to: Slot(self.slot),
             durable_to: Slot(self.slot),
-            class: Class::Durable,
+            class: match self.volatile {
+                true => Class::Volatile,
+                false => Class::Durable,
+            },
             log_bytes: 0,
             log_start: Slot::FIRST,
             snapshot: None,

@@ -128,6 +128,52 @@ fn connection_chooses_how_fresh_its_reads_are() {
 }
 
 /// However a pipeline mixes reads and writes, nothing in it waits for a reply.
+/// [class-2] From the word on, whichever way a write takes: at once, behind a read, in a session, as a transaction.
+#[test]
+fn connection_chooses_when_its_writes_are_answered() {
+    let mut node = Node::memory();
+    node.world.volatile = true;
+    let client = node.connect();
+    assert_eq!(node.say(client, "QUORATE CLASS"), "+volatile|");
+    node.say(client, "SET a 1");
+    assert!(node.world.lasting.is_empty());
+    assert_eq!(node.say(client, "QUORATE CLASS durable"), "+OK|");
+    assert_eq!(node.say(client, "QUORATE CLASS"), "+durable|");
+    let written = |node: &Node| node.world.lasting.len();
+    node.say(client, "SET a 2");
+    assert_eq!(written(&node), 1);
+    node.say(client, "MULTI");
+    node.say(client, "SET a 3");
+    node.say(client, "EXEC");
+    assert_eq!(written(&node), 2);
+    node.say(client, "QUORATE SESSION");
+    node.say(client, "QUORATE SEQ 1 SET a 4");
+    assert_eq!(written(&node), 3);
+    // What waits for a read keeps the class of when it was asked for.
+    node.feed(
+        client,
+        b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n",
+    );
+    node.settle();
+    node.take(client);
+    assert_eq!(written(&node), 4);
+    assert_eq!(node.say(client, "GET a"), "$1|6|");
+
+    // Who gives a waiting client its element answers for itself.
+    node.say(client, "QUORATE CLASS durable");
+    let refused = node.say(client, "BLPOP list 1");
+    assert!(refused.contains("QUORATE CLASS group"), "{refused}");
+    node.world.volatile = false;
+    assert_eq!(node.say(client, "RPUSH list x"), ":1|");
+    let popped = node.say(client, "BLPOP list 1");
+    assert!(popped.contains("x"), "{popped}");
+    node.say(client, "RESET");
+    assert_eq!(node.say(client, "QUORATE CLASS"), "+durable|");
+    node.world.volatile = true;
+    assert_eq!(node.say(client, "QUORATE CLASS"), "+volatile|");
+    assert!(node.say(client, "QUORATE CLASS x").starts_with("-ERR"));
+}
+
 #[test]
 fn reads_among_writes_go_out_with_them_and_run_between_them() {
     let script = b"GET a\r\nSET a 1\r\nGET a\r\nGET b\r\nSET a 2\r\nINCR a\r\nGET a\r\n";
@@ -357,6 +403,7 @@ fn every_failure_has_its_word() {
         (Failure::SessionFull, "-SESSIONFULL "),
         (Failure::Stale, "-STALE not executed"),
         (Failure::Level, "-LEVEL not executed"),
+        (Failure::NotLasting, "-NOTDURABLE executed"),
     ] {
         let mut node = Node::memory();
         let client = node.connect();

@@ -95,7 +95,7 @@ fn what_cannot_be_numbered_is_refused() {
     );
     assert!(
         node.say(one, "QUORATE HELP")
-            .starts_with("*8|+QUORATE SESSION")
+            .starts_with("*9|+QUORATE SESSION")
     );
 }
 

@@ -250,10 +250,23 @@ pub(crate) struct LoadArgs {
     /// Durability class of the cluster [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
+    /// Class that clients ask for: durable, in a volatile cluster, means that replies come when commands are on the disks
+    /// of a quorum; group, as the cluster decides
+    #[arg(long, env = "QUORATE_CLASS", value_enum, default_value = "group")]
+    pub(crate) class: AskedClass,
     /// Make each flush take at least this many milliseconds, in the probe and the nodes
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush, conflicts_with = "connect")]
     pub(crate) disk_flush_ms: Duration,
+}
+
+/// What clients ask for ([class-2]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AskedClass {
+    /// As the cluster decides.
+    Group,
+    /// On the disks of a quorum.
+    Durable,
 }
 
 impl LoadArgs {
@@ -282,6 +295,7 @@ impl LoadArgs {
                 .or(self.plane.and_then(|Spoken(_, device)| device)),
             votes: self.votes,
             durability: self.durability.map(Durability::class),
+            lasting: self.class == AskedClass::Durable,
             disk_flush: self.disk_flush_ms,
             fault: self.lan_fault,
             hops: false,

@@ -124,6 +124,8 @@ fn kind(message: &Message) -> &'static str {
         Message::BelowStart { .. } => "below-start",
         Message::ReadRequest { .. } => "read",
         Message::ReadReply { .. } => "read-reply",
+        Message::LastingRequest { .. } => "lasting?",
+        Message::LastingReply { .. } => "lasting",
     }
 }
 
@@ -802,6 +804,7 @@ impl Stage {
             Effect::ReadReady { token, slot } => {
                 format!("read {} waits for everything below {slot}", token.0)
             }
+            Effect::Lasts { to } => format!("lasts below {to}"),
             Effect::ReadFailed { token } => format!("read {} failed", token.0),
             Effect::Device(order) => format!("device: {order:?}"),
             Effect::Refused { value, why } => format!("refused {}: {why:?}", self.name(value)),
@@ -919,6 +922,9 @@ impl Stage {
             Message::BelowStart { log_start } => format!("{kind} {log_start}"),
             Message::ReadRequest { id } => format!("{kind} {id}"),
             Message::ReadReply { id, slot } => format!("{kind} {id}, slot {slot}"),
+            Message::LastingRequest { to } | Message::LastingReply { to } => {
+                format!("{kind} below {to}")
+            }
         }
     }
 

@@ -26,7 +26,7 @@ use quorate_wire::{
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 36;
+pub(crate) const KINDS: u64 = 38;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -452,6 +452,8 @@ impl Random {
                 ballot,
                 floor: self.slot(),
             },
+            36 => Message::LastingRequest { to: self.slot() },
+            37 => Message::LastingReply { to: self.slot() },
             22 => Message::ReadRequest { id: self.wide() },
             _ => Message::ReadReply {
                 id: self.wide(),

@@ -237,7 +237,7 @@ impl Connection {
             return;
         };
         let how = How::Exec { epoch, count, at };
-        let write = Write { command, how };
+        let write = Write::new(command, how);
         self.order.push_write(write, true, self.version);
     }
 
@@ -279,6 +279,7 @@ impl Connection {
         self.attached = Attached::default();
         self.quiet = Quiet::default();
         self.order.silent = false;
+        self.order.lasting = false;
         self.login.becomes(None);
         if let Some(guest) = shared.roster.guest(self.seat) {
             self.login.name().clone_into(&mut guest.user);

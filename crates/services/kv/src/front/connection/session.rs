@@ -1,5 +1,6 @@
 //! QUORATE: numbered commands that are executed once over any number of connections, and state.
 
+use quorate_core::record::Class;
 use quorate_replica::front::{Requests, Sequenced, SessionId};
 
 use super::Connection;
@@ -16,12 +17,13 @@ use crate::{
     resp::{integer::parse_integer, request::Arguments},
 };
 
-const HELP: [&str; 8] = [
+const HELP: [&str; 9] = [
     "QUORATE SESSION -- register a session, attach this connection, return its id",
     "QUORATE SESSION <id> -- attach this connection to a session",
     "QUORATE SEQ <n> <command> -- execute once as number n of the session; EXEC too",
     "QUORATE ACK <m> -- the replies to all numbers below m have arrived",
     "QUORATE READ [linearizable | bounded <ms> | stale] -- how fresh this connection's reads must be",
+    "QUORATE CLASS [durable | group] -- when this connection's writes are answered",
     "QUORATE STATUS -- what this node is",
     "QUORATE DIGEST -- applied position, fingerprint of all data there; reads everything",
     "QUORATE HELP -- this",
@@ -82,16 +84,14 @@ impl Connection {
         let sub = arguments.at(1).to_ascii_lowercase();
         match (&*sub, arguments.len()) {
             (b"session", 2) => {
-                let write = Write {
-                    command: Vec::new(),
-                    how: How::Register,
-                };
+                let write = Write::new(Vec::new(), How::Register);
                 self.order.push_write(write, false, self.version);
             }
             (b"session", 3) => self.attach(arguments.at(2), shared),
             (b"seq", 4..) => self.sequenced(arguments, shared, requests),
             (b"ack", 3) => self.acknowledge(arguments.at(2), shared),
             (b"read", 2..=4) => self.read_mode(&arguments.from(2), shared),
+            (b"class", 2..=3) => self.class(arguments.at(2), shared, requests),
             (b"status", 2) => {
                 let mut text = String::new();
                 info::quorate(&mut text, &requests.status(), "", "\n")
@@ -119,6 +119,28 @@ impl Connection {
                 self.reply(shared, |r| r.error(text));
             }
         }
+    }
+
+    /// `QUORATE CLASS`: says when writes of this connection are answered, or chooses it ([class-2]).
+    fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
+        let lasting = match &*word.to_ascii_lowercase() {
+            b"" => {
+                let group = requests.status().class;
+                let text = match (self.order.lasting, group) {
+                    (true, _) | (false, Class::Durable) => "durable",
+                    (false, Class::Volatile) => "volatile",
+                };
+                return self.reply(shared, |r| r.simple(text));
+            }
+            b"durable" => true,
+            b"group" => false,
+            _ => {
+                let text = "ERR the class is durable, or group: that of the cluster";
+                return self.reply(shared, |r| r.error(text));
+            }
+        };
+        self.order.lasting = lasting;
+        self.reply(shared, |r| r.ok());
     }
 
     /// `QUORATE READ`: says how fresh the answers to reads are, or chooses it.
@@ -200,10 +222,7 @@ impl Connection {
             Ok(()) => {
                 let returning = Kind::of(&shared.command) != Kind::Write;
                 let command = shared.command.clone();
-                let write = Write {
-                    command,
-                    how: How::Plain(Some(at)),
-                };
+                let write = Write::new(command, How::Plain(Some(at)));
                 self.order.push_write(write, returning, self.version);
             }
             Err(text) => self.reply(shared, |r| r.error(&text)),

@@ -1,0 +1,138 @@
+//! Replies that wait until what they tell of outlasts a crash of everybody ([class-2]): commands that were executed, in
+//! the order of their slots.
+//!
+//! Only the queue. What lasts the core finds out ([`quorate_core::input::Input::Last`]); who asks for nothing more than the
+//! group's class never comes here.
+
+use std::collections::VecDeque;
+
+use quorate_core::{level::Level, slot::Slot, time::Time};
+
+use crate::front::Tag;
+
+/// Whom a group may ask what is on their disks ([level-9]).
+pub(crate) const LEVEL: Level = Level(9);
+
+/// How a command comes to be answered when it is on stable storage at a quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is when it is decided: nobody waits for anything else.
+    Decided,
+    /// Members are asked.
+    Asked,
+    /// They might not understand the question.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Held {
+    tag: Tag,
+    slot: Slot,
+    until: Time,
+    bytes: usize,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Outlasting {
+    held: VecDeque<Held>,
+    /// Their replies, one behind the other.
+    replies: VecDeque<u8>,
+    /// Everything below lasts, as this process has heard.
+    lasts_to: Slot,
+    /// The core was asked for so far.
+    asked_to: Slot,
+}
+
+impl Outlasting {
+    /// The reply to the command in this slot, none of which is before those that wait.
+    pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
+        self.replies.extend(reply);
+        self.held.push_back(Held {
+            tag,
+            slot,
+            until,
+            bytes: reply.len(),
+        });
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.replies.len() + self.held.len() * size_of::<Held>()
+    }
+
+    /// What the core is to be asked for, if that is news.
+    pub(crate) fn question(&mut self) -> Option<Slot> {
+        let to = self.held.back()?.slot.next();
+        if to <= self.asked_to {
+            return None;
+        }
+        self.asked_to = to;
+        Some(to)
+    }
+
+    /// Everything below lasts.
+    pub(crate) fn lasts(&mut self, to: Slot) {
+        self.lasts_to = self.lasts_to.max(to);
+    }
+
+    /// The next reply that waits no longer.
+    pub(crate) fn next_told(&mut self) -> Option<(Tag, Vec<u8>)> {
+        let lasts_to = self.lasts_to;
+        let held = self.held.pop_front_if(|held| held.slot < lasts_to)?;
+        let reply = self.replies.drain(..held.bytes).collect();
+        self.rest();
+        Some((held.tag, reply))
+    }
+
+    /// The next one that has waited too long.
+    pub(crate) fn next_overdue(&mut self, now: Time) -> Option<Tag> {
+        let held = self.held.pop_front_if(|held| held.until <= now)?;
+        self.replies.drain(..held.bytes);
+        self.rest();
+        Some(held.tag)
+    }
+
+    /// When that is.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.held.front().map(|held| held.until)
+    }
+
+    /// A burst is over.
+    fn rest(&mut self) {
+        if self.held.is_empty() {
+            self.replies.shrink_to(1 << 16);
+            self.held.shrink_to(1 << 10);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_wait_for_their_slots_in_order() {
+        let mut queue = Outlasting::default();
+        assert_eq!((queue.question(), queue.deadline()), (None, None));
+        for (tag, slot, reply) in [(1, 4, "one"), (2, 4, ""), (3, 6, "three")] {
+            queue.hold(Tag(tag), Slot(slot), Time(10 + tag), reply.as_bytes());
+        }
+        assert_eq!(queue.question(), Some(Slot(7)));
+        assert_eq!(queue.question(), None, "asked for already");
+        assert_eq!(queue.next_told(), None);
+        queue.lasts(Slot(5));
+        assert_eq!(queue.next_told(), Some((Tag(1), b"one".to_vec())));
+        assert_eq!(queue.next_told(), Some((Tag(2), Vec::new())));
+        assert_eq!(queue.next_told(), None, "slot 6 is above");
+        assert_eq!(queue.deadline(), Some(Time(13)));
+        assert_eq!(queue.next_overdue(Time(12)), None);
+        assert_eq!(queue.next_overdue(Time(13)), Some(Tag(3)));
+        assert_eq!(queue.bytes(), 0);
+    }
+}

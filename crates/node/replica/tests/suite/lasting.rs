@@ -1,0 +1,203 @@
+//! Clients of a volatile group that want to hear when their commands are on the disks of a quorum ([class-2], [last-1] to
+//! [last-5]), in whole groups.
+
+use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
+use quorate_log::{Log, LogOptions};
+use quorate_replica::{
+    Raising,
+    front::{Failure, Tag},
+    group::asking::{Answer, Ask},
+    service::{CommandId, StateMachine},
+    testing::{Cluster, Outcome},
+};
+
+const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+/// Nobody waits for a disk as slow as this.
+const SLOW_US: u64 = 60_000_000;
+
+/// Answers with the slot of the command.
+#[derive(Default)]
+struct Places;
+
+impl StateMachine for Places {
+    fn apply(&mut self, id: CommandId, _: &[u8], reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&id.slot.0.to_le_bytes());
+    }
+
+    fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
+}
+
+struct Stage {
+    cluster: Cluster<Places>,
+}
+
+impl Stage {
+    /// A group with a leader, at the level where members are asked what is on their disks.
+    fn new(class: Class) -> Self {
+        let mut stage = Self::at_base(class);
+        let leader = stage.leader();
+        assert_eq!(
+            stage.cluster.ask_group(leader, Ask::Raise),
+            Ok(Answer::Done)
+        );
+        let raised = |cluster: &mut Cluster<Places>| {
+            let mut nodes = NODES.iter();
+            nodes.all(|node| cluster.replica(*node).level() == Level(9))
+        };
+        assert!(stage.cluster.run_until(5_000, raised));
+        stage
+    }
+
+    fn at_base(class: Class) -> Self {
+        let mut options = Cluster::<Places>::options(3, class);
+        options.raising = Raising::Hold;
+        options.client_timeout_ms = 5_000;
+        let mut cluster = Cluster::with_options(options, 1, |_| Places);
+        NODES.iter().for_each(|node| cluster.start(*node));
+        let mut stage = Self { cluster };
+        stage.leader();
+        stage
+    }
+
+    fn leader(&mut self) -> NodeId {
+        let leads = |cluster: &mut Cluster<Places>| cluster.leader().is_some();
+        assert!(self.cluster.run_until(10_000, leads));
+        self.cluster.leader().unwrap()
+    }
+
+    fn outcome(&mut self, node: NodeId, tag: Tag, ms: u64) -> Option<Outcome> {
+        let ended = |cluster: &mut Cluster<Places>| cluster.outcome(node, tag).is_some();
+        self.cluster.run_until(ms, ended);
+        self.cluster.outcome(node, tag).cloned()
+    }
+
+    /// The slot of a command that was executed.
+    fn slot(&mut self, node: NodeId, tag: Tag) -> Slot {
+        match self.outcome(node, tag, 5_000) {
+            Some(Outcome::Written(reply)) => Slot(u64::from_le_bytes(reply.try_into().unwrap())),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// On how many disks a crash of everybody leaves everything up to this slot, as who recovers from one of them
+    /// takes it ([era-10]).
+    fn survives(&mut self, slot: Slot) -> usize {
+        NODES.iter().for_each(|node| self.cluster.crash(*node));
+        let holds = |node: &&NodeId| {
+            let options = LogOptions::new(7, **node, quorate_core::node_id::Incarnation(0));
+            let disk = self.cluster.disk(**node).attach();
+            disk.set_manual(false);
+            let (_, recovery) = Log::open(disk, options).unwrap();
+            let mut to = recovery.hard.decided_to;
+            for vote in &recovery.votes {
+                if vote.range.from <= to {
+                    to = to.max(vote.range.to);
+                }
+            }
+            to > slot
+        };
+        NODES.iter().filter(holds).count()
+    }
+}
+
+/// [last-3] Whichever node is asked. What is decided by memories is told at once to whom that is enough, and lost.
+#[test]
+fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
+    for at in NODES {
+        let mut stage = Stage::new(Class::Volatile);
+        stage.cluster.run_ms(200);
+        let tag = stage.cluster.write_lasting(at, b"lasts");
+        let slot = stage.slot(at, tag);
+        assert!(stage.survives(slot) >= 2, "asked at {at}");
+    }
+    let mut stage = Stage::new(Class::Volatile);
+    stage.cluster.run_ms(200);
+    stage.cluster.knobs.disk_us = SLOW_US;
+    let tag = stage.cluster.write(NodeId(1), b"volatile");
+    let slot = stage.slot(NodeId(1), tag);
+    assert_eq!(stage.survives(slot), 0);
+}
+
+/// [last-4] The reply waits for disks, and for no more than that; those of others do not wait with it.
+#[test]
+fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
+    let mut stage = Stage::new(Class::Volatile);
+    stage.cluster.run_ms(200);
+    stage.cluster.knobs.disk_us = SLOW_US;
+    let (one, two) = (NodeId(1), NodeId(2));
+    let lasting = stage.cluster.write_lasting(one, b"lasts");
+    let plain = stage.cluster.write(one, b"volatile");
+    assert!(stage.slot(one, plain) > Slot(0));
+    assert_eq!(stage.outcome(one, lasting, 4_000), None);
+    let late = stage.outcome(one, lasting, 2_000);
+    assert_eq!(late, Some(Outcome::Failed(Failure::NotLasting)));
+    // Once disks are quick again the next one lasts, and with it everything before.
+    let mut stage = Stage::new(Class::Volatile);
+    stage.cluster.run_ms(200);
+    stage.cluster.knobs.disk_us = 50_000;
+    let lasting = stage.cluster.write_lasting(two, b"lasts");
+    assert_eq!(stage.outcome(two, lasting, 40), None);
+    assert!(stage.slot(two, lasting) > Slot(0));
+}
+
+/// [last-3] Two of three are enough, and nobody hangs on who leads.
+#[test]
+fn a_quorum_of_disks_is_enough_whoever_leads() {
+    let mut stage = Stage::new(Class::Volatile);
+    let leader = stage.leader();
+    let others: Vec<NodeId> = NODES.into_iter().filter(|node| *node != leader).collect();
+    stage.cluster.isolate(others[0], true);
+    let tag = stage.cluster.write_lasting(others[1], b"lasts");
+    let slot = stage.slot(others[1], tag);
+    // The leader dies while somebody waits, and has never answered.
+    stage.cluster.isolate(others[0], false);
+    stage.cluster.run_ms(500);
+    stage.cluster.knobs.disk_us = 400_000;
+    let tag = stage.cluster.write_lasting(others[1], b"lasts");
+    stage.cluster.run_ms(50);
+    stage.cluster.isolate(leader, true);
+    let later = stage.slot(others[1], tag);
+    assert!(later > slot);
+}
+
+/// [last-5] In a durable group a decision is enough, and nobody is asked; below the level a volatile one refuses.
+#[test]
+fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
+    let mut durable = Stage::at_base(Class::Durable);
+    durable.cluster.run_ms(200);
+    let one = NodeId(1);
+    let tag = durable.cluster.write_lasting(one, b"lasts");
+    let slot = durable.slot(one, tag);
+    assert!(durable.survives(slot) >= 2);
+    let mut volatile = Stage::at_base(Class::Volatile);
+    let tag = volatile.cluster.write_lasting(one, b"refused");
+    let refused = Some(Outcome::Failed(Failure::Level));
+    assert_eq!(volatile.outcome(one, tag, 0), refused);
+}
+
+/// A client that asks for more costs others nothing; a hundred that do share questions.
+#[test]
+fn questions_are_shared_by_all_who_wait() {
+    let sent = |lasting: bool| {
+        let mut stage = Stage::new(Class::Volatile);
+        stage.cluster.run_ms(500);
+        let before = stage.cluster.frames_sent();
+        let mut tags = Vec::new();
+        for _ in 0..50 {
+            for _ in 0..10 {
+                tags.push(match lasting {
+                    true => stage.cluster.write_lasting(NodeId(1), b"x"),
+                    false => stage.cluster.write(NodeId(1), b"x"),
+                });
+            }
+            stage.cluster.run_ms(2);
+        }
+        for tag in tags {
+            assert!(stage.slot(NodeId(1), tag) > Slot(0));
+        }
+        stage.cluster.run_ms(100);
+        stage.cluster.frames_sent() - before
+    };
+    let (plain, lasting) = (sent(false), sent(true));
+    assert!(lasting < plain + 50 * 8, "{plain} frames, and {lasting}");
+}

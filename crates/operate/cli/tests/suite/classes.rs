@@ -1,0 +1,104 @@
+//! A client of a volatile cluster that wants more than its class, on real processes ([class-2], [last-3] to [last-5]).
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use crate::common::{Cluster, NodeProcess, free_port, http, quorate_json, single, wait_for, with};
+use quorate_testbed::resp::{Link, Reply};
+
+/// What a flush takes in these nodes, at least.
+const FLUSH: Duration = Duration::from_millis(300);
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".to_owned())
+}
+
+fn took(link: &mut Link, words: &[&str]) -> (Reply, Duration) {
+    let began = Instant::now();
+    let reply = link.ask(words).unwrap();
+    (reply, began.elapsed())
+}
+
+/// Whether a node that goes on with this folder alone knows the key.
+fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
+    let peer = format!("127.0.0.1:{}", free_port());
+    let flags = ["--unsafe", "--yes", cluster, "--peer", &peer, "--json"];
+    let (code, said) = quorate_json(&[&["recover", "--data", text(data)], &flags[..]].concat());
+    assert_eq!(code, 0, "{said}");
+    let spec = with(single(data, &[]), "--peer", &peer);
+    let admin = format!("127.0.0.1:{}", free_port());
+    let mut node = NodeProcess::spawn(with(spec, "--admin", &admin)).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    wait_for("the node to serve", || {
+        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
+    });
+    let mut link = Link::connect(&node.ready.client).unwrap();
+    link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
+}
+
+/// Nobody waits for disks but who asks; and what was told to be durable is found when all nodes were killed at once.
+#[test]
+fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
+    let flush = FLUSH.as_millis().to_string();
+    let flags = [
+        "--durability",
+        "volatile",
+        "--store",
+        "memory",
+        "--disk-flush-ms",
+        &flush,
+    ];
+    let mut cluster = Cluster::start(3, &flags);
+    let leader = cluster.leader();
+    let asked = (leader % 3) as usize;
+    let mut link = Link::connect(&cluster.clients()[asked]).unwrap();
+    assert_eq!(link.ask(&["SET", "a", "1"]).unwrap(), ok());
+    let class = |link: &mut Link| link.ask(&["QUORATE", "CLASS"]).unwrap();
+    assert_eq!(class(&mut link), Reply::Simple("volatile".to_owned()));
+
+    // Nodes of the release before might be among them.
+    assert_eq!(link.ask(&["QUORATE", "CLASS", "durable"]).unwrap(), ok());
+    let Reply::Error(refused) = link.ask(&["SET", "b", "1"]).unwrap() else {
+        panic!("it was taken")
+    };
+    assert!(refused.starts_with("LEVEL not executed"), "{refused}");
+    let admin = cluster.nodes.admin_addresses()[asked].clone();
+    wait_for("the level to be raised", || {
+        let asked = ["member", "feature", "--raise", "--admin", &admin, "--json"];
+        (quorate_json(&asked).0 == 0).then_some(())
+    });
+    wait_for("the node to hear of it", || {
+        (link.ask(&["SET", "b", "1"]).unwrap() == ok()).then_some(())
+    });
+
+    assert_eq!(class(&mut link), Reply::Simple("durable".to_owned()));
+    let (reply, durable) = took(&mut link, &["SET", "durable", "1"]);
+    assert_eq!(reply, ok());
+    assert!(durable >= FLUSH, "{durable:?}");
+    let Reply::Error(refused) = link.ask(&["BLPOP", "list", "1"]).unwrap() else {
+        panic!("it was taken")
+    };
+    assert!(refused.contains("QUORATE CLASS group"), "{refused}");
+    assert_eq!(link.ask(&["QUORATE", "CLASS", "group"]).unwrap(), ok());
+    let (reply, volatile) = took(&mut link, &["SET", "volatile", "1"]);
+    assert_eq!(reply, ok());
+    assert!(volatile < FLUSH, "{volatile:?}");
+
+    let id = cluster.status(leader).unwrap()["cluster"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    cluster.kill_all_at_once();
+    let mut found = 0;
+    for node in 1..=3 {
+        let data = cluster.node(node).spec.data.clone();
+        found += u32::from(recovers(&data, &id, "durable"));
+    }
+    assert!(found >= 2, "in {found} folders");
+}

@@ -1,0 +1,229 @@
+//! A client that wants more than the group's class: what of the decided prefix is on stable storage at a phase-2
+//! quorum, whatever the group decides by ([class-2], [last-1] to [last-4]).
+
+use super::Node;
+use crate::{
+    class::Class,
+    configuration::Voter,
+    effect::{Effect, Effects},
+    flow::Peer,
+    message::Message,
+    node_id::NodeId,
+    quorum::Phase,
+    slot::Slot,
+    time::Time,
+};
+
+impl Node {
+    /// Answers who waits for this node's disk, tells this node's clients, and asks others for them.
+    pub(super) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
+        if self.lasting.is_idle() {
+            return;
+        }
+        let held_to = self.holds_to();
+        let (appended, pending) = (self.pending.appended_to(), &self.pending);
+        let safe = |record| pending.is_durable(record);
+        let here_to = self.lasting.look(held_to, appended, safe);
+        while let Some(to) = self.lasting.next_answer(here_to) {
+            effects.send(to, Message::LastingReply { to: here_to });
+        }
+        let to = self.lasts_to(here_to);
+        if self.lasting.is_news(to) {
+            effects.push(Effect::Lasts { to });
+        }
+        self.ask_what_lasts(now, effects);
+    }
+
+    /// [last-3] How far everything lasts in the group, by what is known here, where it lasts up to `here_to`.
+    fn lasts_to(&self, here_to: Slot) -> Slot {
+        let decided_to = self.learner.decided_to();
+        if self.pending.class() == Class::Durable {
+            // [class-1] It was decided by votes on stable storage.
+            return decided_to;
+        }
+        let own = self.options.member;
+        let of = |voter: &Voter| match voter {
+            // [trim-1] It forgets what others have in memory.
+            voter if voter.auxiliary => Slot(0),
+            voter if voter.member == own => here_to,
+            voter => self.lasting.said(voter.member),
+        };
+        // The configuration that is in force here is known to be no older than those slots alone.
+        let reached = self.learner.eras().current().reached(Phase::Two, of);
+        reached.min(decided_to)
+    }
+
+    fn ask_what_lasts(&mut self, now: Time, effects: &mut Effects) {
+        let retry_us = self.catchup_retry_us();
+        let Some(to) = self.lasting.question(now, retry_us) else {
+            return;
+        };
+        let configuration = self.learner.eras().current();
+        let lacks = |peer: &&Peer| {
+            let counts = configuration.position(peer.member).is_some()
+                && !configuration.is_auxiliary(peer.member);
+            peer.connected && counts && self.lasting.said(peer.member) < to
+        };
+        let asked = self.peers.iter().filter(lacks);
+        let asked = asked.map(|peer| peer.member.node);
+        effects.send_all(asked, &Message::LastingRequest { to });
+    }
+
+    /// A peer waits until everything below is on stable storage here.
+    pub(super) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
+        self.lasting.on_request(from, to);
+    }
+
+    /// What clients of this node were told to last.
+    pub fn lasting_to(&self) -> Slot {
+        self.lasting.told()
+    }
+
+    /// Whether somebody waits for what the log of this node has not written yet.
+    pub fn awaits_disk(&self) -> bool {
+        self.lasting.awaits_disk()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        ballot::{Ballot, Era},
+        configuration::Configuration,
+        input::Input,
+        laying::Route,
+        lease::Lease,
+        message::{Heartbeat, Phase2a},
+        node::{Options, Recovered},
+        node_id::Member,
+        record::RecordSeq,
+        slot::SlotRange,
+        value::{BatchName, Value},
+    };
+
+    const LEADER: Member = Member::first(3);
+
+    fn ballot(round: u32) -> Ballot {
+        Ballot {
+            era: Era(0),
+            round,
+            node: LEADER.node,
+        }
+    }
+
+    /// Another value for slot 1 in each ballot.
+    fn proposal(round: u32) -> Message {
+        Message::Phase2a(Phase2a {
+            ballot: ballot(round),
+            range: SlotRange::one(Slot(1)),
+            value: Value::Batch(BatchName {
+                counter: round.into(),
+                ..BatchName::default()
+            }),
+            prefix: 0,
+            decided_to: Slot(1),
+            own_volatile_to: Slot(0),
+            own_durable_to: Slot(0),
+            with_bytes: true,
+        })
+    }
+
+    /// What node 1 of three says in reply to this.
+    fn says(node: &mut Node, input: Input) -> Vec<Message> {
+        let mut effects = Effects::default();
+        node.step(Time(1_000), input, &mut effects);
+        let mut sent = Vec::new();
+        for effect in effects.drain() {
+            if let Effect::Send { message, .. } = effect {
+                sent.push(message);
+            }
+        }
+        sent
+    }
+
+    fn hear(node: &mut Node, message: Message) -> Vec<Message> {
+        let held = true;
+        let input = Input::Message {
+            from: LEADER,
+            message,
+            held,
+        };
+        says(node, input)
+    }
+
+    /// A node whose vote in one ballot is on stable storage, and whose vote for the value that was decided, in another
+    /// one, is not.
+    fn with_a_vote_replaced(class: Class) -> Node {
+        let options = Options {
+            member: Member::first(1),
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+            inflight_max: 4,
+            window_slots: 64,
+            leases: None,
+            silent_us: 0,
+            thrifty: false,
+            route: Route::Star,
+            seed: 1,
+        };
+        let members = [1, 2, 3].map(Member::first);
+        let founding = Configuration::simple(members, class).expect("three members");
+        let mut node = Node::new(options, Recovered::founded(founding));
+        hear(&mut node, proposal(1));
+        says(&mut node, Input::Persisted(RecordSeq(1)));
+        hear(&mut node, proposal(2));
+        let decided_to = Slot(2);
+        let ballot = ballot(2);
+        hear(&mut node, Message::Decided { ballot, decided_to });
+        assert_eq!(node.decided_to(), decided_to);
+        node
+    }
+
+    /// [last-1] The vote that is on stable storage is for another value.
+    #[test]
+    fn a_vote_that_was_replaced_says_nothing_of_what_lasts() {
+        let mut node = with_a_vote_replaced(Class::Volatile);
+        let to = Slot(2);
+        assert_eq!(hear(&mut node, Message::LastingRequest { to }), []);
+        assert!(node.awaits_disk());
+        let said = says(&mut node, Input::Persisted(RecordSeq(2)));
+        assert!(said.contains(&Message::LastingReply { to }), "{said:?}");
+        assert!(!node.awaits_disk());
+    }
+
+    /// [era-12] The same of what a member of a durable group says to hold.
+    #[test]
+    fn a_vote_that_was_replaced_holds_nothing_that_was_decided() {
+        let mut node = with_a_vote_replaced(Class::Durable);
+        let mut held_to = || {
+            let beat = Heartbeat {
+                ballot: ballot(2),
+                decided_to: Slot(2),
+                sent_to: Slot(2),
+                read_round: 0,
+                held_by_all: Slot(0),
+                held_by_quorum: Slot(0),
+                lease: Lease::default(),
+                auxiliary: false,
+                clock_ms: 0,
+                late_us: 0,
+            };
+            let said = hear(&mut node, Message::Heartbeat(beat));
+            let held_to = said.iter().find_map(|message| {
+                let Message::HeartbeatReply(reply) = message else {
+                    return None;
+                };
+                Some(reply.held_to)
+            });
+            let held_to = held_to.expect("it answers");
+            says(&mut node, Input::Persisted(RecordSeq(2)));
+            held_to
+        };
+        assert_eq!(held_to(), Slot(1));
+        assert_eq!(held_to(), Slot(2));
+    }
+}
