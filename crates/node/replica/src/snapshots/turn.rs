@@ -114,7 +114,7 @@ impl Snapshots {
             // A file that stays is tried again at the next start.
             Completed::Retired { .. } => return,
             // Without it a transfer that is interrupted begins again.
-            Completed::Kept { .. } => return,
+            Completed::Kept { .. } | Completed::Recalled { .. } => return,
             Completed::Written { file, .. }
             | Completed::Flushed { file, .. }
             | Completed::Prepared { file, .. } => file,
