@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     certificates::CertificateView,
     level::LevelView,
+    scrub::ScrubView,
     traffic::TrafficView,
     units::{bytes, span},
 };
@@ -71,6 +72,9 @@ pub struct NodeView {
     /// Byte streams.
     #[serde(default)]
     pub streams: StreamsView,
+    /// The scrub that goes on, or the last one.
+    #[serde(default)]
+    pub scrub: ScrubView,
     /// Commands, since the process started.
     #[serde(default)]
     pub traffic: TrafficView,
@@ -590,12 +594,18 @@ impl NodeView {
             snapshot_taking: status.snapshot_taking.map(SnapshotView::new),
             disk: DiskView::new(status.disk),
             streams: StreamsView::new(&status.streams),
+            scrub: ScrubView::new(&status.scrub),
             traffic: TrafficView::new(status.traffic),
             reigns: status.reigns.iter().map(ReignView::new).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
-            notices: status.notices.clone(),
+            notices: status
+                .notices
+                .iter()
+                .cloned()
+                .chain(ScrubView::new(&status.scrub).notice())
+                .collect(),
             ring: status.ring.iter().map(|node| node.0).collect(),
             choices: status.choices.clone(),
             device: status.device.as_ref().map(DeviceView::new),
@@ -743,6 +753,7 @@ pub(crate) mod tests {
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
+            scrub: quorate_replica::ScrubStatus::default(),
             device: None,
             disk: DiskUse {
                 free_bytes: Some(8000),
