@@ -113,14 +113,12 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
         let (count, fate) = (scrub.count(fate), fate.name());
         let _ = writeln!(out, "quorate_{name}{{fate=\"{fate}\"}} {count}");
     }
-    if let Some(ended_ms) = scrub.ended_ms {
-        gauge(
-            out,
-            "scrub_ended_unix_seconds",
-            "When the last scrub ended, in seconds since 1970.",
-            ended_ms / 1000,
-        );
-    }
+    gauge(
+        out,
+        "scrub_ended_unix_seconds",
+        "When the last scrub ended, in seconds since 1970; 0 if none did.",
+        scrub.ended_ms.unwrap_or(0) / 1000,
+    );
 }
 
 /// What the front says of clients.

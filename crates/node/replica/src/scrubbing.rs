@@ -48,6 +48,19 @@ impl Default for ScrubOptions {
     }
 }
 
+/// From when on the next scrub counts, Unix time in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    pub(crate) ms: u64,
+    /// The last one ended then. If not, there was none, and the node began to count.
+    pub(crate) ended: bool,
+}
+
+/// No scrub is due later than this, whatever a clock once said.
+const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
+    due_ms > wall_ms.saturating_add(every_ms)
+}
+
 /// What is done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -116,19 +129,19 @@ pub(crate) enum Mending {
 }
 
 impl Scrubbing {
-    /// `ended_ms`: when the last one ended, as an earlier process wrote it down.
-    pub(crate) fn new(options: ScrubOptions, ended_ms: Option<u64>) -> Self {
+    /// `since`: from when on the next one counts, as an earlier process wrote it down.
+    pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
         Self {
             options,
             run: None,
             report: ScrubStatus {
-                ended_ms,
+                ended_ms: since.filter(|since| since.ended).map(|since| since.ms),
                 every_ms: options.every_ms,
                 ..ScrubStatus::default()
             },
             told: BTreeSet::new(),
-            due_ms: match (options.every_ms, ended_ms) {
-                (Some(every), Some(ended)) => Some(ended.saturating_add(every)),
+            due_ms: match (options.every_ms, since) {
+                (Some(every), Some(since)) => Some(since.ms.saturating_add(every)),
                 _ => None,
             },
             streams_at: None,
@@ -142,9 +155,11 @@ impl Scrubbing {
 
     /// Whether there is nothing to do now. Asked for in every turn.
     pub(crate) fn rests(&self, wall_ms: u64) -> bool {
-        let waits = self
-            .due_ms
-            .map_or(self.options.every_ms.is_none(), |due| wall_ms < due);
+        let waits = match (self.options.every_ms, self.due_ms) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(every), Some(due)) => wall_ms < due && !is_absurd(due, wall_ms, every),
+        };
         self.run.is_none() && waits && self.streams == Mending::Nothing
     }
 
@@ -169,23 +184,25 @@ impl Scrubbing {
         self.report.begin(wall_ms);
     }
 
-    /// If the time of the next one has come, it begins. Gives when the last one ended, if that is to be written down: a
-    /// node that never scrubbed begins to count now.
-    pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> Option<u64> {
-        let every = self.options.every_ms?;
+    /// If the time of the next one has come, it begins. Whether the node begins to count now, as it never scrubbed: that
+    /// is to be written down.
+    pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
+        let Some(every) = self.options.every_ms else {
+            return false;
+        };
         match self.due_ms {
             None => {
                 self.due_ms = Some(wall_ms.saturating_add(every));
-                return Some(wall_ms);
+                return true;
             }
             // A clock that went back far must not put it off for years.
-            Some(due) if due > wall_ms.saturating_add(every) => {
+            Some(due) if is_absurd(due, wall_ms, every) => {
                 self.due_ms = Some(wall_ms.saturating_add(every));
             }
             Some(due) if wall_ms >= due && self.run.is_none() => self.begin(now, wall_ms, None),
             Some(_) => {}
         }
-        None
+        false
     }
 
     /// What may be done now, if something may.
@@ -328,5 +345,32 @@ impl Scrubbing {
 
     pub(crate) fn report(&self) -> &ScrubStatus {
         &self.report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that was years ahead when it was written down, and is right again.
+    #[test]
+    fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
+        let options = ScrubOptions {
+            every_ms: Some(1_000),
+            ..ScrubOptions::default()
+        };
+        let since = Since {
+            ms: 1 << 50,
+            ended: true,
+        };
+        let mut scrubbing = Scrubbing::new(options, Some(since));
+        assert!(!scrubbing.rests(5_000));
+        assert!(
+            !scrubbing.look(Time(0), 5_000),
+            "it has begun to count before"
+        );
+        assert!(scrubbing.rests(5_999));
+        assert!(!scrubbing.rests(6_000) && !scrubbing.look(Time(0), 6_000));
+        assert!(scrubbing.step(Time(1_000)).is_some(), "it has begun");
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     observing::events::Event,
     plane::Plane,
     scrubbing::{
-        Mending, PIECE_BYTES, Step,
+        Mending, PIECE_BYTES, Since, Step,
         files::Keeper,
         report::{Fate, Found, Kind, Needs, ScrubStatus},
     },
@@ -19,21 +19,19 @@ use crate::{
     snapshots::turn::Scrubbed,
 };
 
-/// The small file that says when the last scrub ended.
+/// The small file that says when the last scrub ended, or, before there was one, from when on a node counts.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
-/// What it says: Unix time in milliseconds. Without it a node counts from now on.
-pub(super) fn ended_ms(disk: &mut impl Source) -> Option<u64> {
+/// What it says. Without it a node counts from now on.
+pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
     let bytes = disk.kept(ENDED_FILE).ok()??;
     let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
     let known = lines.next() == Some(FIRST_LINE);
-    lines
-        .next()?
-        .strip_prefix("ended ")?
-        .parse()
-        .ok()
-        .filter(|_| known)
+    let (what, ms) = lines.next()?.split_once(' ')?;
+    let ended = what == "ended";
+    let ms = ms.parse().ok().filter(|_| known)?;
+    Some(Since { ms, ended })
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -95,8 +93,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.scrubbing.rests(wall_ms) {
             return;
         }
-        if let Some(ended_ms) = self.scrubbing.look(now, wall_ms) {
-            self.note_scrubbed(ended_ms);
+        if self.scrubbing.look(now, wall_ms) {
+            self.note_scrubbed("counts", wall_ms);
         }
         self.hear_scrubbed(now);
         self.keep_mended_streams();
@@ -352,7 +350,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn end_scrub(&mut self, wall_ms: u64) {
-        self.note_scrubbed(wall_ms);
+        self.note_scrubbed("ended", wall_ms);
         let report = self.scrubbing.report();
         let begun_ms = report.begun_ms.unwrap_or(wall_ms);
         self.observing.tell(Event::Scrubbed {
@@ -363,8 +361,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Writes down when the last scrub ended. If that fails, the next one comes sooner after a start.
-    fn note_scrubbed(&mut self, ended_ms: u64) {
-        let text = sealed::seal(&format!("{FIRST_LINE}\nended {ended_ms}\n"));
+    fn note_scrubbed(&mut self, what: &str, ms: u64) {
+        let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
         let disk = self.storing.log_mut().disk_mut();
         disk.start_keep(0, ENDED_FILE, text.into_bytes());
     }

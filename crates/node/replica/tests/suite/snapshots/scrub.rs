@@ -300,6 +300,7 @@ fn a_node_scrubs_by_itself_when_it_is_time() {
     cluster.start(N2);
     cluster.run_ms(10_000);
     assert_eq!(total(&cluster), 0, "nor after a start");
+    assert_eq!(cluster.replica(N2).scrub_status().ended_ms, None);
     cluster.run_ms(20_000);
     let first = total(&cluster);
     assert!(first > 0, "now it is");
