@@ -586,7 +586,7 @@ mod tests {
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
-            scrub: quorate_replica::ScrubStatus::default(),
+            scrub: ScrubStatus::default(),
             device: None,
             disk: DiskUse::default(),
             streams: Streams::default(),

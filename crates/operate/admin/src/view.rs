@@ -850,6 +850,11 @@ pub(crate) mod tests {
         expected["settings"] = serde_json::json!({});
         expected["quorum"] = "majority".into();
         expected["traffic"] = serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000, "latencies": []});
+        expected["scrub"] = serde_json::json!({
+            "reading": null, "begun_unix_ms": null, "ended_unix_ms": null, "every_ms": null,
+            "bytes_per_second": 0, "bytes": 0, "bytes_all": 0, "found": [], "more": 0,
+            "kinds": {"log": 0, "streams": 0, "snapshot": 0, "store": 0, "files": 0},
+        });
         expected["reigns"] = serde_json::json!([{"leader": 1, "ballot": {"era": 1, "round": 7, "node": 1}, "ago_ms": 1500}]);
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<NodeView>(json).unwrap(), view);
