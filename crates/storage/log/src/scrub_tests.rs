@@ -78,10 +78,13 @@ fn a_whole_log_is_read_to_its_end_and_nothing_is_found() {
     assert_eq!(scrubbed(&mut log), (all, vec![]), "after a start, too");
 }
 
+/// Spoils a block.
+type Spoil = fn(&MemoryDisk, u64);
+
 /// Every block of a log, and every way in which a disk may have spoiled it.
 #[test]
 fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
-    let wrongs: [(&str, fn(&MemoryDisk, u64)); 6] = [
+    let wrongs: [(&str, Spoil); 6] = [
         ("a bit of the body", |disk, at| {
             assert!(disk.rot(place(at), 8 * 300 + 1));
         }),

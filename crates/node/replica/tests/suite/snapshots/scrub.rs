@@ -79,11 +79,14 @@ fn a_whole_node_is_read_and_nothing_is_found() {
     }
 }
 
+/// Spoils one of these blocks.
+type Spoil = fn(&Shelves, &[Position], usize);
+
 /// [scrub-1] [scrub-2] Flipped bits, lost, torn and misdirected writes: each is noticed while the node runs, what it took
 /// comes back from the others, and the next start needs nobody.
 #[test]
 fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
-    let wrongs: [(&str, fn(&Shelves, &[Position], usize)); 4] = [
+    let wrongs: [(&str, Spoil); 4] = [
         ("a bit", |cluster, blocks, at| {
             assert!(cluster.disk(N2).rot(blocks[at], 8 * 700));
         }),

@@ -9,13 +9,9 @@ use std::{
     io::{self, ErrorKind, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use quorate_replica::service::Scrubbed;
@@ -28,8 +24,6 @@ use super::LsmStore;
 const PIECE_BYTES: usize = 256 << 10;
 /// What reads past the cache of the kernel are aligned to.
 const ALIGNED: usize = 4096;
-/// A pause is no longer than this, so that the thread ends when it should.
-const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// A file of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +43,14 @@ enum Told {
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Told>,
-    stop: Arc<AtomicBool>,
+    /// `None` ends the thread.
+    wanted: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Scrub {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.wanted = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -65,20 +60,19 @@ impl Drop for Scrub {
 impl Scrub {
     fn start(files: Vec<TreeFile>, bytes_per_second: u64) -> io::Result<Self> {
         let (tell, told) = channel();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (wanted, wants) = channel();
         let work = Work {
             tell,
-            stop: Arc::clone(&stop),
+            wants,
             bytes_per_second: bytes_per_second.max(1),
-            begun: Instant::now(),
-            read: 0,
+            owed: Duration::ZERO,
         };
         let thread = thread::Builder::new()
             .name("scrub".to_owned())
             .spawn(move || work.run(files))?;
         Ok(Self {
             told,
-            stop,
+            wanted: Some(wanted),
             thread: Some(thread),
         })
     }
@@ -87,10 +81,11 @@ impl Scrub {
 /// The thread's own.
 struct Work {
     tell: Sender<Told>,
-    stop: Arc<AtomicBool>,
+    /// Nothing comes here but its end.
+    wants: Receiver<()>,
     bytes_per_second: u64,
-    begun: Instant,
-    read: u64,
+    /// By how long the next read waits, for what was read last.
+    owed: Duration,
 }
 
 /// The owner wants no more.
@@ -128,7 +123,8 @@ impl Work {
                 Ok(0) => break,
                 Ok(bytes) => {
                     hasher.update(&buffer[..bytes]);
-                    self.read += bytes as u64;
+                    let seconds = bytes as f64 / self.bytes_per_second as f64;
+                    self.owed = Duration::from_secs_f64(seconds);
                     self.tell
                         .send(Told::Read(bytes as u64))
                         .map_err(|_| Stopped)?;
@@ -144,16 +140,11 @@ impl Work {
     }
 
     /// No sooner than the pace allows.
-    fn pause(&self) -> Result<(), Stopped> {
-        let due = Duration::from_secs_f64(self.read as f64 / self.bytes_per_second as f64);
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Stopped);
-            }
-            match due.checked_sub(self.begun.elapsed()) {
-                Some(left) if !left.is_zero() => thread::sleep(left.min(PAUSE_MAX)),
-                _ => return Ok(()),
-            }
+    fn pause(&mut self) -> Result<(), Stopped> {
+        let owed = std::mem::take(&mut self.owed);
+        match self.wants.recv_timeout(owed) {
+            Err(RecvTimeoutError::Disconnected) => Err(Stopped),
+            Ok(()) | Err(RecvTimeoutError::Timeout) => Ok(()),
         }
     }
 }
@@ -226,8 +217,9 @@ impl LsmStore {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test waits for a thread")]
 mod tests {
-    use std::{fs, os::unix::fs::FileExt as _};
+    use std::{fs, os::unix::fs::FileExt as _, time::Instant};
 
     use quorate_core::slot::Slot;
 
