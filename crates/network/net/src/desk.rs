@@ -91,6 +91,10 @@ impl Desk {
                 self.snapshots.push((now.time.plus_ms(SNAPSHOT_MS), reply));
                 host.order(now, Order::Snapshot(at));
             }
+            Command::Scrub(pace, reply) => {
+                host.order(now, Order::Scrub(pace));
+                self.questions.push(Question::Status(reply));
+            }
             Command::Backup(reply) => {
                 let _ = reply.try_send(host.backup());
             }

@@ -142,6 +142,8 @@ pub(crate) enum Command {
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
+    /// A scrub at this pace; answered as [`Question::Status`].
+    Scrub(Option<u64>, SyncSender<Status>),
     /// This node's snapshot, to be read by who asked.
     Backup(SyncSender<Option<Backup>>),
     /// Bytes of streams are to stay until that is dropped.
@@ -223,6 +225,12 @@ impl Handle {
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
+    }
+
+    /// Begins to read all that the node keeps, at most so many bytes a second, to see whether it is sound; a scrub that goes
+    /// on goes on at that pace. What comes of it is in the node's status.
+    pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
 
     /// This node's snapshot, to be read at leisure; `None` if it has none.

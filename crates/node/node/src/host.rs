@@ -161,6 +161,9 @@ pub enum Order {
     /// Take a snapshot at this slot or behind it, or at what is applied now; ends with
     /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
     Snapshot(Option<Slot>),
+    /// Read all that this node keeps, to see whether it is sound: at most so many bytes a second. The status says what
+    /// comes of it. Ordered again, the same scrub goes on at that pace.
+    Scrub(Option<u64>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
     /// Ask this of the group; ends with [`Outcome::Group`].

@@ -421,6 +421,16 @@ impl<H: Home> Identity<H> {
         saved
     }
 
+    /// Writes the file of this name anew, durably: what the disk has is not what was written. In memory is what was last
+    /// saved, and nothing else ([scrub-1]).
+    pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
+        match name {
+            FILE => self.save(),
+            BOOK_FILE => Ok(self.book.write(&mut self.home)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Replaces the file as a whole, durably.
     fn save(&mut self) -> Result<(), IdentityError> {
         let lines = encode(&self.state);

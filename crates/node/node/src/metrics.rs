@@ -9,6 +9,7 @@ use quorate_replica::{
     counters::Counters,
     front::Refused,
     latencies::CLASSES,
+    scrubbing::report::{Fate, ScrubStatus},
     service::StateMachine,
     status::{Activity, Peer, Snapshot, Status, Streams},
 };
@@ -78,6 +79,45 @@ fn streams(streams: &Streams, out: &mut String) {
         "stream_store_waits",
         "1 if bytes of streams wait for room on the disk, or for descriptors.",
         u64::from(streams.short),
+    );
+}
+
+fn scrub(scrub: &ScrubStatus, out: &mut String) {
+    gauge(
+        out,
+        "scrubbing",
+        "1 while this node reads all that it keeps, to see whether it is sound.",
+        u64::from(scrub.now.is_some()),
+    );
+    for (name, help, value) in [
+        (
+            "scrub_bytes_total",
+            "Bytes that scrubs have read.",
+            scrub.bytes_total,
+        ),
+        (
+            "scrub_damaged_total",
+            "Damaged places that scrubs have met, each time that one meets them.",
+            scrub.found_total,
+        ),
+    ] {
+        head(out, name, help, "counter");
+        let _ = writeln!(out, "quorate_{name} {value}");
+    }
+    let (name, help) = (
+        "scrub_found",
+        "Of the last scrub: damaged places, by what becomes of them.",
+    );
+    head(out, name, help, "gauge");
+    for fate in Fate::ALL {
+        let (count, fate) = (scrub.count(fate), fate.name());
+        let _ = writeln!(out, "quorate_{name}{{fate=\"{fate}\"}} {count}");
+    }
+    gauge(
+        out,
+        "scrub_ended_unix_seconds",
+        "When the last scrub ended, in seconds since 1970; 0 if none did.",
+        scrub.ended_ms.unwrap_or(0) / 1000,
     );
 }
 
@@ -192,6 +232,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     if let Some(free) = disk.free_bytes {
         gauge(out, "disk_free_bytes", "Room that the log has left.", free);
     }
+    scrub(&status.scrub, out);
     gauge(
         out,
         "connections",
@@ -557,6 +598,7 @@ mod tests {
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
+            scrub: ScrubStatus::default(),
             device: None,
             disk: DiskUse::default(),
             streams: Streams::default(),

@@ -89,6 +89,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if !had_users && identity.joins().is_none() {
             replica.never_had_users();
         }
+        replica.has_identity();
         let own = identity.member();
         let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
         Self {
@@ -398,6 +399,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             Order::Probe => self.replica.probe(now.time),
             Order::Transfer(to) => self.replica.transfer(now.time, to),
             Order::Snapshot(at) => self.replica.snapshot_now(at),
+            Order::Scrub(pace) => self.replica.begin_scrub(now.time, now.wall_ms, pace),
             Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
             Order::Group {
                 asked,
@@ -463,6 +465,12 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
                 _ => None,
             };
             self.listener.event(now, &event, never.as_deref());
+        }
+        if let Some(name) = self.replica.take_damaged_file()
+            && let Err(error) = self.identity.rewrite(name)
+        {
+            self.listener
+                .notice(&format!("cannot write the file {name} anew: {error}"));
         }
         if let Some(level) = self.replica.take_level_to_mark() {
             self.mark_level(level);

@@ -246,6 +246,22 @@ impl Journal {
                 format!("snapshot: loaded, the service continues at slot {at}"),
             ),
             Event::SnapshotFailed { why } => line(Level::WARN, format!("snapshot: {why}")),
+            Event::DamageFound { kind, what } => line(
+                Level::WARN,
+                format!(
+                    "scrub: damaged {kind}: {what}; 'quorate scrub --show' says what becomes of it"
+                ),
+            ),
+            Event::Scrubbed { bytes, found, ms } => line(
+                match found {
+                    0 => Level::INFO,
+                    _ => Level::WARN,
+                },
+                format!(
+                    "scrub: read {bytes} bytes in {}, {found} damaged places",
+                    time(*ms)
+                ),
+            ),
             Event::Alarm(alarm) => line(
                 Level::ERROR,
                 format!(
@@ -418,6 +434,8 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         }
         Event::Raised { .. } => ("level", 2),
         Event::ClockOff(_) => ("clock", 4),
+        Event::DamageFound { .. } => ("damage", 16),
+        Event::Scrubbed { .. } => ("scrubbed", 2),
         Event::Alarm(_) => ("alarm", 1),
     }
 }
@@ -639,6 +657,15 @@ mod tests {
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },
             Event::ServiceWell,
+            Event::DamageFound {
+                kind: quorate_replica::scrubbing::report::Kind::Log,
+                what: why.clone(),
+            },
+            Event::Scrubbed {
+                bytes: 1,
+                found: 1,
+                ms: 1,
+            },
             Event::Raised {
                 level: quorate_core::level::Level::NEWEST,
             },

@@ -51,7 +51,7 @@ pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::Addr
 pub use quorate_replica::{
     Probed,
     front::{Failure, Sequenced, SessionId},
-    service::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, StateMachine},
+    service::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, StateMachine},
     status::Status,
 };
 pub use quorate_tls::{BadFiles, Files, Protection, Trust, common_name};

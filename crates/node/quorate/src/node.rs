@@ -116,6 +116,7 @@ impl BootStarter for Production<'_, '_> {
         options.votes = settings.votes.clone();
         options.raising = settings.raising;
         options.snapshots.transfer_bytes_per_second = settings.transfer_bytes_per_second;
+        options.scrub = settings.scrub;
         options.clock_drift_ppm = settings.clock_drift_ppm;
         let leases = Leases::below(settings.election_ms.0, settings.clock_drift_ppm);
         options.leases = settings.leases.then_some(leases);

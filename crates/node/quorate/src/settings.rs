@@ -7,7 +7,7 @@ use quorate_log::disk::Want;
 use quorate_net::Spin;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{
-    defaults, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
+    ScrubOptions, defaults, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
 };
 
 use quorate_tls::Protection;
@@ -62,6 +62,8 @@ pub struct Settings {
     pub log_bytes_max: u64,
     /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
     pub transfer_bytes_per_second: Option<u64>,
+    /// When it reads everything that it keeps, to see whether it is sound, and how fast.
+    pub scrub: ScrubOptions,
     /// Size of a new segment of the log.
     pub log_segment_bytes: u64,
     /// How many files and connections may be open.
@@ -110,6 +112,10 @@ impl Settings {
             snapshot_ratio: defaults::SNAPSHOT_RATIO,
             log_bytes_max: defaults::LOG_BYTES_MAX,
             transfer_bytes_per_second: None,
+            scrub: ScrubOptions {
+                every_ms: Some(defaults::SCRUB_EVERY_MS),
+                ..ScrubOptions::default()
+            },
             log_segment_bytes: defaults::LOG_SEGMENT_BYTES,
             descriptors: Descriptors::default(),
             client_input_bytes_max: 0,

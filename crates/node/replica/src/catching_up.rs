@@ -162,6 +162,11 @@ impl CatchingUp {
         self.repair.wants(range)
     }
 
+    /// Whether any of these slots was lost, and is looked for.
+    pub(crate) fn misses(&self, range: SlotRange) -> bool {
+        self.repair.misses(range)
+    }
+
     /// The first slot that was lost, and how many questions for it nobody answered.
     pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
         Some((self.repair.first()?, self.repair.fruitless()))

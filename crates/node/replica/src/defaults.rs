@@ -25,3 +25,6 @@ pub const SNAPSHOT_RATIO: u32 = 2;
 pub const LOG_BYTES_MAX: u64 = 8 << 30;
 /// Size of new segments of the log, in bytes.
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
+
+/// A week after one scrub the next begins.
+pub const SCRUB_EVERY_MS: u64 = 7 * 24 * 3600 * 1000;

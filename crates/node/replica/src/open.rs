@@ -14,7 +14,7 @@ use quorate_tuner::Settings;
 
 use crate::{
     applying::sessions::Unreadable, defaults, limits::Limits, rising::Raising, routing::Votes,
-    snapshots::trimming::SnapshotOptions, status::Addresses,
+    scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions, status::Addresses,
 };
 
 /// How long nodes wait for each other.
@@ -91,6 +91,8 @@ pub struct ReplicaOptions {
     pub marked: Level,
     /// What it does about levels when it leads.
     pub raising: Raising,
+    /// When it reads all that it keeps, to see whether it is sound.
+    pub scrub: ScrubOptions,
 }
 
 impl ReplicaOptions {
@@ -123,6 +125,7 @@ impl ReplicaOptions {
             supports: Level::NEWEST,
             marked: Level::NEWEST,
             raising: Raising::default(),
+            scrub: ScrubOptions::default(),
         }
     }
 }

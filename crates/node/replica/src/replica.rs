@@ -17,6 +17,7 @@ mod levels;
 mod members;
 mod report;
 pub(crate) mod requests;
+mod scrub;
 mod start;
 mod streams;
 
@@ -32,7 +33,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_log::disk::Disk;
+use quorate_log::disk::{Disk, DiskError};
 use quorate_tuner::Setting;
 
 use crate::{
@@ -63,6 +64,7 @@ use crate::{
     rings::Rings,
     rising::Rising,
     routing::Routing,
+    scrubbing::Scrubbing,
     service::StateMachine,
     snapshots::{Snapshots, turn::Around},
     status::{Addresses, Snapshot},
@@ -76,6 +78,9 @@ use crate::{
 
 /// Of decisions that come by frames, those are kept that are less than so many slots ahead.
 const TOLD_AHEAD: u64 = 1 << 12;
+
+/// A small file by its name, and what it holds.
+type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 /// One replica: core, log and service joined.
 pub struct Replica<D: Disk, S: StateMachine> {
@@ -105,6 +110,9 @@ pub struct Replica<D: Disk, S: StateMachine> {
     steering: Steering,
     /// What other nodes support, and what this one waits for.
     rising: Rising,
+    scrubbing: Scrubbing,
+    /// A small file that was read back.
+    recalled: Option<Recalled>,
     /// The level when it was last looked at.
     raised_to: Option<Level>,
     ending: Ending,
@@ -206,6 +214,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.settle_probe(now, self.applying.applied_to());
         self.help_peers(now, plane);
         self.keep_snapshots(now, plane);
+        self.go_on_scrubbing(now, wall_ms, plane);
         self.compare_histories(now, plane);
         self.advance_stop(now);
     }
@@ -311,6 +320,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
             self.snapshots.wake_at(now),
+            self.scrubbing.wake_at(now),
             self.steer_at(),
             self.ending.deadline(),
             self.devices.wake_at(),

@@ -57,6 +57,17 @@ pub enum Imaged {
     Failed,
 }
 
+/// What a service read of its own files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Damage: which file, what is wrong with it, and the way out, for people.
+    pub damaged: Vec<String>,
+    /// There is more to read.
+    pub goes_on: bool,
+}
+
 /// Why an image was not loaded. The load is over then; what was loaded is of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
@@ -258,6 +269,23 @@ pub trait StateMachine {
     /// It never falls in the life of a process, but for [`Health::Back`] and for a load.
     fn synced_to(&mut self) -> Option<Slot> {
         None
+    }
+
+    /// Begins to read all that it keeps on this node's disk, to see whether that is what was written; at most so many
+    /// bytes a second, and by a thread of its own. What was being read so is given up. A service in memory has nothing to
+    /// read.
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        let _ = bytes_per_second;
+    }
+
+    /// What was read so since the last call. Asked for now and then: it must take no time.
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        Scrubbed::default()
+    }
+
+    /// Bytes that it keeps on this node's disk, about: what is read so.
+    fn kept_bytes(&self) -> u64 {
+        0
     }
 
     /// Brings [`StateMachine::synced_to`] up to the last commit, soon, and without waiting for it.

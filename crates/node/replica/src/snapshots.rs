@@ -11,7 +11,7 @@
 //! need of one for itself: the log is trimmed up to where that is synced ([store-1]), and a snapshot is
 //! made when a peer wants one.
 
-mod allowance;
+pub(crate) mod allowance;
 mod asking;
 pub(crate) mod eras;
 pub(crate) mod fetching;
@@ -153,6 +153,8 @@ pub(crate) struct Snapshots {
     spoiled: bool,
     /// Bytes that the log had written when the last snapshot was begun.
     written_then: u64,
+    /// What is known of the chunk that was scrubbed last.
+    scrubbed: Option<turn::Scrubbed>,
 }
 
 /// What the base of a log says to a replica that starts from it.
@@ -272,6 +274,7 @@ impl Snapshots {
             go_on_at: None,
             spoiled: false,
             written_then: 0,
+            scrubbed: None,
         })
     }
 

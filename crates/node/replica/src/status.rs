@@ -14,7 +14,9 @@ use quorate_core::{
 use quorate_log::disk::Durations;
 use quorate_tuner::{Report, Setting};
 
-use crate::{counters::Counters, devices::DeviceStatus, latencies::Latencies};
+use crate::{
+    counters::Counters, devices::DeviceStatus, latencies::Latencies, scrubbing::report::ScrubStatus,
+};
 
 /// One member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -413,6 +415,8 @@ pub struct Status {
     pub notices: Vec<String>,
     /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
     pub ring: Vec<NodeId>,
+    /// The scrub that goes on, or the last one.
+    pub scrub: ScrubStatus,
     /// What it chose by itself, and why, a line each: how its frames travel, and how votes come to it ([plane-3]).
     pub choices: Vec<String>,
     /// Its device, if it was lent one.

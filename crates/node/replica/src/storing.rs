@@ -255,6 +255,23 @@ impl<D: Disk> Storing<D> {
         }
     }
 
+    /// Asks which of these slots, of which the log reads all with the first, are lost. `false`: not now.
+    pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> bool {
+        let first = self.reads.readable(SlotRange::one(slots.from));
+        if first.is_empty() || !self.reads.may_start(now, Kind::Scrub) {
+            return false;
+        }
+        self.reads.start(&mut self.log, Purpose::Scrub, first, 1);
+        !self.reads.may_start(now, Kind::Scrub)
+    }
+
+    /// Writes the hard state once more: what stated it is damaged.
+    pub(crate) fn restate(&mut self, hard: HardState) {
+        if self.failure.is_none() {
+            self.log.checkpoint(hard);
+        }
+    }
+
     /// Whether a read of this kind may start.
     pub(crate) fn may_read(&self, now: Time, kind: Kind) -> bool {
         self.reads.may_start(now, kind)

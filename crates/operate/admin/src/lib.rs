@@ -16,6 +16,7 @@ pub mod members;
 pub mod problem;
 pub mod progress;
 pub mod reaching;
+pub mod scrub;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod traffic;

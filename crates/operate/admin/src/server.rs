@@ -50,13 +50,17 @@ use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
 use quorate_net::{Handle, Unanswered};
-use quorate_replica::{Probed, StreamHold, group::asking::Ask, status::Status, tuner::Setting};
+use quorate_replica::{
+    Probed, StreamHold, group::asking::Ask, scrubbing::BYTES_PER_SECOND_MIN, status::Status,
+    tuner::Setting,
+};
 use quorate_tls::{Protection, Trust};
 
 use crate::{
     certificates::CertificateView,
     joining::{JoinAnswer, JoinRequest},
     members::{Asked, MembersRequest, MembersView},
+    scrub::{ScrubRequest, ScrubView},
     tuning::{HoldRequest, TuningView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
@@ -389,6 +393,7 @@ fn router(admin: Admin) -> Router {
         .route("/members", get(members).post(change_members))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
+        .route("/scrub", post(scrub))
         .route("/backup", get(backup::backup))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
@@ -436,7 +441,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
 }
 
 const PAGES: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
-                     /audit, POST /members /join /transfer /snapshot /tuning /users /act /doctor/multicast";
+                     /audit, POST /members /join /transfer /snapshot /scrub /tuning /users /act /doctor/multicast";
 
 /// A node that starts is alive, and one that stops; one whose reactor answers nothing is helped by another start.
 async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
@@ -592,6 +597,22 @@ async fn snapshot(
     let outcome = admin.ask(move |handle, _| handle.snapshot(at)).await?;
     let snapshot = outcome.map_err(Failure::snapshot)?;
     Ok(Json(SnapshotView::new(snapshot)))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked. Ends at once: the status says how far it is.
+async fn scrub(
+    State(admin): State<Admin>,
+    Body(request): Body<ScrubRequest>,
+) -> Result<Json<ScrubView>, Failure> {
+    let pace = request.bytes_per_second;
+    if pace.is_some_and(|pace| pace < BYTES_PER_SECOND_MIN) {
+        return Err(Failure::request(&format!(
+            "bytes_per_second must be at least {BYTES_PER_SECOND_MIN}"
+        )));
+    }
+    let status = admin.ask(move |handle, _| handle.scrub(pace)).await?;
+    let status = status.map_err(Failure::unanswered)?;
+    Ok(Json(ScrubView::new(&status.scrub)))
 }
 
 /// As for `transfer`, no page in a browser can send this unasked.
@@ -752,6 +773,7 @@ mod tests {
             "/join",
             "/transfer",
             "/snapshot",
+            "/scrub",
             "/tuning",
             "/act",
             "/doctor/multicast",
@@ -823,6 +845,7 @@ mod tests {
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
+            scrub: quorate_replica::ScrubStatus::default(),
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),

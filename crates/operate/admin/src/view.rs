@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     certificates::CertificateView,
     level::LevelView,
+    scrub::ScrubView,
     traffic::TrafficView,
     units::{bytes, span},
 };
@@ -71,6 +72,9 @@ pub struct NodeView {
     /// Byte streams.
     #[serde(default)]
     pub streams: StreamsView,
+    /// The scrub that goes on, or the last one.
+    #[serde(default)]
+    pub scrub: ScrubView,
     /// Commands, since the process started.
     #[serde(default)]
     pub traffic: TrafficView,
@@ -590,12 +594,18 @@ impl NodeView {
             snapshot_taking: status.snapshot_taking.map(SnapshotView::new),
             disk: DiskView::new(status.disk),
             streams: StreamsView::new(&status.streams),
+            scrub: ScrubView::new(&status.scrub),
             traffic: TrafficView::new(status.traffic),
             reigns: status.reigns.iter().map(ReignView::new).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
-            notices: status.notices.clone(),
+            notices: status
+                .notices
+                .iter()
+                .cloned()
+                .chain(ScrubView::new(&status.scrub).notice())
+                .collect(),
             ring: status.ring.iter().map(|node| node.0).collect(),
             choices: status.choices.clone(),
             device: status.device.as_ref().map(DeviceView::new),
@@ -743,6 +753,7 @@ pub(crate) mod tests {
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
+            scrub: quorate_replica::ScrubStatus::default(),
             device: None,
             disk: DiskUse {
                 free_bytes: Some(8000),
@@ -839,6 +850,11 @@ pub(crate) mod tests {
         expected["settings"] = serde_json::json!({});
         expected["quorum"] = "majority".into();
         expected["traffic"] = serde_json::json!({"applied": 40, "answered": 20, "answered_us": 60_000, "latencies": []});
+        expected["scrub"] = serde_json::json!({
+            "reading": null, "begun_unix_ms": null, "ended_unix_ms": null, "every_ms": null,
+            "bytes_per_second": 0, "bytes": 0, "bytes_all": 0, "found": [], "more": 0,
+            "kinds": {"log": 0, "streams": 0, "snapshot": 0, "store": 0, "files": 0},
+        });
         expected["reigns"] = serde_json::json!([{"leader": 1, "ballot": {"era": 1, "round": 7, "node": 1}, "ago_ms": 1500}]);
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<NodeView>(json).unwrap(), view);

@@ -22,10 +22,13 @@ use quorate_log::disk::Want;
 use quorate_net::{Spin, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
-use quorate_replica::{group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning};
+use quorate_replica::{
+    ScrubOptions, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
+};
 
 use crate::{
     output::Problem,
+    scrub::parse_pace,
     values::{Number, Unit, must_be, switch},
 };
 use layers::Layers;
@@ -43,6 +46,8 @@ const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
 /// Room for two segments and a spare one, and what a person can mean.
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
+const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
+const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
 /// With less a snapshot takes longer than the log takes to grow.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Anything longer is a slip of the keyboard.
@@ -92,6 +97,7 @@ pub(crate) struct StartConfig {
     pub(crate) snapshot_ratio: u32,
     pub(crate) log_max: u64,
     pub(crate) transfer_limit: Option<u64>,
+    pub(crate) scrub: ScrubOptions,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
     /// Stamps for `quorate bench log --trace`.
@@ -127,6 +133,7 @@ impl StartConfig {
             snapshot_ratio: self.snapshot_ratio,
             log_bytes_max: self.log_max,
             transfer_bytes_per_second: self.transfer_limit,
+            scrub: self.scrub,
             client_input_bytes_max: input_bytes_max(self.command_max),
             client_memory_bytes: self.client_memory,
             tuning: self.tuning,
@@ -317,6 +324,10 @@ impl StartConfig {
             snapshot_ratio: layers.number("snapshot-ratio", SNAPSHOT_RATIO)?,
             log_max: layers.number("log-max", LOG_MAX)?,
             transfer_limit: layers.optional_number("transfer-limit", TRANSFER_LIMIT)?,
+            scrub: ScrubOptions {
+                every_ms: layers.required("scrub-every", SCRUB_EVERY, parse_scrub_every)?,
+                bytes_per_second: layers.required("scrub-pace", SCRUB_PACE, parse_pace)?,
+            },
             tuning: tuning::resolve(&layers)?,
             engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
@@ -472,6 +483,25 @@ fn parse_reads(text: &str) -> Option<bool> {
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// A percentage, as parts per million.
+/// `7d`, `12h`, `off`; the inner `None` is the latter.
+fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
+    const MINUTE_MS: u64 = 60_000;
+    const UNITS: [(char, u64); 3] = [
+        ('d', 24 * 60 * MINUTE_MS),
+        ('h', 60 * MINUTE_MS),
+        ('m', MINUTE_MS),
+    ];
+    if text == "off" {
+        return Some(None);
+    }
+    let (_, unit) = UNITS.iter().find(|(name, _)| text.ends_with(*name))?;
+    let count: u64 = text[..text.len() - 1].parse().ok()?;
+    let every = count.checked_mul(*unit)?;
+    (MINUTE_MS..=3650 * UNITS[0].1)
+        .contains(&every)
+        .then_some(Some(every))
+}
+
 fn parse_drift(text: &str) -> Option<u64> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
     #[expect(
@@ -624,6 +654,27 @@ mod tests {
             (5, 1 << 30)
         );
         assert_eq!(settings.transfer_bytes_per_second, Some(1_000_000));
+    }
+
+    #[test]
+    fn what_is_said_of_scrubs_reaches_the_node() {
+        let of = |flags: &str| {
+            let flags: Vec<&str> = flags.split(' ').collect();
+            let scrub = resolve(&flags, &[]).unwrap().settings().scrub;
+            (scrub.every_ms, scrub.bytes_per_second)
+        };
+        assert_eq!(of("--data d"), (Some(7 * 86_400_000), 32 << 20));
+        assert_eq!(
+            of("--data d --scrub-every off --scrub-pace 50MB/s"),
+            (None, 50_000_000)
+        );
+        assert_eq!(of("--data d --scrub-every 30m").0, Some(1_800_000));
+        for wrong in ["0d", "7", "-1d", "4000d", "d", "7w"] {
+            let message = format!("--scrub-every must be {SCRUB_EVERY} (got {wrong})");
+            check_refused(&["--scrub-every", wrong], &[], &message);
+        }
+        let message = format!("--scrub-pace must be {SCRUB_PACE} (got 1kB)");
+        check_refused(&["--scrub-pace", "1kB"], &[], &message);
     }
 
     #[test]

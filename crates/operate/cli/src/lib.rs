@@ -26,6 +26,7 @@ mod plane_keys;
 mod proof;
 mod recover;
 mod restore;
+mod scrub;
 pub mod signals;
 mod snapshot;
 mod start;
@@ -85,6 +86,8 @@ enum Command {
     Transfer(transfer::TransferArgs),
     /// Take a snapshot on a node now
     Snapshot(snapshot::SnapshotArgs),
+    /// Read everything that a running node keeps, and repair what is damaged
+    Scrub(scrub::ScrubArgs),
     /// Write the state of a running node to a file
     Backup(backup::BackupArgs),
     /// Start a new cluster from a backup
@@ -177,6 +180,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Stream(command) => stream::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Snapshot(args) => snapshot::run(&args, output),
+        Command::Scrub(args) => scrub::run(&args, output),
         Command::Backup(args) => backup::run(&args, output),
         Command::Restore(args) => restore::run(&args, output),
         Command::Recover(args) => recover::run(&args, output),

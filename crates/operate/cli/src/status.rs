@@ -161,7 +161,7 @@ fn ring(view: &NodeView) -> Option<String> {
     (!nodes.is_empty()).then(|| nodes.join(" → "))
 }
 
-const HEAD: [&str; 14] = [
+const HEAD: [&str; 15] = [
     "node",
     "role",
     "ballot",
@@ -175,6 +175,7 @@ const HEAD: [&str; 14] = [
     "grows",
     "disk full in",
     "streams",
+    "scrubbed",
     "client",
 ];
 
@@ -202,6 +203,7 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
         rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
         view.disk.full_in_seconds.map_or_else(String::new, span),
         view.streams.shown(),
+        view.scrub.to_string(),
         client.unwrap_or_default(),
     ]
 }
@@ -254,6 +256,7 @@ mod tests {
     use super::*;
     use quorate_admin::{
         level::LevelView,
+        scrub::ScrubView,
         traffic::TrafficView,
         view::{DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView},
     };
@@ -301,6 +304,7 @@ mod tests {
             device: None,
             disk: DiskView::default(),
             streams: StreamsView::default(),
+            scrub: ScrubView::default(),
             traffic: TrafficView::default(),
             reigns: Vec::new(),
             quorum: "majority".to_owned(),

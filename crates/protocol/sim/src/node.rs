@@ -43,7 +43,7 @@ use quorate_replica::{
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
     rising::Raising,
-    service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine},
+    service::{CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine},
     stream_front::StreamTag,
     tuner::Change,
 };
@@ -237,6 +237,18 @@ impl StateMachine for Tap {
 
     fn start_sync(&mut self) {
         self.service.start_sync();
+    }
+
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        self.service.start_scrub(bytes_per_second);
+    }
+
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        self.service.take_scrubbed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.service.kept_bytes()
     }
 }
 

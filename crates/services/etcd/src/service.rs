@@ -1,7 +1,9 @@
 //! The service: executes commands in the order of the log, answers queries.
 
 use bytes::Bytes;
-use quorate::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Slot, StateMachine};
+use quorate::{
+    CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot, StateMachine,
+};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
@@ -409,5 +411,13 @@ impl StateMachine for Service {
 
     fn start_sync(&mut self) {
         self.mvcc.below().start_sync();
+    }
+
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        self.mvcc.below().start_scrub(bytes_per_second);
+    }
+
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        self.mvcc.below().take_scrubbed()
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine};
+use quorate_replica::service::{
+    CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine,
+};
 
 use crate::{
     commands::{
@@ -313,5 +315,17 @@ impl StateMachine for Service {
 
     fn start_sync(&mut self) {
         self.store.start_sync();
+    }
+
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        self.store.start_scrub(bytes_per_second);
+    }
+
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        self.store.take_scrubbed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.store.kept_bytes()
     }
 }

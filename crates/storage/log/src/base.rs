@@ -47,6 +47,15 @@ impl Base {
     /// The name of the small file that says so.
     pub const FILE: &str = BASE_FILE;
 
+    /// What is wrong with these bytes, if they are not what such a file holds; for people.
+    pub fn fault_in(bytes: &[u8]) -> Option<String> {
+        match BaseFile::decode(bytes) {
+            Ok(_) => None,
+            Err(Fault::Broken(what)) => Some(what.to_owned()),
+            Err(Fault::Newer(version)) => Some(format!("it has format {version}")),
+        }
+    }
+
     /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a folder that
     /// no node has used.
     pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {

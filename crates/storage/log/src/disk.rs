@@ -90,7 +90,7 @@ pub const BLOCK: usize = 4096;
 pub const SECTOR: usize = 512;
 /// Most writes, reads and flushes together that a driver hands to the device at a time, for all families.
 /// What more is asked for waits: each family bounds what it asks for.
-pub const OPERATIONS_MAX: usize = 42;
+pub const OPERATIONS_MAX: usize = 43;
 
 /// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
 pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;
@@ -203,6 +203,15 @@ pub enum Completed {
         /// How it went. After an error it is the old one or the new one, and the next crash may change
         /// which: only a later one that succeeds makes it known.
         result: Result<(), DiskError>,
+    },
+    /// A small file was read back, or not.
+    Recalled {
+        /// As given to [`Disk::start_recall`].
+        token: u64,
+        /// Its name.
+        name: &'static str,
+        /// What it holds; `None` if there is no such file.
+        result: Result<Option<Vec<u8>>, DiskError>,
     },
     /// A file is gone, or could not be removed.
     Retired {
@@ -338,6 +347,10 @@ pub trait Disk: Source {
     /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or new
     /// after a crash, never mixed.
     fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
+
+    /// Reads a small file back, for who wants to know whether it is sound: from the device, as far as the system can be
+    /// told to forget what it has of it.
+    fn start_recall(&mut self, token: u64, name: &'static str);
 
     /// A write begins, and `bytes` bytes of the family's file that is being made should be there by
     /// now. Beyond that it is made when nothing is written, so that commits do not wait for it.

@@ -7,7 +7,7 @@ use quorate_core::slot::Slot;
 use crate::{
     base::Anchor,
     mutant::{Mutant, planted},
-    place::{Segment, SegmentFile},
+    place::{Place, Segment, SegmentFile},
 };
 
 /// What was written to a segment under its number.
@@ -17,6 +17,8 @@ pub(crate) struct Held {
     first: Option<Anchor>,
     /// No vote and no decided record in it is about this slot or a later one.
     slots_to: Slot,
+    /// Bytes from its start up to the end of its last complete log write.
+    complete: u64,
 }
 
 impl Held {
@@ -25,6 +27,11 @@ impl Held {
     pub(crate) fn wrote(&mut self, first: Option<Anchor>, slots_to: Slot) {
         self.first = self.first.or(first);
         self.slots_to = self.slots_to.max(slots_to);
+    }
+
+    /// A log write that ends here is complete.
+    pub(crate) fn completed(&mut self, end: u64) {
+        self.complete = self.complete.max(end);
     }
 }
 
@@ -73,9 +80,47 @@ impl Holdings {
         }
     }
 
-    /// A log write in this segment, and all before it, are complete.
-    pub(crate) fn completed(&mut self, segment: Segment) {
+    /// A log write in this segment that ends there, and all before it, are complete.
+    pub(crate) fn completed(&mut self, segment: Segment, end: u64) {
         self.complete = Some(segment);
+        let mut newest = self.segments.iter_mut().rev();
+        if let Some((_, held)) = newest.find(|(file, _)| file.segment == segment) {
+            held.completed(end);
+        }
+    }
+
+    /// Where the last complete log write ends.
+    pub(crate) fn written_to(&self) -> Option<Place> {
+        let mut newest = self.segments.iter().rev();
+        let (file, held) = newest.find(|(_, held)| held.complete > 0)?;
+        Some(Place {
+            segment: file.segment,
+            offset: held.complete,
+        })
+    }
+
+    /// The first place from `at` on, and before `until`, that complete log writes take, and how many bytes they have in
+    /// its segment from there on. Damage and what was cut off lies between them, or behind.
+    pub(crate) fn written_from(&self, at: Place, until: Place) -> Option<(Place, u64)> {
+        self.segments.iter().find_map(|(file, held)| {
+            let segment = file.segment;
+            let end = match segment == until.segment {
+                true => held.complete.min(until.offset),
+                false if segment < until.segment => held.complete,
+                false => 0,
+            };
+            let offset = match segment == at.segment {
+                true => at.offset,
+                false => 0,
+            };
+            let left = end.checked_sub(offset).filter(|left| *left > 0)?;
+            (segment >= at.segment).then_some((Place { segment, offset }, left))
+        })
+    }
+
+    /// Bytes of complete log writes.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.segments.iter().map(|(_, held)| held.complete).sum()
     }
 
     /// Where the log can begin if it is to hold everything from `start` on, and the last complete
@@ -167,7 +212,7 @@ mod tests {
     fn the_last_complete_write_stays() {
         let mut holdings = five();
         assert_eq!(holdings.anchor_for(Slot(1000)), first(4));
-        holdings.completed(Segment(5));
+        holdings.completed(Segment(5), 60);
         assert_eq!(holdings.anchor_for(Slot(1000)), first(5));
         let free: Vec<_> = holdings.trim(first(4)).collect();
         assert_eq!(free, [file(1), file(2), file(3)]);

@@ -1,9 +1,11 @@
 //! Where the last word on each slot lies: sparse, one entry for a run of slots and a run of log
 //! writes.
 
+use std::ops::Range;
+
 use quorate_core::slot::{Slot, SlotRange};
 
-use crate::place::Place;
+use crate::place::{Place, Segment};
 use crate::range_map::RangeMap;
 
 /// An entry covers at most this many bytes of writes, so that reading one slot stays cheap.
@@ -106,6 +108,16 @@ impl Index {
         self.spans.find(slot).map(|(range, span)| (range, *span))
     }
 
+    /// What the entries cover that have log writes in this part of a segment: the slots of each.
+    pub(crate) fn lying_in(&self, segment: Segment, part: Range<u64>) -> Vec<SlotRange> {
+        let there = |(_, span): &(SlotRange, &Span)| {
+            let from = span.at.offset;
+            span.at.segment == segment && from < part.end && part.start < from + span.bytes
+        };
+        let found = self.spans.iter().filter(there);
+        found.map(|(range, _)| range).collect()
+    }
+
     /// Slots within `range` that are nowhere.
     pub(crate) fn gaps(&self, range: SlotRange) -> Vec<SlotRange> {
         self.spans.gaps(range)
@@ -148,7 +160,6 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Segment;
 
     fn write(offset: u64) -> Span {
         Span {

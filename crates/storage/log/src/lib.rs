@@ -3,7 +3,7 @@
 //! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
 //! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of
 //! recovery. Reading order: [`record`], [`log_write`], `gather` and `writer` (append), `walk` and
-//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim). The files themselves are behind the port in [`disk`].
+//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim); `scrub` (is it whole). The files themselves are behind the port in [`disk`].
 //!
 //! ```
 //! use quorate_core::{
@@ -43,6 +43,7 @@ mod read;
 mod rebase;
 pub mod record;
 mod recover;
+mod scrub;
 mod told;
 pub mod verify;
 mod walk;
@@ -65,6 +66,8 @@ mod model_tests;
 #[cfg(test)]
 mod recycle_tests;
 #[cfg(test)]
+mod scrub_tests;
+#[cfg(test)]
 mod trim_tests;
 
 pub use base::{Base, NOTE_BYTES_MAX};
@@ -74,7 +77,8 @@ pub use options::{DEPTH_MAX, LINGER_BYTES, LogOptions};
 pub use place::{Place, Segment};
 pub use read::{Body, ReadDone, Values};
 pub use recover::{Damage, Recovery};
+pub use scrub::{DamagedWrites, ScrubbedPiece};
 pub use told::Reading;
 
-/// Most writes and reads together that a log asks a disk for at a time.
-pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX;
+/// Most writes and reads together that a log asks a disk for at a time; one of them is a scrub's.
+pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX + 1;

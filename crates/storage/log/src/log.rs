@@ -24,6 +24,7 @@ use crate::{
     rebase::Rebase,
     record::RECORD_HEAD_MAX,
     recover::{Recovery, recover},
+    scrub::{self, Scrub, ScrubbedPiece},
     told::Reading,
     writer::Writer,
 };
@@ -37,6 +38,7 @@ fn is_ours(completed: &Completed) -> bool {
         | Completed::Prepared { file, .. }
         | Completed::Retired { file, .. } => file.family == Family::Log,
         Completed::Kept { name, .. } => *name == BASE_FILE,
+        Completed::Recalled { .. } => false,
     }
 }
 
@@ -58,6 +60,7 @@ pub struct Log<D> {
     holdings: Holdings,
     rebase: Rebase,
     reads: Reads,
+    scrub: Scrub,
     /// What operations came to that are not the log's.
     others: VecDeque<Completed>,
     /// [disk-9] Final.
@@ -111,6 +114,7 @@ impl<D: Disk> Log<D> {
             holdings: opened.holdings,
             others: VecDeque::new(),
             reads: Reads::default(),
+            scrub: Scrub::default(),
             error: None,
             disk,
         };
@@ -177,8 +181,8 @@ impl<D: Disk> Log<D> {
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
-    /// Gathers a write that restates the hard state even if there is no record, for a clean stop.
-    /// It is complete when [`Self::is_idle`] is true again.
+    /// Gathers a write that restates the hard state even if there is no record: for a clean stop, or as one that stated it
+    /// is damaged. It is complete when [`Self::is_idle`] is true again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
             self.gather.restate(&mut self.disk, RecordSeq(0), hard);
@@ -249,6 +253,15 @@ impl<D: Disk> Log<D> {
                     ..
                 } => self.written(token, output, result),
                 Completed::Read {
+                    token: scrub::TOKEN,
+                    buffer,
+                    result,
+                    ..
+                } => {
+                    self.scrub
+                        .on_read(buffer, result, &self.holdings, &self.index);
+                }
+                Completed::Read {
                     token,
                     buffer,
                     result,
@@ -265,7 +278,7 @@ impl<D: Disk> Log<D> {
                 }
                 Completed::Kept { result, .. } => self.rebased_to(result),
                 // Not asked for by the log.
-                Completed::Flushed { .. } => {}
+                Completed::Flushed { .. } | Completed::Recalled { .. } => {}
             }
         }
         self.pump_base();
@@ -375,6 +388,33 @@ impl<D: Disk> Log<D> {
     /// The next read that ended.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.next()
+    }
+
+    /// All that is complete now is to be read and checked, a piece with each [`Self::scrub`]; what was being scrubbed is
+    /// given up.
+    pub fn begin_scrub(&mut self) {
+        self.scrub.begin(self.writer.owner(), &self.holdings);
+    }
+
+    /// Nothing more is scrubbed.
+    pub fn end_scrub(&mut self) {
+        self.scrub.end();
+    }
+
+    /// Reads the next piece, if none is being read; [`Self::next_scrubbed`] has it after some [`Self::poll`]. `false`:
+    /// all was read.
+    pub fn scrub(&mut self) -> bool {
+        self.scrub.start(&self.holdings, &mut self.disk)
+    }
+
+    /// The piece that was read, once.
+    pub fn next_scrubbed(&mut self) -> Option<ScrubbedPiece> {
+        self.scrub.next()
+    }
+
+    /// Bytes of complete log writes: what a scrub reads.
+    pub fn written_bytes(&self) -> u64 {
+        self.holdings.written_bytes()
     }
 
     /// Bytes that gather or are in flight, for back-pressure.
@@ -491,6 +531,11 @@ impl<D: Disk> Log<D> {
     /// says that the log has failed.
     pub fn next_other(&mut self) -> Option<Completed> {
         self.others.pop_front()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn scrubs(&self) -> Option<Segment> {
+        self.scrub.reads()
     }
 
     #[cfg(test)]

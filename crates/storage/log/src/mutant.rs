@@ -26,6 +26,8 @@ pub(crate) enum Mutant {
     GapsFromFirst,
     /// [disk-8] Forgets what the base says was complete.
     BaseSaysNothing,
+    /// [scrub-5] Judges what was read of a segment that was trimmed meanwhile.
+    ScrubsTrimmed,
 }
 
 #[cfg(test)]

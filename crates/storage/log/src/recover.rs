@@ -219,6 +219,7 @@ impl Visit for Memory {
         };
         let held = self.held.entry(header.place.segment).or_default();
         held.wrote((header.place.offset == 0).then_some(first), runs.to());
+        held.completed(header.place.offset + u64::from(header.length));
         self.records += u64::from(count);
         let decided = SlotRange::new(Slot(0), header.hard.decided_to);
         self.votes.remove(decided);

@@ -75,6 +75,10 @@ impl Writer {
         }
     }
 
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
@@ -199,7 +203,8 @@ impl Writer {
         }
         while let Some(write) = self.in_flight.pop_front_if(|write| write.done) {
             self.complete_to = write.seq;
-            holdings.completed(write.span.at.segment);
+            let end = write.span.at.offset + write.span.bytes;
+            holdings.completed(write.span.at.segment, end);
             self.persisted_to = self.persisted_to.max(write.last);
             self.bytes_in_flight -= usize::try_from(write.span.bytes).expect("fitted a buffer");
             for range in write.runs.iter() {

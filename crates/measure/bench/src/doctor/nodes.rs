@@ -27,6 +27,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         settings(&views),
         room(&views),
         health(&views),
+        scrubs(&views),
         level(cluster, &views),
     ];
     found
@@ -223,6 +224,35 @@ fn health(views: &[&NodeView]) -> Finding {
     }
 }
 
+/// Whether what nodes keep was sound when they read it last.
+fn scrubs(views: &[&NodeView]) -> Finding {
+    let name = "scrubs";
+    let damaged = views.iter().filter(|view| view.scrub.is_damaged());
+    let mut damaged: Vec<String> = damaged
+        .map(|view| {
+            let places = view.scrub.found.len() as u64 + view.scrub.more;
+            format!("node {}: {places} damaged places", view.node)
+        })
+        .collect();
+    if !damaged.is_empty() {
+        damaged.truncate(NAMED_MAX);
+        let hint =
+            "'quorate scrub --show --admin ADDR' lists them and says what to do; check the disk";
+        return Finding::warning(name, damaged.join("; "), hint);
+    }
+    let scrubbed = views
+        .iter()
+        .filter(|view| view.scrub.ended_unix_ms.is_some());
+    match (views.len(), scrubbed.count()) {
+        (0, _) => Finding::unknown(name, "no node reports it", "start a node"),
+        (_, 0) => Finding::ok(name, "no node has been scrubbed yet"),
+        (_, count) => Finding::ok(
+            name,
+            format!("{count} nodes have been scrubbed, and lack nothing"),
+        ),
+    }
+}
+
 fn list(nodes: &BTreeSet<u32>) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(" ")
@@ -274,6 +304,24 @@ pub(crate) mod tests {
             settings,
             (State::Ok, "3 nodes have the same settings".to_owned())
         );
+    }
+
+    #[test]
+    fn damage_that_nobody_has_repaired_is_a_warning() {
+        let found = |fate: &str| {
+            let mut one = view(1);
+            one.scrub.ended_unix_ms = Some(1);
+            one.scrub.found = vec![quorate_admin::scrub::FoundView {
+                kind: "store".to_owned(),
+                fate: fate.to_owned(),
+                what: "a table".to_owned(),
+            }];
+            scrubs(&[&one, &view(2)])
+        };
+        let stays = found("stays");
+        let told = (stays.state, &*stays.what);
+        assert_eq!(told, (State::Warning, "node 1: 1 damaged places"));
+        assert_eq!(found("repaired").state, State::Ok);
     }
 
     #[test]

@@ -52,6 +52,13 @@ impl Repair {
         !range.is_empty() && self.missing.iter().any(|gap| gap.intersect(range) == range)
     }
 
+    /// Whether some of `range` is missing.
+    pub(crate) fn misses(&self, range: SlotRange) -> bool {
+        self.missing
+            .iter()
+            .any(|gap| !gap.intersect(range).is_empty())
+    }
+
     /// These slots are here again.
     pub(crate) fn repaired(&mut self, range: SlotRange) {
         let cut = |gap: &SlotRange| {
@@ -67,7 +74,12 @@ impl Repair {
     /// The question to ask now, if one is due.
     pub(crate) fn question(&mut self, now: Time, peers: &[NodeId]) -> Option<(NodeId, SlotRange)> {
         let gap = *self.missing.first()?;
-        if now < self.ask_at || peers.is_empty() {
+        if now < self.ask_at {
+            return None;
+        }
+        if peers.is_empty() {
+            // It would be due again and again.
+            self.ask_at = now.plus_ms(self.retry_ms);
             return None;
         }
         let to = peers[self.asked % peers.len()];
@@ -115,14 +127,20 @@ mod tests {
         repair.lost(slots(5, 7));
         assert_eq!(repair.missing, [slots(5, 9), slots(20, 21)]);
         assert_eq!(repair.question(Time(0), &[]), None);
-        let peers = [NodeId(2), NodeId(3)];
         assert_eq!(
-            repair.question(Time(0), &peers),
-            Some((NodeId(2), slots(5, 9)))
+            repair.wake_at(),
+            Some(Time(10_000)),
+            "it is not due at once"
         );
+        let peers = [NodeId(2), NodeId(3)];
         assert_eq!(repair.question(Time(0), &peers), None);
         assert_eq!(
             repair.question(Time(10_000), &peers),
+            Some((NodeId(2), slots(5, 9)))
+        );
+        assert_eq!(repair.question(Time(10_000), &peers), None);
+        assert_eq!(
+            repair.question(Time(20_000), &peers),
             Some((NodeId(3), slots(5, 9)))
         );
         assert_eq!(repair.fruitless(), 2);

@@ -13,6 +13,7 @@ use quorate_core::{
 
 use crate::{
     clocks::Off,
+    scrubbing::report::Kind,
     status::{Activity, Progress},
 };
 
@@ -145,6 +146,22 @@ pub enum Event {
     SnapshotFailed {
         /// Why.
         why: String,
+    },
+    /// A scrub found something damaged; told once for each place ([scrub-4]).
+    DamageFound {
+        /// Of what.
+        kind: Kind,
+        /// Which file, where in it, and what is wrong there.
+        what: String,
+    },
+    /// A scrub ended.
+    Scrubbed {
+        /// What it read.
+        bytes: u64,
+        /// How many places are damaged, those included that are known already.
+        found: u64,
+        /// How long it took.
+        ms: u64,
     },
     /// A rule of the protocol was found broken.
     Alarm(Alarm),

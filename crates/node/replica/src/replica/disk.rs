@@ -91,6 +91,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) {
         self.catching_up
             .lose(&done.lost, &mut self.protocol, &mut self.counters);
+        if purpose == Purpose::Scrub {
+            return self.scrubbing.answered(&done.lost, done.result.is_err());
+        }
         if let Some(why) = self.storing.note_read(&done) {
             self.observing.tell(Event::Unreadable { why });
         }
@@ -115,6 +118,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
             }
             Purpose::Streams => self.on_streams_read(values),
+            Purpose::Scrub => {}
             Purpose::Payload(to, value, _) => catching_up::answer(to, value, &values, &mut out),
         }
     }

@@ -57,6 +57,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             snapshot_taking: self.snapshots.taking(),
             ring: self.protocol.node().ring(),
             choices: self.choices(),
+            scrub: self.scrub_status(),
             device: self.devices.status().cloned(),
             disk: self.disk_use(now),
             streams: self.stream_use(now),

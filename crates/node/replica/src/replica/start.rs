@@ -17,7 +17,7 @@ use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 use quorate_wire::BODY_BYTES_MAX;
 
-use super::Replica;
+use super::{Replica, scrub::since};
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
@@ -39,6 +39,7 @@ use crate::{
     rings::Rings,
     rising::Rising,
     routing::{Routing, Votes},
+    scrubbing::Scrubbing,
     service::StateMachine,
     snapshots::{self, Snapshots},
     steering::Steering,
@@ -164,6 +165,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             &mut log,
         )
         .map_err(OpenError::Snapshots)?;
+        let scrubbed = since(log.disk_mut());
         Ok(Self {
             cluster: options.cluster,
             member,
@@ -201,6 +203,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
             steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
+            scrubbing: Scrubbing::new(options.scrub, scrubbed),
+            recalled: None,
             rising: Rising::new(now, options.supports, options.marked, options.raising),
             raised_to: None,
             ending: Ending::new(timeout_ms),

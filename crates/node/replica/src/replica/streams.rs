@@ -312,7 +312,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
         while let Some(completed) = self.storing.log_mut().next_other() {
-            if Store::concerns(&completed) {
+            if let Completed::Recalled { name, result, .. } = completed {
+                self.recalled = Some((name, result));
+            } else if Store::concerns(&completed) {
                 let disk = self.storing.log_mut().disk_mut();
                 self.streaming.keeping.on_completed(completed, disk);
             } else {

@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Serve(NodeId),
     /// What an earlier process received is looked at.
     Resume,
+    /// It is looked whether it is whole.
+    Scrub,
 }
 
 /// A read in flight, or one that waits for those before it.

@@ -2,6 +2,7 @@
 
 mod load;
 mod own;
+mod scrub;
 mod transfer;
 
 use quorate_core::{slot::Slot, time::Time};
@@ -18,7 +19,7 @@ use crate::{
     service::StateMachine, storing::Storing,
 };
 
-pub(crate) use self::transfer::offer_frame;
+pub(crate) use self::{scrub::Scrubbed, transfer::offer_frame};
 
 /// While nothing is under way, what is due is looked for this often, if there are turns.
 const LOOK_MS: u64 = 5;
@@ -114,7 +115,7 @@ impl Snapshots {
             // A file that stays is tried again at the next start.
             Completed::Retired { .. } => return,
             // Without it a transfer that is interrupted begins again.
-            Completed::Kept { .. } => return,
+            Completed::Kept { .. } | Completed::Recalled { .. } => return,
             Completed::Written { file, .. }
             | Completed::Flushed { file, .. }
             | Completed::Prepared { file, .. } => file,
@@ -145,6 +146,7 @@ impl Snapshots {
             Purpose::Load => self.on_chunk_to_load(chunk, around),
             Purpose::Serve(to) => self.on_chunk_to_serve(to, chunk, around),
             Purpose::Resume => self.on_chunk_to_resume(chunk, around),
+            Purpose::Scrub => self.on_chunk_scrubbed(chunk, around),
         }
     }
 }

@@ -241,7 +241,10 @@ impl Writer {
                 result?;
                 self.unflushed.remove(&token);
             }
-            Completed::Read { .. } | Completed::Retired { .. } | Completed::Kept { .. } => {}
+            Completed::Read { .. }
+            | Completed::Retired { .. }
+            | Completed::Kept { .. }
+            | Completed::Recalled { .. } => {}
         }
         self.advance(disk);
         Ok(())

@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Payload(NodeId, Value, Slot),
     /// The store of streams is behind what was applied before this process started.
     Streams,
+    /// A scrub found damage, and wants to know what is lost by it.
+    Scrub,
 }
 
 /// What reads are for: of each kind, one is in flight at a time.
@@ -40,6 +42,8 @@ pub(crate) enum Kind {
     Payload,
     /// As [`Purpose::Streams`].
     Streams,
+    /// As [`Purpose::Scrub`].
+    Scrub,
 }
 
 impl Purpose {
@@ -51,9 +55,13 @@ impl Purpose {
             Self::Serve(_) => Kind::Serve,
             Self::Payload(..) => Kind::Payload,
             Self::Streams => Kind::Streams,
+            Self::Scrub => Kind::Scrub,
         }
     }
 }
+
+/// How many kinds there are.
+const KINDS: usize = 6;
 
 /// Reads in flight; one of each kind at a time.
 #[derive(Debug, Default)]
@@ -61,9 +69,9 @@ pub(crate) struct LogReads {
     /// Records that are not on disk yet: of these slots the log would tell an older story, such as
     /// a vote for another value than the one decided.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
-    open: [Option<Purpose>; 5],
+    open: [Option<Purpose>; KINDS],
     /// After a read that found nothing, the next of its kind waits.
-    retry_at: [Time; 5],
+    retry_at: [Time; KINDS],
 }
 
 impl LogReads {

@@ -49,6 +49,8 @@ enum Reader {
     Peer(NodeId),
     /// A backup, by the number of its question.
     Backup(u64),
+    /// Nobody: it is looked whether they are sound.
+    Scrub,
 }
 
 /// How a read for a front ended.
@@ -107,6 +109,9 @@ pub(crate) struct Keeping {
     holding: Holding,
     /// What was read for backups.
     held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
+    /// Whether a read of a scrub is out, and how the last one ended.
+    scrubs: bool,
+    scrubbed: Option<ReadDone>,
 }
 
 impl Keeping {
@@ -135,6 +140,8 @@ impl Keeping {
             retry_at: None,
             holding: Holding::default(),
             held: VecDeque::new(),
+            scrubs: false,
+            scrubbed: None,
             store,
         };
         keeping.replay(log_start, applied_to, streams);
@@ -322,11 +329,16 @@ impl Keeping {
         }
     }
 
-    /// Makes what was put outlive the log.
-    pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
-        if self.replays().is_none() && !self.store.is_checkpointing() {
-            self.store.start_checkpoint(self.put_to, disk);
-        }
+    /// Makes what was put outlive the log. Whether that was begun.
+    pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) -> bool {
+        self.replays().is_none()
+            && !self.store.is_checkpointing()
+            && self.store.start_checkpoint(self.put_to, disk)
+    }
+
+    /// Whether one is being made.
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.store.is_checkpointing()
     }
 
     /// The disk has done something for the store.
@@ -422,6 +434,10 @@ impl Keeping {
                 self.store.lose(*stream, range.clone());
                 self.lack.unknown = true;
             }
+            if reader == Reader::Scrub {
+                (self.scrubs, self.scrubbed) = (false, Some(done));
+                continue;
+            }
             let ReadDone {
                 stream,
                 position,
@@ -429,6 +445,7 @@ impl Keeping {
                 ..
             } = done;
             match (reader, result) {
+                (Reader::Scrub, _) => {}
                 (Reader::Front(tag), Ok(bytes)) => tell(tag, Fetched::Bytes(bytes)),
                 (Reader::Front(tag), Err(_)) => tell(tag, Fetched::NotHere),
                 (Reader::Peer(to), Ok(bytes)) => {
@@ -540,6 +557,8 @@ impl Keeping {
             return;
         };
         if peers.is_empty() {
+            // It would be due again and again.
+            self.lack.ask_at = self.lack.ask_at.max(now.plus_ms(self.retry_ms));
             return;
         }
         if now >= self.lack.ask_at {
@@ -631,6 +650,38 @@ impl Keeping {
     /// The next thing that was read for a backup, or was not.
     pub(crate) fn next_held(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.held.pop_front()
+    }
+
+    /// Reads what is held from there on, or of the next stream: whether it is sound. `false`: nothing is.
+    pub(crate) fn scrub<D: Disk>(
+        &mut self,
+        from: Option<(StreamName, u64)>,
+        bytes_max: usize,
+        disk: &mut D,
+    ) -> bool {
+        if self.scrubs || self.scrubbed.is_some() {
+            return true;
+        }
+        let Some((stream, position)) = self.store.next_held(from) else {
+            return false;
+        };
+        self.scrubs = self.read_for(Reader::Scrub, stream, position, bytes_max, disk);
+        true
+    }
+
+    /// What came of it, once.
+    pub(crate) fn take_scrubbed(&mut self) -> Option<ReadDone> {
+        self.scrubbed.take()
+    }
+
+    /// Whether the disk has a catalogue.
+    pub(crate) fn has_catalogue(&self) -> bool {
+        self.store.checkpointed_to() > Slot::FIRST
+    }
+
+    /// Whether bytes of this range are missing that the table says are kept.
+    pub(crate) fn misses(&self, stream: StreamName, range: Range<u64>, streams: &Table) -> bool {
+        streams.is_kept(stream) && !self.store.missing(stream, range).is_empty()
     }
 
     /// When something is due without anything having happened.

@@ -72,7 +72,9 @@ fn needs(method: &Method, path: &str) -> Option<Role> {
         ("GET" | "HEAD", "/backup") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Reader),
         // Of members, and of what the page asks for, an operator may ask some: those say which ([`check`]).
-        (_, "/transfer" | "/snapshot" | "/tuning" | "/act" | "/members") => Some(Role::Operator),
+        (_, "/transfer" | "/snapshot" | "/scrub" | "/tuning" | "/act" | "/members") => {
+            Some(Role::Operator)
+        }
         (_, path) if path.starts_with("/doctor/") => Some(Role::Operator),
         // Joining, users, and whatever comes.
         _ => Some(Role::Admin),

@@ -69,7 +69,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 62] = [
+pub(super) const SETTINGS: [Setting; 64] = [
     setting(
         "data",
         "DIR",
@@ -381,6 +381,18 @@ pub(super) const SETTINGS: [Setting; 62] = [
         "BYTES",
         "Snapshot bytes per second, written and sent together [default: no limit]",
         Preset::Unset,
+    ),
+    setting(
+        "scrub-every",
+        "TIME|off",
+        "Read everything that the node keeps this long after the last time, check it, and repair what is damaged",
+        Preset::Text("7d"),
+    ),
+    setting(
+        "scrub-pace",
+        "BYTES",
+        "How much a scrub reads in a second, such as 50MB",
+        Preset::Text("32MiB"),
     ),
     setting(
         "batch-max",

@@ -62,6 +62,7 @@ pub(super) fn view(node: u32) -> NodeView {
         },
         settings: std::collections::BTreeMap::new(),
         streams: StreamsView::default(),
+        scrub: quorate_admin::scrub::ScrubView::default(),
         traffic: TrafficView {
             applied: 1000,
             answered: 500,

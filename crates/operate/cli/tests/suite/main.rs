@@ -31,6 +31,7 @@ mod operate;
 mod operators;
 mod poison;
 mod replacing;
+mod scrub;
 mod snapshots;
 mod stamp;
 mod strangers;

@@ -4,7 +4,7 @@
 //! syncing, and disks that are full or fail are its own, too ([`quorate_kv::store::lsm`]). Here is only what a row is called.
 
 use bytes::Bytes;
-use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
+use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 use quorate_kv::{
     key::Key,
     store::{
@@ -157,5 +157,13 @@ impl Store for LsmStore {
 
     fn start_sync(&mut self) {
         self.engine.start_sync();
+    }
+
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        self.engine.start_scrub(bytes_per_second);
+    }
+
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        self.engine.take_scrubbed()
     }
 }

@@ -7,7 +7,7 @@ pub mod memory;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
+use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 
 /// What a scan does with one entry.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
@@ -85,4 +85,14 @@ pub trait Store: Send {
 
     /// As [`StateMachine::start_sync`](quorate::StateMachine::start_sync).
     fn start_sync(&mut self) {}
+
+    /// As [`StateMachine::start_scrub`](quorate::StateMachine::start_scrub).
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        let _ = bytes_per_second;
+    }
+
+    /// As [`StateMachine::take_scrubbed`](quorate::StateMachine::take_scrubbed).
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        Scrubbed::default()
+    }
 }

@@ -39,6 +39,7 @@ mod journal;
 mod layout;
 mod loading;
 mod purge;
+mod scrub;
 mod syncing;
 mod tree;
 mod trouble;
@@ -58,7 +59,7 @@ use std::{
 
 use fjall::Slice;
 use quorate_core::slot::Slot;
-use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
+use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 
 use self::{
     changes::Changes,
@@ -207,6 +208,8 @@ pub struct LsmStore {
     /// The group's time.
     time: u64,
     dead: Dead,
+    /// Its files are being read.
+    scrub: Option<scrub::Scrub>,
 }
 
 impl fmt::Debug for LsmStore {
@@ -296,6 +299,7 @@ impl LsmStore {
             ends: <[Ends; 2]>::default(),
             time: 0,
             dead: Dead::default(),
+            scrub: None,
         };
         Ok((store, note))
     }
@@ -843,6 +847,18 @@ impl Store for LsmStore {
 
     fn start_sync(&mut self) {
         self.want_sync();
+    }
+
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        self.begin_scrub(bytes_per_second);
+    }
+
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        self.hear_scrub()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.file_bytes()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Deref};
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange};
+use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use self::{
@@ -480,6 +480,21 @@ pub trait Store: Send {
 
     /// As [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
     fn start_sync(&mut self) {}
+
+    /// As [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
+    fn start_scrub(&mut self, bytes_per_second: u64) {
+        let _ = bytes_per_second;
+    }
+
+    /// As [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
+    fn take_scrubbed(&mut self) -> Scrubbed {
+        Scrubbed::default()
+    }
+
+    /// As [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A fingerprint of all stored keys, values, versions, deadlines and rows: equal stores, equal digests,

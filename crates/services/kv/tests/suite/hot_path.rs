@@ -110,6 +110,7 @@ impl Requests for Instant {
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
+            scrub: quorate_replica::ScrubStatus::default(),
             device: None,
             disk: DiskUse::default(),
             streams: quorate_replica::status::Streams::default(),

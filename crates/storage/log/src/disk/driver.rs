@@ -311,6 +311,10 @@ impl Disk for FileDisk {
         self.makers.keep(token, name, bytes);
     }
 
+    fn start_recall(&mut self, token: u64, name: &'static str) {
+        self.makers.recall(token, name);
+    }
+
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
         self.folder.lend(file).map(Some)
     }

@@ -34,6 +34,10 @@ enum Job {
         name: &'static str,
         bytes: Vec<u8>,
     },
+    Recall {
+        token: u64,
+        name: &'static str,
+    },
 }
 
 /// One thread per family, so that none waits for another's files; and one for small files, as a file
@@ -93,6 +97,11 @@ impl Makers {
     /// As [`crate::disk::Disk::start_keep`].
     pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
         self.keeper.ask(Job::Keep { token, name, bytes });
+    }
+
+    /// As [`crate::disk::Disk::start_recall`].
+    pub(crate) fn recall(&self, token: u64, name: &'static str) {
+        self.keeper.ask(Job::Recall { token, name });
     }
 }
 
@@ -193,6 +202,11 @@ impl Worker {
                     result,
                 }
             }
+            Job::Recall { token, name } => Completed::Recalled {
+                token,
+                name,
+                result: data.recall(name),
+            },
         }
     }
 }

@@ -81,6 +81,8 @@ pub enum PendingKind {
     Reuse,
     /// Replaces a small file.
     Keep,
+    /// Reads one back.
+    Recall,
 }
 
 /// An operation in flight, for the test that decides when it completes.
@@ -477,6 +479,11 @@ impl Disk for MemoryDisk {
         let nowhere = FileId::new(Family::Log, 0).at(0);
         let length = bytes.len() as u64;
         self.start(token, nowhere, length, Task::Keep { name, bytes });
+    }
+
+    fn start_recall(&mut self, token: u64, name: &'static str) {
+        let nowhere = FileId::new(Family::Log, 0).at(0);
+        self.start(token, nowhere, 0, Task::Recall { name });
     }
 
     fn descriptor(&mut self, _: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {

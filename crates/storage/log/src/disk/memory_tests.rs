@@ -36,6 +36,7 @@ fn result(disk: &mut MemoryDisk) -> Result<(), DiskError> {
         | Completed::Prepared { result, .. }
         | Completed::Retired { result, .. }
         | Completed::Kept { result, .. } => result,
+        Completed::Recalled { result, .. } => result.map(drop),
     }
 }
 

@@ -56,6 +56,15 @@ impl DataFolder {
         &self.path
     }
 
+    /// As [`SmallFiles::read`], from the device: the system is told to forget what it has of the file, which it may not do.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn recall(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        if let Ok(file) = File::open(self.path.join(name)) {
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+        self.read(name)
+    }
+
     /// Makes durable what was renamed in it.
     pub(crate) fn sync(&self) -> Result<(), DiskError> {
         let sync = || File::open(&self.path)?.sync_all();

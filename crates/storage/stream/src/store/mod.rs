@@ -31,7 +31,7 @@ mod writing;
 
 use std::ops::Range;
 
-use quorate_core::{slot::Slot, value::StreamName};
+use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
 use quorate_log::disk::{Completed, Disk, DiskError, Family};
 
 use catalogue::Streams;
@@ -88,6 +88,7 @@ impl Store {
             | Completed::Prepared { file, .. }
             | Completed::Retired { file, .. } => file.family == Family::Stream,
             Completed::Kept { name, .. } => *name == Self::FILE,
+            Completed::Recalled { .. } => false,
         }
     }
 
@@ -135,6 +136,23 @@ impl Store {
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
         known.map_or(position, |known| known.held().end_of(position))
+    }
+
+    /// The first byte that is held from there on, or of a later stream; without a place, the first of all.
+    pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
+        let lowest = StreamName {
+            owner: NodeId(0),
+            boot: 0,
+            number: 0,
+        };
+        let first = from.map_or(lowest, |(stream, _)| stream);
+        self.streams.range(first..).find_map(|(name, known)| {
+            let here = from.filter(|(stream, _)| stream == name);
+            let position = known
+                .held()
+                .next(here.map_or(0, |(_, position)| position))?;
+            Some((*name, position))
+        })
     }
 
     /// What of a range is neither held nor dropped, in order.
@@ -277,7 +295,7 @@ impl Store {
             Completed::Prepared { file, result } => self.prepared(file, result, disk),
             Completed::Kept { result, .. } => self.kept(result, disk),
             // One that stays is found at the next start.
-            Completed::Retired { .. } => {}
+            Completed::Retired { .. } | Completed::Recalled { .. } => {}
         }
         self.advance(disk);
     }

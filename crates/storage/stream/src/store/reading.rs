@@ -192,6 +192,7 @@ impl Store {
             return self.reads.end(read, Err(Unread::Missing));
         };
         let first = *active.spans.first().expect("one at least");
+        let place = self.layout.place(active.address, first.from);
         let damaged = match result {
             Ok(()) => match self.verified(&active, &buffer) {
                 Some(wanted) => {
@@ -199,7 +200,7 @@ impl Store {
                     let read_bytes = self.reads.pool.read(buffer, bytes, wanted);
                     return self.reads.end(read, Ok(read_bytes));
                 }
-                None => "a checksum does not match".to_owned(),
+                None => format!("{place}: a checksum does not match"),
             },
             Err(error) if error.lack.is_some() => {
                 return self.reads.end(read, Err(Unread::NotNow(error)));

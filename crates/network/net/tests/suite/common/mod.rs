@@ -483,6 +483,7 @@ impl OperatorSide for Fake {
             log_start: Slot::FIRST,
             snapshot: None,
             snapshot_taking: None,
+            scrub: quorate_replica::ScrubStatus::default(),
             ring: Vec::new(),
             choices: Vec::new(),
             device: None,
@@ -537,7 +538,7 @@ impl OperatorSide for Fake {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
-            Order::Hold(..) | Order::Held(_) => unreachable!("nobody asks"),
+            Order::Hold(..) | Order::Held(_) | Order::Scrub(_) => unreachable!("nobody asks"),
             Order::Group {
                 asked,
                 ask,

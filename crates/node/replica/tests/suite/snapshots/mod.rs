@@ -2,6 +2,7 @@
 //! interruptions, and peers that lie.
 
 mod power_cuts;
+mod scrub;
 pub(crate) mod shelf;
 
 use quorate_core::{

@@ -1,6 +1,8 @@
 //! Byte streams through a whole group: what is acknowledged is on every node, in order, each byte once,
 //! whatever happens to nodes meanwhile ([stream-4] to [stream-10]).
 
+mod scrub;
+
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use quorate_core::{

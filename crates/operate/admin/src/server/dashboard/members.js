@@ -29,6 +29,14 @@ function plane(member) {
   return [way + (rtt === null ? "" : `, ${micros(rtt)}`), [frames && frames !== "packet" ? `by ${frames}` : "", why ?? ""].filter(Boolean).join("; ")];
 }
 
+// The scrub that goes on, or the last one.
+function scrubbed(scrub) {
+  if (!scrub) return "";
+  const found = scrub.found.length + scrub.more, damaged = found ? `, ${count(found)} damaged` : "";
+  if (scrub.reading !== null) return `scrub ${scrub.bytes_all ? Math.min(100, Math.floor(100 * scrub.bytes / scrub.bytes_all)) : 0} %${damaged}`;
+  return scrub.ended_unix_ms === null ? damaged.slice(2) : `scrubbed ${new Date(scrub.ended_unix_ms).toISOString().slice(0, 10)}${damaged}`;
+}
+
 const two = (td, [first, second]) => { text(td.children[0], first); text(td.children[1], second); };
 
 const ACTS = [["lead", "Make leader"], ["drain", "Drain"], ["snapshot", "Snapshot"], ["remove", "Remove"]];
@@ -62,7 +70,7 @@ export function show(now, act) {
     const disk = view?.disk;
     two(tr.cells[4], [disk?.free_bytes == null ? "–" : bytes(disk.free_bytes), ""]);
     two(tr.cells[5], [disk?.log_bytes_per_second == null ? "–" : `${bytes(disk.log_bytes_per_second)}/s`, view ? `log ${bytes(view.log_bytes)}` : ""]);
-    two(tr.cells[6], [disk?.full_in_seconds == null ? "–" : span(disk.full_in_seconds), ""]);
+    two(tr.cells[6], [disk?.full_in_seconds == null ? "–" : span(disk.full_in_seconds), scrubbed(view?.scrub)]);
     const streams = view?.streams;
     two(tr.cells[7], streams?.count ? [`${streams.count}, ${streams.open} open`, `${bytes(streams.bytes)}${streams.missing_bytes ? `, lacks ${bytes(streams.missing_bytes)}` : ""}`] : ["none", ""]);
     for (const button of tr.cells[8].querySelectorAll("button")) {

@@ -60,6 +60,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         error: None,
         notices: Vec::new(),
         streams: StreamsView::default(),
+        scrub: quorate_admin::scrub::ScrubView::default(),
         traffic: TrafficView::default(),
         reigns: Vec::new(),
         quorum: "majority".to_owned(),

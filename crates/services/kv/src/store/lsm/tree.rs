@@ -22,6 +22,7 @@ use super::{
         NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, ended_key, kind, prefix, row_key,
         stored_value,
     },
+    scrub::TreeFile,
 };
 use crate::store::{Of, Position};
 
@@ -302,6 +303,25 @@ impl Tree {
             keyspace: self.keyspace.clone(),
             disk: Arc::clone(&self.disk),
         }
+    }
+
+    /// Every file that the tree consists of, but for its journal and what lists the files.
+    pub(super) fn files(&self) -> Vec<TreeFile> {
+        let version = self.keyspace.tree.current_version();
+        let tables = version.iter_tables().map(|table| TreeFile {
+            path: table.path.to_path_buf(),
+            checksum: table.checksum().into_u128(),
+        });
+        let values = version.blob_files.iter().map(|file| TreeFile {
+            path: file.path().to_owned(),
+            checksum: file.checksum().into_u128(),
+        });
+        tables.chain(values).collect()
+    }
+
+    /// Bytes of those.
+    pub(super) fn disk_space(&self) -> u64 {
+        self.keyspace.tree.disk_space()
     }
 
     /// Number of entries of all kinds. Reads everything.

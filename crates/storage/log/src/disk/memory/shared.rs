@@ -74,6 +74,9 @@ pub(super) enum Task {
         name: &'static str,
         bytes: Vec<u8>,
     },
+    Recall {
+        name: &'static str,
+    },
 }
 
 impl Task {
@@ -100,6 +103,7 @@ impl Task {
                 name,
                 bytes: bytes.clone(),
             },
+            Self::Recall { name } => Self::Recall { name },
         }
     }
 }
@@ -114,6 +118,7 @@ impl Operation {
             Task::Retire => PendingKind::Retire,
             Task::Reuse { .. } => PendingKind::Reuse,
             Task::Keep { .. } => PendingKind::Keep,
+            Task::Recall { .. } => PendingKind::Recall,
         }
     }
 }
@@ -219,6 +224,11 @@ impl Shared {
                 token,
                 name,
                 result: self.replace(name, &bytes),
+            },
+            Task::Recall { name } => Completed::Recalled {
+                token,
+                name,
+                result: self.read(name),
             },
         };
         self.done.push_back(done);
@@ -390,7 +400,7 @@ impl Shared {
                 // Begun, so that what is in doubt is settled with all else.
                 Task::Reuse { from } => self.stored.rename_in_doubt(from, at.file),
                 Task::Keep { name, bytes } => self.small_files.rename(name, &bytes),
-                Task::Read { .. } | Task::Flush { .. } | Task::Prepare => {}
+                Task::Read { .. } | Task::Flush { .. } | Task::Prepare | Task::Recall { .. } => {}
             }
         }
         let report = self.stored.crash(writes.into_iter(), fates);

@@ -54,7 +54,7 @@ impl Run {
                 PendingKind::Flush => self.seen.flushes += 1,
                 PendingKind::Keep => self.seen.names += 1,
                 PendingKind::Prepare | PendingKind::Retire => self.seen.files += 1,
-                PendingKind::Read | PendingKind::Reuse => {}
+                PendingKind::Read | PendingKind::Reuse | PendingKind::Recall => {}
             }
         }
         !pending.is_empty()

@@ -1,0 +1,369 @@
+//! The scrub in a turn: what was read is looked at, what was found is told and repaired, the next piece is read.
+//!
+//! Nothing here decides what a node has forgotten, and nothing is written but what this process knows ([scrub-1]).
+
+use quorate_core::{slot::Slot, time::Time};
+use quorate_log::disk::{Disk, DiskError, Source, sealed};
+use quorate_stream::store::Unread;
+
+use super::Replica;
+use crate::{
+    observing::events::Event,
+    plane::Plane,
+    scrubbing::{
+        Mending, PIECE_BYTES, Since, Step,
+        files::Keeper,
+        report::{Fate, Found, Kind, Needs, ScrubStatus},
+    },
+    service::StateMachine,
+    snapshots::turn::Scrubbed,
+};
+
+/// The small file that says when the last scrub ended, or, before there was one, from when on a node counts.
+const ENDED_FILE: &str = "scrubbed";
+const FIRST_LINE: &str = "quorate scrubbed 1";
+
+/// What it says. Without it a node counts from now on.
+pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
+    let bytes = disk.kept(ENDED_FILE).ok()??;
+    let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
+    let known = lines.next() == Some(FIRST_LINE);
+    let (what, ms) = lines.next()?.split_once(' ')?;
+    let ended = what == "ended";
+    let ms = ms.parse().ok().filter(|_| known)?;
+    Some(Since { ms, ended })
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Everything that this node keeps is to be read and checked, at most so many bytes a second; a scrub that goes on goes
+    /// on at this pace. [`Replica::scrub_status`] says what it finds.
+    pub fn begin_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
+        if !self.ending.is_silent() {
+            self.scrubbing.begin(now, wall_ms, bytes_per_second);
+        }
+    }
+
+    /// What the scrub that goes on, or the last one, has read and found.
+    pub fn scrub_status(&self) -> ScrubStatus {
+        let mut status = self.scrubbing.status(|needs| self.fate(needs));
+        if status.now.is_some() {
+            let log = self.storing.log().written_bytes();
+            let snapshot = self.snapshots.own().map_or(0, |own| own.bytes);
+            let all = log
+                + self.streaming.keeping.bytes().0
+                + snapshot
+                + self.applying.service().kept_bytes();
+            status.bytes_all = all.max(status.bytes_read());
+        }
+        status
+    }
+
+    fn fate(&self, needs: &Needs) -> Fate {
+        let (known, missing) = match needs {
+            Needs::Slots(lost) => {
+                // A vote that is open is in memory alone until its slot is decided.
+                let decided_to = self.protocol.node().decided_to();
+                let open = lost.iter().any(|range| range.to > decided_to);
+                let missing = lost.iter().any(|range| self.catching_up.misses(*range));
+                (
+                    !lost.is_empty(),
+                    open || missing || (lost.is_empty() && self.scrubbing.doubts()),
+                )
+            }
+            Needs::Bytes(stream, range) => {
+                let streams = self.applying.streams();
+                let keeping = &self.streaming.keeping;
+                let missing = keeping.misses(*stream, range.clone(), streams);
+                (true, missing || self.scrubbing.streams != Mending::Nothing)
+            }
+            Needs::Snapshot => (true, self.snapshots.lacks()),
+            Needs::File => (true, true),
+            Needs::Nothing => (true, false),
+            Needs::Person => return Fate::Stays,
+        };
+        match (known, missing) {
+            (_, true) => Fate::Repairing,
+            (true, false) => Fate::Repaired,
+            (false, false) => Fate::Superseded,
+        }
+    }
+
+    /// Goes on with the scrub, if one goes on or is due.
+    pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
+        if self.scrubbing.rests(wall_ms) {
+            return;
+        }
+        if self.scrubbing.look(now, wall_ms) {
+            self.note_scrubbed("counts", wall_ms);
+        }
+        self.hear_scrubbed(now);
+        self.keep_mended_streams();
+        if let Some((name, read)) = self.recalled.take() {
+            self.look_at_file(now, name, read, plane);
+        }
+        loop {
+            match self.scrubbing.step(now) {
+                None => return,
+                Some(Step::Begin(kind)) => {
+                    self.begin_to_scrub(kind);
+                    self.scrubbing.begun();
+                }
+                Some(Step::Read(kind)) if self.scrub_more(now, kind) => return,
+                Some(Step::Read(_)) => {
+                    if self.scrubbing.end_kind(wall_ms) {
+                        return self.end_scrub(wall_ms);
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin_to_scrub(&mut self, kind: Kind) {
+        match kind {
+            Kind::Log => self.storing.log_mut().begin_scrub(),
+            Kind::Streams => self.scrubbing.streams_at = None,
+            Kind::Snapshot => self.scrubbing.snapshot_to = 0,
+            Kind::Store => {
+                let pace = self.scrubbing.report().bytes_per_second;
+                self.applying.service_mut().start_scrub(pace);
+            }
+            Kind::Files => self.scrubbing.files.begin(),
+        }
+    }
+
+    /// Reads more of this kind, if nothing of it is being read. `false`: there is no more.
+    fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
+        match kind {
+            Kind::Log => {
+                if let Some(slots) = self.scrubbing.doubtful() {
+                    match self.storing.ask_whether_lost(now, slots) {
+                        true => self.scrubbing.asked(),
+                        false => self.scrubbing.wait(now),
+                    }
+                }
+                self.storing.log_mut().scrub() || self.scrubbing.doubts()
+            }
+            Kind::Streams => {
+                let at = self.scrubbing.streams_at;
+                let disk = self.storing.log_mut().disk_mut();
+                self.streaming.keeping.scrub(at, PIECE_BYTES, disk)
+            }
+            Kind::Snapshot => {
+                let disk = self.storing.log_mut().disk_mut();
+                self.snapshots.scrub(self.scrubbing.snapshot_to, disk)
+            }
+            Kind::Store => {
+                // Its thread has a pace of its own; it is looked at now and then.
+                self.scrubbing.wait(now);
+                let scrubbed = self.applying.service_mut().take_scrubbed();
+                self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
+                for what in scrubbed.damaged {
+                    self.damage_found(Kind::Store, what, Needs::Person);
+                }
+                scrubbed.goes_on
+            }
+            Kind::Files => {
+                if let Some(looked) = self.scrubbing.files.next() {
+                    if looked.again.is_some() {
+                        // Writing it anew takes a moment.
+                        self.scrubbing.wait(now);
+                    }
+                    let disk = self.storing.log_mut().disk_mut();
+                    disk.start_recall(0, looked.file.name);
+                }
+                self.scrubbing.files.goes_on()
+            }
+        }
+    }
+
+    /// What was read since the last turn.
+    fn hear_scrubbed(&mut self, now: Time) {
+        if let Some(piece) = self.storing.log_mut().next_scrubbed() {
+            self.scrubbing.read(Kind::Log, piece.bytes);
+            if piece.not_now {
+                self.scrubbing.wait(now);
+            }
+            if !piece.damaged.is_empty() {
+                // [scrub-1] It may be the only place that says what was promised.
+                let hard = self.protocol.node().hard_state();
+                self.storing.restate(hard);
+            }
+            for damaged in piece.damaged {
+                let what = format!("{}: {}", damaged.place, damaged.reason);
+                let needs = Needs::Slots(Vec::new());
+                let found = self.damage_found(Kind::Log, what, needs);
+                self.scrubbing.doubt(found, damaged.slots);
+            }
+        }
+        if let Some(done) = self.streaming.keeping.take_scrubbed() {
+            let (stream, mut position) = (done.stream, done.position);
+            match done.result {
+                Ok(bytes) => {
+                    position += bytes.len() as u64;
+                    self.scrubbing.read(Kind::Streams, bytes.len() as u64);
+                }
+                Err(Unread::Rotten { range, reason, .. }) => {
+                    position = range.end.max(position);
+                    self.scrubbing.read(Kind::Streams, range.end - range.start);
+                    let what = format!("{reason} (bytes {} to {})", range.start, range.end);
+                    self.scrubbing.streams = Mending::Fetching;
+                    self.damage_found(Kind::Streams, what, Needs::Bytes(stream, range));
+                }
+                // It was dropped meanwhile.
+                Err(Unread::Missing) => {}
+                Err(Unread::NotNow(_)) => self.scrubbing.wait(now),
+            }
+            self.scrubbing.streams_at = Some((stream, position));
+        }
+        match self.snapshots.take_scrubbed() {
+            None => {}
+            Some(Scrubbed::Sound(bytes)) => {
+                self.scrubbing.read(Kind::Snapshot, bytes);
+                self.scrubbing.snapshot_to += bytes;
+            }
+            Some(Scrubbed::NotNow) => self.scrubbing.wait(now),
+            Some(Scrubbed::Damaged(why)) => {
+                self.damage_found(Kind::Snapshot, why, Needs::Snapshot);
+                self.scrubbing.snapshot_to = u64::MAX;
+            }
+            // What took its place was written just now.
+            Some(Scrubbed::Gone) => self.scrubbing.snapshot_to = u64::MAX,
+        }
+    }
+
+    /// A small file was read back: one that is damaged is written anew by who knows what was in it.
+    fn look_at_file(
+        &mut self,
+        now: Time,
+        name: &str,
+        read: Result<Option<Vec<u8>>, DiskError>,
+        plane: &mut dyn Plane,
+    ) {
+        let Some(looked) = self.scrubbing.files.ended(name) else {
+            return;
+        };
+        let must_be_there = match looked.file.keeper {
+            Keeper::Base => {
+                self.storing.log().start() > Slot::FIRST || self.snapshots.own().is_some()
+            }
+            Keeper::Catalogue => self.streaming.keeping.has_catalogue(),
+            Keeper::Identity => self.scrubbing.has_identity,
+            Keeper::Book | Keeper::Makers => false,
+        };
+        let fault = match &read {
+            Err(error) if error.lack.is_some() => None,
+            Err(error) => Some(error.to_string()),
+            Ok(bytes) => looked.file.fault(bytes.as_deref(), must_be_there),
+        };
+        let bytes = read.ok().flatten().map_or(0, |bytes| bytes.len() as u64);
+        self.scrubbing.read(Kind::Files, bytes);
+        let again = looked.again.map(|(found, _)| found);
+        match (fault, again) {
+            (None, None) => {}
+            (None, Some(found)) => self.scrubbing.needs(found, Needs::Nothing),
+            (Some(_), Some(found)) if looked.is_in_vain() => {
+                self.scrubbing.needs(found, Needs::Person);
+            }
+            (Some(why), _) => {
+                let mends = self.mend(now, looked.file.keeper, plane);
+                let (needs, out) = match mends {
+                    true => (Needs::File, ""),
+                    false => (
+                        Needs::Person,
+                        "; it is written anew with the next file of its kind",
+                    ),
+                };
+                let what = format!("the file {name}: {why}{out}");
+                let found = match again {
+                    Some(found) => found,
+                    None => self.damage_found(Kind::Files, what, needs),
+                };
+                if mends {
+                    self.scrubbing.files.mend(looked, found);
+                }
+            }
+        }
+    }
+
+    /// Has a small file written anew. `false`: nobody does.
+    fn mend(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
+        match keeper {
+            Keeper::Base => {
+                let mut mends = false;
+                self.with_snapshots(now, plane, |snapshots, around| {
+                    mends = snapshots.restate_base(around);
+                });
+                mends
+            }
+            Keeper::Catalogue => {
+                let disk = self.storing.log_mut().disk_mut();
+                self.streaming.keeping.start_checkpoint(disk);
+                true
+            }
+            Keeper::Identity | Keeper::Book => {
+                self.scrubbing.unmended = Some(keeper);
+                self.scrubbing.has_identity
+            }
+            Keeper::Makers => false,
+        }
+    }
+
+    /// The node has an identity: a scrub looks for it, and [`Replica::take_damaged_file`] says if it is to be written anew.
+    pub fn has_identity(&mut self) {
+        self.scrubbing.has_identity = true;
+    }
+
+    /// A file that was found damaged, and that only the node can write anew: `identity` or `peers`.
+    pub fn take_damaged_file(&mut self) -> Option<&'static str> {
+        Some(match self.scrubbing.unmended.take()? {
+            Keeper::Identity => "identity",
+            _ => "peers",
+        })
+    }
+
+    /// Bytes that came again lie elsewhere: only a checkpoint makes that outlive this process. Until then a start would find
+    /// the damaged place, and take it for the bytes.
+    fn keep_mended_streams(&mut self) {
+        let keeping = &mut self.streaming.keeping;
+        match self.scrubbing.streams {
+            Mending::Nothing => {}
+            Mending::Fetching if keeping.lacks() => {}
+            Mending::Fetching => {
+                if keeping.start_checkpoint(self.storing.log_mut().disk_mut()) {
+                    self.scrubbing.streams = Mending::Keeping;
+                }
+            }
+            Mending::Keeping if keeping.is_checkpointing() => {}
+            Mending::Keeping => self.scrubbing.streams = Mending::Nothing,
+        }
+    }
+
+    /// Tells of damage, once.
+    fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
+        let found = Found::new(kind, what.clone(), needs);
+        let (at, news) = self.scrubbing.found(found);
+        // Snapshots that are given up are told of by those who give them up.
+        if news && kind != Kind::Snapshot {
+            self.observing.tell(Event::DamageFound { kind, what });
+        }
+        at
+    }
+
+    fn end_scrub(&mut self, wall_ms: u64) {
+        self.note_scrubbed("ended", wall_ms);
+        let report = self.scrubbing.report();
+        let begun_ms = report.begun_ms.unwrap_or(wall_ms);
+        self.observing.tell(Event::Scrubbed {
+            bytes: report.bytes_read(),
+            found: report.found.len() as u64 + report.more,
+            ms: wall_ms.saturating_sub(begun_ms),
+        });
+    }
+
+    /// Writes down when the last scrub ended. If that fails, the next one comes sooner after a start.
+    fn note_scrubbed(&mut self, what: &str, ms: u64) {
+        let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
+        let disk = self.storing.log_mut().disk_mut();
+        disk.start_keep(0, ENDED_FILE, text.into_bytes());
+    }
+}

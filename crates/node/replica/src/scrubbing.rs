@@ -1,0 +1,376 @@
+//! Reads all that this node keeps, a piece at a time and at a pace, and has repaired what can be. The rules are in
+//! `docs/spec/scrub.md`.
+//!
+//! This part knows what comes next and what was found (`report`); what is read, and what is repaired, is the business of
+//! those who keep it: the log and its repair, the store of streams, the snapshots, the service. `replica/scrub.rs` joins them.
+
+pub(crate) mod files;
+pub mod report;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use quorate_core::{slot::SlotRange, time::Time, value::StreamName};
+
+use self::{
+    files::{Files, Keeper},
+    report::{Fate, Found, Kind, Needs, ScrubStatus},
+};
+use crate::snapshots::allowance::Allowance;
+
+/// What a scrub reads in a second, unless somebody says otherwise.
+pub const BYTES_PER_SECOND: u64 = 32 << 20;
+/// No pace is slower.
+pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+/// Bytes of one read of the store of streams.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// Places that are told of in one life of a process, and no more after those.
+const TOLD_MAX: usize = 4096;
+/// What cannot be read now, for want of descriptors or of room in a queue, is tried again after this.
+const SHORT_MS: u64 = 100;
+/// The log takes what the disk fails to read three times in a row for lost.
+const TRIES_MAX: u32 = 4;
+
+/// When a node scrubs by itself, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubOptions {
+    /// From the end of one scrub to the next; `None`: only if somebody asks.
+    pub every_ms: Option<u64>,
+    /// Bytes that are read in a second.
+    pub bytes_per_second: u64,
+}
+
+impl Default for ScrubOptions {
+    fn default() -> Self {
+        Self {
+            every_ms: None,
+            bytes_per_second: BYTES_PER_SECOND,
+        }
+    }
+}
+
+/// From when on the next scrub counts, Unix time in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    pub(crate) ms: u64,
+    /// The last one ended then. If not, there was none, and the node began to count.
+    pub(crate) ended: bool,
+}
+
+/// No scrub is due later than this, whatever a clock once said.
+const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
+    due_ms > wall_ms.saturating_add(every_ms)
+}
+
+/// What is done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Begin with this kind.
+    Begin(Kind),
+    /// Read the next piece of this kind.
+    Read(Kind),
+}
+
+/// A scrub that goes on.
+#[derive(Debug)]
+struct Run {
+    kind: Kind,
+    begun: bool,
+    allowance: Allowance,
+    /// Nothing is read before.
+    not_before: Time,
+    doubtful: VecDeque<Doubt>,
+    /// Which of them is being read.
+    asked: Option<Doubt>,
+}
+
+/// Slots of the log that are read together, and of which damage may have taken some.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    slots: SlotRange,
+    /// The damage, by its place in the list of what was found.
+    found: Option<usize>,
+    tried: u32,
+}
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Scrubbing {
+    options: ScrubOptions,
+    run: Option<Run>,
+    report: ScrubStatus,
+    /// [scrub-4] Places that were told of.
+    told: BTreeSet<(Kind, String)>,
+    /// The next one is due then, Unix time.
+    due_ms: Option<u64>,
+    /// Where the store of streams is read next.
+    pub(crate) streams_at: Option<(StreamName, u64)>,
+    /// How far the snapshot was read.
+    pub(crate) snapshot_to: u64,
+    /// Which small file is read.
+    pub(crate) files: Files,
+    /// Whether there is an identity, which a node in tests may lack.
+    pub(crate) has_identity: bool,
+    /// A file that only the node can write anew.
+    pub(crate) unmended: Option<Keeper>,
+    /// Bytes of streams were damaged, and are not yet where a start finds them.
+    pub(crate) streams: Mending,
+}
+
+/// How far bytes of streams are that were damaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mending {
+    /// There are none.
+    #[default]
+    Nothing,
+    /// They are fetched.
+    Fetching,
+    /// A checkpoint is made that says where they are now.
+    Keeping,
+}
+
+impl Scrubbing {
+    /// `since`: from when on the next one counts, as an earlier process wrote it down.
+    pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
+        Self {
+            options,
+            run: None,
+            report: ScrubStatus {
+                ended_ms: since.filter(|since| since.ended).map(|since| since.ms),
+                every_ms: options.every_ms,
+                ..ScrubStatus::default()
+            },
+            told: BTreeSet::new(),
+            due_ms: match (options.every_ms, since) {
+                (Some(every), Some(since)) => Some(since.ms.saturating_add(every)),
+                _ => None,
+            },
+            streams_at: None,
+            snapshot_to: 0,
+            files: Files::default(),
+            has_identity: false,
+            unmended: None,
+            streams: Mending::Nothing,
+        }
+    }
+
+    /// Whether there is nothing to do now. Asked for in every turn.
+    pub(crate) fn rests(&self, wall_ms: u64) -> bool {
+        let waits = match (self.options.every_ms, self.due_ms) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(every), Some(due)) => wall_ms < due && !is_absurd(due, wall_ms, every),
+        };
+        self.run.is_none() && waits && self.streams == Mending::Nothing
+    }
+
+    /// Begins one at this pace, or the usual one; one that goes on gets the pace.
+    pub(crate) fn begin(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
+        let pace = bytes_per_second.unwrap_or(self.options.bytes_per_second);
+        let pace = pace.max(BYTES_PER_SECOND_MIN);
+        let allowance = Allowance::new(now, Some(pace));
+        self.report.bytes_per_second = pace;
+        if let Some(run) = &mut self.run {
+            run.allowance = allowance;
+            return;
+        }
+        self.run = Some(Run {
+            kind: Kind::ALL[0],
+            begun: false,
+            allowance,
+            not_before: now,
+            doubtful: VecDeque::new(),
+            asked: None,
+        });
+        self.report.begin(wall_ms);
+    }
+
+    /// If the time of the next one has come, it begins. Whether the node begins to count now, as it never scrubbed: that
+    /// is to be written down.
+    pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
+        let Some(every) = self.options.every_ms else {
+            return false;
+        };
+        match self.due_ms {
+            None => {
+                self.due_ms = Some(wall_ms.saturating_add(every));
+                return true;
+            }
+            // A clock that went back far must not put it off for years.
+            Some(due) if is_absurd(due, wall_ms, every) => {
+                self.due_ms = Some(wall_ms.saturating_add(every));
+            }
+            Some(due) if wall_ms >= due && self.run.is_none() => self.begin(now, wall_ms, None),
+            Some(_) => {}
+        }
+        false
+    }
+
+    /// What may be done now, if something may.
+    pub(crate) fn step(&mut self, now: Time) -> Option<Step> {
+        let run = self.run.as_mut()?;
+        if now < run.not_before || !run.allowance.may(now) {
+            return None;
+        }
+        Some(match run.begun {
+            false => Step::Begin(run.kind),
+            true => Step::Read(run.kind),
+        })
+    }
+
+    /// When something may be done, if only time is in the way.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        let run = self.run.as_ref()?;
+        let at = run.allowance.wake_at().unwrap_or(now).max(run.not_before);
+        (at > now).then_some(at)
+    }
+
+    pub(crate) fn begun(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.begun = true;
+        }
+    }
+
+    /// Nothing can be read for a moment.
+    pub(crate) fn wait(&mut self, now: Time) {
+        if let Some(run) = &mut self.run {
+            run.not_before = now.plus_ms(SHORT_MS);
+        }
+    }
+
+    /// So much of this kind was read.
+    pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
+        self.report.add(kind, bytes);
+        if let Some(run) = &mut self.run {
+            run.allowance
+                .spend(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The same, by somebody who keeps the pace himself.
+    pub(crate) fn read_apart(&mut self, kind: Kind, bytes: u64) {
+        self.report.add(kind, bytes);
+    }
+
+    /// All of this kind was read. Whether it was the last one.
+    pub(crate) fn end_kind(&mut self, wall_ms: u64) -> bool {
+        let Some(run) = &mut self.run else {
+            return false;
+        };
+        match run.kind.next() {
+            Some(next) => {
+                (run.kind, run.begun) = (next, false);
+                self.report.now = Some(next);
+                false
+            }
+            None => {
+                self.run = None;
+                self.report.end(wall_ms);
+                self.due_ms = self
+                    .options
+                    .every_ms
+                    .map(|every| wall_ms.saturating_add(every));
+                true
+            }
+        }
+    }
+
+    /// Damage: its place in the list of what was found, and whether it is news ([scrub-4]).
+    pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
+        let key = (found.kind, found.what.clone());
+        let news = self.told.len() < TOLD_MAX && self.told.insert(key);
+        (self.report.found(found), news)
+    }
+
+    /// These slots of the log are to be read: that says what of them is lost.
+    pub(crate) fn doubt(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
+        if let Some(run) = &mut self.run {
+            let doubts = slots.into_iter().map(|slots| Doubt {
+                slots,
+                found,
+                tried: 0,
+            });
+            run.doubtful.extend(doubts);
+        }
+    }
+
+    /// The first of them, unless some are being read.
+    pub(crate) fn doubtful(&self) -> Option<SlotRange> {
+        let run = self.run.as_ref().filter(|run| run.asked.is_none())?;
+        run.doubtful.front().map(|doubt| doubt.slots)
+    }
+
+    /// The first of them are being read.
+    pub(crate) fn asked(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.asked = run.doubtful.pop_front();
+        }
+    }
+
+    /// They were read, and these of them are lost; or `failed`, and nothing is known.
+    pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
+        let Some(run) = &mut self.run else { return };
+        let Some(mut doubt) = run.asked.take() else {
+            return;
+        };
+        doubt.tried += 1;
+        if failed && lost.is_empty() && doubt.tried < TRIES_MAX {
+            run.doubtful.push_back(doubt);
+        } else if let Some(found) = doubt.found {
+            self.report.lost(found, lost);
+        }
+    }
+
+    /// Whether slots are still to be read.
+    pub(crate) fn doubts(&self) -> bool {
+        self.run
+            .as_ref()
+            .is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
+    }
+
+    /// What was found is like this now.
+    pub(crate) fn needs(&mut self, found: Option<usize>, needs: Needs) {
+        if let Some(found) = found {
+            self.report.needs(found, needs);
+        }
+    }
+
+    /// What is known, `fate` saying what became of what was found.
+    pub(crate) fn status(&self, mut fate: impl FnMut(&Needs) -> Fate) -> ScrubStatus {
+        let mut status = self.report.clone();
+        for found in &mut status.found {
+            found.fate = fate(&found.needs);
+        }
+        status
+    }
+
+    pub(crate) fn report(&self) -> &ScrubStatus {
+        &self.report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that was years ahead when it was written down, and is right again.
+    #[test]
+    fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
+        let options = ScrubOptions {
+            every_ms: Some(1_000),
+            ..ScrubOptions::default()
+        };
+        let since = Since {
+            ms: 1 << 50,
+            ended: true,
+        };
+        let mut scrubbing = Scrubbing::new(options, Some(since));
+        assert!(!scrubbing.rests(5_000));
+        assert!(
+            !scrubbing.look(Time(0), 5_000),
+            "it has begun to count before"
+        );
+        assert!(scrubbing.rests(5_999));
+        assert!(!scrubbing.rests(6_000) && !scrubbing.look(Time(0), 6_000));
+        assert!(scrubbing.step(Time(1_000)).is_some(), "it has begun");
+    }
+}

@@ -1,0 +1,151 @@
+//! The small files of a data folder: which of them a scrub reads back, what is wrong with one, and who writes it anew.
+
+use std::collections::VecDeque;
+
+use quorate_log::{
+    Base,
+    disk::{Family, sealed},
+};
+use quorate_stream::store::Store;
+
+/// A file that was to be written anew is looked at so often before a person is asked.
+const TRIES_MAX: u32 = 30;
+
+/// Who knows what is in a file, and writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    /// Where the log begins.
+    Base,
+    /// Where the catalogue of byte streams is.
+    Catalogue,
+    /// Which node this is.
+    Identity,
+    /// Where the others are: a hint.
+    Book,
+    /// The number of the file that was made last. It is written with the next one.
+    Makers,
+}
+
+/// A small file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SmallFile {
+    pub(crate) name: &'static str,
+    pub(crate) keeper: Keeper,
+}
+
+const fn file(name: &'static str, keeper: Keeper) -> SmallFile {
+    SmallFile { name, keeper }
+}
+
+fn all() -> impl Iterator<Item = SmallFile> {
+    let named = [
+        file(Base::FILE, Keeper::Base),
+        file(Store::FILE, Keeper::Catalogue),
+        file("identity", Keeper::Identity),
+        file("peers", Keeper::Book),
+    ];
+    let made = Family::all().map(|family| file(family.made_file(), Keeper::Makers));
+    named.into_iter().chain(made)
+}
+
+impl SmallFile {
+    /// What is wrong with what was read, if something is. A file that may be missing is sound without a byte.
+    pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
+        let Some(bytes) = bytes else {
+            return must_be_there.then(|| "it is gone".to_owned());
+        };
+        if self.keeper == Keeper::Base {
+            return Base::fault_in(bytes);
+        }
+        match str::from_utf8(bytes) {
+            Err(_) => Some("it is not text".to_owned()),
+            Ok(text) => sealed::open(text).err().map(ToOwned::to_owned),
+        }
+    }
+}
+
+/// Which of them is read.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    left: VecDeque<SmallFile>,
+    /// Those that were found damaged, and are to be written anew: with the place in the list of what was found.
+    mended: VecDeque<(SmallFile, Option<usize>, u32)>,
+    out: Option<Looked>,
+}
+
+/// What is being read: for the first time, or once more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    pub(crate) file: SmallFile,
+    /// It was found damaged before, as that number, and so often looked at since.
+    pub(crate) again: Option<(Option<usize>, u32)>,
+}
+
+impl Looked {
+    /// Nothing came of writing it anew.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        self.again.is_some_and(|(_, tries)| tries >= TRIES_MAX)
+    }
+}
+
+impl Files {
+    pub(crate) fn begin(&mut self) {
+        self.left = all().collect();
+        self.mended.clear();
+        self.out = None;
+    }
+
+    /// What is to be read next, if nothing is being read.
+    pub(crate) fn next(&mut self) -> Option<Looked> {
+        if self.out.is_some() {
+            return None;
+        }
+        let first = self
+            .left
+            .pop_front()
+            .map(|file| Looked { file, again: None });
+        self.out = first.or_else(|| {
+            let (file, found, tries) = self.mended.pop_front()?;
+            let again = Some((found, tries));
+            Some(Looked { file, again })
+        });
+        self.out
+    }
+
+    /// Whether anything is left.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
+    }
+
+    /// It was read.
+    pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
+        self.out.take_if(|out| out.file.name == name)
+    }
+
+    /// It is written anew, and looked at again.
+    pub(crate) fn mend(&mut self, looked: Looked, found: Option<usize>) {
+        let (found, tries) = looked.again.unwrap_or((found, 0));
+        self.mended.push_back((looked.file, found, tries + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flipped_bit_or_a_missing_file_is_a_fault() {
+        let book = file("peers", Keeper::Book);
+        let mut text = sealed::seal("quorate peers 1\nat 7\n").into_bytes();
+        assert_eq!(book.fault(Some(&text), false), None);
+        for bit in 0..text.len() * 8 {
+            text[bit / 8] ^= 1 << (bit % 8);
+            assert!(book.fault(Some(&text), false).is_some(), "bit {bit}");
+            text[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(book.fault(None, false), None);
+        assert!(book.fault(None, true).is_some());
+        let base = file(Base::FILE, Keeper::Base);
+        assert!(base.fault(Some(b"qrtebase"), false).is_some());
+    }
+}

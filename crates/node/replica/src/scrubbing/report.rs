@@ -1,0 +1,218 @@
+//! What a scrub has read and found, for people and programs.
+
+use std::{fmt, ops::Range};
+
+use quorate_core::{slot::SlotRange, value::StreamName};
+
+/// Places that a report names; of more it says how many.
+pub const FOUND_MAX: usize = 64;
+
+/// What a node keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Segments of the log.
+    Log,
+    /// Chunks of byte streams.
+    Streams,
+    /// This node's snapshot.
+    Snapshot,
+    /// Files of the service's store.
+    Store,
+    /// Small files, such as the identity.
+    Files,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are read.
+    pub const ALL: [Self; 5] = [
+        Self::Log,
+        Self::Streams,
+        Self::Snapshot,
+        Self::Store,
+        Self::Files,
+    ];
+
+    pub(crate) fn next(self) -> Option<Self> {
+        Self::ALL.get(self as usize + 1).copied()
+    }
+
+    /// For people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Streams => "streams",
+            Self::Snapshot => "snapshot",
+            Self::Store => "store",
+            Self::Files => "files",
+        }
+    }
+
+    /// Which of them has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What becomes of damage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// What was lost is being fetched, or made again.
+    #[default]
+    Repairing,
+    /// It is here again.
+    Repaired,
+    /// Nothing that is needed lay there.
+    Superseded,
+    /// Nobody repairs it but a person.
+    Stays,
+}
+
+impl Fate {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Repairing,
+        Self::Repaired,
+        Self::Superseded,
+        Self::Stays,
+    ];
+
+    /// For programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Repairing => "repairing",
+            Self::Repaired => "repaired",
+            Self::Superseded => "superseded",
+            Self::Stays => "stays",
+        }
+    }
+
+    /// Which of them has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fate| fate.name() == name)
+    }
+}
+
+/// What was lost: while it is missing, damage is being repaired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Slots of the log; none are known to be lost before they were read once more.
+    Slots(Vec<SlotRange>),
+    /// Bytes of a stream.
+    Bytes(StreamName, Range<u64>),
+    /// A snapshot.
+    Snapshot,
+    /// A small file that is written anew.
+    File,
+    /// No more.
+    Nothing,
+    /// A person.
+    Person,
+}
+
+/// Damage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Of what.
+    pub kind: Kind,
+    /// Which file, where in it, and what is wrong there.
+    pub what: String,
+    /// What becomes of it.
+    pub fate: Fate,
+    pub(crate) needs: Needs,
+}
+
+impl Found {
+    pub(crate) fn new(kind: Kind, what: String, needs: Needs) -> Self {
+        Self {
+            kind,
+            what,
+            fate: Fate::default(),
+            needs,
+        }
+    }
+}
+
+/// The scrub that goes on, or the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStatus {
+    /// What is being read; `None`: nothing is.
+    pub now: Option<Kind>,
+    /// When it began, Unix time in milliseconds; `None`: this process has begun none.
+    pub begun_ms: Option<u64>,
+    /// When the last one ended, also one of an earlier process.
+    pub ended_ms: Option<u64>,
+    /// From the end of one to the next; `None`: none begins by itself.
+    pub every_ms: Option<u64>,
+    /// Its pace.
+    pub bytes_per_second: u64,
+    /// Bytes read so far, by kind.
+    pub bytes: [u64; Kind::ALL.len()],
+    /// About as many there are in all, while one goes on.
+    pub bytes_all: u64,
+    /// What it found, the first of it.
+    pub found: Vec<Found>,
+    /// How much it found beyond that.
+    pub more: u64,
+    /// Bytes read since the process started, by all scrubs.
+    pub bytes_total: u64,
+    /// Damaged places found since the process started: each scrub counts what it meets.
+    pub found_total: u64,
+}
+
+impl ScrubStatus {
+    /// Bytes read so far, of all kinds.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// How many have this fate.
+    pub fn count(&self, fate: Fate) -> usize {
+        self.found.iter().filter(|found| found.fate == fate).count()
+    }
+
+    pub(super) fn begin(&mut self, wall_ms: u64) {
+        self.now = Some(Kind::ALL[0]);
+        self.begun_ms = Some(wall_ms);
+        self.bytes = Default::default();
+        self.found.clear();
+        self.more = 0;
+    }
+
+    pub(super) fn end(&mut self, wall_ms: u64) {
+        self.now = None;
+        self.ended_ms = Some(wall_ms);
+    }
+
+    pub(super) fn add(&mut self, kind: Kind, bytes: u64) {
+        self.bytes[kind as usize] += bytes;
+        self.bytes_total += bytes;
+    }
+
+    pub(super) fn found(&mut self, found: Found) -> Option<usize> {
+        self.found_total += 1;
+        if self.found.len() >= FOUND_MAX {
+            self.more += 1;
+            return None;
+        }
+        self.found.push(found);
+        Some(self.found.len() - 1)
+    }
+
+    pub(super) fn needs(&mut self, found: usize, needs: Needs) {
+        if let Some(found) = self.found.get_mut(found) {
+            found.needs = needs;
+        }
+    }
+
+    pub(super) fn lost(&mut self, found: usize, lost: &[SlotRange]) {
+        if let Some(Needs::Slots(slots)) = self.found.get_mut(found).map(|found| &mut found.needs) {
+            slots.extend_from_slice(lost);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! This node's snapshot is read to see whether it is whole, a chunk at a time.
+
+use quorate_log::disk::Disk;
+
+use super::{
+    super::{
+        Snapshots,
+        reading::{Chunk, Purpose, Unread},
+    },
+    Around,
+};
+use crate::service::StateMachine;
+
+/// What is known of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scrubbed {
+    /// It is sound, and has so many bytes.
+    Sound(u64),
+    /// It could not be read now.
+    NotNow,
+    /// It is damaged, as this says; so the whole snapshot is of no use, and is given up.
+    Damaged(String),
+    /// The snapshot is no longer this node's.
+    Gone,
+}
+
+impl Snapshots {
+    /// Reads the chunk that holds this place of this node's snapshot. `false`: there is none, or that is its end.
+    pub(crate) fn scrub<D: Disk>(&mut self, offset: u64, disk: &mut D) -> bool {
+        if self.reads.count(|purpose| purpose == Purpose::Scrub) > 0 || self.scrubbed.is_some() {
+            return true;
+        }
+        let Some(own) = self.own.filter(|own| offset < own.bytes) else {
+            return false;
+        };
+        self.reads.start(Purpose::Scrub, own, offset, disk);
+        true
+    }
+
+    /// What came of it, once.
+    pub(crate) fn take_scrubbed(&mut self) -> Option<Scrubbed> {
+        self.scrubbed.take()
+    }
+
+    /// Whether this node lacks a snapshot that it is taking in the place of one that was damaged.
+    pub(crate) fn lacks(&self) -> bool {
+        self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
+    }
+
+    /// Writes the base of the log anew, as it is: what the file has is not what was written. `false`: this cannot be done for
+    /// an auxiliary that has forgotten what is below, as its base says something else.
+    pub(crate) fn restate_base<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut Around<'_, '_, D, S>,
+    ) -> bool {
+        if around.protocol.node().is_hollow() {
+            return false;
+        }
+        // One that is on its way will be sound.
+        if self.switch.is_none() {
+            let start = around.log().start();
+            self.rebase(start, self.own, None, around);
+        }
+        true
+    }
+
+    pub(super) fn on_chunk_scrubbed<D: Disk, S: StateMachine>(
+        &mut self,
+        chunk: Chunk,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let own = self.own == Some(chunk.manifest);
+        self.scrubbed = Some(match chunk.content {
+            _ if !own => Scrubbed::Gone,
+            Ok(content) => Scrubbed::Sound(content.len() as u64),
+            Err(Unread::NotNow) => Scrubbed::NotNow,
+            Err(Unread::Damaged(why)) => {
+                self.lose_own(chunk.manifest, &why, around);
+                Scrubbed::Damaged(why)
+            }
+        });
+    }
+}

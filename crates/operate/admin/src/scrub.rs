@@ -1,0 +1,160 @@
+//! What a scrub has read and found, as `POST /scrub` and the status say it.
+
+use std::{collections::BTreeMap, fmt};
+
+use quorate_replica::{
+    ScrubStatus,
+    scrubbing::report::{Fate, Found, Kind},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::units::{bytes, date};
+
+/// Body of `POST /scrub`.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScrubRequest {
+    /// Its pace; without it, the node's own.
+    #[serde(default)]
+    pub bytes_per_second: Option<u64>,
+}
+
+/// The scrub that goes on, or the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubView {
+    /// What is being read: `log`, `streams`, `snapshot`, `store`, `files`; null: nothing.
+    pub reading: Option<String>,
+    /// When it began, Unix time in milliseconds; null: this process has begun none.
+    pub begun_unix_ms: Option<u64>,
+    /// When the last one ended.
+    pub ended_unix_ms: Option<u64>,
+    /// From the end of one to the next; null: none begins by itself.
+    pub every_ms: Option<u64>,
+    /// Its pace.
+    pub bytes_per_second: u64,
+    /// Bytes read so far.
+    pub bytes: u64,
+    /// About as many there are in all; 0 while none goes on.
+    pub bytes_all: u64,
+    /// Bytes read so far, by kind.
+    pub kinds: BTreeMap<String, u64>,
+    /// Damaged places, the first of them.
+    pub found: Vec<FoundView>,
+    /// How many there are beyond those.
+    pub more: u64,
+}
+
+/// A damaged place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundView {
+    /// Of what: `log`, `streams`, `snapshot`, `store`, `files`.
+    pub kind: String,
+    /// `repairing`, `repaired`, `superseded` or `stays`.
+    pub fate: String,
+    /// Which file, where in it, and what is wrong there.
+    pub what: String,
+}
+
+impl ScrubView {
+    /// Of the node that says this.
+    pub fn new(status: &ScrubStatus) -> Self {
+        let kinds = Kind::ALL.into_iter();
+        let found = |found: &Found| FoundView {
+            kind: found.kind.name().to_owned(),
+            fate: found.fate.name().to_owned(),
+            what: found.what.clone(),
+        };
+        Self {
+            reading: status.now.map(|kind| kind.name().to_owned()),
+            begun_unix_ms: status.begun_ms,
+            ended_unix_ms: status.ended_ms,
+            every_ms: status.every_ms,
+            bytes_per_second: status.bytes_per_second,
+            bytes: status.bytes_read(),
+            bytes_all: status.bytes_all,
+            kinds: kinds
+                .map(|kind| (kind.name().to_owned(), status.bytes[kind as usize]))
+                .collect(),
+            found: status.found.iter().map(found).collect(),
+            more: status.more,
+        }
+    }
+
+    /// How many places have this fate.
+    pub fn count(&self, fate: Fate) -> usize {
+        let found = self.found.iter();
+        found.filter(|found| found.fate == fate.name()).count()
+    }
+
+    /// Whether there is damage that nobody has repaired.
+    pub fn is_damaged(&self) -> bool {
+        self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
+    }
+
+    /// What somebody should look at, if anything: damage that only a person can end.
+    pub fn notice(&self) -> Option<String> {
+        let stays = self.count(Fate::Stays);
+        (stays > 0).then(|| {
+            format!("the last scrub found {stays} damaged places that the node cannot repair by itself: 'quorate scrub --show'")
+        })
+    }
+}
+
+/// In short, for a table: `12 %`, `2026-11-27`, `2026-11-27, 3 damaged`; empty if there was none.
+impl fmt::Display for ScrubView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = (u128::from(self.bytes) * 100).checked_div(u128::from(self.bytes_all));
+        match (&self.reading, self.ended_unix_ms) {
+            (Some(_), _) => write!(f, "{} %", percent.unwrap_or(0).min(100))?,
+            (None, Some(ended)) => f.write_str(&date(ended / 1000))?,
+            (None, None) => {}
+        }
+        match self.found.len() as u64 + self.more {
+            0 => Ok(()),
+            found => write!(f, ", {found} damaged"),
+        }
+    }
+}
+
+impl FoundView {
+    /// A line for people.
+    pub fn line(&self) -> String {
+        format!("{} {}: {}", self.fate, self.kind, self.what)
+    }
+}
+
+/// What was read, for people: `1.2 GiB of log, 300 MiB of streams`.
+pub fn kinds(view: &ScrubView) -> String {
+    let read = view.kinds.iter().filter(|(_, count)| **count > 0);
+    let read: Vec<String> = read
+        .map(|(kind, count)| format!("{} of {kind}", bytes(*count)))
+        .collect();
+    match read.is_empty() {
+        true => "nothing".to_owned(),
+        false => read.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_room_for_the_state_of_a_scrub() {
+        let mut view = ScrubView::default();
+        assert_eq!(view.to_string(), "");
+        (view.reading, view.bytes, view.bytes_all) = (Some("log".to_owned()), 1, 8);
+        assert_eq!(view.to_string(), "12 %");
+        (view.reading, view.ended_unix_ms) = (None, Some(1_795_000_000_000));
+        assert_eq!(view.to_string(), "2026-11-18");
+        view.found.push(FoundView {
+            kind: "store".to_owned(),
+            fate: "stays".to_owned(),
+            what: "table 7".to_owned(),
+        });
+        assert_eq!(view.to_string(), "2026-11-18, 1 damaged");
+        assert!(view.is_damaged() && view.notice().is_some());
+        view.found[0].fate = "repaired".to_owned();
+        assert!(!view.is_damaged() && view.notice().is_none());
+    }
+}

@@ -1,0 +1,200 @@
+//! `quorate scrub`: a running node reads all that it keeps, and repairs what it can.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use quorate_admin::{
+    client,
+    progress::{HowFar, Progress},
+    scrub::{FoundView, ScrubRequest, ScrubView, kinds},
+    units::bytes,
+};
+use quorate_replica::scrubbing::{BYTES_PER_SECOND_MIN, report::Fate};
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem},
+    snapshot::{WAIT, status},
+    status::DEFAULT_ADMIN,
+    values::must_be,
+};
+
+/// Between two looks at the node.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A repair that gets on this long with nothing is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ScrubArgs {
+    /// Admin address of the node
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    admin: String,
+    /// Read at most this much a second, such as 50MB; at least 64KiB [default: the node's --scrub-pace]
+    #[arg(long, value_name = "BYTES", value_parser = pace)]
+    pace: Option<u64>,
+    /// Only show what the running or the last scrub found
+    #[arg(long, conflicts_with = "pace")]
+    show: bool,
+}
+
+/// `50MB`, `50MB/s`, `64KiB`, `1000000`.
+fn pace(text: &str) -> Result<u64, String> {
+    parse_pace(text).ok_or_else(|| {
+        must_be(
+            "bytes per second, at least 64 KiB, such as 50MB or 64MiB",
+            text,
+        )
+    })
+}
+
+/// The same; `None` if it is none, or too slow.
+pub(crate) fn parse_pace(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 7] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("", 1),
+    ];
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (count, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let (_, size) = UNITS.iter().find(|(name, _)| *name == unit.trim())?;
+    let pace = count.parse::<u64>().ok()?.checked_mul(*size)?;
+    Some(pace).filter(|pace| *pace >= BYTES_PER_SECOND_MIN)
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
+    let view = match args.show {
+        true => status(&args.admin)?.scrub,
+        false => until_done(&args.admin, begin(args)?)?,
+    };
+    output.result(&view, || human(&view));
+    Ok(match view.is_damaged() {
+        true => Exit::Violation,
+        false => Exit::Done,
+    })
+}
+
+fn begin(args: &ScrubArgs) -> Result<ScrubView, Problem> {
+    let request = ScrubRequest {
+        bytes_per_second: args.pace,
+    };
+    let body = serde_json::to_string(&request).expect("plain data");
+    let response = client::post(&args.admin, "/scrub", &body, WAIT);
+    let response = response.map_err(|error| Problem::unreachable(&args.admin, error))?;
+    let status = response.status;
+    response.json().map_err(|refusal: client::Refusal| {
+        let (exit, code) = match status {
+            500.. => (Exit::Unreachable, "unavailable"),
+            _ => (Exit::Failed, "scrub_failed"),
+        };
+        Problem::new(exit, code, refusal.message).hint(refusal.hint)
+    })
+}
+
+/// Looks until all is read, and what can be repaired is.
+fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
+    let mut how_far = Progress::start();
+    let mut moved = Instant::now();
+    loop {
+        let repairing = view.count(Fate::Repairing);
+        if view.reading.is_none() && (repairing == 0 || moved.elapsed() > PATIENCE) {
+            return Ok(view);
+        }
+        how_far.tell(|| told(&view));
+        thread::sleep(PAUSE);
+        let next = status(admin)?.scrub;
+        if next.reading.is_some() || next.count(Fate::Repairing) != repairing {
+            moved = Instant::now();
+        }
+        view = next;
+    }
+}
+
+fn told(view: &ScrubView) -> HowFar {
+    let found = view.found.len() as u64 + view.more;
+    match &view.reading {
+        Some(kind) => HowFar::share(
+            "scrub: ",
+            (view.bytes, view.bytes_all),
+            format!(
+                "{} of {}, reading {kind}, {found} damaged",
+                bytes(view.bytes),
+                bytes(view.bytes_all)
+            ),
+        ),
+        None => HowFar::text(format!("repairing {} places", view.count(Fate::Repairing))),
+    }
+}
+
+fn human(view: &ScrubView) -> String {
+    let mut text = String::new();
+    for found in &view.found {
+        text.push_str(&FoundView::line(found));
+        text.push('\n');
+    }
+    if view.more > 0 {
+        text.push_str(&format!("and {} more places\n", view.more));
+    }
+    let state = match (&view.reading, view.begun_unix_ms) {
+        (Some(kind), _) => format!("reading {kind}: read"),
+        (None, Some(_)) => "read".to_owned(),
+        (None, None) => return "this node has not been scrubbed since it started".to_owned(),
+    };
+    text.push_str(&format!("{state} {}", kinds(view)));
+    text.push_str(match (view.found.len(), view.is_damaged()) {
+        (0, _) => ": no damage",
+        (_, false) => ": all damage is repaired",
+        (_, true) => ": DAMAGED",
+    });
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_has_units() {
+        for (text, pace) in [
+            ("50MB/s", Some(50_000_000)),
+            ("50MB", Some(50_000_000)),
+            ("64KiB", Some(64 << 10)),
+            ("63KiB", None),
+            ("65536", Some(65536)),
+            ("1GiB/s", Some(1 << 30)),
+            ("fast", None),
+            ("", None),
+            ("99999999999GiB", None),
+        ] {
+            assert_eq!(parse_pace(text), pace, "{text}");
+        }
+    }
+
+    #[test]
+    fn people_read_what_was_found_and_what_becomes_of_it() {
+        let mut view = ScrubView::default();
+        assert!(human(&view).contains("not been scrubbed"));
+        view.begun_unix_ms = Some(1);
+        view.kinds.insert("log".to_owned(), 3 << 20);
+        assert_eq!(human(&view), "read 3 MiB of log: no damage");
+        view.found.push(FoundView {
+            kind: "log".to_owned(),
+            fate: "repaired".to_owned(),
+            what: "segment 1, offset 4096: no batch here".to_owned(),
+        });
+        let text = human(&view);
+        let expected = "repaired log: segment 1, offset 4096: no batch here\nread 3 MiB of log: all damage is repaired";
+        assert_eq!(text, expected);
+        view.found[0].fate = "stays".to_owned();
+        assert!(human(&view).ends_with(": DAMAGED"));
+    }
+}

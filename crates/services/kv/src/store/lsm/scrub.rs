@@ -1,0 +1,352 @@
+//! All files of the tree are read by a thread of their own, against the checksums that were made when they were written.
+//!
+//! The thread holds no handle of the tree, which may be opened again meanwhile: what it finds is a suspicion, as
+//! compaction removes files all the time. The owner looks whether the tree still has the file, and only then it is damage.
+//! Nothing is set aside for it: whoever reads the damaged part does that, and a file that nobody reads does no harm.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, ErrorKind, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use quorate_replica::service::Scrubbed;
+use rustix::fs::OFlags;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::LsmStore;
+
+/// Bytes of one read.
+const PIECE_BYTES: usize = 256 << 10;
+/// What reads past the cache of the kernel are aligned to.
+const ALIGNED: usize = 4096;
+
+/// A file of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TreeFile {
+    pub(super) path: PathBuf,
+    pub(super) checksum: u128,
+}
+
+/// What the thread says.
+enum Told {
+    Read(u64),
+    /// A file that is not what was written, or is not there.
+    Suspect(TreeFile, String),
+}
+
+/// The thread, as the store sees it.
+#[derive(Debug)]
+pub(super) struct Scrub {
+    told: Receiver<Told>,
+    /// `None` ends the thread.
+    wanted: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Scrub {
+    fn drop(&mut self) {
+        self.wanted = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Scrub {
+    fn start(files: Vec<TreeFile>, bytes_per_second: u64) -> io::Result<Self> {
+        let (tell, told) = channel();
+        let (wanted, wants) = channel();
+        let work = Work {
+            tell,
+            wants,
+            bytes_per_second: bytes_per_second.max(1),
+            owed: Duration::ZERO,
+        };
+        let thread = thread::Builder::new()
+            .name("scrub".to_owned())
+            .spawn(move || work.run(files))?;
+        Ok(Self {
+            told,
+            wanted: Some(wanted),
+            thread: Some(thread),
+        })
+    }
+}
+
+/// The thread's own.
+struct Work {
+    tell: Sender<Told>,
+    /// Nothing comes here but its end.
+    wants: Receiver<()>,
+    bytes_per_second: u64,
+    /// By how long the next read waits, for what was read last.
+    owed: Duration,
+}
+
+/// The owner wants no more.
+struct Stopped;
+
+impl Work {
+    fn run(mut self, files: Vec<TreeFile>) {
+        let mut memory = vec![0; PIECE_BYTES + ALIGNED];
+        let aligned = memory.as_ptr().align_offset(ALIGNED).min(ALIGNED);
+        let buffer = &mut memory[aligned..aligned + PIECE_BYTES];
+        for file in files {
+            let suspicion = match self.check(&file, buffer) {
+                Ok(Ok(())) => continue,
+                Ok(Err(why)) => why,
+                Err(Stopped) => return,
+            };
+            if self.tell.send(Told::Suspect(file, suspicion)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Why the file is not what was written, if it is not.
+    fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
+        let mut open = match open(&file.path) {
+            Ok(open) => open,
+            // There are no descriptors, or the like: nothing is known.
+            Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
+            Err(_) => return Ok(Err("the file is gone".to_owned())),
+        };
+        let mut hasher = Xxh3::new();
+        loop {
+            self.pause()?;
+            match open.read(buffer) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    hasher.update(&buffer[..bytes]);
+                    let seconds = bytes as f64 / self.bytes_per_second as f64;
+                    self.owed = Duration::from_secs_f64(seconds);
+                    self.tell
+                        .send(Told::Read(bytes as u64))
+                        .map_err(|_| Stopped)?;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+        Ok(match hasher.digest128() == file.checksum {
+            true => Ok(()),
+            false => Err("its checksum does not match".to_owned()),
+        })
+    }
+
+    /// No sooner than the pace allows.
+    fn pause(&mut self) -> Result<(), Stopped> {
+        let owed = std::mem::take(&mut self.owed);
+        match self.wants.recv_timeout(owed) {
+            Err(RecvTimeoutError::Disconnected) => Err(Stopped),
+            Ok(()) | Err(RecvTimeoutError::Timeout) => Ok(()),
+        }
+    }
+}
+
+/// Past the cache of the kernel where that can be: what it has there says nothing of the disk.
+fn open(path: &Path) -> io::Result<File> {
+    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(direct)
+        .open(path);
+    match opened {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => File::open(path),
+        opened => opened,
+    }
+}
+
+impl LsmStore {
+    /// Reads all files that the tree has now; what was being read is given up.
+    pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
+        self.scrub = None;
+        let files = self.tree.as_ref().map(|tree| tree.files());
+        self.scrub = files.and_then(|files| Scrub::start(files, bytes_per_second).ok());
+    }
+
+    /// What was read since the last call.
+    pub(super) fn hear_scrub(&mut self) -> Scrubbed {
+        let mut scrubbed = Scrubbed::default();
+        let Some(scrub) = &self.scrub else {
+            return scrubbed;
+        };
+        scrubbed.goes_on = scrub
+            .thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished());
+        let mut suspects = Vec::new();
+        for told in scrub.told.try_iter() {
+            match told {
+                Told::Read(bytes) => scrubbed.bytes += bytes,
+                Told::Suspect(file, why) => suspects.push((file, why)),
+            }
+        }
+        if !suspects.is_empty() {
+            // While the tree is being opened again nobody knows, and the next scrub looks again.
+            let has = self
+                .tree
+                .as_ref()
+                .map(|tree| tree.files())
+                .unwrap_or_default();
+            suspects.retain(|(file, _)| has.contains(file));
+        }
+        let damaged = suspects.into_iter().map(|(file, why)| {
+            format!(
+                "{}: {why}; the node serves what it can read. Replace the node, or stop it and move {} away while the others are well: it is rebuilt from them",
+                file.path.display(),
+                self.path.display()
+            )
+        });
+        scrubbed.damaged.extend(damaged);
+        if !scrubbed.goes_on {
+            self.scrub = None;
+        }
+        scrubbed
+    }
+
+    /// Bytes of its files, about.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.tree.as_ref().map_or(0, |tree| tree.disk_space())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test waits for a thread")]
+mod tests {
+    use std::{fs, os::unix::fs::FileExt as _, time::Instant};
+
+    use quorate_core::slot::Slot;
+
+    use super::*;
+    use crate::{
+        key::Key,
+        store::{Store as _, Version},
+    };
+
+    /// A store with tables and files of values.
+    fn filled(folder: &tempfile::TempDir) -> LsmStore {
+        let (mut store, note) = LsmStore::open(&folder.path().join("store")).unwrap();
+        assert_eq!(note, None);
+        let version = Version { slot: 1, index: 0 };
+        for number in 0..3000_u32 {
+            let key = number.to_be_bytes();
+            let value = vec![number as u8; if number % 3 == 0 { 2000 } else { 20 }];
+            store.put(Key::new(&key).unwrap(), &value, version, None);
+        }
+        store.commit(Slot(9), &[]);
+        store.persist().unwrap();
+        let tree = store.tree.clone().unwrap();
+        tree.start_tables().unwrap();
+        while !tree.has_tables().unwrap() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        store
+    }
+
+    fn scrubbed(store: &mut LsmStore) -> (u64, Vec<String>) {
+        store.start_scrub(1 << 40);
+        let (mut bytes, mut damaged) = (0, Vec::new());
+        loop {
+            let part = store.take_scrubbed();
+            bytes += part.bytes;
+            damaged.extend(part.damaged);
+            if !part.goes_on {
+                return (bytes, damaged);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Every file, and each way in which a disk may have spoiled it.
+    #[test]
+    fn every_file_is_read_and_a_spoiled_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = filled(&folder);
+        let files = store.tree.as_ref().unwrap().files();
+        assert!(files.len() >= 2, "{files:?}");
+        let all: u64 = files
+            .iter()
+            .map(|file| fs::metadata(&file.path).unwrap().len())
+            .sum();
+        assert_eq!(scrubbed(&mut store), (all, vec![]));
+        for file in &files {
+            let sound = fs::read(&file.path).unwrap();
+            let spoils: [&dyn Fn(&File); 3] = [
+                &|open| {
+                    open.write_all_at(&[!sound[sound.len() / 2]], sound.len() as u64 / 2)
+                        .unwrap()
+                },
+                &|open| open.set_len(sound.len() as u64 / 2).unwrap(),
+                &|open| open.write_all_at(&vec![0; sound.len()], 0).unwrap(),
+            ];
+            for spoil in spoils {
+                let open = OpenOptions::new().write(true).open(&file.path).unwrap();
+                spoil(&open);
+                let (_, damaged) = scrubbed(&mut store);
+                assert_eq!(damaged.len(), 1, "{damaged:?}");
+                assert!(
+                    damaged[0].starts_with(file.path.to_str().unwrap()),
+                    "{damaged:?}"
+                );
+                open.set_len(sound.len() as u64).unwrap();
+                open.write_all_at(&sound, 0).unwrap();
+            }
+            let away = folder.path().join("away");
+            fs::rename(&file.path, &away).unwrap();
+            let (_, damaged) = scrubbed(&mut store);
+            assert!(
+                damaged.len() == 1 && damaged[0].contains("gone"),
+                "{damaged:?}"
+            );
+            fs::rename(&away, &file.path).unwrap();
+        }
+        assert_eq!(scrubbed(&mut store), (all, vec![]));
+        assert!(store.kept_bytes() > 0);
+    }
+
+    /// [scrub-5] What compaction removed meanwhile is no damage.
+    #[test]
+    fn a_file_that_the_tree_has_no_more_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = filled(&folder);
+        let gone = TreeFile {
+            path: folder.path().join("store/tables/4711"),
+            checksum: 7,
+        };
+        store.scrub = Some(Scrub::start(vec![gone], 1 << 40).unwrap());
+        let damaged = loop {
+            let part = store.take_scrubbed();
+            if !part.goes_on || !part.damaged.is_empty() {
+                break part.damaged;
+            }
+        };
+        assert_eq!(damaged, Vec::<String>::new());
+    }
+
+    /// [scrub-6] Its pace, and its end when nobody wants more.
+    #[test]
+    fn a_slow_scrub_ends_when_its_store_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = filled(&folder);
+        store.start_scrub(1);
+        let begun = Instant::now();
+        while store.take_scrubbed().bytes == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(
+            store.take_scrubbed().bytes,
+            0,
+            "one piece, and then a long pause"
+        );
+        drop(store);
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,325 @@
+//! Reads the log in use from its first complete write to its last, a piece at a time, and says what is not what was
+//! written. `docs/spec/scrub.md` has the rules.
+//!
+//! Unlike the walk of a recovery it changes nothing and judges nothing: what was lost by damage only a read of the slots
+//! says, and what a node has forgotten only its next start ([scrub-1]).
+
+use quorate_core::slot::SlotRange;
+
+use crate::disk::{BLOCK, Buffer, Disk, DiskError};
+
+use crate::{
+    holdings::Holdings,
+    index::Index,
+    log_write::{HEADER, Header, HeaderFault, Owner},
+    mutant::{Mutant, planted},
+    place::Place,
+};
+
+/// Bytes of one read.
+const PIECE_BYTES: usize = 256 << 10;
+/// No other read of the log has this token.
+pub(crate) const TOKEN: u64 = u64::MAX;
+
+/// Log writes that are not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedWrites {
+    /// Where the first of them lies, or should.
+    pub place: Place,
+    /// Up to the next that is sound.
+    pub bytes: u64,
+    /// What was found.
+    pub reason: String,
+    /// Slots whose last word may lie there, as they are read together: reading the first of each tells what of all of
+    /// them is lost. None: nothing that lies there is needed.
+    pub slots: Vec<SlotRange>,
+}
+
+/// A piece that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubbedPiece {
+    /// Its length.
+    pub bytes: u64,
+    /// Damage that ends in it.
+    pub damaged: Vec<DamagedWrites>,
+    /// It could not be read now, for want of descriptors: nothing is known of it, and it comes again.
+    pub not_now: bool,
+}
+
+/// What goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Scrub {
+    pass: Option<Pass>,
+    in_flight: Option<(Place, usize)>,
+    done: Option<ScrubbedPiece>,
+    spare: Option<Buffer>,
+}
+
+/// One way through the log.
+#[derive(Debug)]
+struct Pass {
+    owner: Owner,
+    /// What is read next.
+    at: Place,
+    /// Where it ends: what is written meanwhile is for the next pass.
+    until: Place,
+    /// The log write whose body is being read.
+    open: Option<Open>,
+    /// Number and checksum of the last header.
+    last: Option<(u64, u32)>,
+    /// Damage that has not ended: where it began, and what was found there.
+    bad: Option<(u64, String)>,
+    /// Up to here blocks are read one by one, as one of them cannot be read.
+    singly_to: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    from: u64,
+    header: Header,
+    /// Of the body so far.
+    sum: u32,
+    unreadable: Option<String>,
+}
+
+impl Scrub {
+    /// Goes through all that is complete now; a pass that was going on is over.
+    pub(crate) fn begin(&mut self, owner: Owner, holdings: &Holdings) {
+        let until = holdings.written_to();
+        self.pass = until.map(|until| Pass {
+            owner,
+            at: Place::default(),
+            until,
+            open: None,
+            last: None,
+            bad: None,
+            singly_to: 0,
+        });
+        self.done = None;
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.pass = None;
+        self.done = None;
+    }
+
+    /// Reads the next piece, if none is being read. `false`: there is none.
+    pub(crate) fn start<D: Disk>(&mut self, holdings: &Holdings, disk: &mut D) -> bool {
+        if self.in_flight.is_some() || self.done.is_some() {
+            return true;
+        }
+        let Some(pass) = &mut self.pass else {
+            return false;
+        };
+        let Some((place, left)) = holdings.written_from(pass.at, pass.until) else {
+            self.pass = None;
+            return false;
+        };
+        pass.go_to(place);
+        let most = match place.offset < pass.singly_to {
+            true => BLOCK,
+            false => PIECE_BYTES,
+        };
+        let bytes = usize::try_from(left).unwrap_or(most).min(most);
+        let buffer = self.spare.take();
+        let buffer = buffer.unwrap_or_else(|| Buffer::new(PIECE_BYTES));
+        self.in_flight = Some((place, bytes));
+        disk.start_read(TOKEN, place.into(), buffer, bytes);
+        true
+    }
+
+    pub(crate) fn on_read(
+        &mut self,
+        buffer: Buffer,
+        result: Result<(), DiskError>,
+        holdings: &Holdings,
+        index: &Index,
+    ) {
+        let Some((place, bytes)) = self.in_flight.take() else {
+            return;
+        };
+        if let Some(pass) = &mut self.pass {
+            // [scrub-5] A segment that was trimmed meanwhile may hold anything by now.
+            let still = holdings.written_from(place, pass.until);
+            let still = still.filter(|(at, left)| *at == place && *left >= bytes as u64);
+            let judged = planted(Mutant::ScrubsTrimmed) || still.is_some();
+            self.done = Some(match judged {
+                false => ScrubbedPiece::default(),
+                true => {
+                    let ends = still.is_none_or(|(_, left)| left == bytes as u64);
+                    pass.judge(place, &buffer[..bytes], result, ends, index)
+                }
+            });
+        }
+        self.spare = Some(buffer);
+    }
+
+    pub(crate) fn next(&mut self) -> Option<ScrubbedPiece> {
+        self.done.take()
+    }
+}
+
+impl Pass {
+    /// What is read next lies here: in another segment there is nothing to go on with.
+    fn go_to(&mut self, place: Place) {
+        if place.segment != self.at.segment {
+            (self.open, self.bad, self.singly_to) = (None, None, 0);
+        }
+        self.at = place;
+    }
+
+    /// `ends`: nothing that is complete lies behind this piece in its segment.
+    fn judge(
+        &mut self,
+        place: Place,
+        bytes: &[u8],
+        result: Result<(), DiskError>,
+        ends: bool,
+        index: &Index,
+    ) -> ScrubbedPiece {
+        let mut piece = ScrubbedPiece::default();
+        match result {
+            Err(error) if error.lack.is_some() => {
+                piece.not_now = true;
+                return piece;
+            }
+            Err(_) if bytes.len() > BLOCK => {
+                // One bad block must not hide its neighbours.
+                self.singly_to = place.offset + bytes.len() as u64;
+                return piece;
+            }
+            Err(error) => self.unreadable(place, &error.to_string(), index, &mut piece),
+            Ok(()) => {
+                for (number, block) in bytes.chunks_exact(BLOCK).enumerate() {
+                    let offset = place.offset + (number * BLOCK) as u64;
+                    self.block(Place { offset, ..place }, block, index, &mut piece);
+                }
+            }
+        }
+        piece.bytes = bytes.len() as u64;
+        self.at.offset += piece.bytes;
+        if ends {
+            // A header that is too long, or blocks without one.
+            let end = self.at;
+            if let Some(open) = self.open.take() {
+                let reason = "a batch is longer than what was written".to_owned();
+                self.bad.get_or_insert((open.from, reason));
+            }
+            self.close(end, index, &mut piece);
+        }
+        piece
+    }
+
+    fn unreadable(&mut self, at: Place, why: &str, index: &Index, piece: &mut ScrubbedPiece) {
+        match &mut self.open {
+            Some(open) => {
+                open.unreadable.get_or_insert(why.to_owned());
+                self.body(at, &[0; BLOCK], index, piece);
+            }
+            None => {
+                self.bad.get_or_insert((at.offset, why.to_owned()));
+            }
+        }
+    }
+
+    fn block(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
+        if self.open.is_some() {
+            return self.body(at, block, index, piece);
+        }
+        let header = match self.header(at, block) {
+            Ok(header) => header,
+            Err(reason) => {
+                self.bad.get_or_insert((at.offset, reason));
+                return;
+            }
+        };
+        let chained = self.bad.is_none();
+        self.close(at, index, piece);
+        // Where complete writes were missing at the start numbers jump; they never come again.
+        if let Some((seq, checksum)) = self.last
+            && chained
+            && (header.seq <= seq || (header.seq == seq + 1 && header.previous != checksum))
+        {
+            let reason = format!("batch {} follows another batch", header.seq);
+            self.bad = Some((at.offset, reason));
+        }
+        self.last = Some((header.seq, header.checksum));
+        self.open = Some(Open {
+            from: at.offset,
+            header,
+            sum: 0,
+            unreadable: None,
+        });
+        self.body(at, block, index, piece);
+    }
+
+    /// The header of a log write that belongs here.
+    fn header(&self, at: Place, block: &[u8]) -> Result<Header, String> {
+        let header = match Header::decode(block) {
+            Ok(header) => header,
+            Err(HeaderFault::Absent) => return Err("no batch here".to_owned()),
+            Err(HeaderFault::Corrupt) => {
+                return Err("checksum of the header does not match".to_owned());
+            }
+            Err(HeaderFault::Newer(version)) => return Err(format!("a batch of format {version}")),
+        };
+        if header.owner != self.owner {
+            return Err(format!("a batch of {}", header.owner));
+        }
+        if header.place != at {
+            return Err(format!("a batch that belongs to {}", header.place));
+        }
+        Ok(header)
+    }
+
+    /// One more block of the log write that is open.
+    fn body(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
+        let Some(open) = &mut self.open else { return };
+        let end = at.offset + BLOCK as u64;
+        let skipped = if at.offset == open.from { HEADER } else { 0 };
+        open.sum = crc32c::crc32c_append(open.sum, &block[skipped..]);
+        if end - open.from < u64::from(open.header.length) {
+            return;
+        }
+        let wrong = match open.unreadable.take() {
+            Some(why) => Some(why),
+            None if open.sum == open.header.body_checksum => None,
+            None => Some(format!(
+                "batch {}: checksum of the body does not match",
+                open.header.seq
+            )),
+        };
+        let from = open.from;
+        self.open = None;
+        if let Some(reason) = wrong {
+            self.bad.get_or_insert((from, reason));
+        }
+        let end = Place { offset: end, ..at };
+        self.close(end, index, piece);
+    }
+
+    /// What was bad so far ends here.
+    fn close(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
+        let Some((from, reason)) = self.bad.take() else {
+            return;
+        };
+        let place = Place {
+            offset: from,
+            ..end
+        };
+        piece.damaged.push(DamagedWrites {
+            place,
+            bytes: end.offset - from,
+            reason,
+            slots: index.lying_in(place.segment, from..end.offset),
+        });
+    }
+}
+
+#[cfg(test)]
+impl Scrub {
+    /// The segment that is being read.
+    pub(crate) fn reads(&self) -> Option<crate::place::Segment> {
+        self.in_flight.map(|(place, _)| place.segment)
+    }
+}

@@ -1,0 +1,328 @@
+//! A running log is read through: whatever a disk may have done to it is found, and nothing else is.
+
+use crate::disk::{BLOCK, MemoryDisk};
+use quorate_core::{
+    record::{HardState, Record, RecordSeq},
+    slot::{Slot, SlotRange},
+};
+
+use crate::{
+    DamagedWrites, Log,
+    log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    mutant::{Mutant, with},
+    place::{Place, Segment},
+};
+
+fn slots(from: u64, to: u64) -> SlotRange {
+    SlotRange::new(Slot(from), Slot(to))
+}
+
+/// One write each, of one block each, sixteen to a segment.
+fn votes(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
+    for slot in from..to {
+        vote(log, slot, 100, slot);
+        settle(log);
+    }
+}
+
+/// All that a scrub finds, and how many bytes it has read.
+fn scrubbed(log: &mut Log<MemoryDisk>) -> (u64, Vec<DamagedWrites>) {
+    log.begin_scrub();
+    let (mut bytes, mut damaged) = (0, Vec::new());
+    for _ in 0..10_000 {
+        if !log.scrub() {
+            return (bytes, damaged);
+        }
+        log.poll().unwrap();
+        if let Some(piece) = log.next_scrubbed() {
+            bytes += piece.bytes;
+            damaged.extend(piece.damaged);
+        }
+    }
+    panic!("it does not end");
+}
+
+fn place(block: u64) -> Place {
+    let blocks = options().segment_bytes / BLOCK as u64;
+    Place {
+        segment: Segment(1 + block / blocks),
+        offset: block % blocks * BLOCK as u64,
+    }
+}
+
+/// What lies at a block, as somebody puts other bytes there below the log.
+fn put(disk: &MemoryDisk, block: u64, bytes: &[u8]) {
+    let at = place(block);
+    let mut file = disk.bytes(at.segment).unwrap();
+    let offset = usize::try_from(at.offset).unwrap();
+    file[offset..offset + bytes.len()].copy_from_slice(bytes);
+    disk.set_bytes(at.segment, &file);
+}
+
+fn lying(disk: &MemoryDisk, block: u64) -> Vec<u8> {
+    let at = place(block);
+    let offset = usize::try_from(at.offset).unwrap();
+    disk.bytes(at.segment).unwrap()[offset..offset + BLOCK].to_vec()
+}
+
+#[test]
+fn a_whole_log_is_read_to_its_end_and_nothing_is_found() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    assert_eq!(scrubbed(&mut log), (0, vec![]), "nothing is written yet");
+    votes(&mut log, 1, 100);
+    let all = 99 * BLOCK as u64;
+    assert_eq!(scrubbed(&mut log), (all, vec![]));
+    assert_eq!(log.written_bytes(), all);
+    let (mut log, _) = open(&disk);
+    assert_eq!(scrubbed(&mut log), (all, vec![]), "after a start, too");
+}
+
+/// Spoils a block.
+type Spoil = fn(&MemoryDisk, u64);
+
+/// Every block of a log, and every way in which a disk may have spoiled it.
+#[test]
+fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
+    let wrongs: [(&str, Spoil); 6] = [
+        ("a bit of the body", |disk, at| {
+            assert!(disk.rot(place(at), 8 * 300 + 1));
+        }),
+        ("a bit of the header", |disk, at| {
+            assert!(disk.rot(place(at), 8 * 50));
+        }),
+        ("lost: zeros are there still", |disk, at| {
+            put(disk, at, &[0; BLOCK]);
+        }),
+        (
+            "torn: the second half is what was there before",
+            |disk, at| {
+                put(
+                    disk,
+                    at,
+                    &[&lying(disk, at)[..BLOCK / 2], &[7; BLOCK / 2]].concat(),
+                );
+            },
+        ),
+        ("another write's bytes came here", |disk, at| {
+            put(disk, at, &lying(disk, (at + 3) % 40));
+        }),
+        ("unreadable", |disk, at| disk.set_unreadable(place(at))),
+    ];
+    for (what, spoil) in wrongs {
+        for at in 0..39 {
+            let disk = MemoryDisk::new();
+            let (mut log, _) = open(&disk);
+            votes(&mut log, 1, 41);
+            spoil(&disk, at);
+            let (bytes, damaged) = scrubbed(&mut log);
+            assert_eq!(bytes, 40 * BLOCK as u64, "{what} at {at}");
+            let [one] = &damaged[..] else {
+                panic!("{what} at {at}: {damaged:?}");
+            };
+            assert_eq!((one.place, one.bytes), (place(at), BLOCK as u64), "{what}");
+            let slot = Slot(at + 1);
+            let named = one
+                .slots
+                .iter()
+                .any(|range| range.from <= slot && slot < range.to);
+            assert!(named, "{what} at {at}: {one:?}");
+        }
+    }
+}
+
+/// A write of many pieces, with our magic in it: the damage is all of it, and nothing behind it.
+#[test]
+fn a_large_write_is_checked_piece_by_piece() {
+    let disk = MemoryDisk::new();
+    let large = crate::LogOptions {
+        segment_bytes: 4 << 20,
+        ..options()
+    };
+    let (mut log, _) = Log::open(disk.clone(), large).unwrap();
+    vote(&mut log, 1, 100, 1);
+    settle(&mut log);
+    let (many, _) = value(2, 100);
+    let bytes = crate::log_write::MAGIC.repeat(150_000);
+    let record = Record::Vote {
+        ballot: ballot(1),
+        range: SlotRange::one(Slot(2)),
+        value: many,
+    };
+    log.append(RecordSeq(2), &record, &bytes, hard(2, 3))
+        .unwrap();
+    settle(&mut log);
+    vote(&mut log, 3, 100, 3);
+    settle(&mut log);
+    assert_eq!(scrubbed(&mut log).1, vec![]);
+    let first = BLOCK as u64;
+    let middle = Place {
+        segment: Segment(1),
+        offset: 200 * BLOCK as u64,
+    };
+    assert!(disk.rot(middle, 5));
+    let (_, damaged) = scrubbed(&mut log);
+    assert_eq!(damaged.len(), 1, "{damaged:?}");
+    assert_eq!(damaged[0].place.offset, first);
+    let end = damaged[0].place.offset + damaged[0].bytes;
+    assert_eq!(Some(end + first), log.position().map(|at| at.offset));
+    assert!(damaged[0].reason.contains("body"), "{damaged:?}");
+}
+
+/// [scrub-2] The slots that damage may have taken are read once more: what is sound next to it is not lost.
+#[test]
+fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    votes(&mut log, 1, 15);
+    assert!(disk.rot(place(4), 8 * 300));
+    let (_, damaged) = scrubbed(&mut log);
+    assert_eq!(
+        damaged[0].slots,
+        [slots(1, 15)],
+        "one entry holds all of them"
+    );
+    log.start_read(9, slots(1, 15), 1 << 20).unwrap();
+    (0..10).for_each(|_| assert!(log.poll().is_ok()));
+    let done = log.next_read().unwrap();
+    // Slot 4 was open when the write behind it began.
+    assert_eq!(done.lost, [slots(4, 6)]);
+    for slot in 4..6 {
+        let (again, bytes) = value(slot, 100);
+        let range = SlotRange::one(Slot(slot));
+        let record = Record::Decided {
+            range,
+            value: again,
+        };
+        log.append(RecordSeq(100), &record, &bytes, hard(15, 15))
+            .unwrap();
+    }
+    settle(&mut log);
+    assert_eq!(read_all(&mut log, 1, 15).len(), 14);
+    let (_, damaged) = scrubbed(&mut log);
+    assert_eq!(damaged.len(), 1, "it lies there still");
+    let (_, recovery) = open(&disk);
+    let damage = recovery.damage.unwrap();
+    assert_eq!((damage.ranges, damage.forgotten), (vec![], false));
+}
+
+/// [scrub-1] The only place that says what was promised last is damaged. A start before anything follows takes it for torn,
+/// which [model-3] leaves out; so what is in memory is said again, and the start misses nothing.
+#[test]
+fn a_hard_state_that_is_restated_is_not_forgotten() {
+    for restates in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        votes(&mut log, 1, 15);
+        let hard = HardState {
+            promised: ballot(9),
+            ..hard(15, 15)
+        };
+        log.checkpoint(hard);
+        settle(&mut log);
+        let last = place(14);
+        assert!(disk.rot(last, 8 * 50));
+        let (_, damaged) = scrubbed(&mut log);
+        assert_eq!((damaged[0].place, damaged[0].slots.len()), (last, 0));
+        if restates {
+            log.checkpoint(hard);
+            settle(&mut log);
+        }
+        drop(log);
+        let (_, recovery) = open(&disk);
+        let remembers = recovery.hard.promised == ballot(9);
+        assert_eq!((remembers, recovery.damage.is_some()), (restates, restates));
+        assert!(recovery.damage.is_none_or(|damage| !damage.forgotten));
+    }
+}
+
+/// [scrub-5] A segment that is trimmed and written to again while it is read is nobody's business.
+#[test]
+fn what_was_trimmed_while_it_was_read_is_not_judged() {
+    let found = || {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        votes(&mut log, 1, 100);
+        // One that cannot be read makes it go block by block.
+        disk.set_unreadable(place(9));
+        log.begin_scrub();
+        assert!(log.scrub());
+        log.poll().unwrap();
+        assert_eq!(log.next_scrubbed().unwrap().bytes, 0);
+        disk.set_manual(true);
+        assert!(log.scrub());
+        assert_eq!(log.scrubs(), Some(Segment(1)));
+        let read = disk.pending()[0].id;
+        log.rebase(Slot(90), Vec::new());
+        let mut damaged = Vec::new();
+        for slot in 100..400 {
+            vote(&mut log, slot, 100, slot);
+            for _ in 0..8 {
+                log.submit();
+                for pending in disk.pending().iter().filter(|pending| pending.id != read) {
+                    disk.complete(pending.id);
+                }
+                log.poll().unwrap();
+            }
+        }
+        disk.complete(read);
+        for _ in 0..10_000 {
+            log.poll().unwrap();
+            if let Some(piece) = log.next_scrubbed() {
+                damaged.extend(piece.damaged);
+            }
+            if !log.scrub() {
+                break;
+            }
+            disk.complete_all();
+        }
+        damaged
+    };
+    assert_eq!(found(), []);
+    let judged = with(&[Mutant::ScrubsTrimmed], found);
+    assert!(!judged.is_empty(), "the fault is noticed");
+}
+
+/// [scrub-6] Without a descriptor nothing is known, and nothing is said.
+#[test]
+fn a_lack_of_descriptors_is_no_damage() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    votes(&mut log, 1, 40);
+    let (mut log, _) = {
+        drop(log);
+        open(&disk)
+    };
+    disk.set_out_of_descriptors(true);
+    log.begin_scrub();
+    assert!(log.scrub());
+    log.poll().unwrap();
+    let piece = log.next_scrubbed().unwrap();
+    if piece.not_now {
+        assert_eq!((piece.bytes, piece.damaged), (0, vec![]));
+    }
+    disk.set_out_of_descriptors(false);
+    assert_eq!(scrubbed(&mut log), (39 * BLOCK as u64, vec![]));
+}
+
+/// What a recovery cut off, and what it jumped over, is no news.
+#[test]
+fn behind_a_cut_nothing_is_read() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    votes(&mut log, 1, 6);
+    disk.set_manual(true);
+    vote(&mut log, 6, 100, 6);
+    log.submit();
+    vote(&mut log, 7, 100, 6);
+    log.submit();
+    // The second of two writes in flight arrives, the first does not.
+    let pending = disk.pending();
+    disk.complete(pending.last().unwrap().id);
+    drop(log);
+    disk.set_manual(false);
+    disk.crash(3);
+    let (mut log, _) = open(&disk);
+    votes(&mut log, 6, 12);
+    assert_eq!(scrubbed(&mut log).1, vec![]);
+}
