@@ -381,9 +381,9 @@ mod tests {
         let expected = "\
 cluster ab (durable, store lsm, era 0): node 1 leads, votes pass along a ring: 2 → 1, byte streams 4, open 1
 
-node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  streams             client
-1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          3 MiB               h:1
-2     follower     0.3.1   90       80       95       7               1         128 MiB                         2 MiB, lacks 1 MiB  h:2
+node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  streams             scrubbed  client
+1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          3 MiB                         h:1
+2     follower     0.3.1   90       80       95       7               1         128 MiB                         2 MiB, lacks 1 MiB            h:2
 3     starting
 4     unreachable
 5     removed      0.3.1   90       80       95                       1         128 MiB

@@ -152,7 +152,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     let shown = quorate(&["scrub", "--admin", &admin, "--show"]);
     assert!(shown.status.success());
     cluster.nodes.kill(&[ill]).unwrap();
-    cluster.restart_all();
+    cluster.nodes.restart(&[ill]).unwrap();
     cluster.wait_until_all_serve();
     cluster.wait_until_equal();
     let address = &cluster.nodes.client_addresses()[at];
