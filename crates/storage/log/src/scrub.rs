@@ -30,8 +30,8 @@ pub struct DamagedWrites {
     pub bytes: u64,
     /// What was found.
     pub reason: String,
-    /// Slots whose last word may lie there, as they are read together: reading the first of each tells what of all of
-    /// them is lost. None: nothing that lies there is needed.
+    /// [scrub-2] Slots whose last word may lie there, as they are read together: reading the first of each tells what of all of
+    /// them is lost, and the others stay. None: nothing that lies there is needed.
     pub slots: Vec<SlotRange>,
 }
 

@@ -1,6 +1,8 @@
 //! The scrub in a turn: what was read is looked at, what was found is told and repaired, the next piece is read.
 //!
-//! Nothing here decides what a node has forgotten, and nothing is written but what this process knows ([scrub-1]).
+//! Nothing here decides what a node has forgotten, and nothing is written but what this process knows ([scrub-1]). Damage is
+//! reported to whoever meets it in a read as well, and has no other effect than there ([scrub-7]): what is lost is not
+//! served ([scrub-3]), and is asked of peers.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::{Disk, DiskError, Source, sealed};
