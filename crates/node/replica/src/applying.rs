@@ -6,6 +6,7 @@ pub(crate) mod digest;
 mod health;
 pub(crate) mod history;
 pub(crate) mod membership;
+mod pace;
 pub mod sessions;
 
 use quorate_core::{
@@ -24,8 +25,10 @@ use crate::{
         health::Condition,
         history::History,
         membership::Membership,
+        pace::Pace,
         sessions::Sessions,
     },
+    clock::Clock,
     completions::Completions,
     contents::{Bytes, Contents},
     front::{Failure, Front},
@@ -47,6 +50,7 @@ pub(crate) struct Applying<S> {
     history: History,
     /// Most bytes that are applied in one turn.
     turn_bytes: usize,
+    pace: Pace,
     /// With that many bytes of completions waiting, nothing more is applied.
     completion_bytes: usize,
     /// A snapshot was taken in, or the service made empty.
@@ -61,6 +65,7 @@ impl<S: StateMachine> Applying<S> {
             applier,
             history: History::default(),
             turn_bytes: limits.apply_bytes,
+            pace: Pace::default(),
             completion_bytes: limits.completion_bytes,
             reloaded: false,
             went_back: false,
@@ -281,18 +286,21 @@ impl<S: StateMachine> Applying<S> {
         completions.bytes() < self.completion_bytes && self.condition().takes()
     }
 
-    /// Applies what is decided below `decided_to`, within a budget. Gives the slots that are to be read
-    /// from the log before it can go on, if that is what it waits for.
+    /// Applies what is decided below `decided_to`, within a budget; `again`: something may have been applied in this turn.
+    /// Gives the slots that are to be read from the log before it can go on, if that is what it waits for.
     pub(crate) fn run(
         &mut self,
         decided_to: Slot,
         contents: &Contents,
+        again: bool,
         to: &mut Listeners<'_>,
     ) -> Option<SlotRange> {
         let mut budget = self.turn_bytes;
         while budget > 0 && self.may_apply(to.completions) {
             let (range, value) = match self.applier.next(decided_to) {
-                Next::Value(..) if budget < self.turn_bytes && is_long(to) => return None,
+                Next::Value(..) if (again || budget < self.turn_bytes) && is_long(to) => {
+                    return None;
+                }
                 Next::Value(range, value) => (range, value),
                 Next::FromLog(range) => return Some(range),
                 Next::Nothing => return None,
@@ -305,9 +313,20 @@ impl<S: StateMachine> Applying<S> {
             };
             let charge = payload.as_ref().map_or(CHARGE_BYTES, |bytes| bytes.len());
             budget = budget.saturating_sub(charge);
+            let measured = matches!(value, Value::Batch(_)) && Pace::measures(charge);
+            let clock = to.clock.filter(|_| measured);
+            let began = clock.map(Clock::now);
             self.apply(range, value, payload.as_ref(), to);
+            if let (Some(clock), Some(began)) = (clock, began) {
+                self.pace.note(charge, clock.now().since_us(began));
+            }
         }
         None
+    }
+
+    /// How many bytes a batch should have at most, so that executing it does not hold up a turn.
+    pub(crate) fn batch_bytes_max(&self) -> usize {
+        self.pace.bytes_max()
     }
 
     /// What is known of the bytes of a value that is next, as far as that is the same for all of them. Of content that

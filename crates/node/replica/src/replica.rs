@@ -199,7 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.look_at_promise(now);
         self.tick(now, plane);
         self.expire(now);
-        self.apply(now, wall_ms, front);
+        self.apply(now, wall_ms, false, front);
         self.take_due(now, plane);
         self.steer(now, plane);
         self.propose(now, plane);
@@ -208,7 +208,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.drain_inbox(now, plane);
         self.turn_device(now);
         // A group of one in memory has decided what it just proposed.
-        self.apply(now, wall_ms, front);
+        self.apply(now, wall_ms, true, front);
         self.answer_raises(now);
         self.release_reads_within(now);
         self.reading.settle_probe(now, self.applying.applied_to());
@@ -263,7 +263,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .end_turn(now, wake_by, totals, waiting, in_flight);
         // [offload-15] A batch that fits into a frame need not be taken back for.
         let refitted = origin.set_room(now, self.devices.room());
-        let changed = origin.set_batching(setting.batch_bytes, setting.window) || refitted;
+        let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
+        let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
         // There may be room now for what waits.
         if changed && waiting > 0 {
             self.turns.end(now, Some(now));
@@ -403,7 +404,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
-    fn apply(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) {
+    fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
         self.tend();
         if !self.streaming.keeping.has_room() {
             return;
@@ -411,7 +412,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let decided_to = self.executable_to();
         let (applying, contents, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         let before = applying.applied_to();
-        let unread = applying.run(decided_to, contents, &mut listeners);
+        let unread = applying.run(decided_to, contents, again, &mut listeners);
         let applied_to = applying.applied_to();
         if applied_to > before {
             self.stamp(Hop::Applied, Some(Slot(applied_to.0 - 1)));

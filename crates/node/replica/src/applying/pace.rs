@@ -1,0 +1,64 @@
+//! How long the service takes for the bytes of a batch. Of a batch that takes long nothing can be put off: peers wait for
+//! votes and heartbeats until it is executed, so none is formed that is expected to take so long.
+
+/// What executing a batch may take, in microseconds.
+const BATCH_US: u64 = 20_000;
+/// Smaller batches say too little about their bytes.
+const MEASURED_BYTES: usize = 4 << 10;
+/// Batches may always have so many bytes, and are measured then.
+const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
+
+/// Nanoseconds per byte of a batch, as of the last few.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    ns_per_byte: u64,
+}
+
+impl Pace {
+    /// Whether executing a batch of so many bytes is worth a look at the clock.
+    pub(crate) const fn measures(bytes: usize) -> bool {
+        bytes >= MEASURED_BYTES
+    }
+
+    /// A batch of so many bytes took so long.
+    pub(crate) fn note(&mut self, bytes: usize, took_us: u64) {
+        let now = took_us.saturating_mul(1000) / (bytes as u64).max(1);
+        self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;
+    }
+
+    /// How many bytes a batch should have at most.
+    pub(crate) fn bytes_max(&self) -> usize {
+        let bytes = (BATCH_US * 1000).checked_div(self.ns_per_byte);
+        let bytes = bytes.map_or(usize::MAX, |bytes| {
+            usize::try_from(bytes).unwrap_or(usize::MAX)
+        });
+        bytes.max(LEAST_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_as_large_as_can_be_executed_in_time() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.bytes_max(), usize::MAX, "nothing is known");
+        for _ in 0..40 {
+            pace.note(256 << 10, 200_000);
+        }
+        let small = pace.bytes_max();
+        assert!((24 << 10..28 << 10).contains(&small), "{small}");
+        // Slower still: they stay large enough to be measured.
+        for _ in 0..40 {
+            pace.note(small, 2_000_000);
+        }
+        assert_eq!(pace.bytes_max(), LEAST_BYTES);
+        assert!(Pace::measures(LEAST_BYTES));
+        // It was the machine, and that is over.
+        for _ in 0..60 {
+            pace.note(LEAST_BYTES, 10);
+        }
+        assert!(pace.bytes_max() > 16 << 20);
+    }
+}
