@@ -441,6 +441,10 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long to wait for the library's thread is asked of the clock"
+    )]
     fn a_look_up_reads_parts_of_filters_and_indices() {
         const ROWS: u32 = 100_000;
         const PARTS: u32 = 8;
