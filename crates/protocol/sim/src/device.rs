@@ -12,6 +12,7 @@ use quorate_offload::{
     Type, Verdict,
     header::{COORDINATOR, HEADER_BYTES},
     host::Host,
+    link::stations,
     out::FRAMES_MAX,
     port::{Came, Device as Owned, Drained, Hearing, Program, Shape},
 };
@@ -19,10 +20,10 @@ use quorate_replica::{Ladder, Lent};
 
 use crate::dice::Dice;
 
-/// Where all devices of a run hear each other.
-const GROUP: [u8; 6] = [0x03, 0, 0, 0, 0, 9];
 /// Frames of other groups end before anything is done.
 const GROUP_HASH: u32 = 0x5152_5445;
+/// Where all devices of a run hear each other, and their clients hear decisions.
+const GROUP: Address = stations(GROUP_HASH)[1];
 /// Frames for an owner that does not take them are lost beyond.
 const TAP_MAX: usize = 64;
 
@@ -172,7 +173,7 @@ pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
         header.value.counter |= 1 << 63;
     }
     let mut frame = vec![0; old.len()];
-    Form::Raw.write(&mut frame, &address(of, 1), &group(), &header, room)?;
+    Form::Raw.write(&mut frame, &address(of, 1), &GROUP, &header, room)?;
     Some(frame)
 }
 
@@ -185,22 +186,15 @@ fn address(node: usize, last: u8) -> Address {
     }
 }
 
-fn group() -> Address {
-    Address {
-        mac: GROUP,
-        ..Address::default()
-    }
-}
-
 fn programs(faults: &Faults, node: usize) -> Host<'static> {
     let setup = Setup {
         group: GROUP_HASH,
         room: faults.room,
         own: address(node, 1),
-        heard: GROUP,
+        heard: GROUP.mac,
         owner: address(node, 2),
     };
-    let routes = Routes::of(&[group()]).expect("one route");
+    let routes = Routes::of(&[GROUP]).expect("one route");
     let cells = || Cells::owned(faults.cells, faults.room);
     Host::new(
         Coordinator::new(setup, routes, routes, cells()),
@@ -338,7 +332,7 @@ impl State {
                 mac: [self.own.mac[0], 0, 0, self.own.mac[3], self.own.mac[4], 2],
                 ..self.own
             },
-            everybody: group(),
+            everybody: GROUP,
         }
     }
 

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use quorate_core::time::Time;
 use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
 
-use crate::{front::Ask, network::Link};
+use crate::{
+    front::Ask,
+    network::Link,
+    workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
+};
 
 /// Something that happens at a moment.
 #[derive(Clone, Debug)]
@@ -69,6 +73,21 @@ pub(crate) enum Event {
         connection: ConnectionId,
         tag: StreamTag,
         ask: Ask,
+    },
+    /// A client of devices looks at what there is to do.
+    FrameClient(usize),
+    /// What it asks reaches a node.
+    ToDesk {
+        node: usize,
+        life: u64,
+        client: usize,
+        ask: DeskAsk,
+    },
+    /// The answer of the node that it asked.
+    FromDesk {
+        client: usize,
+        desk: (usize, u64),
+        answer: DeskAnswer,
     },
     /// A client of streams is told something.
     ToStreamer {

@@ -170,6 +170,8 @@ pub struct Settings {
     pub votes: Route,
     /// Whether nodes have devices, and what goes wrong with them.
     pub devices: Option<device::Faults>,
+    /// Clients that speak frames themselves, where devices count.
+    pub frame_clients: usize,
     /// Whether releases are installed meanwhile.
     pub releases: Option<Releases>,
 }
@@ -263,11 +265,21 @@ impl Settings {
                 Route::Star
             },
             devices: device::Faults::draw(seed).filter(|_| nodes > 1),
+            frame_clients: 0,
             releases: None,
         }
         .draw_leases()
+        .draw_frame_clients()
         .draw_packets()
         .fit_streams()
+    }
+
+    fn draw_frame_clients(mut self) -> Self {
+        if self.devices.is_some() && self.class == Class::Volatile {
+            let dice = &mut Dice::new(self.seed ^ 0x4672_436c_6965_6e74);
+            self.frame_clients = dice.pick(&[0, 1, 2]);
+        }
+        self
     }
 
     /// Where there are streams a slot is a byte, and a record may have as many as are undecided of one of them.
@@ -322,6 +334,7 @@ impl Settings {
             thrifty: false,
             votes: Route::Star,
             devices: None,
+            frame_clients: 0,
             releases: None,
         }
     }

@@ -57,6 +57,7 @@ use crate::{
     faults::Settings,
     front::{Ask as StreamAsk, Fronts},
     side::Side,
+    workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
 
 /// Largest command in the simulator: small, so that "too big" happens.
@@ -101,7 +102,8 @@ pub struct Tap {
     lost: bool,
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+/// What the checkers know a command or a reply by.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut state = bytes.len() as u64;
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];
@@ -303,6 +305,8 @@ pub enum Arrival {
     Stream(ConnectionId, StreamTag, StreamAsk),
     /// An operator, or a node that wants to join, asks something of the group.
     Ask(u64, Ask),
+    /// A client of devices, by index, asks.
+    Desk(usize, DeskAsk),
 }
 
 /// A living process.
@@ -319,6 +323,8 @@ pub struct Running {
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
     /// What the service was told since the last look.
     pub told: Rc<RefCell<Vec<Told>>>,
+    /// What it answered clients of devices in this turn.
+    pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
     /// Its plane of packets, where packets are the carrier.
     pub(crate) packets: Option<Side>,
     /// As of the last look, to see changes.
@@ -337,6 +343,7 @@ impl Running {
             partial: BTreeMap::new(),
             requests: BTreeMap::new(),
             told,
+            desk_answers: Vec::new(),
             packets: None,
             seen: Seen::default(),
         }

@@ -5,6 +5,7 @@
 mod asks;
 mod books;
 pub mod content;
+pub mod frame_client;
 pub mod streams;
 
 use std::collections::VecDeque;
@@ -338,8 +339,8 @@ impl Client {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
-                // What sessions did is not in the history: their replies tell more than times do.
-                if !key.starts_with('s') {
+                // What sessions and clients of devices did is not in the history: their numbers tell more than times do.
+                if !key.starts_with(['s', 'f']) {
                     books
                         .history
                         .ended(self.index, &key, Act::Get, called, Answer::Value(value));

@@ -13,6 +13,7 @@ mod chaos;
 mod clients;
 mod datagrams;
 mod devices;
+mod frame_clients;
 mod lives;
 mod operators;
 mod releases;
@@ -38,7 +39,7 @@ use crate::{
     steps::Steps,
     trace::Trace,
     wires::Wires,
-    workload::{Books, Client, Kind, streams::Streamer},
+    workload::{Books, Client, Kind, frame_client::FrameClient, streams::Streamer},
 };
 
 /// How often things happened.
@@ -122,6 +123,8 @@ pub struct Counts {
     pub frames_damaged: u64,
     /// See above.
     pub frames_of_strangers: u64,
+    /// Batches that clients of devices knew by frames alone to be executed.
+    pub by_frames: u64,
     /// What planes of packets did and met.
     pub packets: air::Counts,
 }
@@ -146,6 +149,8 @@ pub struct World {
     pub books: Books,
     /// The clients of byte streams, by index.
     pub streamers: Vec<Streamer>,
+    /// The clients of devices, by index.
+    pub frame_clients: Vec<FrameClient>,
     schedule: Schedule,
     pub(crate) dice: Dice,
     wires: Wires,
@@ -193,6 +198,7 @@ impl World {
             frames: Frames::new(settings.seed),
             operators: Operators::new(&settings),
             streamers: Vec::new(),
+            frame_clients: Vec::new(),
             streaming: Streaming::new(settings.seed),
             stream_check: Streams::default(),
             watch: Watch::new(total, settings.founding()),
@@ -225,6 +231,7 @@ impl World {
         world.plan_deaf();
         world.plan_way();
         world.plan_streams();
+        world.plan_frame_clients();
         world
     }
 
@@ -350,10 +357,24 @@ impl World {
             Event::Release => self.change_release(),
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
-            Event::Frame { from, to, bytes } => self.device_hears(from, to, &bytes),
+            Event::Frame { from, to, bytes } => return self.station_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),
-            Event::DeviceStranger => self.send_as_stranger(),
+            Event::DeviceStranger => return self.send_as_stranger(),
+            Event::FrameClient(client) => self.frame_client_acts(client),
+            Event::ToDesk {
+                node,
+                life,
+                client,
+                ask,
+            } => self.arrive(node, life, Arrival::Desk(client, ask)),
+            Event::FromDesk {
+                client,
+                desk,
+                answer,
+            } => {
+                return self.frame_client_answered(client, desk, &answer);
+            }
             Event::Deaf => self.deafen(),
             Event::Way => self.take_another_way(),
             Event::Hears(node) => self.hears(node),

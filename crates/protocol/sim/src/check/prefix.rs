@@ -60,6 +60,11 @@ impl Prefix {
         Err(Violation::new("prefix", detail))
     }
 
+    /// What was executed in this place.
+    pub fn executed_in(&self, id: CommandId) -> Option<u64> {
+        self.executed.get(&id).map(|(command, _)| *command)
+    }
+
     /// Commands executed by at least one node.
     pub fn commands(&self) -> usize {
         self.executed.len()

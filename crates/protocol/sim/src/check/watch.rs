@@ -52,6 +52,11 @@ impl Watch {
         }
     }
 
+    /// The hash of the command that nodes executed in this place.
+    pub(crate) fn executed_in(&self, id: CommandId) -> Option<u64> {
+        self.prefix.executed_in(id)
+    }
+
     /// What is chosen in each slot, as far as all are.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
         let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);

@@ -86,6 +86,7 @@ impl World {
         self.run_until("clients are answered", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
+        self.frame_clients_are_answered()?;
         let keys = self.books.exactly_once.keys();
         let auditor = Client::audit(self.clients.len(), self.dice.fork(), keys);
         self.clients.push(auditor);

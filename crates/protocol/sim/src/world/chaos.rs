@@ -540,6 +540,7 @@ impl World {
         self.after(2, Event::Rounds);
         self.heal_releases();
         self.heal_streams();
+        self.heal_frame_clients();
         for client in 0..self.clients.len() {
             self.clients[client].done = true;
             self.after(1, Event::Client(client));

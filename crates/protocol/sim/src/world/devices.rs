@@ -7,6 +7,7 @@ use quorate_node::host::Host as _;
 
 use super::{Event, World, name};
 use crate::{
+    check::Verdict,
     device::{self, Device},
     dice::Dice,
 };
@@ -16,7 +17,7 @@ const SENT_MAX: usize = 2048;
 
 /// What decides about frames of devices.
 pub(super) struct Frames {
-    dice: Dice,
+    pub(super) dice: Dice,
     /// What was sent, for strangers to send again.
     sent: VecDeque<Vec<u8>>,
 }
@@ -66,9 +67,15 @@ impl World {
                 self.frames.sent.pop_front();
             }
             self.frames.sent.push_back(frame.clone());
-            for to in (0..self.nodes.len()).filter(|to| *to != node) {
-                self.fly_frame(node, to, &frame);
-            }
+            self.fly_to_stations(node, &frame);
+        }
+    }
+
+    /// A frame of this station flies to all others: devices of nodes, and behind them clients of devices.
+    pub(super) fn fly_to_stations(&mut self, from: usize, frame: &[u8]) {
+        let stations = self.nodes.len() + self.frame_clients.len();
+        for to in (0..stations).filter(|to| *to != from) {
+            self.fly_frame(from, to, frame);
         }
     }
 
@@ -120,22 +127,29 @@ impl World {
     }
 
     /// To a device: what one sent long ago, or what none would.
-    pub(super) fn send_as_stranger(&mut self) {
+    pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;
         if frames.sent.is_empty() {
-            return;
+            return Ok(());
         }
-        let to = frames.dice.index(self.nodes.len());
+        let nodes = self.nodes.len();
+        let to = frames.dice.index(nodes + self.frame_clients.len());
         let mut bytes = frames.sent[frames.dice.index(frames.sent.len())].clone();
         if frames.dice.chance(1, 2) {
             let Some(forged) = device::forged(&bytes, to, &mut frames.dice) else {
-                return;
+                return Ok(());
             };
             bytes = forged;
         }
         self.counts.frames_of_strangers += 1;
-        self.deliver_frame(to, &bytes);
+        match to.checked_sub(nodes) {
+            Some(client) => self.frame_client_hears(client, &bytes),
+            None => {
+                self.deliver_frame(to, &bytes);
+                Ok(())
+            }
+        }
     }
 
     /// A frame of anybody's to the device of a node, now.
@@ -152,12 +166,16 @@ impl World {
         self.frames.sent.iter().map(Vec::as_slice)
     }
 
-    /// A frame arrives at a device.
-    pub(super) fn device_hears(&mut self, from: usize, to: usize, bytes: &[u8]) {
-        if self.network.is_blocked(from, to) {
-            return;
+    /// A frame arrives at a station.
+    pub(super) fn station_hears(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
+        let nodes = self.nodes.len();
+        if let Some(client) = to.checked_sub(nodes) {
+            return self.frame_client_hears(client, bytes);
         }
-        self.deliver_frame(to, bytes);
+        if from >= nodes || !self.network.is_blocked(from, to) {
+            self.deliver_frame(to, bytes);
+        }
+        Ok(())
     }
 
     /// The next time that a device loses power while its owner lives.

@@ -16,7 +16,7 @@ use quorate_node::host::{
     ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
 };
 use quorate_replica::{
-    front::{ConnectionId, Endpoints, Front},
+    front::{ConnectionId, Endpoints, Front, Requests as _},
     payload::Payload,
     plane::{Body, Plane, Received, TooLarge},
     pressure::heaviest,
@@ -178,6 +178,7 @@ impl World {
         self.send_frames(node)?;
         self.send_datagrams(node, now.time);
         self.send_device_frames(node);
+        self.send_desk_answers(node);
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
@@ -569,6 +570,7 @@ impl Turn<'_> {
                 partial,
                 requests,
                 packets,
+                desk_answers,
                 ..
             } = running;
             match arrival {
@@ -630,6 +632,11 @@ impl Turn<'_> {
                 Arrival::Stream(connection, tag, ask) => {
                     let (front, mut requests) = host.front_and_requests(now);
                     front.streams.ask(connection, tag, ask, &mut requests);
+                }
+                Arrival::Desk(client, ask) => {
+                    let (_, mut requests) = host.front_and_requests(now);
+                    let answer = requests.frame_clients().and_then(|desk| ask.put(desk));
+                    desk_answers.extend(answer.map(|answer| (client, answer)));
                 }
                 Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),

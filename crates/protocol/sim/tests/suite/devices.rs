@@ -329,6 +329,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             })
             .find_map(|faults| faults);
         }
+        if settings.class == Class::Volatile {
+            settings.frame_clients = 1 + usize::from(seed.is_multiple_of(2));
+        }
         let report = run_with(settings, 8_000);
         assert!(report.holds(), "\n{report}\n");
         let counts = report.counts;
@@ -339,6 +342,7 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.devices_taken += counts.devices_taken;
         all.frames_damaged += counts.frames_damaged;
         all.frames_of_strangers += counts.frames_of_strangers;
+        all.by_frames += counts.by_frames;
     }
     all
 }
@@ -353,4 +357,16 @@ fn seeds_with_devices_hold() {
     assert!(all.devices_taken > 20, "{all:?}");
     assert!(all.frames_damaged > 100, "{all:?}");
     assert!(all.frames_of_strangers > 1_000, "{all:?}");
+    assert!(all.by_frames > 40, "{all:?}");
+}
+
+/// [offload-22] [offload-24] Where nothing goes wrong, frames are all that clients of devices need.
+#[test]
+fn clients_of_devices_learn_by_frames() {
+    let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
+    settings.frame_clients = 2;
+    let mut world = elected(settings);
+    world.run_for(1_000_000).unwrap();
+    assert!(world.counts.by_frames > 200, "{:?}", world.counts);
+    world.act_two().unwrap();
 }

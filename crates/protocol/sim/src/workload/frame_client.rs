@@ -1,0 +1,280 @@
+//! A client of devices ([offload-22]–[offload-24]): production's machine, without its sockets. Each of its commands adds one to
+//! a key that nobody else counts on.
+
+use quorate_client::frames::{
+    Done, Outcome,
+    machine::{Act, Machine},
+};
+use quorate_core::{slot::Slot, time::Time};
+use quorate_kv::{encode::Encoder, op::Op};
+use quorate_replica::{frame_clients::FrameClients, service::CommandId};
+use quorate_wire::frame_clients::{Name, Stand};
+
+use crate::{
+    check::{Verdict, Violation, exactly_once::ExactlyOnce},
+    dice::Dice,
+    node::hash,
+};
+
+/// What it asks a node for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A name.
+    Lend,
+    /// A session for its name.
+    Register(Name),
+    /// How the log stands.
+    Stand(Name),
+    /// To propose a batch, which may get lost like all else.
+    Offer(Name, u64, Vec<u8>),
+}
+
+/// What a node says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Here it is.
+    Name(Name),
+    /// So it stands.
+    Stand(Stand),
+}
+
+impl Ask {
+    /// Whether it gets an answer: whether the others were taken is seen by what is asked next.
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Self::Lend | Self::Stand(_))
+    }
+
+    /// What a node does about it.
+    pub fn put(&self, clients: &mut dyn FrameClients) -> Option<Answer> {
+        match self {
+            Self::Lend => clients.lend().ok().map(Answer::Name),
+            Self::Stand(name) => Some(Answer::Stand(clients.stand(*name))),
+            Self::Register(name) => {
+                let _ = clients.register(*name);
+                None
+            }
+            Self::Offer(name, counter, bytes) => {
+                let _ = clients.offer(*name, *counter, bytes);
+                None
+            }
+        }
+    }
+}
+
+/// What leaves: to the network, and to the node it asks.
+#[derive(Debug, Default)]
+pub struct Leaving {
+    /// Frames.
+    pub frames: Vec<Vec<u8>>,
+    /// Questions.
+    pub asks: Vec<Ask>,
+}
+
+/// A client.
+#[derive(Debug)]
+pub struct FrameClient {
+    /// Position in the world's list.
+    pub index: usize,
+    /// The node that it asks, and which of its lives.
+    pub desk: Option<(usize, u64)>,
+    /// Without an answer by then it asks another node.
+    pub patience_at: Option<Time>,
+    /// When it looks again.
+    pub planned: Option<Time>,
+    /// It begins nothing new.
+    pub done: bool,
+    /// How many sessions it had, this one included.
+    pub lives: u64,
+    mac: [u8; 6],
+    name: Option<Name>,
+    machine: Option<Machine>,
+    /// What its key has, as it was told.
+    counted: i64,
+    /// The slots that it was told, and the hash of its command in each.
+    placed: Vec<(Slot, u64)>,
+    /// What it counted already of those that it knew by frames.
+    by_frames: u64,
+    dice: Dice,
+}
+
+/// Batches that it has under way at most.
+const OPEN: usize = 4;
+/// How long it waits for a session before it looks again.
+const SETTLE_US: u64 = 2_000;
+
+impl FrameClient {
+    /// One that has done nothing yet.
+    pub fn new(index: usize, dice: Dice) -> Self {
+        let last = u8::try_from(index).unwrap_or(u8::MAX);
+        Self {
+            index,
+            desk: None,
+            patience_at: None,
+            planned: None,
+            done: false,
+            lives: 0,
+            mac: [2, 1, 0, 0, 0, last],
+            name: None,
+            machine: None,
+            counted: 0,
+            placed: Vec::new(),
+            by_frames: 0,
+            dice,
+        }
+    }
+
+    fn key(&self) -> String {
+        format!("f{}.{}", self.index, self.lives)
+    }
+
+    /// Whether it is done, and everything that it began has an outcome.
+    pub fn is_through(&self) -> bool {
+        let open = self.machine.as_ref().map_or(0, Machine::open);
+        self.done && open == 0
+    }
+
+    /// How often it believed that two frames contradicted each other, or that a node lied.
+    pub fn conflicts(&self) -> u64 {
+        self.machine
+            .as_ref()
+            .map_or(0, |machine| machine.counts().conflicts)
+    }
+
+    /// Batches that it knew by frames alone to be executed, since the last call.
+    pub fn take_by_frames(&mut self) -> u64 {
+        let machine = self.machine.as_ref();
+        let now = machine.map_or(0, |machine| machine.counts().by_frames);
+        now - std::mem::replace(&mut self.by_frames, now)
+    }
+
+    /// What leaves now, and when it looks again by itself.
+    pub fn act(&mut self, now: Time) -> (Leaving, Option<Time>) {
+        let mut leaving = Leaving::default();
+        let again = now.plus_us(SETTLE_US);
+        let key = self.key();
+        let (Some(name), Some(machine)) = (self.name, &mut self.machine) else {
+            match self.name {
+                _ if self.done => return (leaving, None),
+                None => leaving.asks.push(Ask::Lend),
+                Some(name) => leaving.asks.extend([Ask::Register(name), Ask::Stand(name)]),
+            }
+            return (leaving, Some(again));
+        };
+        while !self.done && machine.open() < OPEN {
+            let commands = self.dice.between(1, 2);
+            let command = increment(&key);
+            let all = (0..commands).map(|_| command.as_slice());
+            if machine.submit(commands, all).is_err() {
+                break;
+            }
+        }
+        while let Some(act) = machine.next_act(now.0) {
+            match act {
+                Act::Send(frame) => leaving.frames.push(frame.to_vec()),
+                Act::Ask => leaving.asks.push(Ask::Stand(name)),
+                Act::Offer(counter, bytes) => {
+                    leaving.asks.push(Ask::Offer(name, counter, bytes.to_vec()));
+                }
+            }
+        }
+        (leaving, machine.wake_at().map(Time))
+    }
+
+    /// A frame reached its station.
+    pub fn hears(&mut self, now: Time, frame: &[u8], books: &mut ExactlyOnce) -> Verdict {
+        if let Some(machine) = &mut self.machine {
+            machine.on_frame(now.0, frame);
+        }
+        self.take_done(books)
+    }
+
+    /// A node answered.
+    pub fn answered(&mut self, now: Time, answer: &Answer, books: &mut ExactlyOnce) -> Verdict {
+        match (answer, &mut self.machine) {
+            (Answer::Name(name), None) => self.name = self.name.or(Some(*name)),
+            (Answer::Name(_), Some(_)) => {}
+            (Answer::Stand(stand), Some(machine)) => machine.on_stand(now.0, stand),
+            (Answer::Stand(stand), None) => {
+                if let Some(name) = self.name
+                    && stand.session != 0
+                    && stand.leads
+                {
+                    let window = self.dice.pick(&[1, 2, 8]);
+                    self.machine = Some(Machine::new(name, self.mac, stand, window));
+                }
+            }
+        }
+        self.take_done(books)
+    }
+
+    /// It asks another node from now on.
+    pub fn leaves(&mut self) {
+        (self.desk, self.patience_at) = (None, None);
+        if let Some(machine) = &mut self.machine {
+            machine.on_disconnected();
+        }
+    }
+
+    /// It asks this one.
+    pub fn connected(&mut self, node: usize, life: u64) {
+        self.desk = Some((node, life));
+        if let Some(machine) = &mut self.machine {
+            machine.on_connected();
+        }
+    }
+
+    fn take_done(&mut self, books: &mut ExactlyOnce) -> Verdict {
+        let key = self.key();
+        let Some(machine) = &mut self.machine else {
+            return Ok(());
+        };
+        while let Some(Done { tag, outcome }) = machine.take_done() {
+            match outcome {
+                Outcome::Executed(slot) => {
+                    let command = hash(&increment(&key));
+                    self.placed.extend(slot.map(|slot| (Slot(slot), command)));
+                    for _ in 0..tag {
+                        self.counted += 1;
+                        books.acknowledged(&key, self.counted)?;
+                    }
+                }
+                Outcome::Unknown => (0..tag).for_each(|_| books.unknown(&key)),
+            }
+        }
+        if machine.is_over() {
+            // A new session, with a name and a key of its own.
+            (self.machine, self.name) = (None, None);
+            (self.counted, self.by_frames) = (0, 0);
+            self.lives += 1;
+        }
+        Ok(())
+    }
+
+    /// In each slot that it was told of nodes executed what it sent; `executed`: the hash of a command.
+    ///
+    /// # Errors
+    /// They executed something else, or nothing.
+    pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
+        for (slot, command) in &self.placed {
+            let found = executed(CommandId {
+                slot: *slot,
+                index: 0,
+            });
+            if found != Some(*command) {
+                let detail = format!("client {}: not its command in slot {slot}", self.index);
+                return Err(Violation::new("frame clients", detail));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As the front writes it into the log.
+fn increment(key: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Encoder(&mut bytes)
+        .byte(Op::IncrBy as u8)
+        .signed(1)
+        .bytes(key.as_bytes());
+    bytes
+}
