@@ -148,8 +148,8 @@ impl Node {
     }
 
     /// Somebody promised this ballot, above the leader's own. Whether it is that of a node that was
-    /// handed the leadership: there is no competition while it records its round and the others are
-    /// `enough` to lead meanwhile, and then for the time of an election.
+    /// handed the leadership: there is no competition while it is connected, records its round and the
+    /// others are `enough` to lead meanwhile, and then for the time of an election.
     pub(super) fn lets_lead(
         &mut self,
         now: Time,
@@ -164,7 +164,9 @@ impl Node {
         if !transfer.is_handed() || transfer.target != stray.node {
             return false;
         }
-        if !enough && transfer.has_failed(now, election_us) {
+        let target = self.peers.peer(transfer.target);
+        let waits = enough && target.is_some_and(|peer| peer.connected);
+        if !waits && transfer.has_failed(now, election_us) {
             self.transfer = None;
             effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
             return false;

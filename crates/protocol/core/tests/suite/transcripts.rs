@@ -108,6 +108,7 @@ stories! {
     transfer
     leader_cannot_write
     unfit_node_does_not_campaign
+    transfer_to_a_node_that_dies
     transfer_to_an_unfit_node_ends
     reads
     pre_vote_protects_leader
