@@ -136,13 +136,14 @@ impl Fetches {
         });
     }
 
-    /// Questions that are due, to peers that can be talked to.
+    /// Questions that are due, to peers that can be talked to; without one they are due later.
     pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<Question>) {
-        if peers.is_empty() {
-            return;
-        }
         for (value, fetch) in &mut self.open {
             if fetch.ask_at > now {
+                continue;
+            }
+            fetch.ask_at = now.plus_ms(self.retry_ms);
+            if peers.is_empty() {
                 continue;
             }
             let first = peers
@@ -151,7 +152,6 @@ impl Fetches {
                 .unwrap_or(0);
             let to = peers[(first + fetch.asked) % peers.len()];
             fetch.asked += 1;
-            fetch.ask_at = now.plus_ms(self.retry_ms);
             questions.push(Question {
                 to,
                 value: *value,
@@ -220,6 +220,17 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
         fetches.found(Time(3), &BATCH, Slot(6));
         assert_eq!((fetches.wanted(&BATCH), fetches.wake_at()), (None, None));
+    }
+
+    /// A node that is cut off does not look again and again.
+    #[test]
+    fn who_has_no_peers_waits_for_some() {
+        let mut fetches = Fetches::new(10);
+        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2), false);
+        fetches.due(Time(0), &[], &mut Vec::new());
+        let later = Time(0).plus_ms(10);
+        assert_eq!(fetches.wake_at(), Some(later));
+        assert_eq!(asked(&mut fetches, later), [2]);
     }
 
     #[test]
