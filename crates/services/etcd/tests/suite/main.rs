@@ -15,6 +15,7 @@ mod import;
 mod leases;
 mod model;
 mod random;
+mod simulated;
 mod sizes;
 mod stores;
 mod visits;
